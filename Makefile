@@ -29,7 +29,7 @@ export TOKENIZERS_PARALLELISM := false
 export SEARCHED
 
 setup:
-	@$(INSTALLED) | cmp -s - $(VENV)/installed.lock && $(PY) -c "import dr_lib" || $(MAKE) --no-print-directory install
+	@$(INSTALLED) | cmp -s - $(VENV)/installed.lock && $(PY) -c "import dr_lib, dr_book" || $(MAKE) --no-print-directory install
 
 # The interpreter: PYTHON where it is given, else the first of these names that is a 3.11 or 3.12 able to make environments.
 install:
@@ -60,7 +60,7 @@ test-faults: setup
 # Nothing is written into the checkout outside _build/ and .cache/. What pages take longest to make is made beside the
 # notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do; in a first build alone.
 book: setup
-	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_lib batch --scale $(SCALE) --to _build/executed
+	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_book batch --scale $(SCALE) --to _build/executed
 	$(MAKE) --no-print-directory pages
 
 # Pages, executed notebooks and generated pages meet in _build/source, where what is unchanged keeps its time: Sphinx then

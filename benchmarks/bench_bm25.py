@@ -1,6 +1,7 @@
 """The BM25 stage against `bm25s` used plainly: building the index, and searching it.
 
-Same texts, stemmer, stop words, k1 and b; both begin with text. The scores of the first 10 are checked to agree.
+Same texts, stemmer, stop words, k1 and b; both begin with text. The scores of the first 10 are
+checked to agree.
 
     python benchmarks/bench_bm25.py [--passages 5000 --queries 300 --top 100 --repeats 3]
 """
@@ -23,8 +24,16 @@ OURS, PEER = "this project", "bm25s"
 
 def main() -> None:
     """Time building and searching, print them and keep the comparisons."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in {"passages": 5000, "queries": 300, "top": 100, "repeats": 3, "threads": 1}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in {
+        "passages": 5000,
+        "queries": 300,
+        "top": 100,
+        "repeats": 3,
+        "threads": 1,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--collection", default="pydocs")
     parser.add_argument("--save", type=Path)
@@ -53,13 +62,25 @@ def main() -> None:
     build = {OURS: lambda: Bm25.build(rows, title=False, progress=False), PEER: build_theirs}
     found_in, asked = np.diff(theirs.scores["indptr"]), tokens(queries)
     words = {number: theirs.vocab_dict.get(word) for word, number in asked.vocab.items()}
-    read = sum(int(found_in[words[one]]) for ids in asked.ids for one in ids if words[one] is not None)
-    moved = {"index": sum(map(len, texts)) + 8 * int(found_in.sum()), "search": 8 * read}  # a posting is a row and a score
+    read = sum(
+        int(found_in[words[one]]) for ids in asked.ids for one in ids if words[one] is not None
+    )
+    # a posting is a row and a score
+    moved = {"index": sum(map(len, texts)) + 8 * int(found_in.sum()), "search": 8 * read}
     for what, ways in (("index", build), ("search", search)):
         timings = alternate(ways, chosen.repeats, warm=1)
         size = f"{len(texts)} passages" if what == "index" else f"{len(queries)} queries, top {k}"
         show(f"BM25 {what}, {size}", timings, PEER)
-        keep(chosen.save, f"BM25 {what}, {size}", LIMIT, timings, OURS, PEER, ways[OURS], moved[what] / bandwidth())
+        keep(
+            chosen.save,
+            f"BM25 {what}, {size}",
+            LIMIT,
+            timings,
+            OURS,
+            PEER,
+            ways[OURS],
+            moved[what] / bandwidth(),
+        )
 
 
 if __name__ == "__main__":

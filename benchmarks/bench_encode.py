@@ -1,11 +1,13 @@
 """Encoding passages of mixed length against sentence-transformers' `encode`, in one run.
 
-Same weights, texts and truncation, vectors of length 1 on both sides; those in float32 are checked to agree. Ours
-starts from the token store (texts are tokenised once, as in every run), theirs from text, as each does for its users;
-the time of tokenising alone is shown beside. Both run in float32, under bfloat16 autocast and with weights rounded to
-bfloat16, theirs with both kinds of attention; it sorts by length itself. The quickest of each counts.
+Same weights, texts and truncation, vectors of length 1 on both sides; those in float32 are checked
+to agree. Ours starts from the token store (texts are tokenised once, as in every run), theirs from
+text, as each does for its users; the time of tokenising alone is shown beside. Both run in float32,
+under bfloat16 autocast and with weights rounded to bfloat16, theirs with both kinds of attention;
+it sorts by length itself. The quickest of each counts.
 
-    python benchmarks/bench_encode.py [--passages 1000 --layers 4 --hidden 256 --device cpu --threads 1]
+    python benchmarks/bench_encode.py [--passages 1000 --layers 4 --hidden 256 --device cpu
+    --threads 1]
 """
 
 import argparse
@@ -37,7 +39,9 @@ def our_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarray]
     def vectors(precision: str) -> np.ndarray:
         with tempfile.TemporaryDirectory(dir=found.folder) as folder:
             place = Path(folder) / "vectors.npy"
-            return np.array(encode(encoder, found.passage_store, place, precision=precision, **options))
+            return np.array(
+                encode(encoder, found.passage_store, place, precision=precision, **options)
+            )
 
     return {f"this project, {name}": lambda name=name: vectors(name) for name in PRECISIONS}
 
@@ -58,16 +62,28 @@ def their_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarra
 
         return vectors
 
-    kinds = {"bf16": ("float32", True), "bf16_weights": ("bfloat16", False), "fp32": ("float32", False)}
-    return {f"{THEIRS}{name} {attention}": way(attention, *kind) for attention in ("eager", "sdpa") for name, kind in kinds.items()}
+    kinds = {
+        "bf16": ("float32", True),
+        "bf16_weights": ("bfloat16", False),
+        "fp32": ("float32", False),
+    }
+    return {
+        f"{THEIRS}{name} {attention}": way(attention, *kind)
+        for attention in ("eager", "sdpa")
+        for name, kind in kinds.items()
+    }
 
 
 def main() -> None:
     """Time all ways in turn, print them and keep the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("passages", 1000), ("repeats", 3), ("threads", 1), ("hidden", 128)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model")
+    parser.add_argument(
+        "--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model"
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--collection", default="pydocs")
     parser.add_argument("--save", type=Path)
@@ -84,7 +100,11 @@ def main() -> None:
         ours = quickest_of(timings, "this project")
         peer = quickest_of(timings, THEIRS) if len(ways) > len(PRECISIONS) else ours
         size = f"{chosen.layers or 2} x {chosen.hidden}"
-        show(f"encode {len(found.passages)} passages of mixed length, {size}, {chosen.device}", timings, peer)
+        show(
+            f"encode {len(found.passages)} passages of mixed length, {size}, {chosen.device}",
+            timings,
+            peer,
+        )
         if peer != ours:
             lengths = found.passage_store.lengths(PASSAGE_LENGTH, "none").tolist()
             work = encoder_work(chosen.layers or 2, chosen.hidden, lengths, one_position=True)
@@ -99,7 +119,9 @@ def tokenise(found: Material) -> None:
     tokenizer = DenseEncoder.from_pretrained(found.model).tokenizer
     texts = Dataset.from_dict({"text": found.passages})
     with tempfile.TemporaryDirectory(dir=found.folder) as folder:
-        TokenStore.build(texts, tokenizer, Path(folder) / "tokens", columns=("text",), progress=False)
+        TokenStore.build(
+            texts, tokenizer, Path(folder) / "tokens", columns=("text",), progress=False
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""What the losses cost, forward and backward: against the plain way on full logits, and against sentence-transformers.
+"""What the losses cost, forward and backward: against the plain way on full logits, and against
+sentence-transformers.
 
-The chunked cross-entropy is compared with `torch.nn.functional.cross_entropy` on `[tokens, vocab]` logits, in float32
-and under bfloat16 autocast; the contrastive loss with `MultipleNegativesRankingLoss`, which holds the same pairs in its
-plain form (the two values are checked to be equal); its form with four directions has the pairs of the four blocks and
-more.
+The chunked cross-entropy is compared with `torch.nn.functional.cross_entropy` on `[tokens, vocab]`
+logits, in float32 and under bfloat16 autocast; the contrastive loss with
+`MultipleNegativesRankingLoss`, which holds the same pairs in its plain form (the two values are
+checked to be equal); its form with four directions has the pairs of the four blocks and more.
 
-    python benchmarks/bench_losses.py [--tokens 8192 --vocab 8192 --hidden 128 --repeats 5 --device cpu --threads 1]
+    python benchmarks/bench_losses.py [--tokens 8192 --vocab 8192 --hidden 128 --repeats 5 --device
+    cpu --threads 1]
 """
 
 import argparse
@@ -22,7 +24,9 @@ from dr_lib import losses
 FULL, PEER = "full logits", "MultipleNegativesRankingLoss"
 
 
-def vocabulary_losses(tokens: int, vocab: int, hidden: int, device: str) -> dict[str, Callable[[], Tensor]]:
+def vocabulary_losses(
+    tokens: int, vocab: int, hidden: int, device: str
+) -> dict[str, Callable[[], Tensor]]:
     """Loss and gradients of states, table and bias, both ways."""
     states = torch.randn(tokens, hidden, device=device, requires_grad=True)
     table = (torch.randn(vocab, hidden, device=device) * 0.1).requires_grad_()
@@ -34,12 +38,18 @@ def vocabulary_losses(tokens: int, vocab: int, hidden: int, device: str) -> dict
         return loss.detach()
 
     return {
-        "chunked_cross_entropy": lambda: differentiate(losses.chunked_cross_entropy(states, table, bias, labels)[0]),
-        FULL: lambda: differentiate(functional.cross_entropy(functional.linear(states, table, bias).float(), labels)),
+        "chunked_cross_entropy": lambda: differentiate(
+            losses.chunked_cross_entropy(states, table, bias, labels)[0]
+        ),
+        FULL: lambda: differentiate(
+            functional.cross_entropy(functional.linear(states, table, bias).float(), labels)
+        ),
     }
 
 
-def contrastive_losses(batch: int, n: int, hidden: int, device: str) -> dict[str, Callable[[], Tensor]]:
+def contrastive_losses(
+    batch: int, n: int, hidden: int, device: str
+) -> dict[str, Callable[[], Tensor]]:
     """Loss and gradients of the vectors of `batch` queries with `n` passages each."""
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
@@ -70,8 +80,16 @@ def contrastive_losses(batch: int, n: int, hidden: int, device: str) -> dict[str
 
 def main() -> None:
     """Print the medians and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("tokens", 8192), ("vocab", 8192), ("hidden", 128), ("repeats", 5), ("threads", 1)):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (
+        ("tokens", 8192),
+        ("vocab", 8192),
+        ("hidden", 128),
+        ("repeats", 5),
+        ("threads", 1),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
@@ -82,13 +100,22 @@ def main() -> None:
             ways = vocabulary_losses(options.tokens, options.vocab, options.hidden, options.device)
             torch.testing.assert_close(*(way() for way in ways.values()), rtol=1e-3, atol=1e-3)
             found = alternate(ways, options.repeats, options.device)
-        show(f"{options.tokens} tokens, vocabulary {options.vocab}, hidden {options.hidden}, {dtype}", found, FULL)
+        show(
+            f"{options.tokens} tokens, vocabulary {options.vocab}, hidden {options.hidden},"
+            f" {dtype}",
+            found,
+            FULL,
+        )
     if not peers.at_hand():
         return
     ways = contrastive_losses(64, 16, options.hidden, options.device)
     ours, theirs = (way() for way in list(ways.values())[:2])
     torch.testing.assert_close(ours, theirs)
-    show("64 queries x 16 passages, float32", alternate(ways, 20 * options.repeats, options.device), PEER)
+    show(
+        "64 queries x 16 passages, float32",
+        alternate(ways, 20 * options.repeats, options.device),
+        PEER,
+    )
 
 
 if __name__ == "__main__":

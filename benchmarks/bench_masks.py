@@ -1,11 +1,14 @@
-"""What a batch of masks costs: this project's draws against Hugging Face's masking collator, in one run.
+"""What a batch of masks costs: this project's draws against Hugging Face's masking collator, in one
+run.
 
-The collator's own masking method is timed, not its padding, and with both it writes [MASK] into the ids, as `hide` does
-here. It draws each word by its own toss of a coin; the papers' collators took words one by one up to a budget, and that
-rule, carried out word by word, is the second peer. Masks here keep the budget exactly. What each mask may take is wanted
-in milliseconds, for 128 x 150 pieces on one thread.
+The collator's own masking method is timed, not its padding, and with both it writes [MASK] into the
+ids, as `hide` does here. It draws each word by its own toss of a coin; the papers' collators took
+words one by one up to a budget, and that rule, carried out word by word, is the second peer. Masks
+here keep the budget exactly. What each mask may take is wanted in milliseconds, for 128 x 150
+pieces on one thread.
 
-    python benchmarks/bench_masks.py [--batch 128 --length 150 --repeats 200 --device cpu --threads 1]
+    python benchmarks/bench_masks.py [--batch 128 --length 150 --repeats 200 --device cpu --threads
+    1]
 """
 
 import argparse
@@ -24,14 +27,23 @@ from dr_lib.tokens import TokenBatch
 
 RATE, DECODER_RATE = 0.3, 0.5
 PEER = "whole-word collator"
-WANTED = {"uniform": 0.4, "whole_word": 0.4, "superset": 0.4, "importance": 1.1, "keyword": 1.1, "complementary": 1.1}
+WANTED = {
+    "uniform": 0.4,
+    "whole_word": 0.4,
+    "superset": 0.4,
+    "importance": 1.1,
+    "keyword": 1.1,
+    "complementary": 1.1,
+}
 WANTED |= {"per_row": 3.0}
 """Milliseconds of each mask."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def passages(rows: int, length: int, vocab: int, device: str) -> TokenBatch:
-    """Title and body of made-up ids; three of four pieces begin a word, every eighth passage is padded."""
+    """Title and body of made-up ids; three of four pieces begin a word, every eighth passage is
+    padded.
+    """
     ids = torch.randint(5, vocab, (rows, length))
     special = torch.zeros(rows, length, dtype=torch.bool)
     special[:, [0, 8, length - 1]] = True
@@ -40,17 +52,27 @@ def passages(rows: int, length: int, vocab: int, device: str) -> TokenBatch:
     begins[:, [1, 9]] = True
     attention = torch.ones_like(ids)
     attention[::8, length - 19 :] = 0
-    return TokenBatch(ids, attention, torch.zeros_like(ids), special, begins, torch.arange(rows)).to(device)
+    return TokenBatch(
+        ids, attention, torch.zeros_like(ids), special, begins, torch.arange(rows)
+    ).to(device)
 
 
-def collators(vocab: int) -> tuple[DataCollatorForLanguageModeling, DataCollatorForLanguageModeling]:
+def collators(
+    vocab: int,
+) -> tuple[DataCollatorForLanguageModeling, DataCollatorForLanguageModeling]:
     """The collator for whole words and the one for single pieces, always writing [MASK]."""
     names = [*SPECIAL, *(f"w{i}" for i in range(vocab - len(SPECIAL)))]
     raw = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **{f"{n[1:-1].lower()}_token": n for n in SPECIAL})
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw, **{f"{n[1:-1].lower()}_token": n for n in SPECIAL}
+    )
     made = (
         DataCollatorForLanguageModeling(
-            tokenizer, mlm_probability=RATE, mask_replace_prob=1.0, random_replace_prob=0.0, whole_word_mask=whole
+            tokenizer,
+            mlm_probability=RATE,
+            mask_replace_prob=1.0,
+            random_replace_prob=0.0,
+            whole_word_mask=whole,
         )
         for whole in (True, False)
     )
@@ -58,7 +80,9 @@ def collators(vocab: int) -> tuple[DataCollatorForLanguageModeling, DataCollator
 
 
 def offsets(batch: TokenBatch) -> torch.Tensor:
-    """Character spans `[batch, length, 2]` with a gap before each word, from which the collator finds the words."""
+    """Character spans `[batch, length, 2]` with a gap before each word, from which the collator
+    finds the words.
+    """
     begin = torch.arange(batch.special.shape[1]) * 3 + batch.word_start.cpu()
     end = begin.roll(-1, 1)
     gap = batch.word_start.cpu().roll(-1, 1)
@@ -83,22 +107,47 @@ def word_by_word(special: np.ndarray, begins: np.ndarray, rate: float) -> np.nda
     return mask
 
 
-def compare(save: Path | None, batch: TokenBatch, found: dict[str, Timing], ways: dict[str, Way]) -> None:
-    """Keep each mask beside the time that is wanted, and the time that its random numbers take, or its bytes where it has none."""
+def compare(
+    save: Path | None, batch: TokenBatch, found: dict[str, Timing], ways: dict[str, Way]
+) -> None:
+    """Keep each mask beside the time that is wanted, and the time that its random numbers take, or
+    its bytes where it has none.
+    """
     rows, length = batch.special.shape
-    # 64 bits are a random number for two words; normal and uniform ones need as many for two pieces. A mask is a byte a piece.
-    numbers = dict.fromkeys(WANTED, rows * (length // 2 + 1)) | {"complementary": 0, "per_row": rows * length * (length // 2 + 1)}
+    # 64 bits are a random number for two words; normal and uniform ones need as many for two
+    # pieces. A mask is a byte a piece.
+    numbers = dict.fromkeys(WANTED, rows * (length // 2 + 1)) | {
+        "complementary": 0,
+        "per_row": rows * length * (length // 2 + 1),
+    }
     for name, milliseconds in WANTED.items():
         wanted = f"{milliseconds} ms"
         timings = {name: found[name], wanted: Timing(milliseconds / 1e3, milliseconds / 1e3)}
         least = numbers[name] / draws() if numbers[name] else 3 * rows * length / bandwidth()
-        keep(save, f"mask of {rows} x {length}: {name}", 1.0, timings, name, wanted, ways[name], least)
+        keep(
+            save,
+            f"mask of {rows} x {length}: {name}",
+            1.0,
+            timings,
+            name,
+            wanted,
+            ways[name],
+            least,
+        )
 
 
 def main() -> None:
     """Print the medians and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("batch", 128), ("length", 150), ("vocab", 8192), ("repeats", 200), ("threads", 1)):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (
+        ("batch", 128),
+        ("length", 150),
+        ("vocab", 8192),
+        ("repeats", 200),
+        ("threads", 1),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--save", type=Path)
@@ -114,18 +163,26 @@ def main() -> None:
     hidden = {"mask_id": 4, "vocab_size": options.vocab, "generator": source}
 
     def collate(collator: DataCollatorForLanguageModeling) -> torch.Tensor:
-        return collator.torch_mask_tokens(batch.input_ids.cpu().clone(), special_tokens_mask=special.clone(), offset_mapping=spans)
+        return collator.torch_mask_tokens(
+            batch.input_ids.cpu().clone(), special_tokens_mask=special.clone(), offset_mapping=spans
+        )
 
     ways = {
         "uniform": lambda: masking.uniform(batch, RATE, source),
         "whole_word": lambda: masking.whole_word(batch, RATE, source),
-        "superset": lambda: masking.superset(batch, encoder, DECODER_RATE, source, encoder_rate=RATE),
+        "superset": lambda: masking.superset(
+            batch, encoder, DECODER_RATE, source, encoder_rate=RATE
+        ),
         "hide, [MASK] always": lambda: masking.hide(batch, encoder, **hidden),
-        "hide, 80/10/10": lambda: masking.hide(batch, encoder, policy="80_10_10", special_ids=range(5), **hidden),
+        "hide, 80/10/10": lambda: masking.hide(
+            batch, encoder, policy="80_10_10", special_ids=range(5), **hidden
+        ),
         "complementary": lambda: masking.complementary(batch, encoder),
         "keyword": lambda: masking.keyword(batch, weights, DECODER_RATE, source),
         "importance": lambda: masking.importance(batch, weights, DECODER_RATE, source),
-        "whole_word and hide": lambda: masking.hide(batch, masking.whole_word(batch, RATE, source), **hidden),
+        "whole_word and hide": lambda: masking.hide(
+            batch, masking.whole_word(batch, RATE, source), **hidden
+        ),
     }
     found = alternate(ways, options.repeats, options.device)
     per_row = {"per_row": lambda: masking.per_row(batch, DECODER_RATE, source)}
@@ -138,7 +195,11 @@ def main() -> None:
     found |= alternate(peers, max(3, options.repeats // 20))
     if options.device == "cpu":
         compare(options.save, batch, found, ways | per_row)
-    show(f"masks of {options.batch} x {options.length} pieces on {options.device}, rate {RATE}", found, PEER)
+    show(
+        f"masks of {options.batch} x {options.length} pieces on {options.device}, rate {RATE}",
+        found,
+        PEER,
+    )
 
 
 if __name__ == "__main__":

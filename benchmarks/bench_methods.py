@@ -1,10 +1,13 @@
-"""What a training step of each pre-training method costs, relative to plain masked LM, all in one run.
+"""What a training step of each pre-training method costs, relative to plain masked LM, all in one
+run.
 
-Every method starts from the embedded base model and reads batches of the same token budget of the same passages;
-steps of the methods alternate, and medians are compared. One CPU thread is timed by the processor seconds it used, so
-that other programs count little. Materials are made at smoke scale first (and kept); they are not timed.
+Every method starts from the embedded base model and reads batches of the same token budget of the
+same passages; steps of the methods alternate, and medians are compared. One CPU thread is timed by
+the processor seconds it used, so that other programs count little. Materials are made at smoke
+scale first (and kept); they are not timed.
 
-    python benchmarks/bench_methods.py [--collection pydocs --rounds 12 --tokens 4096 --save FILE.json]
+    python benchmarks/bench_methods.py [--collection pydocs --rounds 12 --tokens 4096 --save
+    FILE.json]
 """
 
 import argparse
@@ -34,12 +37,22 @@ class Stepper:
 
     def __init__(self, recipe: lab.Recipe, cache: lab.Cache):
         given = cache.inputs(lab.Pipeline(recipe).pretrained)
-        tokenizer, model = load_tokenizer(given["start"]), load_masked_lm(given["start"], dropout=given["dropout"])
+        tokenizer, model = (
+            load_tokenizer(given["start"]),
+            load_masked_lm(given["start"], dropout=given["dropout"]),
+        )
         helper = load_masked_lm(given["generator"]) if given["generator"] else None
-        self.objective = objectives.assemble(given["method"], given["settings"], model, tokenizer, helper)
-        store, budget = TokenStore.open(given["passages"] / "store"), given["training"].tokens_per_batch
+        self.objective = objectives.assemble(
+            given["method"], given["settings"], model, tokenizer, helper
+        )
+        store, budget = (
+            TokenStore.open(given["passages"] / "store"),
+            given["training"].tokens_per_batch,
+        )
         order = given["collection"].documents()
-        source = objectives.Source(store, given["layout"], budget, given["seed"], *order, given["materials"], tokenizer)
+        source = objectives.Source(
+            store, given["layout"], budget, given["seed"], *order, given["materials"], tokenizer
+        )
         self.batches = self.objective.batches(given["settings"], source)
         settings = TrainSettings(steps=1000, learning_rate=1e-4)
         self.device = machine.device()
@@ -71,15 +84,25 @@ class Stepper:
     def facts(self, warm: int) -> dict[str, float]:
         """Median seconds of a step and tokens a second, without the first steps."""
         seconds, tokens = self.seconds[warm:], self.tokens[warm:]
-        return {"seconds_per_step": median(seconds), "tokens_per_second": sum(tokens) / sum(seconds)}
+        return {
+            "seconds_per_step": median(seconds),
+            "tokens_per_second": sum(tokens) / sum(seconds),
+        }
 
 
-def measure(collection: str, tokens: int, rounds: int, warm: int = 2) -> dict[str, dict[str, float]]:
+def measure(
+    collection: str, tokens: int, rounds: int, warm: int = 2
+) -> dict[str, dict[str, float]]:
     """Facts of every method by name."""
-    smoke: dict[str, Any] = read_yaml(places.project_root() / "notebooks" / "scales" / "smoke.yaml")["recipe"]
+    smoke: dict[str, Any] = read_yaml(
+        places.project_root() / "notebooks" / "scales" / "smoke.yaml"
+    )["recipe"]
     smoke["collection"] |= {"passages": 2_000, "train_queries": 500}
     start = lab.Recipe(**smoke).with_(
-        collection=str(collection), passage_length=128, query_length=32, pretraining__tokens_per_batch=tokens
+        collection=str(collection),
+        passage_length=128,
+        query_length=32,
+        pretraining__tokens_per_batch=tokens,
     )
     cache = lab.Cache(announce=tqdm.write)
     names = [name for name in objectives.names() if name != "none"]
@@ -89,16 +112,25 @@ def measure(collection: str, tokens: int, rounds: int, warm: int = 2) -> dict[st
             stepper.step(index)
     found = {name: stepper.facts(warm) for name, stepper in steppers.items()}
     unit = found[AGAINST]["seconds_per_step"]
-    return {name: facts | {"times_mlm": facts["seconds_per_step"] / unit} for name, facts in found.items()}
+    return {
+        name: facts | {"times_mlm": facts["seconds_per_step"] / unit}
+        for name, facts in found.items()
+    }
 
 
 def main() -> None:
     """Measure, print, and keep the result where asked."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--collection", default="pydocs")
-    options.add_argument("--tokens", type=int, default=4_096, help="padded tokens of a batch (default: 4096)")
-    options.add_argument("--rounds", type=int, default=12, help="timed steps of each method (default: 12)")
-    options.add_argument("--save", type=Path, help="also write the result, with machine and commit, to this file")
+    options.add_argument(
+        "--tokens", type=int, default=4_096, help="padded tokens of a batch (default: 4096)"
+    )
+    options.add_argument(
+        "--rounds", type=int, default=12, help="timed steps of each method (default: 12)"
+    )
+    options.add_argument(
+        "--save", type=Path, help="also write the result, with machine and commit, to this file"
+    )
     chosen = options.parse_args()
     torch.set_num_threads(machine.threads())
     found = measure(chosen.collection, chosen.tokens, chosen.rounds)
@@ -109,7 +141,9 @@ def main() -> None:
     if chosen.save:
         facts = {name: fact for name, fact in machine.machine_facts().items() if name != "versions"}
         size = {"collection": chosen.collection, "tokens": chosen.tokens, "rounds": chosen.rounds}
-        write_json(chosen.save, {"methods": found, "size": size, "machine": facts, "commit": commit()})
+        write_json(
+            chosen.save, {"methods": found, "size": size, "machine": facts, "commit": commit()}
+        )
 
 
 if __name__ == "__main__":

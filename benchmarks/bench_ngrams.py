@@ -1,9 +1,10 @@
-"""What counting n-grams costs: seconds and memory for growing collections of made-up passages, and for MS MARCO's size.
+"""What counting n-grams costs: seconds and memory for growing collections of made-up passages, and
+for MS MARCO's size.
 
-Words are drawn after Zipf and Mandelbrot; every second one, on average, is the one that always follows the word before
-it, so that n-grams repeat as they do in text. Words outside the 25,000 most frequent have two pieces. Counting and
-importances run on one thread. What a collection of 8.8 million passages would take is the last step and the slope
-between the last two.
+Words are drawn after Zipf and Mandelbrot; every second one, on average, is the one that always
+follows the word before it, so that n-grams repeat as they do in text. Words outside the 25,000 most
+frequent have two pieces. Counting and importances run on one thread. What a collection of 8.8
+million passages would take is the last step and the slope between the last two.
 
     python benchmarks/bench_ngrams.py [--passages 30000 100000 --words 60 --min-count 5]
 """
@@ -37,14 +38,19 @@ class MadeUpStore:
         self.digest = self.tokenizer = "made up"
         self.vocab_size = VOCABULARY
         self.continuation = np.arange(VOCABULARY) >= WHOLE
-        self.title_ids, self.title_offsets = np.zeros(0, np.uint16), np.zeros(passages + 1, np.int64)
+        self.title_ids, self.title_offsets = (
+            np.zeros(0, np.uint16),
+            np.zeros(passages + 1, np.int64),
+        )
         random = np.random.default_rng(0)
         draw = zipf(random)
         follower = draw(KNOWN)
         lengths = [np.zeros(1, np.int64)]
         with (folder / "pieces.bin").open("wb") as file:
             for first in range(0, passages, 50_000):
-                sizes = random.integers(words // 2, 3 * words // 2 + 1, min(50_000, passages - first))
+                sizes = random.integers(
+                    words // 2, 3 * words // 2 + 1, min(50_000, passages - first)
+                )
                 drawn = draw(sizes.sum())
                 follow_on(drawn, follower, random.random(len(drawn)) < 0.5)
                 pieces = 1 + (drawn >= WHOLE)
@@ -76,7 +82,9 @@ def follow_on(words: np.ndarray, follower: np.ndarray, follows: np.ndarray) -> N
 
 
 class Cost(NamedTuple):
-    """Seconds of a step on the clock and on the processor, and the most memory it held of its own."""
+    """Seconds of a step on the clock and on the processor, and the most memory it held of its
+    own.
+    """
 
     wall: float
     processor: float
@@ -119,15 +127,23 @@ def measure(place: Path, passages: int, words: int, least: int) -> tuple[Cost, C
     found = []
     counting = cost_of(lambda: found.append(count_ngrams(store, place / "ngrams", min_count=least)))
     weighing = cost_of(lambda: write_importances(found[0], store, place / "values"))
-    print(f"{passages:,} passages, {found[0].totals[0]:,} words; tables {folder_size(place / 'ngrams') / GIB:.2f} GiB")
+    print(
+        f"{passages:,} passages, {found[0].totals[0]:,} words; tables"
+        f" {folder_size(place / 'ngrams') / GIB:.2f} GiB"
+    )
     for name, cost in (("counting", counting), ("importances", weighing)):
-        print(f"  {name:12}{cost.wall:8.0f} s   processor {cost.processor:7.1f} s   memory {cost.memory / GIB:.2f} GiB")
+        print(
+            f"  {name:12}{cost.wall:8.0f} s   processor {cost.processor:7.1f} s   memory"
+            f" {cost.memory / GIB:.2f} GiB"
+        )
     return counting, weighing
 
 
 def main() -> None:
     """Measure every size and print what MS MARCO would take."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--passages", type=int, nargs="+", default=[30_000, 100_000])
     parser.add_argument("--words", type=int, default=60, help="mean length of a passage")
     parser.add_argument("--min-count", type=int, default=5)
@@ -145,9 +161,14 @@ def main() -> None:
         more = (MARCO - sizes[-1]) / (sizes[-1] - sizes[-2])
         print(f"{MARCO:,} passages at that slope")
         for name, before, last in zip(("counting", "importances"), *costs[-2:], strict=True):
-            wall, processor, memory = (end + (end - start) * more for start, end in zip(before, last, strict=True))
-            # Until a collection fills the buffers, memory grows with them and says nothing of larger ones.
-            needs = f"   memory {memory / GIB:.1f} GiB" if sizes[-2] * options.words > BUCKET else ""
+            wall, processor, memory = (
+                end + (end - start) * more for start, end in zip(before, last, strict=True)
+            )
+            # Until a collection fills the buffers, memory grows with them and says nothing of
+            # larger ones.
+            needs = (
+                f"   memory {memory / GIB:.1f} GiB" if sizes[-2] * options.words > BUCKET else ""
+            )
             print(f"  {name:12}{wall:8.0f} s   processor {processor:7.0f} s{needs}")
 
 

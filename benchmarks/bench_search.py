@@ -1,11 +1,13 @@
 """Exact search against brute force in float64 and against `faiss.IndexFlatIP`, in one run.
 
-The same queries and vectors on the same threads. Every rank must hold the passage that brute force in float64 puts
-there, equal scores by row; otherwise the run fails. faiss computes in float32 and may order near ties differently. It
-runs as it is installed, and once more with its matrix products switched on for small batches too, which its last
-versions no longer do by themselves: there `distance_compute_blas_threshold` is 20 again, as it was.
+The same queries and vectors on the same threads. Every rank must hold the passage that brute force
+in float64 puts there, equal scores by row; otherwise the run fails. faiss computes in float32 and
+may order near ties differently. It runs as it is installed, and once more with its matrix products
+switched on for small batches too, which its last versions no longer do by themselves: there
+`distance_compute_blas_threshold` is 20 again, as it was.
 
-    python benchmarks/bench_search.py [--passages 100000 --queries 500 --hidden 128 --repeats 3 --threads 1]
+    python benchmarks/bench_search.py [--passages 100000 --queries 500 --hidden 128 --repeats 3
+    --threads 1]
 """
 
 import argparse
@@ -31,7 +33,9 @@ def unit_vectors(count: int, hidden: int) -> np.ndarray:
 
 
 def brute_force(queries: np.ndarray, passages: np.ndarray, k: int) -> np.ndarray:
-    """Rows `[queries, k]` by score (in float64, rounded to float32) descending, then row ascending."""
+    """Rows `[queries, k]` by score (in float64, rounded to float32) descending, then row
+    ascending.
+    """
     passages, rows = passages.astype(np.float64), []
     for query in queries.astype(np.float64):
         scores = np.vecdot(passages, query).astype(np.float32)
@@ -51,12 +55,18 @@ def ways_of(queries: np.ndarray, passages: np.ndarray, k: int) -> dict[str, Call
         finally:
             faiss.cvar.distance_compute_blas_threshold = usual
 
-    return {OURS: lambda: search(queries, passages, k), PLAIN: lambda: theirs(usual), TUNED: lambda: theirs(BLAS_FROM)}
+    return {
+        OURS: lambda: search(queries, passages, k),
+        PLAIN: lambda: theirs(usual),
+        TUNED: lambda: theirs(BLAS_FROM),
+    }
 
 
 def main() -> None:
     """Top 100 and top 1,000 of random unit vectors."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     sizes = {"passages": 100_000, "queries": 500, "hidden": 128, "repeats": 3, "threads": 1}
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -76,11 +86,16 @@ def main() -> None:
         same = np.mean(ways[PLAIN]()[1] == expected[:, :k])
         timings = alternate(ways, chosen.repeats, warm=1)
         size = f"{chosen.passages} x {chosen.hidden}, top {k}"
-        title = f"search, {chosen.queries} queries, {size}; of the ranks by brute force we have all, faiss {same:.5f}"
+        title = (
+            f"search, {chosen.queries} queries, {size}; of the ranks by brute force we have all,"
+            f" faiss {same:.5f}"
+        )
         show(title, timings, PLAIN)
         for peer in (PLAIN, TUNED):
             label = "search" if peer == PLAIN else "search (faiss with BLAS)"
-            least = max(queries.size * len(passages) / multiply_adds(), passages.nbytes / bandwidth())
+            least = max(
+                queries.size * len(passages) / multiply_adds(), passages.nbytes / bandwidth()
+            )
             keep(chosen.save, f"{label}, {size}", LIMIT, timings, OURS, peer, ways[OURS], least)
 
 

@@ -1,10 +1,13 @@
-"""What a SimLM step costs: this project's against a plain one, in one run, and the share of each part.
+"""What a SimLM step costs: this project's against a plain one, in one run, and the share of each
+part.
 
-The plain step makes vocabulary logits at every position (generator, encoder and decoder), draws with
-`torch.multinomial` and takes `F.cross_entropy`; masks, models, data and optimiser are the same. Steps alternate and
-medians are compared. One CPU thread is timed by the processor seconds it used, so that other programs count little.
+The plain step makes vocabulary logits at every position (generator, encoder and decoder), draws
+with `torch.multinomial` and takes `F.cross_entropy`; masks, models, data and optimiser are the
+same. Steps alternate and medians are compared. One CPU thread is timed by the processor seconds it
+used, so that other programs count little.
 
-    python benchmarks/bench_simlm_step.py [--hidden 128 --layers 2 --vocab 8192 --batch 64 --length 96 --device cpu]
+    python benchmarks/bench_simlm_step.py [--hidden 128 --layers 2 --vocab 8192 --batch 64 --length
+    96 --device cpu]
 """
 
 import argparse
@@ -44,7 +47,11 @@ class Stopwatch:
 
     def __init__(self, device: str):
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+        self.clock = (
+            time.process_time
+            if device == "cpu" and torch.get_num_threads() == 1
+            else time.perf_counter
+        )
         self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def around(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +69,9 @@ class Stopwatch:
 
 
 def synthetic_batch(rows: int, length: int, vocab: int, device: str) -> TokenBatch:
-    """Zipf-distributed ids, every fourth piece a continuation, the last eighth of the rows a little shorter."""
+    """Zipf-distributed ids, every fourth piece a continuation, the last eighth of the rows a little
+    shorter.
+    """
     ids = 5 + (torch.rand(rows, length) ** 4 * (vocab - 5)).long()
     real = torch.ones_like(ids)
     real[-rows // 8 :, -length // 8 :] = 0
@@ -71,7 +80,9 @@ def synthetic_batch(rows: int, length: int, vocab: int, device: str) -> TokenBat
     ids = ids.masked_fill(special, 3).masked_fill(real == 0, 0)
     ids[:, 0] = 2
     start = (torch.rand(rows, length) < 0.75) & ~special
-    return TokenBatch(ids, real, torch.zeros_like(ids), special, start, torch.arange(rows)).to(device)
+    return TokenBatch(ids, real, torch.zeros_like(ids), special, start, torch.arange(rows)).to(
+        device
+    )
 
 
 def bench_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
@@ -86,12 +97,16 @@ def plain_loss(objective: simlm.Simlm, batch: TokenBatch, generator: torch.Gener
     """SimLM as one would first write it: all logits, library cross-entropy."""
     model, chosen, batch = objective.model, objective.settings, objective.maskable(batch)
     first = masking.whole_word(batch, chosen.encoder_rate, generator)
-    second = masking.superset(batch, first, chosen.decoder_rate, generator, encoder_rate=chosen.encoder_rate)
+    second = masking.superset(
+        batch, first, chosen.decoder_rate, generator, encoder_rate=chosen.encoder_rate
+    )
     inputs = []
     for mask in (first, second):
         masked = batch.with_ids(batch.input_ids.masked_fill(mask, 4))
         with torch.no_grad():
-            chances = objective.generator.model(**masked.model_inputs()).logits[mask].float().softmax(-1)
+            chances = (
+                objective.generator.model(**masked.model_inputs()).logits[mask].float().softmax(-1)
+            )
         ids = batch.input_ids.clone()
         ids[mask] = torch.multinomial(chances, 1, generator=generator).squeeze(1)
         inputs.append(ids)
@@ -99,7 +114,10 @@ def plain_loss(objective: simlm.Simlm, batch: TokenBatch, generator: torch.Gener
     output = model(**batch.with_ids(inputs[0]).model_inputs(), output_hidden_states=True)
     embedded = embed(model, inputs[1], batch.token_type_ids)
     decoded = model.cls(objective.decoder(embedded, output.hidden_states[-1][:, 0], batch))
-    losses = (functional.cross_entropy(logits.flatten(0, 1), labels) for logits in (output.logits, decoded))
+    losses = (
+        functional.cross_entropy(logits.flatten(0, 1), labels)
+        for logits in (output.logits, decoded)
+    )
     return sum(losses)
 
 
@@ -108,7 +126,9 @@ def measure(options: argparse.Namespace, precision: str) -> None:
     torch.manual_seed(0)
     sizes = {"layers": options.layers, "hidden": options.hidden, "device": options.device}
     model, helper = (new_bert(options.vocab, seed=seed, **sizes) for seed in (0, 1))
-    objective = objectives.create("simlm", model, bench_tokenizer(options.vocab), generator_model=helper).train()
+    objective = objectives.create(
+        "simlm", model, bench_tokenizer(options.vocab), generator_model=helper
+    ).train()
     objective.to(options.device)
     batch = synthetic_batch(options.batch, options.length, options.vocab, options.device)
     optimiser = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], lr=1e-4)
@@ -120,7 +140,10 @@ def measure(options: argparse.Namespace, precision: str) -> None:
         watch.around("backward", loss.backward)()
         watch.around("optimiser", lambda: (optimiser.step(), optimiser.zero_grad()))()
 
-    ways = {"plain": lambda: plain_loss(objective, batch, draws), "ours": lambda: objective(batch, draws)["loss"]}
+    ways = {
+        "plain": lambda: plain_loss(objective, batch, draws),
+        "ours": lambda: objective(batch, draws)["loss"],
+    }
     times: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(options.steps + 2):
         for name, loss_of in ways.items():
@@ -131,26 +154,46 @@ def measure(options: argparse.Namespace, precision: str) -> None:
     timings = {name: Timing.of(values) for name, values in times.items()}
     medians = {name: found.median for name, found in timings.items()}
     tokens = int(batch.attention_mask.sum())
-    print(f"\n{precision}: {options.layers} x {options.hidden}, vocabulary {options.vocab}, {tokens} tokens a step")
+    print(
+        f"\n{precision}: {options.layers} x {options.hidden}, vocabulary {options.vocab}, {tokens}"
+        " tokens a step"
+    )
     for name, seconds in medians.items():
         print(f"  {name:6s} {1000 * seconds:8.1f} ms   {tokens / seconds:10,.0f} tokens/s")
     print(f"  ratio  {medians['ours'] / medians['plain']:8.2f}  (wanted: at most {LIMIT})")
     print_parts(watch, ways["ours"], step, options.steps)
-    what = f"SimLM step, {precision}, {options.layers} x {options.hidden}, vocabulary {options.vocab}"
-    least = least_work(objective, batch) / multiply_adds(precision == "bf16") if options.device == "cpu" else None
+    what = (
+        f"SimLM step, {precision}, {options.layers} x {options.hidden}, vocabulary {options.vocab}"
+    )
+    least = (
+        least_work(objective, batch) / multiply_adds(precision == "bf16")
+        if options.device == "cpu"
+        else None
+    )
     keep(options.save, what, LIMIT, timings, "ours", "plain", lambda: step(ways["ours"]), least)
 
 
 def least_work(objective: simlm.Simlm, batch: TokenBatch) -> float:
-    """Multiply-adds of a step: what is trained three times, once forwards and twice backwards; the generator's layers once."""
-    model, chosen, lengths = objective.model.config, objective.settings, batch.attention_mask.sum(1).tolist()
+    """Multiply-adds of a step: what is trained three times, once forwards and twice backwards; the
+    generator's layers once.
+    """
+    model, chosen, lengths = (
+        objective.model.config,
+        objective.settings,
+        batch.attention_mask.sum(1).tolist(),
+    )
     layers = model.num_hidden_layers, len(objective.decoder.layers)
     logits = model.hidden_size * model.vocab_size * sum(lengths)
-    generator = 2 * encoder_work(layers[0], model.hidden_size, lengths) + (chosen.encoder_rate + chosen.decoder_rate) * logits
+    generator = (
+        2 * encoder_work(layers[0], model.hidden_size, lengths)
+        + (chosen.encoder_rate + chosen.decoder_rate) * logits
+    )
     return generator + 3 * (encoder_work(sum(layers), model.hidden_size, lengths) + 2 * logits)
 
 
-def print_parts(watch: Stopwatch, ours: Callable[[], Tensor], step: Callable[..., None], steps: int) -> None:
+def print_parts(
+    watch: Stopwatch, ours: Callable[[], Tensor], step: Callable[..., None], steps: int
+) -> None:
     """Run our step with each part timed, and print the shares."""
     watch.seconds.clear()
     with ExitStack() as stack:
@@ -159,19 +202,32 @@ def print_parts(watch: Stopwatch, ours: Callable[[], Tensor], step: Callable[...
                 target = f"{place}.{name}" if isinstance(place, str) else None
                 original = getattr(__import__(place, fromlist=[name]) if target else place, name)
                 timed = watch.around(part, original)
-                stack.enter_context(patch(target, timed) if target else patch.object(place, name, timed))
+                stack.enter_context(
+                    patch(target, timed) if target else patch.object(place, name, timed)
+                )
         for _ in range(steps):
             step(ours)
     total = sum(watch.seconds[name] for name in ("forward", "backward", "optimiser"))
-    watch.seconds["other forward"] = watch.seconds.pop("forward") - sum(watch.seconds[part] for part in PARTS)
+    watch.seconds["other forward"] = watch.seconds.pop("forward") - sum(
+        watch.seconds[part] for part in PARTS
+    )
     for part, seconds in watch.seconds.items():
         print(f"    {part:28s}{1000 * seconds / steps:8.1f} ms  {100 * seconds / total:5.1f} %")
 
 
 def main() -> None:
     """Measure both precisions on one core (or a GPU)."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"layers": 2, "hidden": 128, "vocab": 8192, "batch": 64, "length": 96, "steps": 5}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "layers": 2,
+        "hidden": 128,
+        "vocab": 8192,
+        "batch": 64,
+        "length": 96,
+        "steps": 5,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, default 1")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

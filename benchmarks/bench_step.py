@@ -1,12 +1,14 @@
 """A contrastive training step against that of sentence-transformers' trainer, in one run.
 
-Same weights, same batches in the same order, same loss (`MultipleNegativesRankingLoss` is the block of queries and
-passages alone), AdamW, a clipped gradient and a linear rate on both sides; the losses of the first steps are checked to
-agree. Each side runs its whole training loop: ours lays batches out from the token store, theirs tokenises in its
-collator, as each does for its users. Theirs is run in float32 and under bf16 autocast, each with both kinds of
-attention; the quickest counts. A step is timed from the making of a batch to the making of the next.
+Same weights, same batches in the same order, same loss (`MultipleNegativesRankingLoss` is the block
+of queries and passages alone), AdamW, a clipped gradient and a linear rate on both sides; the
+losses of the first steps are checked to agree. Each side runs its whole training loop: ours lays
+batches out from the token store, theirs tokenises in its collator, as each does for its users.
+Theirs is run in float32 and under bf16 autocast, each with both kinds of attention; the quickest
+counts. A step is timed from the making of a batch to the making of the next.
 
-    python benchmarks/bench_step.py [--queries 16 --passages-per-query 4 --steps 6 --rounds 2 --layers 4 --hidden 256]
+    python benchmarks/bench_step.py [--queries 16 --passages-per-query 4 --steps 6 --rounds 2
+    --layers 4 --hidden 256]
 """
 
 import argparse
@@ -51,7 +53,9 @@ class Marks:
 
 def batches_of(found: Material, queries: int, n: int) -> RetrievalBatches:
     """Batches of queries with their passage and `n - 1` others, drawn at random."""
-    examples = Examples.of(range(len(found.queries)), found.positives[:, None], passages=len(found.passages))
+    examples = Examples.of(
+        range(len(found.queries)), found.positives[:, None], passages=len(found.passages)
+    )
     layout = Layout(query_length=QUERY_LENGTH, passage_length=PASSAGE_LENGTH, title="none")
     options = {"batch_queries": queries, "passages_per_query": n, "layout": layout}
     return RetrievalBatches(found.query_store, found.passage_store, examples, **options)
@@ -68,26 +72,44 @@ def as_texts(found: Material, batches: RetrievalBatches, steps: int) -> datasets
     return datasets.Dataset.from_dict({"anchor": asked[queries].tolist(), **columns})
 
 
-def ours(found: Material, batches: RetrievalBatches, steps: int, precision: str) -> tuple[list[float], Losses]:
+def ours(
+    found: Material, batches: RetrievalBatches, steps: int, precision: str
+) -> tuple[list[float], Losses]:
     """Seconds of the steps and losses of one short training of this project's."""
     encoder = DenseEncoder.from_pretrained(found.model)
-    settings = TrainSettings(steps=steps, learning_rate=RATE, precision=precision, log_every=1, checkpoint_every=10**6)
+    settings = TrainSettings(
+        steps=steps, learning_rate=RATE, precision=precision, log_every=1, checkpoint_every=10**6
+    )
     marks = Marks(batches.batch)
     with tempfile.TemporaryDirectory(dir=found.folder) as name:
-        log = train(BiEncoder(encoder, Finetuning(blocks="query_passage")), marks, settings, Path(name), title="", progress=False)
+        log = train(
+            BiEncoder(encoder, Finetuning(blocks="query_passage")),
+            marks,
+            settings,
+            Path(name),
+            title="",
+            progress=False,
+        )
     return marks.seconds(), [row["loss"] for row in log.rows]
 
 
-def theirs(found: Material, texts: datasets.Dataset, queries: int, precision: str, attention: str) -> tuple[list[float], Losses]:
+def theirs(
+    found: Material, texts: datasets.Dataset, queries: int, precision: str, attention: str
+) -> tuple[list[float], Losses]:
     """The same of their trainer."""
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers import (
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
     from sentence_transformers.base.sampler import DefaultBatchSampler
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from torch.utils.data import SequentialSampler
     from transformers import PrinterCallback
 
     class InOrder(DefaultBatchSampler):
-        def __init__(self, dataset: datasets.Dataset, batch_size: int, drop_last: bool, **_: object):
+        def __init__(
+            self, dataset: datasets.Dataset, batch_size: int, drop_last: bool, **_: object
+        ):
             super().__init__(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last)
 
     model = peers.sentence_model(found, attention=attention)
@@ -98,53 +120,91 @@ def theirs(found: Material, texts: datasets.Dataset, queries: int, precision: st
         logging_steps=1, log_level="error",
     )  # fmt: skip
     trainer = SentenceTransformerTrainer(
-        model=model, args=arguments, train_dataset=texts, loss=MultipleNegativesRankingLoss(model, scale=50.0)
+        model=model,
+        args=arguments,
+        train_dataset=texts,
+        loss=MultipleNegativesRankingLoss(model, scale=50.0),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.data_collator = marks = Marks(trainer.data_collator)
     marks.valid_label_columns = marks.make.valid_label_columns
     trainer.train()
-    AcceleratorState._reset_state(reset_partial_state=True)  # it fixes one precision for the life of a process
+    # it fixes one precision for the life of a process
+    AcceleratorState._reset_state(reset_partial_state=True)
     return marks.seconds(), [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
 def main() -> None:
     """Run both loops in turn, print their steps and keep the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sizes = {"queries": 16, "passages-per-query": 4, "steps": 6, "rounds": 2, "passages": 3000, "threads": 1}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    sizes = {
+        "queries": 16,
+        "passages-per-query": 4,
+        "steps": 6,
+        "rounds": 2,
+        "passages": 3000,
+        "threads": 1,
+    }
     for name, default in (sizes | {"hidden": 128}).items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model")
+    parser.add_argument(
+        "--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model"
+    )
     parser.add_argument("--collection", default="pydocs")
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
     start(chosen.threads)
     queries, n, steps = chosen.queries, chosen.passages_per_query, chosen.steps + WARM + 1
-    with material(chosen.passages, queries * steps, chosen.layers, chosen.hidden, chosen.collection) as found:
+    with material(
+        chosen.passages, queries * steps, chosen.layers, chosen.hidden, chosen.collection
+    ) as found:
         batches = batches_of(found, queries, n)
-        ways = {f"this project, {kind}": partial(ours, found, batches, steps, kind) for kind in ("bf16", "fp32")}
+        ways = {
+            f"this project, {kind}": partial(ours, found, batches, steps, kind)
+            for kind in ("bf16", "fp32")
+        }
         if peers.at_hand():
             texts = as_texts(found, batches, steps)
             for kind, attention in itertools.product(("bf16", "fp32"), ("eager", "sdpa")):
-                ways[f"{THEIRS}{kind} {attention}"] = partial(theirs, found, texts, queries, kind, attention)
+                ways[f"{THEIRS}{kind} {attention}"] = partial(
+                    theirs, found, texts, queries, kind, attention
+                )
         timings, losses = run(ways, chosen.rounds)
         for name, found_losses in losses.items():
-            assert abs(found_losses[0] / losses["this project, fp32"][0] - 1) < 0.02, f"{name} begins with another loss"
+            assert abs(found_losses[0] / losses["this project, fp32"][0] - 1) < 0.02, (
+                f"{name} begins with another loss"
+            )
         mine = quickest_of(timings, "this project")
         peer = quickest_of(timings, THEIRS) if len(ways) > 2 else mine
         size = f"{chosen.layers or 2} x {chosen.hidden}"
         show(f"contrastive step, {queries} queries x {n} passages, {size}", timings, peer)
         if peer != mine:
             batch = batches.batch(0)
-            lengths = [*batch.queries.attention_mask.sum(1).tolist(), *batch.passages.attention_mask.sum(1).tolist()]
-            work = 3 * encoder_work(chosen.layers or 2, chosen.hidden, lengths, one_position=True)  # backwards is twice forwards
-            keep(chosen.save, f"contrastive step, {size}", LIMIT, timings, mine, peer, ways[mine], work / multiply_adds())
+            lengths = [
+                *batch.queries.attention_mask.sum(1).tolist(),
+                *batch.passages.attention_mask.sum(1).tolist(),
+            ]
+            # backwards is twice forwards
+            work = 3 * encoder_work(chosen.layers or 2, chosen.hidden, lengths, one_position=True)
+            keep(
+                chosen.save,
+                f"contrastive step, {size}",
+                LIMIT,
+                timings,
+                mine,
+                peer,
+                ways[mine],
+                work / multiply_adds(),
+            )
 
 
 def run(ways: dict[str, Callable], rounds: int) -> tuple[dict[str, Timing], dict[str, Losses]]:
     """Seconds a step and losses of each way, over some rounds of a short training each.
 
-    One more round comes first and does not count: a processor builds a kernel for each shape in bf16, which is most of the
+    One more round comes first and does not count: a processor builds a kernel for each shape in
+        bf16, which is most of the
     time of a few steps and nothing in a training.
     """
     seconds, losses = {name: [] for name in ways}, {}

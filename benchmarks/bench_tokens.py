@@ -1,8 +1,10 @@
-"""What a batch of tokens costs: this project's store against Hugging Face's padding collator, on the same rows.
+"""What a batch of tokens costs: this project's store against Hugging Face's padding collator, on
+the same rows.
 
-The collator gets rows that are tokenised and cut already (the usual `map` of a data set) and pads them; the third way
-also tokenises, as a data loader does that works from text. The three alternate in one run, medians are compared, and
-their ids are checked to be equal. This project's batch holds more: which positions are special, where words begin.
+The collator gets rows that are tokenised and cut already (the usual `map` of a data set) and pads
+them; the third way also tokenises, as a data loader does that works from text. The three alternate
+in one run, medians are compared, and their ids are checked to be equal. This project's batch holds
+more: which positions are special, where words begin.
 
     python benchmarks/bench_tokens.py [--passages 4000 --batch 64 --length 144 --repeats 5]
 """
@@ -28,16 +30,22 @@ def passages(count: int) -> datasets.Dataset:
     """Passages of 10 to 150 made-up words, frequencies after Zipf."""
     random = np.random.default_rng(0)
     syllables = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
-    words = np.array(["".join(random.choice(syllables, random.integers(1, 5))) for _ in range(20_000)])
+    words = np.array(
+        ["".join(random.choice(syllables, random.integers(1, 5))) for _ in range(20_000)]
+    )
 
     def text(least: int, most: int) -> str:
-        return " ".join(words[np.minimum(random.zipf(1.2, random.integers(least, most)), len(words)) - 1])
+        return " ".join(
+            words[np.minimum(random.zipf(1.2, random.integers(least, most)), len(words)) - 1]
+        )
 
     rows = [{"title": text(1, 6), "text": text(10, 150)} for _ in range(count)]
     return datasets.Dataset.from_list(rows)
 
 
-def ways(rows: datasets.Dataset, tokenizer: PreTrainedTokenizerFast, store: TokenStore, length: int) -> dict[str, Assemble]:
+def ways(
+    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerFast, store: TokenStore, length: int
+) -> dict[str, Assemble]:
     """Three ways from row numbers to padded ids."""
     settings = {"truncation": "longest_first", "max_length": length, "return_token_type_ids": True}
     collate = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
@@ -47,7 +55,9 @@ def ways(rows: datasets.Dataset, tokenizer: PreTrainedTokenizerFast, store: Toke
 
     def from_text(chosen: np.ndarray) -> torch.Tensor:
         pairs = [titles[row] for row in chosen], [texts[row] for row in chosen]
-        return tokenizer(*pairs, **settings, padding=True, pad_to_multiple_of=8, return_tensors="pt")["input_ids"]
+        return tokenizer(
+            *pairs, **settings, padding=True, pad_to_multiple_of=8, return_tensors="pt"
+        )["input_ids"]
 
     return {
         "this project": lambda chosen: store.batch(chosen, max_length=length).input_ids,
@@ -66,7 +76,9 @@ def seconds_of(assemble: Assemble, plan: list[np.ndarray]) -> float:
 
 def main() -> None:
     """Print milliseconds a batch and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("passages", 4000), ("batch", 64), ("length", 144), ("repeats", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
@@ -81,10 +93,15 @@ def main() -> None:
         compared = ways(rows, tokenizer, store, options.length)
         first, *others = (assemble(plan[0]) for assemble in compared.values())
         assert all(first.equal(other) for other in others), "the three ways do not agree"
-        runs = [{name: seconds_of(way, plan) for name, way in compared.items()} for _ in range(options.repeats)]
+        runs = [
+            {name: seconds_of(way, plan) for name, way in compared.items()}
+            for _ in range(options.repeats)
+        ]
     medians = {name: statistics.median(run[name] for run in runs) / len(plan) for name in compared}
     for name, seconds in medians.items():
-        print(f"{name:18} {1e3 * seconds:7.2f} ms a batch   x {seconds / medians['this project']:.1f}")
+        print(
+            f"{name:18} {1e3 * seconds:7.2f} ms a batch   x {seconds / medians['this project']:.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
-"""What each step costs as a collection grows, for the page "From twenty thousand to a billion passages".
+"""What each step costs as a collection grows, for the page "From twenty thousand to a billion
+passages".
 
-First every step on real passages, at half of them and at all: seconds, bytes on disk, both for a million passages, and
-whether twice the passages cost twice the time. Then approximate search on made-up vectors: recall and speed of faiss'
-IVF-PQ and HNSW against exact search, at growing sizes, until the next one would not fit into `--seconds`.
+First every step on real passages, at half of them and at all: seconds, bytes on disk, both for a
+    million passages, and
+whether twice the passages cost twice the time. Then approximate search on made-up vectors: recall
+and speed of faiss' IVF-PQ and HNSW against exact search, at growing sizes, until the next one would
+not fit into `--seconds`.
 
-Seconds are those of the processor on one thread, so that other programs count little (caches and clock they still
-share). The vectors are drawn around centres that are drawn around others, with fewer directions that matter than
-numbers, as a trained encoder's are: vectors without any such order would be harder for every index, and say little.
+Seconds are those of the processor on one thread, so that other programs count little (caches and
+clock they still share). The vectors are drawn around centres that are drawn around others, with
+fewer directions that matter than numbers, as a trained encoder's are: vectors without any such
+order would be harder for every index, and say little.
 
-    python benchmarks/growth.py [--collection pydocs --passages 20000 --seconds 120 --save growth.json]
+    python benchmarks/growth.py [--collection pydocs --passages 20000 --seconds 120 --save
+    growth.json]
 """
 
 import argparse
@@ -40,9 +45,13 @@ WARM = 200  # passages of a first round that does not count: libraries load, ker
 CENTRES, INNER, OUTER = 4096, 24, 0.35
 """Centres of the made-up vectors, directions that matter, and the spread around a centre."""
 LINKS, PART_BYTES, POINTS = 16, 4, 64
-"""HNSW's links of a vector; IVF-PQ keeps a byte for so many numbers, and learns from so many vectors a centre."""
+"""HNSW's links of a vector; IVF-PQ keeps a byte for so many numbers, and learns from so many
+vectors a centre.
+"""
 BLAS_FROM = 20
-"""Queries from which faiss multiplies matrices, as it did before; its last versions hardly ever do, and are slower."""
+"""Queries from which faiss multiplies matrices, as it did before; its last versions hardly ever do,
+and are slower.
+"""
 WANTED = 0.95
 """Recall at which indexes are compared."""
 MILLION = 1e6
@@ -55,26 +64,36 @@ def spent(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - start, found
 
 
-# Steps on real passages ----------------------------------------------------------------------------------------------
+# Steps on real passages ---------------------------------------------------------------------------
 
 
-def steps(texts: datasets.Dataset, queries: list[str], folder: Path) -> Iterator[tuple[str, float, int]]:
-    """Name, seconds and bytes of every step on some passages; of a search: for 1,000 queries, and no bytes."""
+def steps(
+    texts: datasets.Dataset, queries: list[str], folder: Path
+) -> Iterator[tuple[str, float, int]]:
+    """Name, seconds and bytes of every step on some passages; of a search: for 1,000 queries, and
+    no bytes.
+    """
     encoder = models.DenseEncoder.from_pretrained("embedded", title="none")
     words, layout = encoder.tokenizer, encoder.settings.passages
 
     def build() -> tokens.TokenStore:
-        return tokens.TokenStore.build(texts, words, folder / "store", columns=("text",), progress=False)
+        return tokens.TokenStore.build(
+            texts, words, folder / "store", columns=("text",), progress=False
+        )
 
     seconds, store = spent(build)
     yield "tokenise", seconds, folder_size(folder / "store")
     seconds, _ = spent(lambda: count_ngrams(store, folder / "ngrams"))
     yield "count n-grams", seconds, folder_size(folder / "ngrams")
-    seconds, bm25 = spent(lambda: retrieval.Bm25.build(texts, folder / "bm25", title=False, progress=False))
+    seconds, bm25 = spent(
+        lambda: retrieval.Bm25.build(texts, folder / "bm25", title=False, progress=False)
+    )
     yield "BM25: index", seconds, folder_size(folder / "bm25")
     seconds, _ = spent(lambda: bm25.search(queries, TOP))
     yield "BM25: search", 1000 * seconds / len(queries), 0
-    seconds, vectors = spent(lambda: retrieval.encode(encoder, store, folder / "vectors.npy", **layout, progress=False))
+    seconds, vectors = spent(
+        lambda: retrieval.encode(encoder, store, folder / "vectors.npy", **layout, progress=False)
+    )
     yield "encode", seconds, (folder / "vectors.npy").stat().st_size
     asked = encoder.encode(queries, queries=True)
     seconds, _ = spent(lambda: retrieval.search(asked, vectors, TOP))
@@ -90,7 +109,11 @@ def measure_steps(texts: datasets.Dataset, queries: list[str]) -> dict[str, dict
         with tempfile.TemporaryDirectory() as name:
             for step, seconds, size in steps(texts.select(range(rows)), queries, Path(name)):
                 before = found.get(step, {}).get("seconds")
-                found[step] = {"passages": rows, "seconds": seconds, "seconds a million": seconds * MILLION / rows}
+                found[step] = {
+                    "passages": rows,
+                    "seconds": seconds,
+                    "seconds a million": seconds * MILLION / rows,
+                }
                 if before:
                     found[step]["twice the passages"] = seconds / before
                 if size:
@@ -99,33 +122,45 @@ def measure_steps(texts: datasets.Dataset, queries: list[str]) -> dict[str, dict
     return found
 
 
-# Approximate search on made-up vectors ---------------------------------------------------------------------------------
+# Approximate search on made-up vectors ------------------------------------------------------------
 
 
 def made_up(count: int, hidden: int, seed: int) -> np.ndarray:
-    """Unit vectors `[count, hidden]` float32; queries and passages of one size come from the same centres."""
+    """Unit vectors `[count, hidden]` float32; queries and passages of one size come from the same
+    centres.
+    """
     shared, own = np.random.default_rng(0), np.random.default_rng([1, seed])
     basis = shared.standard_normal((INNER, hidden), dtype=np.float32)
     centres = shared.standard_normal((CENTRES, INNER), dtype=np.float32)
     found = np.empty((count, hidden), np.float32)
     for start in range(0, count, 1 << 16):
         part = found[start : start + (1 << 16)]
-        inner = centres[own.integers(0, CENTRES, len(part))] + OUTER * own.standard_normal((len(part), INNER), dtype=np.float32)
+        inner = centres[own.integers(0, CENTRES, len(part))] + OUTER * own.standard_normal(
+            (len(part), INNER), dtype=np.float32
+        )
         np.matmul(inner, basis, out=part)
         part += 0.5 * own.standard_normal(part.shape, dtype=np.float32)
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
 def ivf_pq(vectors: np.ndarray) -> tuple[faiss.Index, list[int]]:
-    """Lists of vectors near one centre, each vector in `hidden / PART_BYTES` bytes; how many lists are looked at.
+    """Lists of vectors near one centre, each vector in `hidden / PART_BYTES` bytes; how many lists
+    are looked at.
 
-    np: without the order of codes for Hamming distances, which nobody reads here and whose training takes half a minute.
+    np: without the order of codes for Hamming distances, which nobody reads here and whose training
+        takes half a minute.
     """
     count, hidden = vectors.shape
     lists = max(16, round(4 * count**0.5))
-    index = faiss.index_factory(hidden, f"IVF{lists},PQ{hidden // PART_BYTES}np", faiss.METRIC_INNER_PRODUCT)
+    index = faiss.index_factory(
+        hidden, f"IVF{lists},PQ{hidden // PART_BYTES}np", faiss.METRIC_INNER_PRODUCT
+    )
     for training in (index.cp, index.pq.cp):
-        training.niter, training.max_points_per_centroid, training.min_points_per_centroid = 10, POINTS, 1
+        training.niter, training.max_points_per_centroid, training.min_points_per_centroid = (
+            10,
+            POINTS,
+            1,
+        )
     index.train(vectors[np.random.default_rng(0).permutation(count)[: POINTS * lists]])
     index.add(vectors)
     return index, [1, 2, 4, 8, 16, 32, 64, 128]
@@ -142,8 +177,12 @@ def hnsw(vectors: np.ndarray) -> tuple[faiss.Index, list[int]]:
 INDEXES = {"IVF-PQ": (ivf_pq, "nprobe"), "HNSW": (hnsw, "efSearch")}
 
 
-def measure_index(name: str, vectors: np.ndarray, queries: np.ndarray, exact: np.ndarray) -> dict[str, Any]:
-    """Build an index and search it at growing effort; what IVF-PQ proposes is ranked by exact scores, as users do."""
+def measure_index(
+    name: str, vectors: np.ndarray, queries: np.ndarray, exact: np.ndarray
+) -> dict[str, Any]:
+    """Build an index and search it at growing effort; what IVF-PQ proposes is ranked by exact
+    scores, as users do.
+    """
     make, effort = INDEXES[name]
     seconds, (index, levels) = spent(lambda: make(vectors))
     size, tried = len(faiss.serialize_index(index)), []
@@ -156,41 +195,72 @@ def measure_index(name: str, vectors: np.ndarray, queries: np.ndarray, exact: np
             rows = index.search(queries, AGAIN)[1]
             scores = retrieval.exact_scores(queries, vectors, np.maximum(rows, 0))
             scores[rows < 0] = -np.inf
-            return np.take_along_axis(rows, np.argsort(-scores, axis=1, kind="stable")[:, :TOP], axis=1)
+            return np.take_along_axis(
+                rows, np.argsort(-scores, axis=1, kind="stable")[:, :TOP], axis=1
+            )
 
         took, rows = spent(search)
-        recall = np.mean([len(np.intersect1d(*both)) / TOP for both in zip(rows, exact, strict=True)])
-        tried.append({effort: level, "recall": float(recall), "milliseconds a query": 1000 * took / len(queries)})
+        recall = np.mean(
+            [len(np.intersect1d(*both)) / TOP for both in zip(rows, exact, strict=True)]
+        )
+        tried.append(
+            {
+                effort: level,
+                "recall": float(recall),
+                "milliseconds a query": 1000 * took / len(queries),
+            }
+        )
         if recall >= 0.995:
             break
     enough = [one for one in tried if one["recall"] >= WANTED]
-    chosen = min(enough, key=lambda one: one["milliseconds a query"]) if enough else max(tried, key=lambda one: one["recall"])
-    # Those who rank anew read the vectors themselves too, from disk if need be: they are not counted here.
-    return {"build seconds": seconds, "bytes a vector": size / len(vectors), "tried": tried, "chosen": chosen}
+    chosen = (
+        min(enough, key=lambda one: one["milliseconds a query"])
+        if enough
+        else max(tried, key=lambda one: one["recall"])
+    )
+    # Those who rank anew read the vectors themselves too, from disk if need be: they are not
+    # counted here.
+    return {
+        "build seconds": seconds,
+        "bytes a vector": size / len(vectors),
+        "tried": tried,
+        "chosen": chosen,
+    }
 
 
 def measure_search(sizes: list[int], hidden: int, budget: float) -> list[dict[str, Any]]:
     """Exact and approximate search at growing sizes, as far as the budget goes."""
     found, used, last = [], 0.0, 0.0
     for before, size in itertools.pairwise([0, *sizes]):
-        if before and used + last * 1.3 * size / before > budget:  # indexes take a little more than in proportion
+        # indexes take a little more than in proportion
+        if before and used + last * 1.3 * size / before > budget:
             print(f"{size:,} vectors would not fit into {budget:.0f} s", flush=True)
             break
         start = time.process_time()
         vectors, queries = made_up(size, hidden, 0), made_up(QUERIES, hidden, 1)
-        took, (_, exact) = spent(lambda vectors=vectors, queries=queries: retrieval.search(queries, vectors, TOP))
-        row = {"vectors": size, "exact": {"milliseconds a query": 1000 * took / QUERIES, "bytes a vector": 4 * hidden}}
+        took, (_, exact) = spent(
+            lambda vectors=vectors, queries=queries: retrieval.search(queries, vectors, TOP)
+        )
+        row = {
+            "vectors": size,
+            "exact": {"milliseconds a query": 1000 * took / QUERIES, "bytes a vector": 4 * hidden},
+        }
         row |= {name: measure_index(name, vectors, queries, exact) for name in INDEXES}
         found.append(row)
         last = time.process_time() - start
         used += last
         shown = {name: row[name]["chosen"] for name in INDEXES}
-        print(f"{size:,} vectors, {last:.0f} s: exact {row['exact']['milliseconds a query']:.2f} ms; {shown}", flush=True)
+        print(
+            f"{size:,} vectors, {last:.0f} s: exact {row['exact']['milliseconds a query']:.2f} ms;"
+            f" {shown}",
+            flush=True,
+        )
     return found
 
 
 def limits(search: list[dict[str, Any]], memory: float, patience: float) -> dict[str, Any]:
-    """How many vectors each choice is good for, by arithmetic from the largest size that was measured.
+    """How many vectors each choice is good for, by arithmetic from the largest size that was
+    measured.
 
     Args:
         search: what was measured.
@@ -199,21 +269,43 @@ def limits(search: list[dict[str, Any]], memory: float, patience: float) -> dict
     """
     last = search[-1]
     exact = last["exact"]["milliseconds a query"] / last["vectors"]
-    found = {"exact, by time": patience / exact, "exact, by memory": memory / last["exact"]["bytes a vector"]}
+    found = {
+        "exact, by time": patience / exact,
+        "exact, by memory": memory / last["exact"]["bytes a vector"],
+    }
     return found | {f"{name}, by memory": memory / last[name]["bytes a vector"] for name in INDEXES}
 
 
 def main() -> None:
     """Measure everything, print it, and write the file that the page reads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--collection", default="pydocs")
     parser.add_argument("--passages", type=int, default=20_000)
     parser.add_argument("--queries", type=int, default=QUERIES)
     parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000])
-    parser.add_argument("--seconds", type=float, default=120, help="of the processor, for the search on made-up vectors")
-    parser.add_argument("--memory", type=float, default=64e9, help="bytes that an index may take, for the limits")
-    parser.add_argument("--patience", type=float, default=100, help="milliseconds that a query may take, for the limits")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000],
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=120,
+        help="of the processor, for the search on made-up vectors",
+    )
+    parser.add_argument(
+        "--memory", type=float, default=64e9, help="bytes that an index may take, for the limits"
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=100,
+        help="milliseconds that a query may take, for the limits",
+    )
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -222,11 +314,22 @@ def main() -> None:
     faiss.cvar.distance_compute_blas_threshold = BLAS_FROM
     datasets.disable_progress_bars()
     whole = collections.load(chosen.collection)
-    drawn = whole.sample(min(chosen.passages, len(whole.passages)), train_queries=chosen.queries, dev_queries=1, test_queries=1)
-    found: dict[str, Any] = {"steps": measure_steps(drawn.passages, drawn.queries("train")["text"][:])}
+    drawn = whole.sample(
+        min(chosen.passages, len(whole.passages)),
+        train_queries=chosen.queries,
+        dev_queries=1,
+        test_queries=1,
+    )
+    found: dict[str, Any] = {
+        "steps": measure_steps(drawn.passages, drawn.queries("train")["text"][:])
+    }
     found["search"] = measure_search(chosen.sizes, chosen.hidden, chosen.seconds)
     found["limits"] = limits(found["search"], chosen.memory, chosen.patience)
-    facts = {"cpu": machine.machine_facts()["cpu"], "load": round(psutil.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d")}
+    facts = {
+        "cpu": machine.machine_facts()["cpu"],
+        "load": round(psutil.getloadavg()[0], 1),
+        "date": time.strftime("%Y-%m-%d"),
+    }
     settings = {name: value for name, value in vars(chosen).items() if name != "save"}
     settings["memory in gigabytes"] = chosen.memory / 1e9
     found["billion"] = {"bytes": 4e9 * chosen.hidden, "bytes at 768": 4e9 * 768}

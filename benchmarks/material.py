@@ -1,7 +1,9 @@
-"""What the comparisons with other libraries work on: real passages and questions, one model, both on disk.
+"""What the comparisons with other libraries work on: real passages and questions, one model, both
+on disk.
 
-Passages and their summary sentences are those of PyDocs, so lengths are mixed as text mixes them. The model is the
-embedded base model (2 layers of 128), or a fresh BERT of another size with the same tokenizer.
+Passages and their summary sentences are those of PyDocs, so lengths are mixed as text mixes them.
+The model is the embedded base model (2 layers of 128), or a fresh BERT of another size with the
+same tokenizer.
 """
 
 import os
@@ -27,7 +29,8 @@ class Material(NamedTuple):
         queries, passages: texts.
         positives: `[queries]` a passage that answers each query.
         query_store, passage_store: their tokens.
-        model: folder of the encoder, as `models.DenseEncoder.save` writes it; sentence-transformers reads it too.
+        model: folder of the encoder, as `models.DenseEncoder.save` writes it; sentence-transformers
+            reads it too.
         hidden: size of its vectors.
         folder: for whatever else is written; gone afterwards.
     """
@@ -44,13 +47,19 @@ class Material(NamedTuple):
 
 @contextmanager
 def material(
-    passages: int, queries: int, layers: int | None = None, hidden: int = 128, collection: str = "pydocs"
+    passages: int,
+    queries: int,
+    layers: int | None = None,
+    hidden: int = 128,
+    collection: str = "pydocs",
 ) -> Iterator[Material]:
     """Make it in a temporary folder; `layers` None takes the embedded base model."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     logging.set_verbosity_error()
     datasets.disable_progress_bars()
-    found = collections.load(collection).sample(passages, train_queries=queries, dev_queries=1, test_queries=1)
+    found = collections.load(collection).sample(
+        passages, train_queries=queries, dev_queries=1, test_queries=1
+    )
     asked, qrels = found.queries("train"), found.qrels("train")
     place = {name: row for row, name in enumerate(found.passages["id"][:])}
     positives = np.array([place[next(iter(qrels[name]))] for name in asked["id"][:]])
@@ -58,11 +67,16 @@ def material(
         folder = Path(name)
         encoder = _encoder(folder, layers, hidden)
         stores = [
-            tokens.TokenStore.build(texts, encoder.tokenizer, folder / kind, columns=("text",), progress=False)
+            tokens.TokenStore.build(
+                texts, encoder.tokenizer, folder / kind, columns=("text",), progress=False
+            )
             for kind, texts in (("queries", asked), ("passages", found.passages))
         ]
         encoder.save(folder / "model")
-        texts, size = (asked["text"][:], found.passages["text"][:]), encoder.encoder.config.hidden_size
+        texts, size = (
+            (asked["text"][:], found.passages["text"][:]),
+            encoder.encoder.config.hidden_size,
+        )
         yield Material(*texts, positives, *stores, folder / "model", size, folder)
 
 
@@ -70,5 +84,7 @@ def _encoder(folder: Path, layers: int | None, hidden: int) -> models.DenseEncod
     source: Path | str = "embedded"
     if layers is not None:
         source, tokenizer = folder / "lm", tokens.load_tokenizer("embedded")
-        models.save_masked_lm(models.new_bert(len(tokenizer), layers=layers, hidden=hidden), tokenizer, source)
+        models.save_masked_lm(
+            models.new_bert(len(tokenizer), layers=layers, hidden=hidden), tokenizer, source
+        )
     return models.DenseEncoder.from_pretrained(source, title="none")

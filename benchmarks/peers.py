@@ -28,4 +28,6 @@ def sentence_model(
     logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
     options = {"attn_implementation": attention, "dtype": dtype}
     body = Transformer(str(found.model), max_seq_length=PASSAGE_LENGTH, model_kwargs=options)
-    return SentenceTransformer(modules=[body, Pooling(found.hidden, pooling_mode="cls")], device=device)
+    return SentenceTransformer(
+        modules=[body, Pooling(found.hidden, pooling_mode="cls")], device=device
+    )

@@ -1,7 +1,8 @@
 """Speed of the hot paths on this machine: tokenising, batches, masks, encoding, search.
 
-Run by `make bench`, or `python benchmarks/speed.py --layers 4 --hidden 256 --seconds 5`. Each path runs on
-passages of PyDocs for a few seconds after one warm-up round; the median rate is printed. Nothing is kept.
+Run by `make bench`, or `python benchmarks/speed.py --layers 4 --hidden 256 --seconds 5`. Each path
+runs on passages of PyDocs for a few seconds after one warm-up round; the median rate is printed.
+Nothing is kept.
 """
 
 import argparse
@@ -49,7 +50,9 @@ def masks(stream: tokens.BatchStream, where: torch.device, seconds: float) -> fl
     return rate(draw, seconds)
 
 
-def encode(model: torch.nn.Module, tokenizer, store: tokens.TokenStore, folder: Path, where: torch.device) -> float:
+def encode(
+    model: torch.nn.Module, tokenizer, store: tokens.TokenStore, folder: Path, where: torch.device
+) -> float:
     """Real tokens a second of encoding the whole store, once."""
     source = folder / "model"
     models.save_masked_lm(model, tokenizer, source)
@@ -64,33 +67,49 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--layers", type=int, default=2)
     options.add_argument("--hidden", type=int, default=128)
-    options.add_argument("--collection", default="pydocs", help="as collections.load takes it (default: pydocs)")
+    options.add_argument(
+        "--collection", default="pydocs", help="as collections.load takes it (default: pydocs)"
+    )
     options.add_argument("--passages", type=int, default=4_000)
     options.add_argument("--seconds", type=float, default=3.0, help="per path (default: 3)")
     chosen = options.parse_args()
     torch.set_num_threads(machine.threads())
     where, facts = machine.device(), machine.machine_facts()
-    print(f"{facts['cpu']}, {facts['threads']} threads, {', '.join(facts['gpus']) or 'no GPU'}; {where.type}")
+    print(
+        f"{facts['cpu']}, {facts['threads']} threads, {', '.join(facts['gpus']) or 'no GPU'};"
+        f" {where.type}"
+    )
     texts = collections.load(chosen.collection)
-    texts = texts.sample(chosen.passages, train_queries=100, dev_queries=100, test_queries=100).passages
-    print(f"{chosen.layers} layers x {chosen.hidden}, {len(texts):,} passages of {chosen.collection}, {LENGTH} tokens\n")
+    texts = texts.sample(
+        chosen.passages, train_queries=100, dev_queries=100, test_queries=100
+    ).passages
+    print(
+        f"{chosen.layers} layers x {chosen.hidden}, {len(texts):,} passages of {chosen.collection},"
+        f" {LENGTH} tokens\n"
+    )
     tokenizer = tokens.train_wordpiece(texts["text"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         start = time.perf_counter()
         store = tokens.TokenStore.build(texts, tokenizer, folder / "tokens", progress=False)
         show("tokenise", store.lengths(10_000).sum() / (time.perf_counter() - start), "tokens/s")
-        stream = tokens.BatchStream(store, tokens_per_batch=TOKENS_PER_BATCH, max_length=LENGTH, title="pair")
+        stream = tokens.BatchStream(
+            store, tokens_per_batch=TOKENS_PER_BATCH, max_length=LENGTH, title="pair"
+        )
         places = iter(range(10**9))
         lay_out = rate(lambda: stream.batch(next(places)).input_ids.numel(), chosen.seconds)
         show("batches", lay_out, "tokens/s")
         show("nested masks", masks(stream, where, chosen.seconds), "tokens/s")
 
-        model = models.new_bert(len(tokenizer), layers=chosen.layers, hidden=chosen.hidden, device=where)
+        model = models.new_bert(
+            len(tokenizer), layers=chosen.layers, hidden=chosen.hidden, device=where
+        )
         show("encode", encode(model, tokenizer, store, folder, where), "tokens/s")
 
     vectors = np.random.default_rng(0).standard_normal((100_000, chosen.hidden), dtype=np.float32)
-    found = rate(lambda: len(retrieval.search(vectors[:256], vectors, 100, device=where)[0]), chosen.seconds)
+    found = rate(
+        lambda: len(retrieval.search(vectors[:256], vectors, 100, device=where)[0]), chosen.seconds
+    )
     show("search, 100,000 vectors, top 100", found, "queries/s")
 
 

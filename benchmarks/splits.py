@@ -1,4 +1,5 @@
-"""How many contexts, candidates and rows the dialogues and sentence tasks have, for the page "Data sheets".
+"""How many contexts, candidates and rows the dialogues and sentence tasks have, for the page "Data
+sheets".
 
 DR_DATA=FOLDER python benchmarks/splits.py [--save FILE]
 """
@@ -19,13 +20,18 @@ SPLITS = ("train", "dev", "test")
 
 
 def dialogue_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each split with its contexts, the candidates of each, and the digest of its file; what is trained on has none."""
+    """Each split with its contexts, the candidates of each, and the digest of its file; what is
+    trained on has none.
+    """
     for split in SPLITS:
         path, contexts, candidates = dialogue_file(folder, split), 0, set()
         for exchange in read_exchanges(path):
             contexts += 1
             candidates.add(len(exchange.candidates))
-        yield split, {"contexts": contexts, "candidates": max(candidates), "digest": file_digest(path)}
+        yield (
+            split,
+            {"contexts": contexts, "candidates": max(candidates), "digest": file_digest(path)},
+        )
 
 
 def task_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,14 +43,18 @@ def task_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Print the counts, and keep them where they are wanted; a folder that is not under `DR_DATA` is left out."""
+    """Print the counts, and keep them where they are wanted; a folder that is not under `DR_DATA`
+    is left out.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
     counts = {name: dict(dialogue_splits(name)) for name in DIALOGUES if places.find_data(name)}
     counts |= {name: dict(task_splits(name)) for name in TASKS if places.find_data(name)}
     for name, splits in counts.items():
-        told = (f"{split} {one.get('contexts', one.get('rows')):,}" for split, one in splits.items())
+        told = (
+            f"{split} {one.get('contexts', one.get('rows')):,}" for split, one in splits.items()
+        )
         print(f"{name:<15}{', '.join(told)}")
     if chosen.save:
         write_json(chosen.save, counts)

@@ -1,7 +1,8 @@
-"""Time several ways of doing one thing in one run, turn by turn, so that a busy machine slows all of them alike.
+"""Time several ways of doing one thing in one run, turn by turn, so that a busy machine slows all
+of them alike.
 
-One CPU thread is timed by the processor seconds it used, so that other programs count little; threads and GPUs by the
-clock on the wall.
+One CPU thread is timed by the processor seconds it used, so that other programs count little;
+threads and GPUs by the clock on the wall.
 """
 
 import cProfile
@@ -41,10 +42,14 @@ class Timing(NamedTuple):
 
 def clock(device: str = "cpu") -> Callable[[], float]:
     """What tells the seconds: of the processor for one CPU thread, else of the wall."""
-    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    return (
+        time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    )
 
 
-def alternate(ways: dict[str, Way], repeats: int, device: str = "cpu", warm: int = 2) -> dict[str, Timing]:
+def alternate(
+    ways: dict[str, Way], repeats: int, device: str = "cpu", warm: int = 2
+) -> dict[str, Timing]:
     """Time each way over `repeats` rounds, after `warm` rounds that do not count."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     now, seconds = clock(device), {name: [] for name in ways}
@@ -59,16 +64,23 @@ def alternate(ways: dict[str, Way], repeats: int, device: str = "cpu", warm: int
 
 
 def show(title: str, timings: dict[str, Timing], peer: str) -> None:
-    """Print milliseconds of each way, median and quickest, and the medians as shares of the peer's."""
+    """Print milliseconds of each way, median and quickest, and the medians as shares of the
+    peer's.
+    """
     print(f"\n{title}\n  {'':44} median ms  quickest  of {peer}")
     for name, found in timings.items():
         share = found.median / timings[peer].median
-        print(f"  {name:44} {1e3 * found.median:9.3f} {1e3 * found.quickest:9.3f}  {share:.3f}", flush=True)
+        print(
+            f"  {name:44} {1e3 * found.median:9.3f} {1e3 * found.quickest:9.3f}  {share:.3f}",
+            flush=True,
+        )
 
 
 def quickest_of(timings: dict[str, Timing], start: str) -> str:
     """The quickest, by its median, of the ways whose name begins with `start`."""
-    return min((name for name in timings if name.startswith(start)), key=lambda name: timings[name].median)
+    return min(
+        (name for name in timings if name.startswith(start)), key=lambda name: timings[name].median
+    )
 
 
 def missed(limit: float, timings: dict[str, Timing], ours: str, peer: str) -> bool:
@@ -92,8 +104,13 @@ def seconds_of(way: Way, repeats: int = 7) -> float:
 
 @cache
 def multiply_adds(bf16: bool = True) -> float:
-    """Multiply-adds a second, measured on a product of square matrices, in bfloat16 where that is wanted and quicker."""
-    size, kinds = 1024, [torch.float32, torch.bfloat16][: 1 + (bf16 and machine.has_bf16(torch.device("cpu")))]
+    """Multiply-adds a second, measured on a product of square matrices, in bfloat16 where that is
+    wanted and quicker.
+    """
+    size, kinds = (
+        1024,
+        [torch.float32, torch.bfloat16][: 1 + (bf16 and machine.has_bf16(torch.device("cpu")))],
+    )
     squares = [torch.randn(size, size).to(kind) for kind in kinds]
     return size**3 / min(seconds_of(lambda square=square: square @ square) for square in squares)
 
@@ -112,8 +129,12 @@ def draws() -> float:
     return len(numbers) / seconds_of(lambda: numbers.random_(-(2**63), None, generator=source))
 
 
-def encoder_work(layers: int, hidden: int, lengths: Iterable[int], one_position: bool = False) -> float:
-    """Multiply-adds of a BERT's layers over sequences of some lengths; where one position is read, of the last layer for that."""
+def encoder_work(
+    layers: int, hidden: int, lengths: Iterable[int], one_position: bool = False
+) -> float:
+    """Multiply-adds of a BERT's layers over sequences of some lengths; where one position is read,
+    of the last layer for that.
+    """
     work = 0.0
     for length in lengths:
         whole = length * (12 * hidden**2 + 2 * length * hidden)
@@ -132,7 +153,8 @@ def keep(
     way: Way | None = None,
     least: float | None = None,
 ) -> None:
-    """Add one comparison to a file that `speed_targets.py` prints: what, the share wanted and found, and by what.
+    """Add one comparison to a file that `speed_targets.py` prints: what, the share wanted and
+    found, and by what.
 
     Where it is missed, the profile of our way is printed.
 
@@ -143,7 +165,8 @@ def keep(
         timings: of all ways.
         ours, peer: the two that are compared.
         way: what our timings are of, once more for the profile; None prints none.
-        least: seconds that the work takes at the measured speed of multiply-adds, memory or random numbers, and nothing else.
+        least: seconds that the work takes at the measured speed of multiply-adds, memory or random
+            numbers, and nothing else.
     """
     if path is None:
         return
@@ -151,12 +174,19 @@ def keep(
         print(f"{what}: more than {limit} of {peer}; where {ours} spends its time:")
         print_profile(way)
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    shares = {f"by_{name}": getattr(timings[ours], name) / getattr(timings[peer], name) for name in Timing._fields}
+    shares = {
+        f"by_{name}": getattr(timings[ours], name) / getattr(timings[peer], name)
+        for name in Timing._fields
+    }
     row = {"what": what, "wanted": limit, **shares, "ours": ours, "peer": peer}
     row |= {} if least is None else {"at_least": least / timings[peer].median}
     seconds = {name: found._asdict() for name, found in timings.items()}
     host = {name: fact for name, fact in machine.machine_facts().items() if name != "gpus"}
-    facts = {"date": time.strftime("%Y-%m-%d"), "load": round(psutil.getloadavg()[0], 1), "commit": commit()}
+    facts = {
+        "date": time.strftime("%Y-%m-%d"),
+        "load": round(psutil.getloadavg()[0], 1),
+        "commit": commit(),
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [other for other in rows if other["what"] != what] + [row | {"seconds": seconds} | facts]
     write_json(path, {"machine": host, "threads": torch.get_num_threads(), "rows": rows})

@@ -1,6 +1,8 @@
-"""What share of the test queries repeats the wording of training queries, for the page "Your corpus".
+"""What share of the test queries repeats the wording of training queries, for the page "Your
+corpus".
 
-python benchmarks/wordings.py [--collections medquad squad scifact reddit-retrieval pydocs --save FILE]
+python benchmarks/wordings.py [--collections medquad squad scifact reddit-retrieval pydocs --save
+FILE]
 """
 
 import argparse
@@ -17,13 +19,20 @@ SAMPLE = 5_000, 1_000
 def main() -> None:
     """Print the shares, and keep them where they are wanted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--collections", nargs="+", default=["medquad", "squad", "scifact", "reddit-retrieval", "pydocs"])
+    parser.add_argument(
+        "--collections",
+        nargs="+",
+        default=["medquad", "squad", "scifact", "reddit-retrieval", "pydocs"],
+    )
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
     shares = {}
     for name in chosen.collections:
         found = collections.load(name, allow_duplicates=True)
-        texts = [found.queries(split).shuffle(seed=0)["text"][:size] for split, size in zip(("train", "test"), SAMPLE, strict=True)]
+        texts = [
+            found.queries(split).shuffle(seed=0)["text"][:size]
+            for split, size in zip(("train", "test"), SAMPLE, strict=True)
+        ]
         shares[name] = round(templated(texts[1], texts[0]), 3)
         print(f"{name:<20}{100 * shares[name]:6.1f} %")
     if chosen.save:

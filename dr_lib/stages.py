@@ -6,9 +6,10 @@
     index = bm25_index(collection, title=True)      # nothing is built yet: a `Stage`, with its key
     Cache().get(index)                              # built, or found: the finished folder
 
-An argument may be another stage, or a path inside its result (``index / "model"``): the body receives the finished
-folder. The key also holds a digest of the code that computes the result (`code_digest`), so that whoever edits a loss
-and runs again gets new numbers. Page of the book: practice/own-corpus.
+An argument may be another stage, or a path inside its result (``index / "model"``): the body
+receives the finished folder. The key also holds a digest of the code that computes the result
+(`code_digest`), so that whoever edits a loss and runs again gets new numbers. Page of the book:
+practice/own-corpus.
 """
 
 import ast
@@ -41,21 +42,34 @@ from safetensors import SafetensorError
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest, make_readable, read_sealed, sealed, write_json, write_text
+from dr_lib.files import (
+    file_digest,
+    json_digest,
+    make_readable,
+    read_sealed,
+    sealed,
+    write_json,
+    write_text,
+)
 
 MANIFEST = "manifest.json"
-SCRATCH = ("checkpoint-*", ".*")  # what serves to go on after a kill, and half-written files; no part of a result
+# what serves to go on after a kill, and half-written files; no part of a result
+SCRATCH = ("checkpoint-*", ".*")
 WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
-LOOK_EVERY = 5.0  # seconds between two looks at whether the holder of a lock on a shared disk is still there
-STOP_AT = "DR_STOP_AT"  # variable with the second since 1970 at which what is being built stops: processes inherit it
-RING_AGAIN = 30.0  # seconds after which an alarm rings once more, should a library have swallowed the first
+# seconds between two looks at whether the holder of a lock on a shared disk is still there
+LOOK_EVERY = 5.0
+# variable with the second since 1970 at which what is being built stops: processes inherit it
+STOP_AT = "DR_STOP_AT"
+# seconds after which an alarm rings once more, should a library have swallowed the first
+RING_AGAIN = 30.0
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "ir-measures")
 
 
-# What a result depends on: the code ---------------------------------------------------------------------------------
+# What a result depends on: the code ---------------------------------------------------------------
 
-# Code whose effect is in a key already: a collection counts by its content, and these only carry it from place to place.
-# What reads files within a stage (dialogues, pairs, labels) is followed as any other code.
+# Code whose effect is in a key already: a collection counts by its content, and these only carry it
+# from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
+# other code.
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started = time.time()
@@ -63,10 +77,12 @@ _started = time.time()
 
 @functools.cache
 def code_digest(thing: Callable | type) -> str:
-    """SHA-256 (hex) of the code that a function or class runs: its own definition and all it names in its package.
+    """SHA-256 (hex) of the code that a function or class runs: its own definition and all it names
+    in its package.
 
-    Definitions are followed name by name through imports, so that an edited loss changes the digests of what calls it
-    and of nothing else. Comments, docstrings and layout do not count. `CARRIERS` are not followed.
+    Definitions are followed name by name through imports, so that an edited loss changes the
+    digests of what calls it and of nothing else. Comments, docstrings and layout do not count.
+    `CARRIERS` are not followed.
 
     Raises:
         InputError: a file was edited after this process had started; it may have read the old code.
@@ -82,13 +98,18 @@ def code_digest(thing: Callable | type) -> str:
             seen[thing.__qualname__] = inspect.getsource(thing)
         except (OSError, TypeError):
             fix = "Put it into a module of its own and import it."
-            raise InputError("its source cannot be read", where=thing.__qualname__, fix=fix) from None
+            raise InputError(
+                "its source cannot be read", where=thing.__qualname__, fix=fix
+            ) from None
     return json_digest(seen)
 
 
 def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
-    """Add the definition of a dotted name such as `losses.contrastive`, and of all that it names, to `seen`."""
-    while len(path) > 1 and (inner := _module(module, path[0])):  # through modules as far as they go
+    """Add the definition of a dotted name such as `losses.contrastive`, and of all that it names,
+    to `seen`.
+    """
+    # through modules as far as they go
+    while len(path) > 1 and (inner := _module(module, path[0])):
         module, path = inner, path[1:]
     name = path[0]
     if module.startswith(CARRIERS) or f"{module}.{name}" in seen:
@@ -101,7 +122,8 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
                 _follow(module, used, seen)
     elif name in imported:
         source, original = imported[name]
-        if inner := _module(module, name):  # used as a value, as in getattr(masking, unit): all of it may run
+        # used as a value, as in getattr(masking, unit): all of it may run
+        if inner := _module(module, name):
             for one in {**names_in(inner)[0], **names_in(inner)[1]}:
                 _follow(inner, (one,), seen)
         elif original is not None:
@@ -109,18 +131,25 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
 
 
 def _module(module: str, name: str) -> str | None:
-    """The module that an imported name stands for; None for a function or class, though a module may bear its name."""
+    """The module that an imported name stands for; None for a function or class, though a module
+    may bear its name.
+    """
     source, original = names_in(module)[1].get(name, ("", ""))
     whole = source if original is None else f"{source}.{original}"
-    is_module = original is None or inspect.ismodule(getattr(sys.modules.get(source), original, None))
+    is_module = original is None or inspect.ismodule(
+        getattr(sys.modules.get(source), original, None)
+    )
     return whole if is_module and _source(whole) else None
 
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
-    """Folders of libraries: Python's own and its packages', and each further one on `sys.path` that holds installed packages."""
+    """Folders of libraries: Python's own and its packages', and each further one on `sys.path` that
+    holds installed packages.
+    """
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    more = [folder for folder in sys.path if folder and any(Path(folder).glob("*.dist-info"))]  # pip's --target, say
+    # pip's --target, say
+    more = [folder for folder in sys.path if folder and any(Path(folder).glob("*.dist-info"))]
     return tuple(f"{folder}{os.sep}" for folder in [*own, *more])
 
 
@@ -130,7 +159,7 @@ def _source(module: str) -> Path | None:
     path = getattr(sys.modules.get(module), "__file__", None)
     if path is None or not path.endswith(".py"):
         return None
-    if path.startswith(_libraries()) and module.split(".")[0] != "dr_lib":
+    if path.startswith(_libraries()) and module.split(".")[0] not in ("dr_lib", "dr_book"):
         return None
     if Path(path).stat().st_mtime > _started:
         fix = "Restart the kernel or process, so that it runs the code as it is now."
@@ -143,22 +172,36 @@ Definitions = dict[str, list[tuple[str, list[tuple[str, ...]]]]]
 
 @functools.cache
 def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]]]:
-    """Top-level names of a module: definition texts with the dotted names each uses; imports as (module, name)."""
+    """Top-level names of a module: definition texts with the dotted names each uses; imports as
+    (module, name).
+    """
     path, defined, imported = _source(module), {}, {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body if path else []:
         if isinstance(node, ast.Import):
-            imported |= {(one.asname or one.name.split(".")[0]): (one.name, None) for one in node.names}
+            imported |= {
+                (one.asname or one.name.split(".")[0]): (one.name, None) for one in node.names
+            }
         elif isinstance(node, ast.ImportFrom):
-            source = resolve_name("." * node.level + (node.module or ""), sys.modules[module].__package__)
+            source = resolve_name(
+                "." * node.level + (node.module or ""), sys.modules[module].__package__
+            )
             imported |= {one.asname or one.name: (source, one.name) for one in node.names}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             made = getattr(sys.modules[module], node.name, None)
-            if isinstance(made, type) and issubclass(made, BaseModel):  # the values of its fields are in keys, defaults and all
-                node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)] or [ast.Pass()]
+            # the values of its fields are in keys, defaults and all
+            if isinstance(made, type) and issubclass(made, BaseModel):
+                node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)] or [
+                    ast.Pass()
+                ]
             defined.setdefault(node.name, []).append(_definition(node))
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for name in (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)):
+            for name in (
+                part.id
+                for target in targets
+                for part in ast.walk(target)
+                if isinstance(part, ast.Name)
+            ):
                 defined.setdefault(name, []).append(_definition(node))
     return defined, imported
 
@@ -166,7 +209,10 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
 def drop_docstrings(tree: ast.AST) -> None:
     """Remove the docstrings of a module, class or function and of all that it holds, in place."""
     for part in ast.walk(tree):
-        if isinstance(part, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(part) is not None:
+        if (
+            isinstance(part, ast.Module | ast.FunctionDef | ast.ClassDef)
+            and ast.get_docstring(part) is not None
+        ):
             part.body = part.body[1:] or [ast.Pass()]
 
 
@@ -184,12 +230,14 @@ def _definition(node: ast.stmt) -> tuple[str, list[tuple[str, ...]]]:
     return ast.unparse(node), used
 
 
-# What a result depends on: the arguments ----------------------------------------------------------------------------
+# What a result depends on: the arguments ----------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Data:
-    """A file or folder that was there before, or a model on a hub: it counts by its content, never by its place."""
+    """A file or folder that was there before, or a model on a hub: it counts by its content, never
+    by its place.
+    """
 
     place: str = field(compare=False)
     digest: str
@@ -281,12 +329,15 @@ KINDS: dict[str, Callable[..., None]] = {}
 """Kind of stage -> its body, of all that were imported."""
 
 
-def stage(*, version: int = 1, resumable: bool = False) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
+def stage(
+    *, version: int = 1, resumable: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
     """Make a stage of a function ``body(folder, ...)`` that writes its result into `folder`.
 
-    Arguments of the stage may be other stages, parts of their results, `Data`, anything with a `digest` (a
-    collection), settings (which count by every value that is not None, so that a new key that is None by default
-    changes no key), classes and functions (which count by their code), and plain values, in lists and mappings too.
+    Arguments of the stage may be other stages, parts of their results, `Data`, anything with a
+    `digest` (a collection), settings (which count by every value that is not None, so that a new
+    key that is None by default changes no key), classes and functions (which count by their code),
+    and plain values, in lists and mappings too.
 
     Args:
         version: raise it to build anew for a reason that neither code nor arguments show.
@@ -318,7 +369,8 @@ def _identity(value: Any) -> Any:
     if isinstance(value, Part):
         return {"stage": value.stage.key, "path": value.path}
     if isinstance(value, BaseModel):
-        unkeyed = getattr(value, "unkeyed", ())  # settings that change speed or safety, never a number
+        # settings that change speed or safety, never a number
+        unkeyed = getattr(value, "unkeyed", ())
         return value.model_dump(mode="json", exclude_none=True, exclude=set(unkeyed))
     if isinstance(value, type) or inspect.isfunction(value):
         return {"code": f"{value.__module__}.{value.__qualname__}", "digest": code_digest(value)}
@@ -330,7 +382,9 @@ def _identity(value: Any) -> Any:
         return value
     if isinstance(digest := getattr(value, "digest", None), str):
         return {"digest": digest}
-    raise TypeError(f"a stage cannot depend on {type(value).__name__}: give it a digest, or wrap a path in Data")
+    raise TypeError(
+        f"a stage cannot depend on {type(value).__name__}: give it a digest, or wrap a path in Data"
+    )
 
 
 def _stages(value: Any) -> Iterator[Stage]:
@@ -341,18 +395,20 @@ def _stages(value: Any) -> Iterator[Stage]:
             yield from _stages(one)
 
 
-# Time that is bounded ------------------------------------------------------------------------------------------------
+# Time that is bounded -----------------------------------------------------------------------------
 
 
 class TimeIsUpError(BaseException):
-    """The time for building stages is up. What is finished is kept, and the same call goes on with the rest.
+    """The time for building stages is up. What is finished is kept, and the same call goes on with
+    the rest.
 
     As with Ctrl-C no stage has failed, so that nothing that catches failures may catch it.
     """
 
 
 def time_is_up() -> bool:
-    """Whether what is being built must stop now. Who asks is spared the alarm, and has to raise `TimeIsUpError` itself.
+    """Whether what is being built must stop now. Who asks is spared the alarm, and has to raise
+    `TimeIsUpError` itself.
 
     So a training asks after its steps, and leaves a checkpoint of the last one.
     """
@@ -365,10 +421,11 @@ def time_is_up() -> bool:
 
 @contextmanager
 def until(stop_at: float | None) -> Iterator[None]:
-    """Let a block run until a time (seconds since 1970): then `TimeIsUpError` is raised in it, at the latest by an alarm.
+    """Let a block run until a time (seconds since 1970): then `TimeIsUpError` is raised in it, at
+    the latest by an alarm.
 
-    Alarms ring in the main thread of a process, and not on Windows: elsewhere, as on Dask's workers, what does not ask
-    `time_is_up` is finished first. Only trainings ask.
+    Alarms ring in the main thread of a process, and not on Windows: elsewhere, as on Dask's
+    workers, what does not ask `time_is_up` is finished first. Only trainings ask.
     """
     if stop_at is None:
         yield
@@ -376,7 +433,9 @@ def until(stop_at: float | None) -> Iterator[None]:
     if (left := stop_at - time.time()) <= 0:
         raise TimeIsUpError("the time is up")
     before = signal.getsignal(signal.SIGALRM) if _rings() else None
-    try:  # from here on: it may ring before the block is entered, and what it would leave behind would stop later blocks
+    # from here on: it may ring before the block is entered, and what it would leave behind would
+    # stop later blocks
+    try:
         os.environ[STOP_AT] = repr(stop_at)
         if _rings():
             signal.signal(signal.SIGALRM, _ring)
@@ -403,13 +462,14 @@ def _ring(*_: object) -> None:
         raise TimeIsUpError("the time is up")
 
 
-# Finished stages on disk --------------------------------------------------------------------------------------------
+# Finished stages on disk --------------------------------------------------------------------------
 
 
 class Cache:
     """Builds stages and remembers them; shared by processes, continued after a kill.
 
-    Layout under the root: `<kind>-<key>/` holds a finished stage with its `manifest.json`, `<kind>-<key>.partial/` one
+    Layout under the root: `<kind>-<key>/` holds a finished stage with its `manifest.json`,
+        `<kind>-<key>.partial/` one
     that is being built or was killed, `locks/` the locks.
 
     Args:
@@ -417,7 +477,8 @@ class Cache:
         announce: where one-line messages go (what is built, who is waited for).
 
     Attributes:
-        built: names of the stages that this object built itself, in order; empty after a run that found all.
+        built: names of the stages that this object built itself, in order; empty after a run that
+            found all.
         stop_at: the second since 1970 after which it builds nothing; None: never. See `within`.
     """
 
@@ -429,12 +490,18 @@ class Cache:
         self._checked: set[tuple[str, int]] = set()
 
     def within(self, minutes: float | None) -> "Cache":
-        """The same cache, which builds for so many minutes from now and then raises `TimeIsUpError`; None: without a bound.
+        """The same cache, which builds for so many minutes from now and then raises
+        `TimeIsUpError`; None: without a bound.
 
-        Time is no part of a key: what a bounded call leaves is what an unbounded one would have left by then.
+        Time is no part of a key: what a bounded call leaves is what an unbounded one would have
+            left by then.
         """
         if minutes is not None and not minutes >= 0:
-            raise InputError(f"{minutes:g} is no time", where="minutes", fix="Give a number above 0, or None for no limit.")
+            raise InputError(
+                f"{minutes:g} is no time",
+                where="minutes",
+                fix="Give a number above 0, or None for no limit.",
+            )
         bounded = copy(self)
         bounded.stop_at = None if minutes is None else time.time() + 60 * minutes
         return bounded
@@ -452,15 +519,25 @@ class Cache:
         return (self.folder(one) / MANIFEST).is_file()
 
     def missing(self, ends: Iterable[Stage]) -> list[Stage]:
-        """What is not finished of some stages and those that they are made from, each once, sources first."""
-        return [one for one in {one.key: one for end in ends for one in end.walk()}.values() if not self.finished(one)]
+        """What is not finished of some stages and those that they are made from, each once, sources
+        first.
+        """
+        return [
+            one
+            for one in {one.key: one for end in ends for one in end.walk()}.values()
+            if not self.finished(one)
+        ]
 
     def manifest(self, one: Stage) -> dict[str, Any]:
-        """The manifest of a finished stage: files with sizes and checksums, arguments, versions, seconds."""
+        """The manifest of a finished stage: files with sizes and checksums, arguments, versions,
+        seconds.
+        """
         return read_manifest(self.folder(one))
 
     def manifests(self) -> list[dict[str, Any]]:
-        """The manifests of all finished stages that can be read, oldest first; the others are for `status --verify`."""
+        """The manifests of all finished stages that can be read, oldest first; the others are for
+        `status --verify`.
+        """
         found = []
         for folder in self.folders():
             with suppress(InputError):
@@ -469,7 +546,11 @@ class Cache:
 
     def folders(self) -> list[Path]:
         """The folders of all finished stages."""
-        return [path.parent for path in sorted(self.root.glob(f"*/{MANIFEST}")) if path.parent.suffix != ".partial"]
+        return [
+            path.parent
+            for path in sorted(self.root.glob(f"*/{MANIFEST}"))
+            if path.parent.suffix != ".partial"
+        ]
 
     def get(self, one: Stage) -> Path:
         """Return the folder of a stage, building it and what it needs where that is not there yet.
@@ -477,22 +558,33 @@ class Cache:
         Two processes that want the same stage build it once: the second waits and then finds it.
 
         Raises:
-            InputError: a file of a finished stage is missing, truncated or altered; the disk is full or read-only; or
-                several processes that train together want to build one: each would wait for the others.
-            TimeIsUpError: there is something to build, and the time of `within` is up, or was before it was finished.
+            InputError: a file of a finished stage is missing, truncated or altered; the disk is
+                full or read-only; or several processes that train together want to build one: each
+                would wait for the others.
+            TimeIsUpError: there is something to build, and the time of `within` is up, or was
+                before it was finished.
         """
         if not self.finished(one):
             if os.environ.get("WORLD_SIZE", "1") != "1":
-                fix = "Start studies in one process and set DR_PROCESSES; under torchrun call `dr_lib.training.train` yourself."
-                raise InputError("stages are built by one process alone", where="WORLD_SIZE", fix=fix)
+                fix = (
+                    "Start studies in one process and set DR_PROCESSES; under torchrun call"
+                    " `dr_lib.training.train` yourself."
+                )
+                raise InputError(
+                    "stages are built by one process alone", where="WORLD_SIZE", fix=fix
+                )
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self.get(upstream)
-            fix = "Make room or set DR_CACHE to another folder, then run again: finished stages are kept."
+            fix = (
+                "Make room or set DR_CACHE to another folder, then run again: finished stages are"
+                " kept."
+            )
             try:
                 with until(self.stop_at), self._lock(one):
                     if not self.finished(one):
                         self._build(one)
-            except OSError as error:  # a full disk, a read-only cache: say which stage, and the way out
+            # a full disk, a read-only cache: say which stage, and the way out
+            except OSError as error:
                 problem = f"{one.name}: {error.strerror or error}"
                 raise InputError(problem, where=error.filename or self.root, fix=fix) from error
             except SafetensorError as error:
@@ -503,7 +595,9 @@ class Cache:
         return self.folder(one)
 
     def inputs(self, one: Stage) -> dict[str, Any]:
-        """The arguments of a stage as its body receives them, what they rest on built: to run the body by hand."""
+        """The arguments of a stage as its body receives them, what they rest on built: to run the
+        body by hand.
+        """
         for upstream in one.inputs:
             self.get(upstream)
         return {name: self._resolve(value) for name, value in one.arguments.items()}
@@ -521,7 +615,10 @@ class Cache:
             self.announce(f"{one.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
         one.function(draft, **self.inputs(one))
-        seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - processor}
+        seconds = {
+            "seconds": time.perf_counter() - started,
+            "processor_seconds": time.process_time() - processor,
+        }
         make_readable(draft)
         write_json(draft / MANIFEST, sealed(make_manifest(one, draft, seconds, resumed)))
         draft.replace(target)
@@ -546,7 +643,9 @@ class Cache:
         return type(value)(map(self._resolve, value)) if type(value) in (list, tuple) else value
 
     def lock(self, name: str) -> BaseFileLock:
-        """The lock under which a stage of this name is built; of a shared cache a file, for network disks may keep no others."""
+        """The lock under which a stage of this name is built; of a shared cache a file, for network
+        disks may keep no others.
+        """
         (self.root / "locks").mkdir(parents=True, exist_ok=True)
         shared = bool(os.environ.get("DR_SHARED_CACHE"))
         lock = (StrictSoftFileLock if shared else FileLock)(self.root / "locks" / f"{name}.lock")
@@ -562,7 +661,8 @@ class Cache:
             lock.acquire(timeout=0)
         except Timeout:
             who = "another process"
-            with suppress(FileNotFoundError):  # its builder may finish at this moment and take the file away
+            # its builder may finish at this moment and take the file away
+            with suppress(FileNotFoundError):
                 who = owner.read_text(encoding="utf-8")
             self.announce(f"{one.name}: waiting for {who}, which is building it")
             while not lock.is_locked:
@@ -578,10 +678,12 @@ class Cache:
             lock.release()
 
     def check(self, folder: Path, deep: bool = False) -> None:
-        """Compare a finished stage with its manifest: sizes always, checksums once per cache object or when `deep`.
+        """Compare a finished stage with its manifest: sizes always, checksums once per cache object
+        or when `deep`.
 
         Raises:
-            InputError: names the file that is missing, truncated or altered, and the folder to remove.
+            InputError: names the file that is missing, truncated or altered, and the folder to
+                remove.
         """
         hashing = deep or _token(folder) not in self._checked
         for name, facts in read_manifest(folder)["files"].items():
@@ -599,14 +701,18 @@ class Cache:
 
 
 def _break_abandoned(lock: StrictSoftFileLock) -> None:
-    """Take a lock from processes of this machine that were killed; of those elsewhere a person must say that they are gone."""
+    """Take a lock from processes of this machine that were killed; of those elsewhere a person must
+    say that they are gone.
+    """
     for claim in lock.claims:
         if claim.hostname.startswith(socket.gethostname()) and not psutil.pid_exists(claim.pid):
             with suppress(OSError):  # another waiting process was quicker
                 lock.force_break(claim.name)
 
 
-def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool) -> dict[str, Any]:
+def make_manifest(
+    one: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool
+) -> dict[str, Any]:
     """Describe a built folder: what it was made from, and size and SHA-256 of each file.
 
     Args:
@@ -618,7 +724,11 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if path.is_file() and name.as_posix() != MANIFEST and not any(fnmatch(name.parts[0], one) for one in SCRATCH):
+        if (
+            path.is_file()
+            and name.as_posix() != MANIFEST
+            and not any(fnmatch(name.parts[0], one) for one in SCRATCH)
+        ):
             files[name.as_posix()] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
     return {
         "kind": one.kind,
@@ -636,8 +746,12 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read a finished stage's manifest; a broken or altered one raises `InputError` with the remedy."""
-    return read_sealed(folder / MANIFEST, "manifest of a finished stage", f"Remove {folder} and run again.")
+    """Read a finished stage's manifest; a broken or altered one raises `InputError` with the
+    remedy.
+    """
+    return read_sealed(
+        folder / MANIFEST, "manifest of a finished stage", f"Remove {folder} and run again."
+    )
 
 
 def _token(folder: Path) -> tuple[str, int]:

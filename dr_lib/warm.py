@@ -1,12 +1,16 @@
-"""Search that starts at once: what a first search has opened is remembered, and the next one opens just that, with numpy.
+"""Search that starts at once: what a first search has opened is remembered, and the next one opens
+just that, with numpy.
 
-A process spends seconds on importing torch and transformers, yet one question takes little of them: the weights of its
-words in the BM25 index, one pass through a BERT, and its product with the vectors of the passages. That is computed
-here; `retrieval.Bm25.search`, `models.open_encoder` and `retrieval.search` are the slow twins that tests compare it with.
+A process spends seconds on importing torch and transformers, yet one question takes little of them:
+the weights of its words in the BM25 index, one pass through a BERT, and its product with the
+vectors of the passages. That is computed here; `retrieval.Bm25.search`, `models.open_encoder` and
+`retrieval.search` are the slow twins that tests compare it with.
 
-A `Memory` holds the state of all that an answer depends on: the files of collection, models and records, those of the
-cache, the library's own code and the installed packages. Where anything differs, a search opens everything anew, and the
-first answer is computed here too: it does not change with the second call. Page of the book: practice/own-corpus.
+A `Memory` holds the state of all that an answer depends on: the files of collection, models and
+    records, those of the
+cache, the library's own code and the installed packages. Where anything differs, a search opens
+everything anew, and the first answer is computed here too: it does not change with the second call.
+Page of the book: practice/own-corpus.
 """
 
 import hashlib
@@ -43,15 +47,20 @@ WORD = re.compile(r"(?u)\b\w\w+\b").findall
 BLOCK = 1 << 15
 """Passages whose vectors are in memory at a time."""
 GRID = np.linspace(-6, 6, 3073)  # 256 points to a unit; beyond 6, erf is 1 in float32
-ERF, SLOPE = np.array([math.erf(x) for x in GRID.tolist()]), 2 / math.sqrt(math.pi) * np.exp(-(GRID**2))
+ERF, SLOPE = (
+    np.array([math.erf(x) for x in GRID.tolist()]),
+    2 / math.sqrt(math.pi) * np.exp(-(GRID**2)),
+)
 
 
-# What a search gives --------------------------------------------------------------------------------------------------
+# What a search gives ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One passage that was found; `grade` is its judgement, None where the query has none for it."""
+    """One passage that was found; `grade` is its judgement, None where the query has none for
+    it.
+    """
 
     rank: int
     id: str
@@ -72,7 +81,8 @@ class Result:
 
     Attributes:
         query: the question.
-        relevant: how many passages are judged relevant to it; None where it is no query of the collection.
+        relevant: how many passages are judged relevant to it; None where it is no query of the
+            collection.
         hits: system -> passages, best first.
     """
 
@@ -82,7 +92,9 @@ class Result:
 
     @property
     def judged(self) -> str:
-        """How many passages are judged relevant, in words; empty where it is no query of the collection."""
+        """How many passages are judged relevant, in words; empty where it is no query of the
+        collection.
+        """
         verb = " is" if self.relevant == 1 else "s are"
         return "" if self.relevant is None else f"{self.relevant} passage{verb} judged relevant"
 
@@ -93,8 +105,8 @@ class Result:
             width: columns of the terminal.
 
         Returns:
-            The query, a line on its judgements if it has any, and for each passage rank, ``*`` where it is judged relevant,
-            score and id, then title and text.
+            The query, a line on its judgements if it has any, and for each passage rank, ``*``
+            where it is judged relevant, score and id, then title and text.
 
         Example:
             >>> hit = Hit(1, "p7", "Tides.", "The moon pulls.", 3.25, grade=1)
@@ -111,8 +123,13 @@ class Result:
         for system, hits in self.hits.items():
             lines += ["", one_line(system), "-" * width, *([] if hits else ["nothing found"])]
             for hit in hits:
-                text = shortened(one_line(f"{hit.title.rstrip(' .')}: {hit.text}".removeprefix(": ")))
-                lines.append(f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f}  {one_line(hit.id)}")
+                text = shortened(
+                    one_line(f"{hit.title.rstrip(' .')}: {hit.text}".removeprefix(": "))
+                )
+                lines.append(
+                    f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f} "
+                    f" {one_line(hit.id)}"
+                )
                 lines += wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)
         return "\n".join(lines)
 
@@ -137,7 +154,9 @@ def one_line(text: str) -> str:
 
 
 class Found(NamedTuple):
-    """What a system finds: for each query its rows, best first, and their scores; a `retrieval.Ranking` serves too."""
+    """What a system finds: for each query its rows, best first, and their scores; a
+    `retrieval.Ranking` serves too.
+    """
 
     rows: Sequence[np.ndarray]
     scores: Sequence[np.ndarray]
@@ -147,9 +166,11 @@ class Searcher:
     """Some systems side by side over one collection.
 
     Args:
-        systems: by the name that is shown: from queries and a depth to what is `Found` (-1 fills up a line).
+        systems: by the name that is shown: from queries and a depth to what is `Found` (-1 fills up
+            a line).
         passages: from rows of the collection to the columns id, title and text.
-        grades: from the text of a query to its judgements by passage id, None where it is no query of the collection.
+        grades: from the text of a query to its judgements by passage id, None where it is no query
+            of the collection.
     """
 
     def __init__(
@@ -163,7 +184,8 @@ class Searcher:
         self.systems, self._passages, self._grades = dict(systems), passages, grades
 
     def search(self, queries: str | Sequence[str], k: int = 5) -> list[Result]:
-        """The first `k` passages of every system for each query (or the only one); known judgements are shown.
+        """The first `k` passages of every system for each query (or the only one); known judgements
+        are shown.
 
         Raises:
             InputError: an empty query, or `k` below 1.
@@ -174,25 +196,32 @@ class Searcher:
         for row, query in enumerate(queries):
             grades = self._grades(query.strip())
             relevant = None if grades is None else sum(grade > 0 for grade in grades.values())
-            found = {name: self._hits(one.rows[row], one.scores[row], grades or {}) for name, one in rankings.items()}
+            found = {
+                name: self._hits(one.rows[row], one.scores[row], grades or {})
+                for name, one in rankings.items()
+            }
             results.append(Result(query, relevant, found))
         return results
 
     def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int]) -> list[Hit]:
         passages = self._passages(rows[rows >= 0].tolist())
-        columns = zip(passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False)
+        columns = zip(
+            passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False
+        )
         return [Hit(rank, *row, grades.get(row[0])) for rank, row in enumerate(columns, 1)]
 
 
 def check_queries(queries: Sequence[str], k: int) -> None:
-    """Raise `InputError` for an empty query or a `k` below 1; worth knowing before an index is made."""
+    """Raise `InputError` for an empty query or a `k` below 1; worth knowing before an index is
+    made.
+    """
     if any(not query.strip() for query in queries):
         raise InputError("the query is empty", where="search", fix="Write a question.")
     if k < 1:
         raise InputError(f"k is {k}", where="k", fix="Give 1 or more.")
 
 
-# One question at a time, with numpy -----------------------------------------------------------------------------------
+# One question at a time, with numpy ---------------------------------------------------------------
 
 
 class WordSearch:
@@ -209,18 +238,27 @@ class WordSearch:
     def __init__(self, index: str | Path, stop_words: Iterable[str]):
         index = Path(index)
         self.passages = read_json(index / "bm25.json")["passages"]
-        self._weights, self._rows, self._ends = (open_array(index / f"{name}.npy") for name in ("data", "indices", "indptr"))
-        self._numbers = {stem: number for number, stem in enumerate(read_json(index / "words.json"))}
+        self._weights, self._rows, self._ends = (
+            open_array(index / f"{name}.npy") for name in ("data", "indices", "indptr")
+        )
+        self._numbers = {
+            stem: number for number, stem in enumerate(read_json(index / "words.json"))
+        }
         self._stop_words, self._stem = frozenset(stop_words), Stemmer.Stemmer("english").stemWord
 
     def __call__(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows `[found]` of the best passages that share a word with the query, at most `k`, and scores float32."""
+        """Rows `[found]` of the best passages that share a word with the query, at most `k`, and
+        scores float32.
+        """
         words = [word for word in WORD(query.lower()) if word not in self._stop_words]
-        counts = Counter(number for word in words if (number := self._numbers.get(self._stem(word))) is not None)
+        counts = Counter(
+            number for word in words if (number := self._numbers.get(self._stem(word))) is not None
+        )
         scores = np.zeros(self.passages, np.float32)
         for number, count in sorted(counts.items()):  # the order of the slow twin's sparse product
             part = slice(*self._ends[number : number + 2])
-            scores[self._rows[part]] += np.float32(count) * self._weights[part]  # no passage is twice in a word's row
+            # no passage is twice in a word's row
+            scores[self._rows[part]] += np.float32(count) * self._weights[part]
         rows = np.flatnonzero(scores)
         return best(rows, scores[rows], k)
 
@@ -234,7 +272,10 @@ class VectorSearch:
     """
 
     def __init__(self, encoder: Mapping[str, Any], vectors: Sequence[str]):
-        self._encoder, self._vectors = QueryEncoder(**encoder), [open_array(path) for path in vectors]
+        self._encoder, self._vectors = (
+            QueryEncoder(**encoder),
+            [open_array(path) for path in vectors],
+        )
 
     def __call__(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows `[found]` of the nearest passages, at most `k`, and scores float32."""
@@ -260,7 +301,8 @@ class QueryEncoder:
         normalise: whether vectors have length 1.
 
     Raises:
-        InputError: a file that is not there, or without the weights of a BERT in a type that numpy has.
+        InputError: a file that is not there, or without the weights of a BERT in a type that numpy
+            has.
     """
 
     weights: str
@@ -286,21 +328,41 @@ class QueryEncoder:
         try:
             file = safe_open(self.weights, "numpy")
             names = file.keys()
-            words = next(name for name in names if name.endswith("embeddings.word_embeddings.weight"))
-            prefix = words.removesuffix("embeddings.word_embeddings.weight")  # "bert." where it was saved with a head
-            used = [name for name in names if name.startswith((f"{prefix}embeddings.", f"{prefix}encoder.")) and name != words]
-            self._weights = {name.removeprefix(prefix): file.get_tensor(name).astype(np.float32, copy=False) for name in used}
-            self._words = file.get_slice(words)  # much of the file, of which a question reads a few rows
+            words = next(
+                name for name in names if name.endswith("embeddings.word_embeddings.weight")
+            )
+            # "bert." where it was saved with a head
+            prefix = words.removesuffix("embeddings.word_embeddings.weight")
+            used = [
+                name
+                for name in names
+                if name.startswith((f"{prefix}embeddings.", f"{prefix}encoder.")) and name != words
+            ]
+            self._weights = {
+                name.removeprefix(prefix): file.get_tensor(name).astype(np.float32, copy=False)
+                for name in used
+            }
+            # much of the file, of which a question reads a few rows
+            self._words = file.get_slice(words)
             if self.projection:
                 extra = safe_open(self.projection, "numpy")
                 names = extra.keys()
-                self._weights |= {name: extra.get_tensor(name).astype(np.float32, copy=False) for name in names}
+                self._weights |= {
+                    name: extra.get_tensor(name).astype(np.float32, copy=False) for name in names
+                }
         except (OSError, SafetensorError, TypeError, StopIteration) as error:
-            raise InputError(f"not the weights of a BERT ({error})", where=self.weights, fix="Save the model again.") from error
+            raise InputError(
+                f"not the weights of a BERT ({error})",
+                where=self.weights,
+                fix="Save the model again.",
+            ) from error
 
     def __call__(self, query: str) -> np.ndarray:
         """The vector `[hidden]` float32 of a question."""
-        pieces, room = self._pieces.encode(self.prompt + query, add_special_tokens=False).ids, self.length - 2
+        pieces, room = (
+            self._pieces.encode(self.prompt + query, add_special_tokens=False).ids,
+            self.length - 2,
+        )
         kept = pieces[:room] if self.side == "right" else pieces[max(0, len(pieces) - room) :]
         states = self.states([self.first, *kept, self.last])
         vector = states[0] if self.pooling == "cls" else states.mean(0)
@@ -310,21 +372,34 @@ class QueryEncoder:
 
     def states(self, ids: Sequence[int]) -> np.ndarray:
         """Last-layer states `[length, hidden]` float32 of a sequence of ids."""
-        words = np.concatenate([self._words[number : number + 1] for number in ids]).astype(np.float32)
-        positions, types = (self._weights[f"embeddings.{name}_embeddings.weight"] for name in ("position", "token_type"))
+        words = np.concatenate([self._words[number : number + 1] for number in ids]).astype(
+            np.float32
+        )
+        positions, types = (
+            self._weights[f"embeddings.{name}_embeddings.weight"]
+            for name in ("position", "token_type")
+        )
         states = words + positions[: len(ids)] + types[0]
         states = self._norm(states, "embeddings.LayerNorm")
         for layer in (f"encoder.layer.{number}" for number in range(self.layers)):
-            parts = (self._linear(states, f"{layer}.attention.self.{part}") for part in ("query", "key", "value"))
-            query, key, value = (part.reshape(len(ids), self.heads, -1).transpose(1, 0, 2) for part in parts)
-            scores = query @ key.transpose(0, 2, 1) / np.float32(math.sqrt(query.shape[2]))  # [heads, length, length]
+            parts = (
+                self._linear(states, f"{layer}.attention.self.{part}")
+                for part in ("query", "key", "value")
+            )
+            query, key, value = (
+                part.reshape(len(ids), self.heads, -1).transpose(1, 0, 2) for part in parts
+            )
+            # [heads, length, length]
+            scores = query @ key.transpose(0, 2, 1) / np.float32(math.sqrt(query.shape[2]))
             shares = np.exp(scores - scores.max(-1, keepdims=True))
             shares /= shares.sum(-1, keepdims=True)
             taken = (shares @ value).transpose(1, 0, 2).reshape(len(ids), -1)
             taken = self._linear(taken, f"{layer}.attention.output.dense")
             states = self._norm(states + taken, f"{layer}.attention.output.LayerNorm")
             wide = gelu(self._linear(states, f"{layer}.intermediate.dense"))
-            states = self._norm(states + self._linear(wide, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
+            states = self._norm(
+                states + self._linear(wide, f"{layer}.output.dense"), f"{layer}.output.LayerNorm"
+            )
         return states
 
     def _linear(self, states: np.ndarray, name: str) -> np.ndarray:
@@ -332,15 +407,19 @@ class QueryEncoder:
 
     def _norm(self, states: np.ndarray, name: str, epsilon: float | None = None) -> np.ndarray:
         centred = states - states.mean(-1, keepdims=True)
-        spread = np.sqrt(np.square(centred).mean(-1, keepdims=True) + np.float32(epsilon or self.epsilon))
+        spread = np.sqrt(
+            np.square(centred).mean(-1, keepdims=True) + np.float32(epsilon or self.epsilon)
+        )
         return centred / spread * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    """x times the share of a normal distribution below x (Hendrycks and Gimpel 2016), float32 as `x` is.
+    """x times the share of a normal distribution below x (Hendrycks and Gimpel 2016), float32 as
+    `x` is.
 
-    erf is read from a table of 256 points to a unit and carried to the value between by its first two derivatives, which
-    leaves it off by 3e-9 at most; `math.erf` for each number would take ten times as long.
+    erf is read from a table of 256 points to a unit and carried to the value between by its first
+    two derivatives, which leaves it off by 3e-9 at most; `math.erf` for each number would take ten
+    times as long.
 
     Example:
         >>> gelu(np.array([-1.0, 0.0, 2.0], np.float32)).round(4).tolist()
@@ -353,19 +432,25 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return (x * 0.5 * (1 + erf)).astype(np.float32)
 
 
-def nearest(query: np.ndarray, shards: Sequence[np.ndarray], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The passages of highest inner product with one query, as `retrieval.search` finds and orders them.
+def nearest(
+    query: np.ndarray, shards: Sequence[np.ndarray], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The passages of highest inner product with one query, as `retrieval.search` finds and orders
+    them.
 
-    Products in float32 only propose. With all of them off by at most e, whoever belongs among the first k has a product
-    of at least the k-th highest less 2e; what has is computed again in float64, rounded to float32, and that decides.
+    Products in float32 only propose. With all of them off by at most e, whoever belongs among the
+    first k has a product of at least the k-th highest less 2e; what has is computed again in
+    float64, rounded to float32, and that decides.
 
     Args:
         query: `[hidden]` float32.
-        shards: `[passages, hidden]` each, float16 or float32, perhaps memory-mapped; their rows are counted on.
+        shards: `[passages, hidden]` each, float16 or float32, perhaps memory-mapped; their rows are
+            counted on.
         k: passages wanted.
 
     Returns:
-        Rows `[min(k, passages)]` int64 and scores float32, order score descending, then row ascending.
+        Rows `[min(k, passages)]` int64 and scores float32, order score descending, then row
+        ascending.
 
     Example:
         >>> nearest(np.array([1, 0], np.float32), [np.eye(2, dtype=np.float32), np.ones((1, 2), np.float32)], k=2)[0].tolist()
@@ -373,15 +458,24 @@ def nearest(query: np.ndarray, shards: Sequence[np.ndarray], k: int) -> tuple[np
     """
     rows, scores, first = np.zeros(0, np.int64), np.zeros(0, np.float32), 0
     length = np.linalg.norm(query.astype(np.float64))
-    for block in (shard[start : start + BLOCK] for shard in shards for start in range(0, len(shard), BLOCK)):
+    for block in (
+        shard[start : start + BLOCK] for shard in shards for start in range(0, len(shard), BLOCK)
+    ):
         vectors = np.require(block, np.float32, "C")
         longest = np.sqrt(np.vecdot(vectors, vectors).max())
-        off = 1.02 * (len(query) + 8) * 2.0**-23 * length * float(longest) + 1e-35  # the bound of `retrieval.search`
+        # the bound of `retrieval.search`
+        off = 1.02 * (len(query) + 8) * 2.0**-23 * length * float(longest) + 1e-35
         fast = (vectors @ query).astype(np.float64)
-        least = np.partition(fast, len(fast) - k)[len(fast) - k] - 2 * off if len(fast) > k else -np.inf
-        likely = np.flatnonzero(fast >= (max(least, scores[k - 1] - off) if len(scores) == k else least))
+        least = (
+            np.partition(fast, len(fast) - k)[len(fast) - k] - 2 * off if len(fast) > k else -np.inf
+        )
+        likely = np.flatnonzero(
+            fast >= (max(least, scores[k - 1] - off) if len(scores) == k else least)
+        )
         true = np.vecdot(vectors[likely], query.astype(np.float64)).astype(np.float32)
-        rows, scores = best(np.concatenate([rows, likely + first]), np.concatenate([scores, true]), k)
+        rows, scores = best(
+            np.concatenate([rows, likely + first]), np.concatenate([scores, true]), k
+        )
         first += len(vectors)
     return rows, scores
 
@@ -395,11 +489,12 @@ def best(rows: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.n
     return rows[order], scores[order]
 
 
-# A collection without the library of its Arrow files ------------------------------------------------------------------
+# A collection without the library of its Arrow files ----------------------------------------------
 
 
 class Texts:
-    """Passages and judgements of a collection, from the Arrow files that `collections.open_source` made.
+    """Passages and judgements of a collection, from the Arrow files that `collections.open_source`
+    made.
 
     Args:
         folder: of these files.
@@ -408,20 +503,33 @@ class Texts:
     def __init__(self, folder: str | Path):
         folder = Path(folder)
         splits = read_json(folder / "collection.json")["splits"]
-        tables = [folder / name for name in ("passages.arrow", "queries.arrow", *(name for _, name in splits))]
-        self._passages, self._queries, *self._judged = (pa.ipc.open_stream(pa.memory_map(str(one))).read_all() for one in tables)
+        tables = [
+            folder / name
+            for name in ("passages.arrow", "queries.arrow", *(name for _, name in splits))
+        ]
+        self._passages, self._queries, *self._judged = (
+            pa.ipc.open_stream(pa.memory_map(str(one))).read_all() for one in tables
+        )
 
     def passages(self, rows: Sequence[int]) -> dict[str, list[str]]:
         """The columns id, title and text of some passages."""
-        return {name: [self._passages[name][row].as_py() for row in rows] for name in ("id", "title", "text")}
+        return {
+            name: [self._passages[name][row].as_py() for row in rows]
+            for name in ("id", "title", "text")
+        }
 
     def grades(self, query: str) -> dict[str, int] | None:
-        """Passage id -> grade over all splits, for a query of the collection that has judgements; else None."""
+        """Passage id -> grade over all splits, for a query of the collection that has judgements;
+        else None.
+        """
         texts, found = self._queries["text"], {}
         rows = pc.indices_nonzero(pc.match_substring(texts, query)).to_pylist()
-        ids = [self._queries["id"][row].as_py() for row in rows if texts[row].as_py().strip() == query]
+        ids = [
+            self._queries["id"][row].as_py() for row in rows if texts[row].as_py().strip() == query
+        ]
         for split in self._judged if ids else ():
-            own: dict[str, dict[str, int]] = {}  # by query, since of two with one text the later one counts
+            # by query, since of two with one text the later one counts
+            own: dict[str, dict[str, int]] = {}
             for one in split.filter(pc.is_in(split["query"], pa.array(ids))).to_pylist():
                 own.setdefault(one["query"], {})[one["passage"]] = one["grade"]
             for grades in own.values():
@@ -429,7 +537,7 @@ class Texts:
         return found or None
 
 
-# What was opened, and from what ---------------------------------------------------------------------------------------
+# What was opened, and from what -------------------------------------------------------------------
 
 
 class Memory:
@@ -443,28 +551,47 @@ class Memory:
 
     Attributes:
         file: where it is kept.
-        given: the state of all that decides what is opened, as it was before; None where that cannot be told.
+        given: the state of all that decides what is opened, as it was before; None where that
+            cannot be told.
     """
 
-    def __init__(self, source: str, models: Sequence[Path] = (), reranker: Path | None = None, *, bm25: bool = True):
+    def __init__(
+        self,
+        source: str,
+        models: Sequence[Path] = (),
+        reranker: Path | None = None,
+        *,
+        bm25: bool = True,
+    ):
         self.given, self._source, self._models = None, source, [str(model) for model in models]
-        with suppress(InputError, LookupError, TypeError, OSError, ValueError, RuntimeError):  # told by whoever opens it
-            around = [Path.cwd(), os.environ.get("HOME"), data_root(), sys.version, sys.path[1:]]  # the first is of the caller
+        # told by whoever opens it
+        with suppress(InputError, LookupError, TypeError, OSError, ValueError, RuntimeError):
+            # the first is of the caller
+            around = [Path.cwd(), os.environ.get("HOME"), data_root(), sys.version, sys.path[1:]]
             key = hashlib.sha256(repr([source, self._models, bm25, *around]).encode()).hexdigest()
             self.file = cache_root() / "searches" / f"{key[:16]}.json"
             self.given = None if reranker or not source.strip() else self._now()
 
     def recall(self) -> Searcher | None:
-        """The searcher as it was opened then; None where there was none, or anything has changed."""
+        """The searcher as it was opened then; None where there was none, or anything has
+        changed.
+        """
         if self.given is None:
             return None
         with suppress(InputError):
             kept = read_sealed(self.file, "memory of a search", "Remove it.")
-            if kept.get("given") == self.given and all(state_of(place) == state for place, state in kept["opened"].items()):
+            if kept.get("given") == self.given and all(
+                state_of(place) == state for place, state in kept["opened"].items()
+            ):
                 return opened(kept["collection"], kept["systems"])
         return None
 
-    def keep(self, collection: str | Path, systems: Sequence[tuple[str, Mapping[str, Any]]], places: Iterable[str | Path]) -> None:
+    def keep(
+        self,
+        collection: str | Path,
+        systems: Sequence[tuple[str, Mapping[str, Any]]],
+        places: Iterable[str | Path],
+    ) -> None:
         """Remember what was opened, unless what decides it has changed since.
 
         Args:
@@ -472,13 +599,23 @@ class Memory:
             places: files and folders that they lie in, and whatever else they were made from.
         """
         if self.given is not None and self._now() == self.given:
-            states = {str(place): state_of(place) for place in places if str(place) not in self.given}
-            content = {"given": self.given, "opened": states, "collection": str(collection), "systems": list(systems)}
-            with suppress(OSError, ValueError):  # a cache that cannot be written, a path that is not UTF-8: it stays slow
+            states = {
+                str(place): state_of(place) for place in places if str(place) not in self.given
+            }
+            content = {
+                "given": self.given,
+                "opened": states,
+                "collection": str(collection),
+                "systems": list(systems),
+            }
+            # a cache that cannot be written, a path that is not UTF-8: it stays slow
+            with suppress(OSError, ValueError):
                 write_json(self.file, sealed(content))
 
     def _now(self) -> dict[str, str]:
-        """The state of every place where a search looks for what it was given, and of the code that looks."""
+        """The state of every place where a search looks for what it was given, and of the code that
+        looks.
+        """
         collections, others = [self._source], [*self._models]
         for name in filter(names_record, (self._source, *self._models)):
             recipe = read_json(Path(name).expanduser())["recipe"]
@@ -486,7 +623,8 @@ class Memory:
             others += [recipe["retriever"]] if recipe.get("retriever") else []
         found = {Path(name).expanduser() for name in (*collections, *others)}
         found |= {root / name for root in (data_root(),) if root for name in collections}
-        if not all(Path(name).exists() for name in self._models):  # perhaps a method, of which the newest record counts
+        # perhaps a method, of which the newest record counts
+        if not all(Path(name).exists() for name in self._models):
             found.add(cache_root() / "records")
         states = {str(place): state_of(place) for place in found}
         return states | {"library": state_of(Path(__file__).parent, ".py"), "packages": _packages()}
@@ -503,17 +641,23 @@ def opened(collection: str | Path, systems: Sequence[tuple[str, Mapping[str, Any
         InputError: a file that cannot be used.
     """
 
-    def each(one: Callable[[str, int], tuple[np.ndarray, np.ndarray]], queries: Sequence[str], k: int) -> Found:
+    def each(
+        one: Callable[[str, int], tuple[np.ndarray, np.ndarray]], queries: Sequence[str], k: int
+    ) -> Found:
         pairs = [one(query, k) for query in queries]
         return Found([rows for rows, _ in pairs], [scores for _, scores in pairs])
 
     texts = Texts(collection)
     made = {name: (WordSearch if "index" in own else VectorSearch)(**own) for name, own in systems}
-    return Searcher({name: partial(each, one) for name, one in made.items()}, texts.passages, texts.grades)
+    return Searcher(
+        {name: partial(each, one) for name, one in made.items()}, texts.passages, texts.grades
+    )
 
 
 def names_record(source: str) -> bool:
-    """Whether a .json file is a record: one object with its checksum first, where a collection has an object a line."""
+    """Whether a .json file is a record: one object with its checksum first, where a collection has
+    an object a line.
+    """
     path = Path(source).expanduser()
     if not source.endswith(".json") or not path.is_file():
         return source.endswith(".json") and find_data(source) is None
@@ -524,8 +668,10 @@ def names_record(source: str) -> bool:
 def state_of(place: str | Path, ending: str = "") -> str:
     """SHA-256 (hex) of the state of a file, or of the files of a folder whose names have an ending.
 
-    No file is read: one that was changed or replaced has another size, inode or time, and nobody sets the time of an
-    inode (ctime). What lies in hidden folders does not count, since no collection and no model has anything there.
+    No file is read: one that was changed or replaced has another size, inode or time, and nobody
+        sets the time of an
+    inode (ctime). What lies in hidden folders does not count, since no collection and no model has
+    anything there.
     """
     files, known = [Path(place)], set()
     for folder, inner, names in os.walk(place, followlinks=True):
@@ -540,13 +686,21 @@ def state_of(place: str | Path, ending: str = "") -> str:
         with suppress(OSError):  # not there, or a link to nothing
             if stat.S_ISREG((one := path.stat()).st_mode):
                 facts.append((str(path), one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns))
-    return hashlib.sha256(repr([Path(place).resolve(), Path(place).exists(), facts]).encode()).hexdigest()
+    return hashlib.sha256(
+        repr([Path(place).resolve(), Path(place).exists(), facts]).encode()
+    ).hexdigest()
 
 
 def _packages() -> str:
-    """SHA-256 (hex) of names, versions and times of what is installed, as the folders with its metadata have them."""
+    """SHA-256 (hex) of names, versions and times of what is installed, as the folders with its
+    metadata have them.
+    """
     found = []
     for place in sys.path:
         with suppress(OSError), os.scandir(place or ".") as entries:
-            found += [(one.name, one.stat().st_mtime_ns) for one in entries if one.name.endswith((".dist-info", ".egg-info"))]
+            found += [
+                (one.name, one.stat().st_mtime_ns)
+                for one in entries
+                if one.name.endswith((".dist-info", ".egg-info"))
+            ]
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()

@@ -1,4 +1,6 @@
-"""Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a cache line."""
+"""Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a
+cache line.
+"""
 
 import gc
 import os
@@ -13,12 +15,20 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    PreTrainedTokenizerFast,
+)
 
 from dr_lib.files import write_json
 from dr_lib.tokens import TokenBatch, train_wordpiece
 
-gc.set_threshold(100_000)  # the libraries make a million objects that stay: to look for garbage among them is a tenth of the time
+# the libraries make a million objects that stay: to look for garbage among them is a tenth of the
+# time
+gc.set_threshold(100_000)
 FAULTS = pytest.StashKey[Counter]()
 
 SENTENCES = [
@@ -48,9 +58,13 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="session")
 def tiny_bert(tiny_tokenizer):
-    """Make a freshly initialised BERT with MLM head: `tiny_bert(seed=0, layers=2, hidden=32, dropout=0.0)`."""
+    """Make a freshly initialised BERT with MLM head: `tiny_bert(seed=0, layers=2, hidden=32,
+    dropout=0.0)`.
+    """
 
-    def make(seed: int = 0, layers: int = 2, hidden: int = 32, dropout: float = 0.0) -> BertForMaskedLM:
+    def make(
+        seed: int = 0, layers: int = 2, hidden: int = 32, dropout: float = 0.0
+    ) -> BertForMaskedLM:
         torch.manual_seed(seed)
         config = BertConfig(
             vocab_size=len(tiny_tokenizer),
@@ -71,7 +85,9 @@ def tiny_bert(tiny_tokenizer):
 
 @pytest.fixture
 def tiny_electra(tiny_tokenizer) -> ElectraForMaskedLM:
-    """A freshly initialised ELECTRA generator: its embeddings are narrower than its hidden states."""
+    """A freshly initialised ELECTRA generator: its embeddings are narrower than its hidden
+    states.
+    """
     torch.manual_seed(0)
     config = ElectraConfig(
         vocab_size=len(tiny_tokenizer), embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -86,12 +102,19 @@ def token_batch(ids: np.ndarray, rows: np.ndarray) -> TokenBatch:
     input_ids = torch.from_numpy(ids.astype(np.int64))
     special = torch.isin(input_ids, torch.tensor([0, 2, 3]))
     return TokenBatch(
-        input_ids, (input_ids != 0).long(), torch.zeros_like(input_ids), special, ~special, torch.from_numpy(rows.astype(np.int64))
+        input_ids,
+        (input_ids != 0).long(),
+        torch.zeros_like(input_ids),
+        special,
+        ~special,
+        torch.from_numpy(rows.astype(np.int64)),
     )
 
 
 class CountedStore:
-    """Row r is [CLS], a word that stands for r, some filler, [SEP]; lengths differ from row to row."""
+    """Row r is [CLS], a word that stands for r, some filler, [SEP]; lengths differ from row to
+    row.
+    """
 
     def __init__(self, rows: int, words: int):
         self.rows, self.words = rows, words
@@ -99,7 +122,9 @@ class CountedStore:
     def __len__(self) -> int:
         return self.rows
 
-    def batch(self, rows, *, max_length, title="pair", pad_to_multiple=8, side="right") -> TokenBatch:
+    def batch(
+        self, rows, *, max_length, title="pair", pad_to_multiple=8, side="right"
+    ) -> TokenBatch:
         lengths = np.minimum(4 + rows % 3, max_length)
         width = -(-lengths.max() // pad_to_multiple) * pad_to_multiple
         ids = np.zeros((len(rows), width), np.int64)
@@ -122,27 +147,40 @@ def make_token_batch():
 
 @pytest.fixture
 def counted(request):
-    """Add to the counts of faults, which `make test-faults` keeps for the status page: `counted("processes killed", 3)`."""
+    """Add to the counts of faults, which `make test-faults` keeps for the status page:
+    `counted("processes killed", 3)`.
+    """
     counts = request.config.stash.setdefault(FAULTS, Counter())
     return lambda what, times=1: counts.update({what: times})
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the counts to the file `DR_FAULTS`, with the names of the tests that failed; a worker hands its own on."""
+    """Write the counts to the file `DR_FAULTS`, with the names of the tests that failed; a worker
+    hands its own on.
+    """
     place, counts = os.environ.get("DR_FAULTS"), session.config.stash.get(FAULTS, None)
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["faults"] = dict(counts or {})
     elif place and counts:
-        from dr_lib.lab import commit  # slow to import
+        from dr_lib.lab import commit
         from dr_lib.training import machine
 
         told = session.config.pluginmanager.get_plugin("terminalreporter").stats
         failed = [report.nodeid for kind in ("failed", "error") for report in told.get(kind, [])]
-        facts = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine.machine_facts()}
-        write_json(Path(place), {"counts": counts, "passed": len(told.get("passed", [])), "failed": failed, **facts})
+        facts = {
+            "date": time.strftime("%Y-%m-%d"),
+            "commit": commit(),
+            "machine": machine.machine_facts(),
+        }
+        write_json(
+            Path(place),
+            {"counts": counts, "passed": len(told.get("passed", [])), "failed": failed, **facts},
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node) -> None:
     """Add what a worker counted, where several run side by side."""
-    node.config.stash.setdefault(FAULTS, Counter()).update(getattr(node, "workeroutput", {}).get("faults", {}))
+    node.config.stash.setdefault(FAULTS, Counter()).update(
+        getattr(node, "workeroutput", {}).get("faults", {})
+    )

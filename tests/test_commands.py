@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from dr_lib.__main__ import EXAMPLES, main, parser
+from dr_book.commands import EXAMPLES, main, parser
 from dr_lib.errors import InputError
 
-COMMANDS = [*next(action for action in parser()._actions if action.choices and action.dest != "print_completion").choices]
+COMMANDS = [
+    *next(
+        action
+        for action in parser()._actions
+        if action.choices and action.dest != "print_completion"
+    ).choices
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -19,18 +25,27 @@ def test_the_help_of_every_command_has_examples_that_it_accepts(command, capsys)
     with pytest.raises(SystemExit):
         main([command, "--help"])
     told = capsys.readouterr().out
-    examples = [line.split(" < ")[0] for line in EXAMPLES.splitlines() if line.startswith(f"  dr-lib {command} ")]
+    examples = [
+        line.split(" < ")[0]
+        for line in EXAMPLES.splitlines()
+        if line.startswith(f"  dr-lib {command} ")
+    ]
     assert examples and all(line in told for line in examples)
     for line in examples:
         parser().parse_args(shlex.split(line)[1:])
 
 
 def test_bash_completes_every_command_and_the_names_of_files(tmp_path):
-    script = subprocess.check_output([sys.executable, "-m", "dr_lib", "--print-completion", "bash"], text=True)
+    script = subprocess.check_output(
+        [sys.executable, "-m", "dr_lib", "--print-completion", "bash"], text=True
+    )
     (tmp_path / "corpus.jsonl").touch()
 
     def completed(*words: str) -> list[str]:
-        ask = f'COMP_WORDS=({" ".join(words)} "${{1-}}"); COMP_CWORD={len(words)}; _shtab_dr_lib dr-lib "$1" {words[-1]}'
+        ask = (
+            f'COMP_WORDS=({" ".join(words)} "${{1-}}"); COMP_CWORD={len(words)}; _shtab_dr_lib'
+            f' dr-lib "$1" {words[-1]}'
+        )
         told = subprocess.run(
             ["bash", "-c", f'{script}\n{ask}; printf "%s\\n" "${{COMPREPLY[@]}}"', "bash", ""],
             capture_output=True,
@@ -44,26 +59,43 @@ def test_bash_completes_every_command_and_the_names_of_files(tmp_path):
 
 
 def test_help_imports_neither_the_library_nor_the_completion():
-    program = "import sys, dr_lib.__main__ as command; command.parser(); print({'torch', 'numpy', 'shtab'} & {*sys.modules})"
+    program = (
+        "import sys, dr_book.commands as command; command.parser(); print({'torch', 'numpy',"
+        " 'shtab'} & {*sys.modules})"
+    )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
 def test_a_search_waits_for_no_library_that_it_does_not_use():
-    program = "import sys, dr_lib.lab.search; print({'scipy.stats', 'matplotlib', 'sentence_transformers'} & {*sys.modules})"
+    program = (
+        "import sys, dr_book.search; print({'scipy.stats', 'matplotlib', 'sentence_transformers'} &"
+        " {*sys.modules})"
+    )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
-@pytest.mark.parametrize("command", ["try nowhere", "search nowhere x", "pretrain nowhere --steps 1 --to x"])
+@pytest.mark.parametrize(
+    "command", ["try nowhere", "search nowhere x", "pretrain nowhere --steps 1 --to x"]
+)
 def test_a_collection_that_cannot_be_opened_waits_for_no_model_library(command):
-    program = f"import sys; from dr_lib.__main__ import main; print(main({command.split()}), 'torch' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "1 False\n" and ended.stderr.startswith("error: collection: unknown collection 'nowhere'")
+    program = (
+        f"import sys; from dr_book.commands import main; print(main({command.split()}), 'torch' in"
+        " sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "1 False\n" and ended.stderr.startswith(
+        "error: collection: unknown collection 'nowhere'"
+    )
 
 
 MISTAKES = {
     "": "error: the following arguments are required: COMMAND. See: dr-lib --help",
     "frob": "error: argument COMMAND: invalid choice: 'frob'",
-    "search x y -k 0": "error: argument -k: '0' is no whole number above 0. See: dr-lib search --help",
+    "search x y -k 0": (
+        "error: argument -k: '0' is no whole number above 0. See: dr-lib search --help"
+    ),
     "search x y -k two": "error: argument -k: 'two' is no whole number above 0",
     "batch --jobs 0": "error: argument --jobs: '0' is no whole number above 0",
     "batch --threads -1": "error: argument --threads: '-1' is no whole number above 0",
@@ -82,7 +114,10 @@ def test_a_mistake_in_the_options_costs_one_line(line, capsys):
 
 def test_a_value_that_is_no_yaml_is_named(capsys):
     assert main(["pretrain", "pydocs", "--steps", "2", "--to", "x", "-p", "seed", "["]) == 1
-    assert capsys.readouterr().err == "error: -p seed: '[' is not valid YAML. Close every bracket and quote.\n"
+    assert (
+        capsys.readouterr().err
+        == "error: -p seed: '[' is not valid YAML. Close every bracket and quote.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +126,10 @@ def test_a_value_that_is_no_yaml_is_named(capsys):
         ("record.json --label simlm", "--label says nothing here. It names a run of --study."),
         ("record.json --seed 0", "--seed says nothing here. It names a run of --study."),
         ("record.json --scale smoke", "--scale says nothing here. It names a run of --study."),
-        ("--study a --run --name mine", "--name says nothing here. It is the title of a model's card: leave --run out."),
+        (
+            "--study a --run --name mine",
+            "--name says nothing here. It is the title of a model's card: leave --run out.",
+        ),
     ],
 )
 def test_export_refuses_what_it_would_not_read(options, said, capsys, tmp_path, monkeypatch):
@@ -114,8 +152,13 @@ def test_a_notebook_shows_bad_input_in_one_line(capsys):
 
 def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("The moon pulls.")
-    assert main(["try", str(tmp_path), "--system", str(tmp_path), "--to", str(tmp_path / "out")]) == 1
-    assert f"error: {tmp_path}: no model here" in (said := capsys.readouterr().err) and said.count("\n") == 1
+    assert (
+        main(["try", str(tmp_path), "--system", str(tmp_path), "--to", str(tmp_path / "out")]) == 1
+    )
+    assert (
+        f"error: {tmp_path}: no model here" in (said := capsys.readouterr().err)
+        and said.count("\n") == 1
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -132,11 +175,15 @@ def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
 )
 def test_a_path_that_is_not_there_is_refused_before_anything_is_opened(options, capsys):
     assert main(options.split()) == 1
-    assert capsys.readouterr().err == "error: nothere.json: no such file or folder. Check the path.\n"
+    assert (
+        capsys.readouterr().err == "error: nothere.json: no such file or folder. Check the path.\n"
+    )
 
 
 def test_a_model_that_nobody_has_is_refused_before_the_collection_is_read(monkeypatch, capsys):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("dr_lib.__main__.check_collection", lambda name: pytest.fail("read"))
+    monkeypatch.setattr("dr_book.commands.check_collection", lambda name: pytest.fail("read"))
     assert main(["search", "pydocs", "x", "--model", "nobody/has-this"]) == 1
-    assert capsys.readouterr().err.startswith("error: nobody/has-this: no such model here, and none fetched before.")
+    assert capsys.readouterr().err.startswith(
+        "error: nobody/has-this: no such model here, and none fetched before."
+    )

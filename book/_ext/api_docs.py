@@ -11,8 +11,12 @@ PAGES = re.compile(r"\bPages?(?: of the book)?:\s+[a-z_]+/[\w/-]+(?:,\s+[a-z_]+/
 """Where a docstring names pages of the book, by their paths."""
 
 
-def split_names(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Write `a, b: text` of an Attributes section as two entries; napoleon does so for Args alone."""
+def split_names(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Write `a, b: text` of an Attributes section as two entries; napoleon does so for Args
+    alone.
+    """
     out: list[str] = []
     section, at = "", 0
     while at < len(lines):
@@ -34,14 +38,25 @@ def split_names(app: Sphinx, what: str, name: str, thing: object, options: objec
     lines[:] = out
 
 
-def link_pages(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Make the paths of pages links, and arrows between words those of print; code stays as it is."""
+def link_pages(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Make the paths of pages links, and arrows between words those of print; code stays as it
+    is.
+    """
     known = app.env.found_docs
     linked = PAGES.sub(
-        lambda found: re.sub(r"[a-z_]+/[\w/-]+", lambda page: f":doc:`/{page[0]}`" if page[0] in known else page[0], found[0]),
+        lambda found: re.sub(
+            r"[a-z_]+/[\w/-]+",
+            lambda page: f":doc:`/{page[0]}`" if page[0] in known else page[0],
+            found[0],
+        ),
         "\n".join(lines),
     )
-    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else line.replace(" -> ", " → ") for line in linked.split("\n")]
+    lines[:] = [
+        line if line.lstrip().startswith((">>>", "...")) else line.replace(" -> ", " → ")
+        for line in linked.split("\n")
+    ]
 
 
 def plain_types(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> None:
@@ -52,12 +67,17 @@ def plain_types(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> 
 
 def no_mail(app: Sphinx, tree: nodes.document) -> None:
     """Measures such as MRR@10 as they are: docutils takes them for addresses of mail."""
-    for found in [one for one in tree.findall(nodes.reference) if one.get("refuri", "").startswith("mailto:")]:
+    for found in [
+        one for one in tree.findall(nodes.reference) if one.get("refuri", "").startswith("mailto:")
+    ]:
         found.replace_self(found.children)
 
 
-def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and text.
+def keep_sentence(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and
+    text.
 
     A field of a named tuple keeps its name and type; Python's own line on it says nothing.
     """
@@ -67,25 +87,35 @@ def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: obj
         lines[:0] = ["..", ""]  # an empty comment: napoleon looks at the first line alone
 
 
-def skip_pydantic(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+def skip_pydantic(
+    app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object
+) -> bool | None:
     """Leave out what every pydantic model has."""
     return True if name == "model_config" else None
 
 
-def without_completions(app: Sphinx, what: str, name: str, *about: object) -> tuple[str, str] | None:
-    """Show `Recipe.with_` as it is written: its signature names all keys of a recipe, for notebooks to complete."""
+def without_completions(
+    app: Sphinx, what: str, name: str, *about: object
+) -> tuple[str, str] | None:
+    """Show `Recipe.with_` as it is written: its signature names all keys of a recipe, for notebooks
+    to complete.
+    """
     return ("(**changes)", "Recipe") if name.endswith("Recipe.with_") else None
 
 
 def own_sources(app: Sphinx, env: BuildEnvironment) -> None:
-    """Leave Python's own modules out of the sources to read: a cached property counts as one of functools."""
+    """Leave Python's own modules out of the sources to read: a cached property counts as one of
+    functools.
+    """
     sources = getattr(env, "_viewcode_modules", {})
     for name in [name for name in sources if name.partition(".")[0] != "dr_lib"]:
         del sources[name]
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Connect them; those of docstrings before napoleon, which works at priority 500, that of types after autodoc's own."""
+    """Connect them; those of docstrings before napoleon, which works at priority 500, that of types
+    after autodoc's own.
+    """
     app.connect("autodoc-process-docstring", split_names, priority=400)
     app.connect("autodoc-process-docstring", keep_sentence, priority=400)
     app.connect("autodoc-process-docstring", link_pages, priority=400)

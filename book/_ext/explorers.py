@@ -1,7 +1,7 @@
 """Data of two explorers: spreads between recorded runs, and cosines of real queries and passages.
 
-Their scripts are in `book/extra/explorers`, and follow `evaluation.smallest_detectable_difference` and
-`losses.contrastive`. Pages: ideas/queries-explorer, ideas/temperature-explorer.
+Their scripts are in `book/extra/explorers`, and follow `evaluation.smallest_detectable_difference`
+and `losses.contrastive`. Pages: ideas/queries-explorer, ideas/temperature-explorer.
 """
 
 import json
@@ -13,18 +13,22 @@ import numpy as np
 from safetensors.numpy import load_file
 from search_page import NAMES, RETRIEVERS, WEIGHTS, from_axes, small_queries, small_vectors
 
+from dr_book.measured import paired, recorded
+from dr_book.tables import named
 from dr_lib import collections, tokens
 from dr_lib.collections import judged_rows
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Data, Record, open_checkpoint
-from dr_lib.report import named, paired, recorded
 
 FOLDER = "extra/explorers"
 WRITTEN = ("test-sets-data.js", "temperature-data.js")
 MEASURE = "MRR@10"
 COMPARED = "methods/equal-budgets"
 """Study of one run a method."""
-EXAMPLE = {"name": "two systems that each answer a fifth of the queries alone", "spread": round(100 * 0.4**0.5, 2)}
+EXAMPLE = {
+    "name": "two systems that each answer a fifth of the queries alone",
+    "spread": round(100 * 0.4**0.5, 2),
+}
 """Where nothing is recorded: differences of 1, -1 and 0."""
 BATCH, WORDS = 64, 14
 """Queries of the largest batch shown, and words shown of each passage."""
@@ -32,36 +36,61 @@ BATCH, WORDS = 64, 14
 
 def write_explorers(to: Path) -> list[Path]:
     """Write the data of both into the staged source of the book."""
-    texts = {"testSetsData": {"measure": MEASURE, "pairs": spreads(recorded(COMPARED))}, "temperatureData": batch()}
+    texts = {
+        "testSetsData": {"measure": MEASURE, "pairs": spreads(recorded(COMPARED))},
+        "temperatureData": batch(),
+    }
     for file, (name, data) in zip(WRITTEN, texts.items(), strict=True):
-        write_text(to / FOLDER / file, f"window.{name} = {json.dumps(data, separators=(',', ':'))};\n")
+        write_text(
+            to / FOLDER / file, f"window.{name} = {json.dumps(data, separators=(',', ':'))};\n"
+        )
     return [to / FOLDER / file for file in WRITTEN]
 
 
 def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
-    """Standard deviation over queries of the difference between two systems, in points, seeds averaged first."""
+    """Standard deviation over queries of the difference between two systems, in points, seeds
+    averaged first.
+    """
     names = {key: named(key) for key in ("BM25", "none", "mlm", "simlm")}
     wanted = (("simlm", "none"), ("simlm", "mlm"), ("simlm", "BM25"))
     pairs = [(one, other) for one, other in wanted if one in runs and other in runs]
     found = []
     for one, other in pairs:
         spread = paired(runs[one], runs[other], MEASURE).mean(0).std(ddof=1)
-        found.append({"name": f"{names[one]} and {names[other]}", "spread": round(float(spread), 2)})
+        found.append(
+            {"name": f"{names[one]} and {names[other]}", "spread": round(float(spread), 2)}
+        )
     return found or [EXAMPLE]
 
 
-def batch(retrievers: Path = RETRIEVERS, name: str = "pydocs", cache: Cache | None = None) -> dict[str, Any] | None:
-    """Cosines `[queries, passages]` of a batch of test queries with their relevant passages; None without a retriever."""
-    folder = next((retrievers / key for key in reversed(NAMES) if (retrievers / key).is_dir()), None)
+def batch(
+    retrievers: Path = RETRIEVERS, name: str = "pydocs", cache: Cache | None = None
+) -> dict[str, Any] | None:
+    """Cosines `[queries, passages]` of a batch of test queries with their relevant passages; None
+    without a retriever.
+    """
+    folder = next(
+        (retrievers / key for key in reversed(NAMES) if (retrievers / key).is_dir()), None
+    )
     if folder is None:
         return None
     collection, cache = collections.load(name), cache or Cache(announce=lambda line: None)
     tokenizer, weights = open_checkpoint("embedded").tokenizer, Data.file(folder / WEIGHTS)
-    asked = cache.get(small_queries(weights, tokens.query_tokens(collection, tokenizer, split="test"))) / "queries.npy"
-    stored = load_file(cache.get(small_vectors(weights, tokens.passage_tokens(collection, tokenizer))) / "vectors.safetensors")
+    asked = (
+        cache.get(small_queries(weights, tokens.query_tokens(collection, tokenizer, split="test")))
+        / "queries.npy"
+    )
+    stored = load_file(
+        cache.get(small_vectors(weights, tokens.passage_tokens(collection, tokenizer)))
+        / "vectors.safetensors"
+    )
     queries = collection.queries("test")
     relevant = judged_rows(collection.qrels("test"), queries["id"][:], collection.passages["id"])
-    chosen = [i for i in np.random.default_rng(0).permutation(len(relevant)).tolist() if len(relevant[i]) == 1][:BATCH]
+    chosen = [
+        i
+        for i in np.random.default_rng(0).permutation(len(relevant)).tolist()
+        if len(relevant[i]) == 1
+    ][:BATCH]
     rows = np.concatenate([relevant[i] for i in chosen])
     vectors = from_axes(stored)[rows]
     passages = collection.passages[rows.tolist()]

@@ -1,10 +1,12 @@
-"""Pages that are made from what is there: status, claims, data sheets, the base model, and what the first page shows.
+"""Pages that are made from what is there: status, claims, data sheets, the base model, and what the
+first page shows.
 
-    python book/_ext/generated_pages.py FOLDER      # `make book` does it
-    python book/_ext/generated_pages.py             # what of it takes long and needs no notebook, while these run
+    python book/_ext/generated_pages.py FOLDER # `make book` does it python
+    book/_ext/generated_pages.py # what of it takes long and needs no notebook, while these run
 
-Everything comes from records, from executed notebooks, from installed packages or from the plan of lessons; nothing is
-typed here. Pages: reference/status, reference/claims, reference/data, reference/base-model, teaching/routes.
+Everything comes from records, from executed notebooks, from installed packages or from the plan of
+lessons; nothing is typed here. Pages: reference/status, reference/claims, reference/data,
+reference/base-model, teaching/routes.
 """
 
 import html
@@ -28,46 +30,62 @@ from pretrain_tab import write_tab
 from search_page import write_search
 from teaching import load_plan, routes_page
 
-from dr_lib import collections, places
-from dr_lib.files import read_json, read_sealed, write_json, write_text
-from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
-from dr_lib.report import (
-    Comparison,
+from dr_book.comparison import Comparison, title_of
+from dr_book.figures import curves
+from dr_book.ledger import SCALES, ledger
+from dr_book.measured import mean_intervals, recorded, recorded_collections
+from dr_book.tables import (
+    Cell,
     Markup,
-    curves,
     data_named,
     folded,
-    mean_intervals,
+    link,
     named,
     named_in,
     per_cent,
-    recorded,
-    recorded_collections,
     scientific,
+    soft,
+    spell_data,
     table,
-    title_of,
+    times,
     typographic,
     verdict_badge,
 )
-from dr_lib.report.tables import Cell, link, soft, spell_data, times
+from dr_lib import collections, places
+from dr_lib.files import read_json, read_sealed, write_json, write_text
+from dr_lib.lab import BaseRecipe, Record, load_records, recorded_folder
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
 SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
-PARTS = ("extra/found/papers.inc", "extra/found/methods.inc", *(f"extra/found/{name}.inc" for name in SPEEDS))
+PARTS = (
+    "extra/found/papers.inc",
+    "extra/found/methods.inc",
+    *(f"extra/found/{name}.inc" for name in SPEEDS),
+)
 """Parts of the first page and of that of the speed, in the staged source of the book."""
 RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
 """A copy of what `make test-faults` leaves in `_build`."""
 SPLITS = places.project_root() / "book" / "reference" / "measured" / "splits.json"
-"""What `benchmarks/splits.py` counts: dialogues and sentence tasks, of which no record has the sizes."""
-MACHINE = {"cpu": "processor", "cores": "processor cores", "threads": "threads", "memory_gib": "memory, GiB"}
+"""What `benchmarks/splits.py` counts: dialogues and sentence tasks, of which no record has the
+sizes.
+"""
+MACHINE = {
+    "cpu": "processor",
+    "cores": "processor cores",
+    "threads": "threads",
+    "memory_gib": "memory, GiB",
+}
 MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
 """A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
-CAPTION = "Collections that records were made on. One that was cut short, or has changed since, has a row for each state."
+CAPTION = (
+    "Collections that records were made on. One that was cut short, or has changed since, has a row"
+    " for each state."
+)
 DIGEST = 10
 """Letters shown of a digest."""
 
@@ -85,7 +103,8 @@ def write_pages(to: Path) -> list[Path]:
         The pages written.
     """
     (to / "extra").mkdir(exist_ok=True)
-    with ProcessPoolExecutor(1) as beside:  # by then no notebook runs, and another core has nothing to do
+    # by then no notebook runs, and another core has nothing to do
+    with ProcessPoolExecutor(1) as beside:
         working = beside.submit(write_what_works, to)
         copy_records(to / "extra" / "book" / "records")
         entries = ledger()
@@ -107,7 +126,9 @@ def write_pages(to: Path) -> list[Path]:
 
 
 def write_what_works(to: Path) -> None:
-    """Write what the pages load that answer their reader: the search, the explorers, the model that learns in a tab."""
+    """Write what the pages load that answer their reader: the search, the explorers, the model that
+    learns in a tab.
+    """
     write_explorer(to)
     write_search(to)
     write_explorers(to)
@@ -115,7 +136,9 @@ def write_what_works(to: Path) -> None:
 
 
 def copy_records(to: Path) -> None:
-    """Write every record that pages link to, complete: who downloads one has the ids of its queries in it."""
+    """Write every record that pages link to, complete: who downloads one has the ids of its queries
+    in it.
+    """
     for scale in SCALES:
         for record in load_records(recorded_folder(scale)):
             record.save(to / scale)
@@ -139,10 +162,14 @@ def status_page(to: Path) -> str:
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
         "Status",
-        "This page lists what this copy of the book was built with, how long its notebooks took, and every record that its"
-        " pages show.",
+        "This page lists what this copy of the book was built with, how long its notebooks took,"
+        " and every record that its pages show.",
         "## This copy",
-        table(["property", "value"], host, caption="The machine on which the notebooks of this copy were executed."),
+        table(
+            ["property", "value"],
+            host,
+            caption="The machine on which the notebooks of this copy were executed.",
+        ),
         table(["package", "version"], versions, caption="Packages that can change a number."),
         "## Notebooks",
         folded(
@@ -152,30 +179,49 @@ def status_page(to: Path) -> str:
         "## Faults",
         *faults_section(FAULTS),
         "## Records",
-        "All numbers that are called *recorded* come from records. Each file holds the whole recipe, the score of every query, the"
-        " digests of the data and of every stage, the machine and the commit; `lab.load_record(path)` opens it, with"
-        ' `.per_query("MRR@10")` for the scores, which are compressed in the file, and `.training` for the curves.'
-        " `python -m dr_lib verify RECORD` rebuilds a run"
-        " from its record alone and writes a certificate: *equal* where all weights have the recorded digests and every query"
-        " its score, *equivalent* where two one-sided tests on paired differences show every mean to lie within a margin. The"
-        " column *rebuilt* has the certificates of the book, with the machine that each was made on.",
+        "All numbers that are called *recorded* come from records. Each file holds the whole"
+        " recipe, the score of every query, the digests of the data and of every stage, the machine"
+        ' and the commit; `lab.load_record(path)` opens it, with `.per_query("MRR@10")` for the'
+        " scores, which are compressed in the file, and `.training` for the curves. `python -m"
+        " dr_lib verify RECORD` rebuilds a run from its record alone and writes a certificate:"
+        " *equal* where all weights have the recorded digests and every query its score,"
+        " *equivalent* where two one-sided tests on paired differences show every mean to lie"
+        " within a margin. The column *rebuilt* has the certificates of the book, with the machine"
+        " that each was made on.",
         *[part for scale in SCALES for part in records_tables(scale)],
         wide=True,
     )
 
 
 def faults_section(file: Path) -> list[str | HTML]:
-    """What was done to the project on purpose, from the counts of `make test-faults`, and that nothing came of it."""
-    told = "`make test-faults` kills processes, fills disks, damages files and feeds in malformed folders."
+    """What was done to the project on purpose, from the counts of `make test-faults`, and that
+    nothing came of it.
+    """
+    told = (
+        "`make test-faults` kills processes, fills disks, damages files and feeds in malformed"
+        " folders."
+    )
     if not file.is_file():
         return [f"{told} Its counts are not measured yet."]
     found = read_json(file)
-    good = "no number was wrong, nothing finished was lost, and every exception was one of the project's own"
-    bad = f"{len(found['failed'])} of its tests failed: {', '.join(one.rpartition('::')[2] for one in found['failed'])}"
+    good = (
+        "no number was wrong, nothing finished was lost, and every exception was one of the"
+        " project's own"
+    )
+    bad = (
+        f"{len(found['failed'])} of its tests failed:"
+        f" {', '.join(one.rpartition('::')[2] for one in found['failed'])}"
+    )
     day = found["date"].replace("-", "\N{NON-BREAKING HYPHEN}")
-    end = f"Of {sum(found['counts'].values()):,} trials on {day}, at commit {str(found['commit']['id'])[:10]}: "
+    end = (
+        f"Of {sum(found['counts'].values()):,} trials on {day}, at commit"
+        f" {str(found['commit']['id'])[:10]}: "
+    )
     rows = [[what, times] for what, times in found["counts"].items()]
-    return [f"{told} {end}{bad if found['failed'] else good}.", table(["fault", "times"], rows, caption="Faults made on purpose.")]
+    return [
+        f"{told} {end}{bad if found['failed'] else good}.",
+        table(["fault", "times"], rows, caption="Faults made on purpose."),
+    ]
 
 
 def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
@@ -190,25 +236,55 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
 
 
 def records_tables(scale: str) -> list[HTML]:
-    """All records of a scale: how many there are, and for each page a folded table; [] where there are none."""
-    columns = ["configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
-    certificates, records = load_certificates(places.records_root().parent / "certificates"), load_records(recorded_folder(scale))
+    """All records of a scale: how many there are, and for each page a folded table; [] where there
+    are none.
+    """
+    columns = [
+        "configuration",
+        "seed",
+        "collection",
+        "queries",
+        "time",
+        "machine",
+        "commit",
+        "made",
+        "rebuilt",
+    ]
+    certificates, records = (
+        load_certificates(places.records_root().parent / "certificates"),
+        load_records(recorded_folder(scale)),
+    )
     if not records:
         return []
     studies = {record.study: _page_of(record.study) for record in records}
     runs = len({one.keys["evaluation"] for one in records})
-    words = f"{len(records)} records of {runs} runs at {scale} scale, by page: a run that several tables show has one in each."
+    words = (
+        f"{len(records)} records of {runs} runs at {scale} scale, by page: a run that several"
+        " tables show has one in each."
+    )
     parts = [HTML(f'<p class="dr-caption">{words}</p>')]
     for title, target in sorted(set(studies.values()), key=lambda page: page[1]):
-        rows = [_record_row(record, certificates) for record in records if studies[record.study] == (title, target)]
+        rows = [
+            _record_row(record, certificates)
+            for record in records
+            if studies[record.study] == (title, target)
+        ]
         count = f"{len(rows)} record{'s' * (len(rows) > 1)}"
         page = HTML(f"<p>Page: {link(title, target).html if target else html.escape(title)}</p>")
-        parts.append(folded(f"{title} ({count})", page, table(columns, rows, caption=f"{title}: {count} at {scale} scale.")))
+        parts.append(
+            folded(
+                f"{title} ({count})",
+                page,
+                table(columns, rows, caption=f"{title}: {count} at {scale} scale."),
+            )
+        )
     return parts
 
 
 def _page_of(study: str) -> tuple[str, str]:
-    """Title and address of the page that shows a study; the study's name and no address where none does."""
+    """Title and address of the page that shows a study; the study's name and no address where none
+    does.
+    """
     if notebook := places.notebook_of(study):
         return title_of(notebook), f"../{notebook.removesuffix('.ipynb')}.html"
     page = places.project_root() / "book" / f"{study}.md"
@@ -216,7 +292,9 @@ def _page_of(study: str) -> tuple[str, str]:
 
 
 def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Certificates of a folder by the name and time of their record; an altered one raises `InputError`."""
+    """Certificates of a folder by the name and time of their record; an altered one raises
+    `InputError`.
+    """
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*.json")):
         content = read_sealed(path, "certificate", "Remove it and verify again.")
@@ -224,7 +302,9 @@ def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]
     return found
 
 
-def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> list[Cell]:
+def _record_row(
+    record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
+) -> list[Cell]:
     rebuilt = certificates.get((record.file_name, record.created), ())
     data, split = record.data["collection"], record.recipe["evaluation"]["split"]
     return [
@@ -234,9 +314,13 @@ def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[
         data.get(f"{split}_queries"),
         spell_seconds(sum(record.seconds.values())),
         _chip(record.machine),
-        str(record.commit.get("id") or "unknown")[:10] + (" (changed)" if record.commit.get("changed") else ""),
+        str(record.commit.get("id") or "unknown")[:10]
+        + (" (changed)" if record.commit.get("changed") else ""),
         record.created[:10],
-        "; ".join(f"{one['outcome']} on {_chip(one['machine'])}, {one['created'][:10]}" for one in rebuilt) or None,
+        "; ".join(
+            f"{one['outcome']} on {_chip(one['machine'])}, {one['created'][:10]}" for one in rebuilt
+        )
+        or None,
     ]
 
 
@@ -250,23 +334,33 @@ FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
 
 
 def claims_page(entries: Sequence[Entry]) -> str:
-    """Every claim of the five papers with its verdict; a filter, and a heading and a table for each paper."""
+    """Every claim of the five papers with its verdict; a filter, and a heading and a table for each
+    paper.
+    """
     parts: list[str | HTML] = []
     for key in dict.fromkeys(entry["paper"] for entry in entries):
         name, own = short_name(key), [entry for entry in entries if entry["paper"] == key]
-        rows = [[typographic(per_cent(entry["statement"])), _source(entry), *_verdict(entry)] for entry in own]
+        rows = [
+            [typographic(per_cent(entry["statement"])), _source(entry), *_verdict(entry)]
+            for entry in own
+        ]
         columns = ["claim", "in the paper", "verdict", "records", "comparison and result"]
-        parts += [f"## {name}", table(columns, rows, caption=f"{name}: its claims, and what answers them.")]
+        parts += [
+            f"## {name}",
+            table(columns, rows, caption=f"{name}: its claims, and what answers them."),
+        ]
     return _page(
         "All claims",
-        f"The five papers make {len(entries)} claims about their tables and figures. The first table counts how they stand"
-        " by our records; below it each claim is given in our words, with what our records say about it and a link to the"
-        " page that runs its table.",
-        "*Held in part* means that all pairs of rows that were run hold, and that others were not run. Where a row was"
-        " trained only once, a claim *leans* one way and bears the badge *one seed*. A *stand-in* is another comparison than"
-        " the paper's own; its row says what it cannot show. The {doc}`verdicts <../ideas/statistics>` are computed when the"
-        " book is built, from the records that `book/papers` names for each claim; `python -m dr_lib ledger` prints them, and"
-        ' with `--json` everything that is known of each, as in <a href="../claims.json" download>claims.json</a>.',
+        f"The five papers make {len(entries)} claims about their tables and figures. The first"
+        " table counts how they stand by our records; below it each claim is given in our words,"
+        " with what our records say about it and a link to the page that runs its table.",
+        "*Held in part* means that all pairs of rows that were run hold, and that others were not"
+        " run. Where a row was trained only once, a claim *leans* one way and bears the badge *one"
+        " seed*. A *stand-in* is another comparison than the paper's own; its row says what it"
+        " cannot show. The {doc}`verdicts <../ideas/statistics>` are computed when the book is"
+        " built, from the records that `book/papers` names for each claim; `python -m dr_lib"
+        " ledger` prints them, and with `--json` everything that is known of each, as in <a"
+        ' href="../claims.json" download>claims.json</a>.',
         counts_table(entries),
         HTML(_filter(entries)),
         *parts,
@@ -279,7 +373,14 @@ def _facts(entry: Entry) -> dict[str, str]:
     seeds = str(entry["fewest_seeds"]) if entry["seeds"] else "none"
     answered = entry["protocol"] or "nothing here"
     recipe = "none" if not entry["scale"] else "older" if entry["older_recipe"] else "today's"
-    values = (short_name(entry["paper"]), standing(entry), entry["scale"] or "none", recipe, seeds, answered)
+    values = (
+        short_name(entry["paper"]),
+        standing(entry),
+        entry["scale"] or "none",
+        recipe,
+        seeds,
+        answered,
+    )
     return dict(zip(FILTERS, values, strict=True))
 
 
@@ -289,7 +390,10 @@ def _filter(entries: Sequence[Entry]) -> str:
     for name in FILTERS:
         values = sorted({one[name] for one in facts})
         options = "".join(f"<option>{html.escape(value)}</option>" for value in values)
-        choices.append(f'<label>{name} <select name="{name}"><option value="">all</option>{options}</select></label>')
+        choices.append(
+            f'<label>{name} <select name="{name}"><option'
+            f' value="">all</option>{options}</select></label>'
+        )
     form = f'<form class="dr-filter" hidden>{"".join(choices)}<output></output></form>'
     return f"{form}<script>{FILTER_SCRIPT.read_text(encoding='utf-8')}</script>"
 
@@ -328,15 +432,22 @@ def seen(entries: Sequence[Entry]) -> Counter[str]:
 
 
 def paper_cards(entries: Sequence[Entry]) -> str:
-    """The first page's summary: a card with a bar for each paper, and what was claimed, what held and what was not seen."""
+    """The first page's summary: a card with a bar for each paper, and what was claimed, what held
+    and what was not seen.
+    """
     cards = []
     for key, idea in IDEAS.items():
         counts = seen([entry for entry in entries if entry["paper"] == key])
         words = ", ".join(f"{number} {name}" for name, number in counts.items())
-        bar = "".join(f'<i class="{name.replace(" ", "-")}" style="flex:{number}"></i>' for name, number in counts.items())
+        bar = "".join(
+            f'<i class="{name.replace(" ", "-")}" style="flex:{number}"></i>'
+            for name, number in counts.items()
+        )
         cards.append(
-            f'<a class="dr-paper" href="papers/{key}.html"><strong>{short_name(key)}</strong><span>{html.escape(idea)}</span>'
-            f'<span class="bar" role="img" aria-label="{words}">{bar}</span><small>{counts.total()} claims</small></a>'
+            '<a class="dr-paper"'
+            f' href="papers/{key}.html"><strong>{short_name(key)}</strong><span>{html.escape(idea)}</span><span'
+            f' class="bar" role="img" aria-label="{words}">{bar}</span><small>{counts.total()}'
+            " claims</small></a>"
         )
     counts = seen(entries)
     decided = judged(entries)
@@ -347,16 +458,30 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     )
     seeds = Counter(entry["fewest_seeds"] for entry in decided)
     by = ", ".join(f"{number} by {spell_seeds(one)}" for one, number in sorted(seeds.items()))
-    words = f"{len(decided)} of {len(entries)} claims have a verdict: {by}. With one seed a verdict only leans; two seeds decide."
+    words = (
+        f"{len(decided)} of {len(entries)} claims have a verdict: {by}. With one seed a verdict"
+        " only leans; two seeds decide."
+    )
     turned = [entry for entry in decided if entry["leans"] == "reversed"]
-    by_bm25 = [entry for entry in turned if all("BM25" in pair["worse"] for pair in entry["pairs"] if pair["state"] == "reversed")]
-    words += f" Of the {len(turned)} that are reversed or lean that way, BM25 alone decides {len(by_bm25)}."
-    words += f" Sizes, times and counts, which need no training, decide {sum(not entry['trained'] for entry in decided)}."
+    by_bm25 = [
+        entry
+        for entry in turned
+        if all("BM25" in pair["worse"] for pair in entry["pairs"] if pair["state"] == "reversed")
+    ]
+    words += (
+        f" Of the {len(turned)} that are reversed or lean that way, BM25 alone decides"
+        f" {len(by_bm25)}."
+    )
+    words += (
+        " Sizes, times and counts, which need no training, decide"
+        f" {sum(not entry['trained'] for entry in decided)}."
+    )
     if older := sum(entry["older_recipe"] for entry in decided):
         words += f" Records of an older, shorter recipe decide {older}."
     return (
-        f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul>'
-        f'<p class="dr-note">{words} <a href="reference/claims.html">Every claim with its verdict</a></p>'
+        f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul><p'
+        f' class="dr-note">{words} <a href="reference/claims.html">Every claim with its'
+        " verdict</a></p>"
     )
 
 
@@ -367,7 +492,11 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
         counts = Counter(standing(entry) for entry in entries if key in (None, entry["paper"]))
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
         rows.append([name, counts.total(), *(counts[one] or None for one in seen(entries))])
-    return table(["paper", "claims", *seen(entries)], rows, caption="What our records say about the claims of the papers.")
+    return table(
+        ["paper", "claims", *seen(entries)],
+        rows,
+        caption="What our records say about the claims of the papers.",
+    )
 
 
 def _source(entry: Entry) -> Cell:
@@ -379,10 +508,14 @@ def _source(entry: Entry) -> Cell:
 def _verdict(entry: Entry) -> list[Cell]:
     """Badge, records and words; what the filter needs hangs on the badge."""
     facts = html.escape(json.dumps(_facts(entry)), quote=True)
-    shown = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
+    shown = verdict_badge(
+        entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])
+    ).html
     records = None
     if entry["scale"]:
-        listed = [entry["collection"]] if isinstance(entry["collection"], str) else entry["collection"]
+        listed = (
+            [entry["collection"]] if isinstance(entry["collection"], str) else entry["collection"]
+        )
         place = ", ".join(map(data_named, listed))
         states = Counter(pair["state"] for pair in entry["pairs"])
         each = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -392,9 +525,18 @@ def _verdict(entry: Entry) -> list[Cell]:
         seeds = f", {spell_seeds(entry['fewest_seeds'])}" * bool(entry["fewest_seeds"])
         records = f"{place}, {entry['scale']} scale{seeds}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
-    labels = {*entry["missing"], *(pair[side] for pair in entry["pairs"] for side in ("better", "worse"))}
-    told = [line for line in (entry["why"], *(named_in(note, labels) for note in entry["notes"]), lacks) if line]
-    lines = Markup("<br>".join(soft(typographic(per_cent(line))) for line in told)) if told else None
+    labels = {
+        *entry["missing"],
+        *(pair[side] for pair in entry["pairs"] for side in ("better", "worse")),
+    }
+    told = [
+        line
+        for line in (entry["why"], *(named_in(note, labels) for note in entry["notes"]), lacks)
+        if line
+    ]
+    lines = (
+        Markup("<br>".join(soft(typographic(per_cent(line))) for line in told)) if told else None
+    )
     return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, lines]
 
 
@@ -414,7 +556,9 @@ def _first_heading(page: Path) -> str:
 
 
 def methods_figure() -> HTML:
-    """What each recorded pre-training method adds to none, largest gain first; a sentence where nothing is recorded."""
+    """What each recorded pre-training method adds to none, largest gain first; a sentence where
+    nothing is recorded.
+    """
     runs = {label: records for label, records in recorded(COMPARED).items() if label != "BM25"}
     means = mean_intervals(runs, MEASURE)
     if "none" not in means:
@@ -423,8 +567,9 @@ def methods_figure() -> HTML:
     figure = Comparison(COMPARED, {}, MEASURE, records=runs).differences_figure("none", labels)
     seeds = seeds_of([record for own in runs.values() for record in own])
     caption = (
-        f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base model fine-tuned"
-        f" directly reaches {means['none'].mean:.1f} %. Recorded: {spell_data(runs)}, {seeds}."
+        f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base"
+        f" model fine-tuned directly reaches {means['none'].mean:.1f} %. Recorded:"
+        f" {spell_data(runs)}, {seeds}."
     )
     return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
 
@@ -435,33 +580,60 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
     Args:
         found: machine, threads and rows, as the benchmarks write them.
     """
-    dates, loads = sorted({row["date"] for row in found["rows"]}), [row["load"] for row in found["rows"]]
+    dates, loads = (
+        sorted({row["date"] for row in found["rows"]}),
+        [row["load"] for row in found["rows"]],
+    )
     rows: list[list[Cell]] = []
     bounded = any("at_least" in row for row in found["rows"])
     for row in found["rows"]:
-        what, ours, peer = (html.escape(typographic(_spelled(row[name]))) for name in ("what", "ours", "peer"))
+        what, ours, peer = (
+            html.escape(typographic(_spelled(row[name]))) for name in ("what", "ours", "peer")
+        )
         names = Markup(f'{what}<br><small class="dr-note">{ours} / {peer}</small>')
-        shares = [row["wanted"], row["by_median"], row["by_quickest"], *([row.get("at_least")] if bounded else [])]
+        shares = [
+            row["wanted"],
+            row["by_median"],
+            row["by_quickest"],
+            *([row.get("at_least")] if bounded else []),
+        ]
         rows.append([names, *shares, "yes" if row["by_median"] <= row["wanted"] else "no"])
     days = " to ".join(dates).replace("-", "\N{NON-BREAKING HYPHEN}")
     caption = (
-        f"Time as a share of the peer's. {found['machine']['cpu']}, {found['threads']} thread{'s' * (found['threads'] > 1)}, torch"
-        f" {found['machine']['versions']['torch']}; {days}; load average of the machine {min(loads)} to {max(loads)}."
+        f"Time as a share of the peer's. {found['machine']['cpu']}, {found['threads']}"
+        f" thread{'s' * (found['threads'] > 1)}, torch {found['machine']['versions']['torch']};"
+        f" {days}; load average of the machine {min(loads)} to {max(loads)}."
     )
-    columns = ["what, and ours / peer", "target", "median", "quickest", *["at least"] * bounded, "met"]
+    columns = [
+        "what, and ours / peer",
+        "target",
+        "median",
+        "quickest",
+        *["at least"] * bounded,
+        "met",
+    ]
     return table(columns, rows, caption=caption, digits=2)
 
 
 def _spelled(text: str) -> str:
-    """What a benchmark calls a case, as a page prints it: sizes with commas and signs, words for code words.
+    """What a benchmark calls a case, as a page prints it: sizes with commas and signs, words for
+    code words.
 
     Example:
         >>> _spelled("search, 100000 x 384, top 1000").replace("\N{NO-BREAK SPACE}", " "), _spelled("mask: whole_word")
         ('search, 100,000 × 384, top 1,000', 'mask: whole word')
     """
     text = re.sub(r"(?<![\w.])\d{4,}(?![\w.])", lambda found: f"{int(found[0]):,}", text)
-    words = {"per_row": "RetroMAE's, one a row", "whole_word": "whole word", "bf16_weights": "bf16 weights"}
-    words |= {r"^ours$": "this project", r"^plain$": "all logits", r" (eager|sdpa)$": r", \1 attention"}
+    words = {
+        "per_row": "RetroMAE's, one a row",
+        "whole_word": "whole word",
+        "bf16_weights": "bf16 weights",
+    }
+    words |= {
+        r"^ours$": "this project",
+        r"^plain$": "all logits",
+        r" (eager|sdpa)$": r", \1 attention",
+    }
     words |= {r"\btop ": "top\N{NO-BREAK SPACE}"}
     for code, word in words.items():
         text = re.sub(code, word, text)
@@ -473,19 +645,31 @@ def data_page() -> str:
     sizes = ("passages", "train_queries", "test_queries")
     known, counted = recorded_collections(), read_json(SPLITS)
     rows = [
-        [_loaded_by(data["name"]), *map(data.get, sizes), data["digest"][:DIGEST], _pages_of(data["studies"])]
+        [
+            _loaded_by(data["name"]),
+            *map(data.get, sizes),
+            data["digest"][:DIGEST],
+            _pages_of(data["studies"]),
+        ]
         for data in known
         if data["name"] not in counted
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")
     queries = ", ".join(f"{len(pydocs.queries(split)):,} for {split}" for split in pydocs.splits)
-    facts = [["passages", f"{len(pydocs.passages):,}"], ["queries", queries], ["digest", pydocs.digest[:DIGEST]]]
-    facts += [[name, _plain(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info]
+    facts = [
+        ["passages", f"{len(pydocs.passages):,}"],
+        ["queries", queries],
+        ["digest", pydocs.digest[:DIGEST]],
+    ]
+    facts += [
+        [name, _plain(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info
+    ]
     return _page(
         "Data sheets",
-        "Which text were the records made on? A collection consists of passages, queries and judgements. Its digest is computed"
-        " from the content alone: a compressed and a plain copy have the same digest, and a changed comma gives another.",
+        "Which text were the records made on? A collection consists of passages, queries and"
+        " judgements. Its digest is computed from the content alone: a compressed and a plain copy"
+        " have the same digest, and a changed comma gives another.",
         "## Behind the records",
         table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
@@ -494,8 +678,11 @@ def data_page() -> str:
     )
 
 
-def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapping[str, Any]]) -> list[HTML]:
-    """Dialogues with contexts and candidates, sentence tasks with rows, by split; what was counted in another file is left out.
+def splits_tables(
+    known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapping[str, Any]]
+) -> list[HTML]:
+    """Dialogues with contexts and candidates, sentence tasks with rows, by split; what was counted
+    in another file is left out.
 
     Args:
         known: of `recorded_collections`; a digest is that of the files that the runs read.
@@ -506,36 +693,63 @@ def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapp
         splits, digests = counted[data["name"]], data["digest"].split()
         same = {*digests} <= {one["digest"] for one in splits.values()}
         kind = "contexts" if "contexts" in splits["train"] else "rows"
-        counts: list[Cell] = [splits.get(split, {}).get(kind) if same else None for split in ("train", "dev", "test")]
-        each: list[Cell] = [splits["test"]["candidates"] if same else None] if kind == "contexts" else []
+        counts: list[Cell] = [
+            splits.get(split, {}).get(kind) if same else None for split in ("train", "dev", "test")
+        ]
+        each: list[Cell] = (
+            [splits["test"]["candidates"] if same else None] if kind == "contexts" else []
+        )
         ends = [", ".join(digest[:DIGEST] for digest in digests), _pages_of(data["studies"])]
         rows[kind].append([_loaded_by(data["name"]), *counts, *each, *ends])
     heads = {kind: ["train", "dev", "test"] for kind in rows}
     heads["contexts"].append("candidates")
     captions = {
-        "contexts": "Dialogues that records were made on: contexts of each split, and candidates of a test context. The digest is"
-        " that of the test file.",
-        "rows": "Sentence tasks that records were made on: rows of each split. Records are of training and dev rows; the digests"
-        " are those of these two files.",
+        "contexts": (
+            "Dialogues that records were made on: contexts of each split, and candidates of a test"
+            " context. The digest is that of the test file."
+        ),
+        "rows": (
+            "Sentence tasks that records were made on: rows of each split. Records are of training"
+            " and dev rows; the digests are those of these two files."
+        ),
     }
     return [
-        table(["collection", *heads[kind], "digest", "used by"], rows[kind], caption=captions[kind]) for kind in rows if rows[kind]
+        table(["collection", *heads[kind], "digest", "used by"], rows[kind], caption=captions[kind])
+        for kind in rows
+        if rows[kind]
     ]
 
 
 def _loaded_by(name: str) -> str:
-    """A collection's name, and the one that it is loaded by where that is another: what a page made up is loaded by none."""
+    """A collection's name, and the one that it is loaded by where that is another: what a page made
+    up is loaded by none.
+    """
     shown = data_named(name)
     return shown if shown == name or " " in name else f"{shown} ({name})".replace(") (", "; ")
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:
-    """Links to the notebooks that run these studies, by the beginnings of their titles where these differ; many are folded."""
-    pages = {page: title_of(page) for page in sorted({places.notebook_of(study) or "" for study in studies} - {""})}
+    """Links to the notebooks that run these studies, by the beginnings of their titles where these
+    differ; many are folded.
+    """
+    pages = {
+        page: title_of(page)
+        for page in sorted({places.notebook_of(study) or "" for study in studies} - {""})
+    }
     short = [title.partition(":")[0] for title in pages.values()]
-    names = [title if short.count(one) > 1 else one for one, title in zip(short, pages.values(), strict=True)]
-    links = "; ".join(link(name, f"../{page.removesuffix('.ipynb')}.html").html for name, page in zip(names, pages, strict=True))
-    return Markup(f"<details><summary>{len(pages)} pages</summary>{links}</details>" if len(pages) > 4 else links)
+    names = [
+        title if short.count(one) > 1 else one
+        for one, title in zip(short, pages.values(), strict=True)
+    ]
+    links = "; ".join(
+        link(name, f"../{page.removesuffix('.ipynb')}.html").html
+        for name, page in zip(names, pages, strict=True)
+    )
+    return Markup(
+        f"<details><summary>{len(pages)} pages</summary>{links}</details>"
+        if len(pages) > 4
+        else links
+    )
 
 
 def _plain(value: Any) -> Cell:
@@ -552,7 +766,12 @@ def base_page() -> str:
     record = read_json(places.embedded_base() / "record.json")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
-        [_loaded_by(part["name"]), part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:DIGEST]]
+        [
+            _loaded_by(part["name"]),
+            part["passages"],
+            ", ".join(part["without_documents_of"]) or None,
+            part["digest"][:DIGEST],
+        ]
         for part in record["text"]
     ]
     facts = [
@@ -571,20 +790,29 @@ def base_page() -> str:
         ["made", record["created"][:10]],
     ]
     planned = BaseRecipe.load(places.scale_file(recipe["name"])).portable()
-    made = BaseRecipe.model_validate(recipe).portable()  # with today's defaults for keys that are younger than the record
+    # with today's defaults for keys that are younger than the record
+    made = BaseRecipe.model_validate(recipe).portable()
     told = "The recipe is" if planned == made else "The recipe is an earlier and shorter one than"
-    words = [[name, f"{fact:,}" if isinstance(fact, int | float) else fact] for name, fact in facts]  # one column, one edge
+    # one column, one edge
+    words = [[name, f"{fact:,}" if isinstance(fact, int | float) else fact] for name, fact in facts]
     steps, losses = record["curve"]["step"], record["curve"]["loss"]
-    alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]:,.0f} steps."
+    alt = (
+        f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after"
+        f" {steps[-1]:,.0f} steps."
+    )
     return _page(
         "The base model",
-        "Smoke and laptop runs start from a small BERT that comes with the book. The book's own loop (`python -m dr_lib base"
-        f" RECIPE`) trained its vocabulary and weights, as the table shows. {told}"
-        f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM."
-        " Where nothing is left out, the model has read the whole text, including the passages of test documents, but never a"
-        " query.",
+        "Smoke and laptop runs start from a small BERT that comes with the book. The book's own"
+        " loop (`python -m dr_lib base RECIPE`) trained its vocabulary and weights, as the table"
+        f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
+        " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
+        " text, including the passages of test documents, but never a query.",
         table(["property", "value"], words, caption="How it was made."),
-        table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
+        table(
+            ["text", "passages", "left out: documents of", "digest"],
+            text,
+            caption="What it has read.",
+        ),
         "## Loss",
         HTML(f'<p class="dr-caption">{alt}</p>'),
         curves({"training": (steps, losses)}, x="training step", y="masked-LM loss, nats", alt=alt),
@@ -592,7 +820,9 @@ def base_page() -> str:
 
 
 def work_ahead() -> None:
-    """Judge the claims and encode what the page that searches searches: `write_pages` finds both in the cache."""
+    """Judge the claims and encode what the page that searches searches: `write_pages` finds both in
+    the cache.
+    """
     ledger()
     with tempfile.TemporaryDirectory() as folder:
         write_search(Path(folder))

@@ -1,4 +1,5 @@
-"""Sphinx extension: numbers and tables of what steps cost as a collection grows, from the file of `benchmarks/growth.py`.
+"""Sphinx extension: numbers and tables of what steps cost as a collection grows, from the file of
+`benchmarks/growth.py`.
 
 {grown}`steps; encode; seconds a million`      one number, with its unit where it is of bytes
 ```{growth-table} steps                        every step, or "search": exact and approximate
@@ -12,11 +13,10 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from dr_book.tables import TIMES, data_named
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.places import project_root
-from dr_lib.report import data_named
-from dr_lib.report.tables import TIMES
 
 GROWTH = project_root() / "book" / "practice" / "measured" / "growth.json"
 STEPS = ("tokenise", "count n-grams", "BM25: index", "BM25: search", "encode", "exact search")
@@ -31,7 +31,11 @@ def looked_up(cell: str, found: Any) -> Any:
         for key in (part.strip() for part in cell.split(";")):
             found = found[int(key)] if isinstance(found, list) else found[key]
     except (KeyError, IndexError, ValueError, TypeError):
-        raise InputError(f"no number {cell!r}", where=GROWTH.name, fix="Name keys of the file, with semicolons between.") from None
+        raise InputError(
+            f"no number {cell!r}",
+            where=GROWTH.name,
+            fix="Name keys of the file, with semicolons between.",
+        ) from None
     return found
 
 
@@ -57,21 +61,30 @@ def steps_table(found: dict[str, Any]) -> list[list[str]]:
     rows = []
     for name in STEPS:
         one = found["steps"][name]
-        cells = [shown(one[key], key) if key in one else "" for key in ("seconds a million", "bytes a million")]
+        cells = [
+            shown(one[key], key) if key in one else ""
+            for key in ("seconds a million", "bytes a million")
+        ]
         words = name.replace("-", WHOLE).replace(" ", "\N{NO-BREAK SPACE}")
         rows.append([words, *cells, f"{shown(one['twice the passages'])}{TIMES.rstrip()}"])
     return [head, *rows]
 
 
 def search_table(found: dict[str, Any]) -> list[list[str]]:
-    """A row for each way to search so many vectors: milliseconds a query, and recall and seconds to build of an index."""
+    """A row for each way to search so many vectors: milliseconds a query, and recall and seconds to
+    build of an index.
+    """
     rows = [["vectors", "search", "ms per query", "recall", "seconds to build"]]
     for size in found["search"]:
         number = f"{size['vectors']:,}"
         rows.append([number, "exact", shown(size["exact"]["milliseconds a query"]), "1", ""])
         for name in (name for name in size if name not in ("vectors", "exact")):
             chosen = size[name]["chosen"]
-            cells = [shown(chosen["milliseconds a query"]), f"{chosen['recall']:.2f}", shown(size[name]["build seconds"])]
+            cells = [
+                shown(chosen["milliseconds a query"]),
+                f"{chosen['recall']:.2f}",
+                shown(size[name]["build seconds"]),
+            ]
             rows.append(["", name.replace("-", WHOLE), *cells])
     return rows
 
@@ -86,7 +99,11 @@ class Grown(SphinxRole):
         """Put the number; the page is read again where the file has changed."""
         self.env.note_dependency(str(GROWTH))
         value = looked_up(self.text, read_json(GROWTH))
-        return [nodes.inline("", shown(value, self.text.rsplit(";", 1)[-1].strip()), classes=["measured"])], []
+        return [
+            nodes.inline(
+                "", shown(value, self.text.rsplit(";", 1)[-1].strip()), classes=["measured"]
+            )
+        ], []
 
 
 class GrowthTable(SphinxDirective):

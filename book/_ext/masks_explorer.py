@@ -1,8 +1,10 @@
-"""What the page on masks shows: passages of PyDocs with the facts that masks are drawn by, and one picture of them.
+"""What the page on masks shows: passages of PyDocs with the facts that masks are drawn by, and one
+picture of them.
 
-The page draws masks in the reader's browser, by the rules of `masking` (`book/extra/masks-explorer/explorer.js`). Its
-data are written here: for some passages words, pieces, counts and importances, and for a text of the reader's own the
-tokenizer's pieces and how often common words occur. Page: ideas/masks-explorer.
+The page draws masks in the reader's browser, by the rules of `masking`
+(`book/extra/masks-explorer/explorer.js`). Its data are written here: for some passages words,
+pieces, counts and importances, and for a text of the reader's own the tokenizer's pieces and how
+often common words occur. Page: ideas/masks-explorer.
 """
 
 import html
@@ -15,11 +17,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from dr_book.tables import stop_words, typographic
 from dr_lib import masking
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Pipeline, Recipe
 from dr_lib.materials import NgramCounts, look_up, word_blocks
-from dr_lib.report import stop_words, typographic
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
 from dr_lib.training import hash64
 
@@ -27,13 +29,17 @@ FOLDER = "extra/masks-explorer"
 WRITTEN = ("data.js", "example.inc")
 PASSAGES, SHORTEST, LONGEST = 12, 25, 45
 MOST_WORDS = 6000
-"""As many words of several pieces are in the data, the most frequent ones; others count 1 on the page."""
+"""As many words of several pieces are in the data, the most frequent ones; others count 1 on the
+page.
+"""
 WHOLE = {"max_length": 8 * LONGEST, "title": "none"}
 """Passages whole, without their titles."""
 
 
 class Sources(NamedTuple):
-    """What the data are made from: the tokens of a collection, their counts, importances (both ways) and keyword weights."""
+    """What the data are made from: the tokens of a collection, their counts, importances (both
+    ways) and keyword weights.
+    """
 
     tokenizer: PreTrainedTokenizerFast
     store: TokenStore
@@ -56,7 +62,9 @@ def pydocs_sources() -> Sources:
 
 
 def write_explorer(to: Path, sources: Sources | None = None) -> list[Path]:
-    """Write the data and the picture into the staged source of the book; by default those of PyDocs."""
+    """Write the data and the picture into the staged source of the book; by default those of
+    PyDocs.
+    """
     sources = sources or pydocs_sources()
     rows = typical_first(sources, chosen_rows(sources))
     data = json.dumps(explorer_data(sources, rows), ensure_ascii=True, separators=(",", ":"))
@@ -67,7 +75,9 @@ def write_explorer(to: Path, sources: Sources | None = None) -> list[Path]:
 
 
 def chosen_rows(sources: Sources) -> np.ndarray:
-    """Rows of some passages of 25 to 45 words, spread over the collection: mostly plain words, few of them cut up."""
+    """Rows of some passages of 25 to 45 words, spread over the collection: mostly plain words, few
+    of them cut up.
+    """
     tokens = np.array(sources.tokenizer.convert_ids_to_tokens(range(sources.store.vocab_size)))
     letters = np.array([token.removeprefix("##").isalpha() for token in tokens])
     fit = []
@@ -77,21 +87,30 @@ def chosen_rows(sources: Sources) -> np.ndarray:
         words = np.bincount(rows, minlength=block.last - block.first)
         plain = np.bincount(rows, letters[block.pieces[block.starts[body]]], minlength=len(words))
         pieces = np.bincount(rows, block.sizes[body], minlength=len(words))
-        good = (words >= SHORTEST) & (words <= LONGEST) & (plain >= 0.87 * words) & (pieces <= 1.15 * words)
+        good = (
+            (words >= SHORTEST)
+            & (words <= LONGEST)
+            & (plain >= 0.87 * words)
+            & (pieces <= 1.15 * words)
+        )
         fit.append(block.first + good.nonzero()[0])
     rows = np.concatenate(fit)
     return rows[np.linspace(0, len(rows) - 1, min(PASSAGES, len(rows))).astype(int)]
 
 
 def typical_first(sources: Sources, rows: np.ndarray) -> np.ndarray:
-    """The same rows, first the one of which importance spares stop words about as much as in most."""
+    """The same rows, first the one of which importance spares stop words about as much as in
+    most.
+    """
     spared = []
     for row in rows.tolist():
         batch, _ = batch_of(sources, row)
         mask = masking.importance(batch, batch.values, 0.5, torch.Generator(), noise=0.0)
         hidden = mask[batch.word_start].numpy()
         names = ("".join(pieces) for pieces, *_ in _passage(sources, row)["words"])
-        plain = np.array([name in stop_words() or not any(map(str.isalnum, name)) for name in names])
+        plain = np.array(
+            [name in stop_words() or not any(map(str.isalnum, name)) for name in names]
+        )
         spared.append(plain.mean() - plain[hidden].mean())
     first = np.argmin(np.abs(spared - np.median(spared)))
     return np.concatenate([rows[[first]], np.delete(rows, first)])
@@ -101,10 +120,10 @@ def explorer_data(sources: Sources, rows: np.ndarray) -> dict[str, Any]:
     """The data of the page as plain values.
 
     Returns:
-        `passages` (title and words, a word being its pieces, its count and its importance in nats, as the paper has it and
-        with `pmi="minseg"`), `pieces` of the
-        tokenizer and how often each is a whole word (`pieceCounts`), common `words` of several pieces with
-        `wordCounts`, the `total` of words in the collection, and `stop` words.
+        `passages` (title and words, a word being its pieces, its count and its importance in nats,
+        as the paper has it and with `pmi="minseg"`), `pieces` of the tokenizer and how often each
+        is a whole word (`pieceCounts`), common `words` of several pieces with `wordCounts`, the
+        `total` of words in the collection, and `stop` words.
     """
     special = set(sources.tokenizer.all_special_ids)
     ids = [i for i in range(sources.store.vocab_size) if i not in special]
@@ -130,12 +149,21 @@ def _passage(sources: Sources, row: int) -> dict[str, Any]:
     """One passage without its title: a label and its words."""
     batch, weights = batch_of(sources, row)
     inside = ~batch.special[0]
-    pieces = [p.removeprefix("##") for p in sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0][inside])]
+    pieces = [
+        p.removeprefix("##")
+        for p in sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0][inside])
+    ]
     starts = batch.word_start[0][inside].nonzero()[:, 0].tolist()
-    counts, values = (1 / weights[0][inside]).round().int().tolist(), batch.values[0][inside].tolist()
+    counts, values = (
+        (1 / weights[0][inside]).round().int().tolist(),
+        batch.values[0][inside].tolist(),
+    )
     least = sources.minseg.batch(np.array([row]), **WHOLE)[0][inside].tolist()
     spans = zip(starts, [*starts[1:], len(pieces)], strict=True)
-    words = [[pieces[start:end], counts[start], round(values[start], 2), round(least[start], 2)] for start, end in spans]
+    words = [
+        [pieces[start:end], counts[start], round(values[start], 2), round(least[start], 2)]
+        for start, end in spans
+    ]
     return {"title": " ".join("".join(word[0]) for word in words[:7]) + " …", "words": words}
 
 
@@ -161,11 +189,20 @@ def example(sources: Sources, row: int) -> str:
     complement = masking.complementary(batch, encoder)
     row_of_tenth = masking.per_row(batch, 0.5, source)[:, 10]
     masks: dict[str, tuple[Tensor, Tensor | None]] = {
-        "uniform: single tokens at random, 15 % (BERT)": (masking.uniform(batch, 0.15, source), None),
-        "whole_word: whole words at random, 30 % (encoders)": (masking.whole_word(batch, 0.3, source), None),
+        "uniform: single tokens at random, 15 % (BERT)": (
+            masking.uniform(batch, 0.15, source),
+            None,
+        ),
+        "whole_word: whole words at random, 30 % (encoders)": (
+            masking.whole_word(batch, 0.3, source),
+            None,
+        ),
         "superset: an encoder's 30 % and more, 50 % in all (SimLM's decoder)": (superset, encoder),
         "importance: the words of highest importance, 50 % (CDMAE's decoder)": (important, None),
-        "keyword: drawn by 1 / count, 50 % (MASTER's decoder)": (masking.keyword(batch, weights, 0.5, source), None),
+        "keyword: drawn by 1 / count, 50 % (MASTER's decoder)": (
+            masking.keyword(batch, weights, 0.5, source),
+            None,
+        ),
         "complementary: what the encoder sees (another decoder of MASTER)": (complement, encoder),
         "per_row: the row of the tenth token, 50 % (RetroMAE's decoder)": (row_of_tenth, None),
     }
@@ -173,7 +210,10 @@ def example(sources: Sources, row: int) -> str:
     lines = []
     for name, one in masks.items():
         function, words = html.escape(typographic(name)).split(": ")
-        lines.append(f"<dt><code>{function}</code> {words}</dt><dd class='text'>{_spans(batch, pieces, *one)}</dd>")
+        lines.append(
+            f"<dt><code>{function}</code> {words}</dt><dd"
+            f" class='text'>{_spans(batch, pieces, *one)}</dd>"
+        )
     return f"<div class='dr-masks'><dl>{''.join(lines)}</dl></div>\n"
 
 
@@ -181,7 +221,11 @@ def _spans(batch: TokenBatch, pieces: list[str], mask: Tensor, encoder: Tensor |
     """The words of the batch's only passage, their pieces marked where they are hidden."""
     words: list[str] = []
     for i in (~batch.special[0]).nonzero()[:, 0].tolist():
-        kinds = ["piece", *["hidden"] * bool(mask[0, i]), *["encoder"] * bool(encoder is not None and encoder[0, i])]
+        kinds = [
+            "piece",
+            *["hidden"] * bool(mask[0, i]),
+            *["encoder"] * bool(encoder is not None and encoder[0, i]),
+        ]
         span = f"<span class='{' '.join(kinds)}'>{html.escape(pieces[i].removeprefix('##'))}</span>"
         if batch.word_start[0, i]:
             words.append(span)

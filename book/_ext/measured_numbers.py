@@ -1,20 +1,21 @@
-"""Sphinx extension: numbers in prose that come from records and papers, and which pages have records of an older recipe.
+"""Sphinx extension: numbers in prose that come from records and papers, and which pages have
+records of an older recipe.
 
-    {measured}`dpr_paq/table03; posts; R@1`                        a mean over queries and seeds, in percent
-    {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact`       on one of several collections
-    {measured}`simlm/table03; SimLM; gigabytes`                    an amount in its own unit; a cosine as it is
+    {measured}`dpr_paq/table03; posts; R@1` a mean over queries and seeds, in percent
+    {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact` on one of several collections
+    {measured}`simlm/table03; SimLM; gigabytes` an amount in its own unit; a cosine as it is
 
-    {seeds}`simlm/table08`                                 how many seeds its trained rows have, in words
+    {seeds}`simlm/table08` how many seeds its trained rows have, in words
 
-    {paper}`simlm/table5; SimLM; MRR@10`                   what a paper prints, from book/papers
-    {paper}`simlm/table5; SimLM minus BERT-base; MRR@10`   the difference of two rows
-    {older}`laptop`      the pages of which all records have an older recipe than that of their scale, with links
+    {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers {paper}`simlm/table5;
+    SimLM minus BERT-base; MRR@10` the difference of two rows {older}`laptop` the pages of which all
+    records have an older recipe than that of their scale, with links
 
     ```{pretraining-costs} methods/equal-budgets   a table of what pre-training took in the records of a study
     ```
 
-Study, label and measure are those of the record; where none has them the build fails. A page is read again where a
-record of its studies has changed.
+Study, label and measure are those of the record; where none has them the build fails. A page is
+read again where a record of its studies has changed.
 """
 
 from itertools import compress
@@ -25,22 +26,39 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from dr_book.ledger import SCALES, of_older_recipe
+from dr_book.measured import on_processors, recorded
+from dr_book.papers import load_paper
+from dr_book.papers import number as number_of
+from dr_book.tables import Markup, data_named, named, table
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.evaluation import load_paper, unit_of
-from dr_lib.evaluation.papers import number as number_of
-from dr_lib.lab import SCALES, Record, load_records, of_older_recipe, recorded_folder
-from dr_lib.report import Markup, data_named, named, on_processors, recorded, table
+from dr_lib.evaluation import unit_of
+from dr_lib.lab import Record, load_records, recorded_folder
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
-    """The records that a cell names, one a seed, and the measure; `InputError` where there is none."""
+    """The records that a cell names, one a seed, and the measure; `InputError` where there is
+    none.
+    """
     study, label, measure, *place = (part.strip() for part in cell.split(";"))
     for scale in SCALES:
-        records = [record for record in load_records(recorded_folder(scale), study) if record.label == label]
-        if chosen := [record for record in records if not place or record.data["collection"]["name"] == place[0]]:
+        records = [
+            record
+            for record in load_records(recorded_folder(scale), study)
+            if record.label == label
+        ]
+        if chosen := [
+            record
+            for record in records
+            if not place or record.data["collection"]["name"] == place[0]
+        ]:
             return chosen, measure
-    raise InputError(f"no record for {cell!r}", where="{measured}", fix="Name study, label and measure of a record.")
+    raise InputError(
+        f"no record for {cell!r}",
+        where="{measured}",
+        fix="Name study, label and measure of a record.",
+    )
 
 
 def measured(cell: str) -> str:
@@ -51,9 +69,14 @@ def measured(cell: str) -> str:
 def number(cell: str, records: list[Record], measure: str) -> str:
     """The same of records that were read already."""
     if len({record.data["collection"]["digest"] for record in records}) > 1:
-        raise InputError(f"several collections for {cell!r}", where="{measured}", fix="Name one behind a fourth semicolon.")
+        raise InputError(
+            f"several collections for {cell!r}",
+            where="{measured}",
+            fix="Name one behind a fourth semicolon.",
+        )
     mean = sum(record.measured.mean(measure) for record in records) / len(records)
-    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:,.1f}"  # s(p+, q): a cosine
+    # s(p+, q): a cosine
+    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:,.1f}"
 
 
 class Measured(SphinxRole):
@@ -68,14 +91,20 @@ class Measured(SphinxRole):
 
 
 def trained_rows(study: str) -> list[Record]:
-    """The records of a study whose numbers another seed would change; `InputError` where it has none."""
+    """The records of a study whose numbers another seed would change; `InputError` where it has
+    none.
+    """
     for scale in SCALES:
         records = load_records(recorded_folder(scale), study)
         recipes = [one.recipe for one in records]
-        trained = [one["evaluation"].get("kind") != "bm25" and not one.get("retriever") for one in recipes]
+        trained = [
+            one["evaluation"].get("kind") != "bm25" and not one.get("retriever") for one in recipes
+        ]
         if any(trained):
             return [*compress(records, trained)]
-    raise InputError(f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records.")
+    raise InputError(
+        f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records."
+    )
 
 
 def seeds(records: list[Record]) -> str:
@@ -105,12 +134,18 @@ class Seeds(SphinxRole):
 
 
 def printed(cell: str) -> str:
-    """A number of a paper's table, or the difference of two rows; `InputError` where there is none of these names."""
+    """A number of a paper's table, or the difference of two rows; `InputError` where there is none
+    of these names.
+    """
     table, rows, column = (part.strip() for part in cell.split(";"))
     key, _, name = table.partition("/")
-    values = [number_of(load_paper(key).table(name).cell(row, column)) for row in rows.split(" minus ")]
+    values = [
+        number_of(load_paper(key).table(name).cell(row, column)) for row in rows.split(" minus ")
+    ]
     if None in values:
-        raise InputError(f"no number in {cell!r}", where="{paper}", fix="Name a cell that holds one.")
+        raise InputError(
+            f"no number in {cell!r}", where="{paper}", fix="Name a cell that holds one."
+        )
     return f"{values[0] - sum(values[1:]):.1f}"
 
 
@@ -119,12 +154,16 @@ class Printed(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Put the number, whose paper the page then depends on."""
-        self.env.note_dependency(str(places.project_root() / "book" / "papers" / f"{self.text.partition('/')[0]}.yaml"))
+        self.env.note_dependency(
+            str(places.project_root() / "book" / "papers" / f"{self.text.partition('/')[0]}.yaml")
+        )
         return [nodes.inline("", printed(self.text), classes=["measured"])], []
 
 
 def older_studies(scale: str) -> list[str]:
-    """Studies of which all records that were trained have an older recipe than their scale has now."""
+    """Studies of which all records that were trained have an older recipe than their scale has
+    now.
+    """
     studies: dict[str, list[Record]] = {}
     for record in load_records(recorded_folder(scale)):
         studies.setdefault(record.study, []).append(record)
@@ -138,23 +177,37 @@ class Older(SphinxRole):
         """Put links with the titles of the pages, or that there are none."""
         for path in (places.scale_file(self.text), *recorded_folder(self.text).glob("*.json")):
             self.env.note_dependency(str(path))  # a record that replaces another has another name
-        pages = (str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in older_studies(self.text))
+        pages = (
+            str(places.notebook_of(study) or study).removesuffix(".ipynb")
+            for study in older_studies(self.text)
+        )
         links: list[nodes.Node] = []
         for page in dict.fromkeys(pages):
-            about = {"refdomain": "std", "reftype": "doc", "refdoc": self.env.docname, "refexplicit": False}
+            about = {
+                "refdomain": "std",
+                "reftype": "doc",
+                "refdoc": self.env.docname,
+                "refexplicit": False,
+            }
             link = addnodes.pending_xref("", nodes.inline("", page), reftarget=f"/{page}", **about)
             links += [nodes.Text("; " if links else ""), link]
         return links or [nodes.Text("none")], []
 
 
 def costs_html(study: str) -> str:
-    """What pre-training took on processors in the records of a study, the quickest first; it says where and how it was timed."""
+    """What pre-training took on processors in the records of a study, the quickest first; it says
+    where and how it was timed.
+    """
     timed = on_processors(recorded(study)).items()
     records = {label: [one for one in own if "pretrained" in one.training] for label, own in timed}
     records = {label: own for label, own in records.items() if own}
     logs = {label: [one.training["pretrained"] for one in own] for label, own in records.items()}
     if "mlm" not in logs:
-        raise InputError(f"no recorded pre-training of {study!r}", where="{pretraining-costs}", fix="Name a study with masked LM.")
+        raise InputError(
+            f"no recorded pre-training of {study!r}",
+            where="{pretraining-costs}",
+            fix="Name a study with masked LM.",
+        )
     seconds = {label: [log["wall_seconds"] for log in own] for label, own in logs.items()}
     rows = []
     for label in sorted(seconds, key=lambda label: min(seconds[label])):
@@ -166,14 +219,23 @@ def costs_html(study: str) -> str:
     machines = {f"{one.machine['cpu']} with {one.machine['cores']} cores": None for one in every}
     threads, steps = (
         sorted(found)
-        for found in ({one.machine["threads"] for one in every}, {log["steps"] for own in logs.values() for log in own})
+        for found in (
+            {one.machine["threads"] for one in every},
+            {log["steps"] for own in logs.values() for log in own},
+        )
     )
     caption = (
-        f"Wall time of pre-training in the records: {data_named(every[0].data['collection']['name'])}, {every[0].scale} scale, "
-        f"{' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))} thread on {' and '.join(machines)}."
-        " A method with several seeds has a number for each; what is made before training is not counted."
+        "Wall time of pre-training in the records:"
+        f" {data_named(every[0].data['collection']['name'])}, {every[0].scale} scale,"
+        f" {' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))}"
+        f" thread on {' and '.join(machines)}. A method with several seeds has a number for each;"
+        " what is made before training is not counted."
     )
-    return table(["method", "minutes", "multiple of masked LM", "thousand tokens per second"], rows, caption=caption).data
+    return table(
+        ["method", "minutes", "multiple of masked LM", "thousand tokens per second"],
+        rows,
+        caption=caption,
+    ).data
 
 
 class Costs(SphinxDirective):
@@ -190,7 +252,9 @@ class Costs(SphinxDirective):
 
 
 def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
-    """All pages where a record has come or gone: which of them it concerns stands in no file that they depend on."""
+    """All pages where a record has come or gone: which of them it concerns stands in no file that
+    they depend on.
+    """
     now = sorted(path.name for scale in SCALES for path in recorded_folder(scale).glob("*.json"))
     before, env.records_of_the_book = getattr(env, "records_of_the_book", now), now
     return sorted(env.found_docs) if before != now else []

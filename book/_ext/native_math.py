@@ -1,8 +1,10 @@
-r"""Sphinx extension: formulas become MathML, which browsers draw themselves, without script or network.
+r"""Sphinx extension: formulas become MathML, which browsers draw themselves, without script or
+network.
 
-docutils translates; Sphinx 7 does not offer that converter by itself. `SPACING` puts the thin spaces around the name
-of a function (`\log p`) that MathML leaves out. The LaTeX source stays inside as an annotation, for whoever copies a
-formula. The font, STIX Two Math, lies in `_static/fonts`, so that every reader sees the same glyphs.
+docutils translates; Sphinx 7 does not offer that converter by itself. `SPACING` puts the thin
+spaces around the name of a function (`\log p`) that MathML leaves out. The LaTeX source stays
+inside as an annotation, for whoever copies a formula. The font, STIX Two Math, lies in
+`_static/fonts`, so that every reader sees the same glyphs.
 """
 
 import re
@@ -18,15 +20,23 @@ from sphinx.util.math import get_node_equation_number
 APPLY = "<mo>&ApplyFunction;</mo>"
 THIN = '<mspace width="0.1667em"/>'
 SPACING = (
-    (re.compile(r"<mo>([a-z]{2,})</mo>"), rf"<mi>\1</mi>{APPLY}"),  # max and min without an index are functions too
-    (re.compile(rf"(</m(?!o|under|over)\w+>\s*)(<mi>\w+</mi>\s*{APPLY})"), rf"\1{THIN}\2"),  # a factor before the name
-    (re.compile(r'<mo stretchy="false">\|</mo>'), '<mo stretchy="false" lspace="0" rspace="0">|</mo>'),  # sizes; "given" is \mid
+    # max and min without an index are functions too
+    (re.compile(r"<mo>([a-z]{2,})</mo>"), rf"<mi>\1</mi>{APPLY}"),
+    # a factor before the name
+    (re.compile(rf"(</m(?!o|under|over)\w+>\s*)(<mi>\w+</mi>\s*{APPLY})"), rf"\1{THIN}\2"),
+    # sizes; "given" is \mid
+    (
+        re.compile(r'<mo stretchy="false">\|</mo>'),
+        '<mo stretchy="false" lspace="0" rspace="0">|</mo>',
+    ),
     (re.compile(rf"{APPLY}(?!\s*(<mrow>\s*)?<mo)"), THIN),  # an argument without brackets
 )
 
 
 def to_mathml(latex: str, *, display: bool) -> str:
-    """Translate one formula to a `math` element; a command that is not understood raises `ValueError`."""
+    """Translate one formula to a `math` element; a command that is not understood raises
+    `ValueError`.
+    """
     drawn = tex2mathml(latex, as_block=display)
     for place, spaced in SPACING:
         drawn = place.sub(spaced, drawn)
@@ -63,5 +73,7 @@ def visit_block(writer, node: nodes.math_block) -> None:
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the renderer; `_config.yml` chooses it with `html_math_renderer: mathml`."""
-    app.add_html_math_renderer("mathml", inline_renderers=(visit_inline, None), block_renderers=(visit_block, None))
+    app.add_html_math_renderer(
+        "mathml", inline_renderers=(visit_inline, None), block_renderers=(visit_block, None)
+    )
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,12 +1,14 @@
 """Sphinx extension: highlighted code without idle spans, whose long lines keep its shape.
 
-In a listing, what has the colour of plain text is plain text. Names, punctuation and spaces are more than half of the
-spans and look as they would without one, in both themes. Left out, they make the whole site a twelfth smaller.
+In a listing, what has the colour of plain text is plain text. Names, punctuation and spaces are
+more than half of the spans and look as they would without one, in both themes. Left out, they make
+the whole site a twelfth smaller.
 
-A line that may be too long for a page says how deep it is indented, so that book.css can set its continuation below it
-further in. Where a long line has no space to break at, it may break behind a joint of its code, such as a bracket. The pages of
-whole modules, which scroll instead, go without. Options (`--ask`), in listings and in sentences, numbers such as 1e-4 and
-signs (`-x`, `*x`) are marked for the same file, since browsers break a line after any hyphen.
+A line that may be too long for a page says how deep it is indented, so that book.css can set its
+continuation below it further in. Where a long line has no space to break at, it may break behind a
+joint of its code, such as a bracket. The pages of whole modules, which scroll instead, go without.
+Options (`--ask`), in listings and in sentences, numbers such as 1e-4 and signs (`-x`, `*x`) are
+marked for the same file, since browsers break a line after any hyphen.
 """
 
 import html
@@ -17,22 +19,48 @@ from typing import Any
 
 from docutils import nodes
 from pygments.formatters import HtmlFormatter
-from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text, Whitespace
+from pygments.token import (
+    Comment,
+    Keyword,
+    Name,
+    Number,
+    Operator,
+    Punctuation,
+    String,
+    Text,
+    Whitespace,
+)
 from sphinx.application import Sphinx
 from sphinx.highlighting import PygmentsBridge
 
 PLAIN = (Name, Punctuation, Whitespace)
-COARSE = (Keyword, String.Doc, String, Comment, Number, Name.Function, Name.Class, Name.Decorator, Operator.Word)
-"""Kinds that the pages of whole modules tell apart, which are read for their order: a third of their bytes is saved."""
+COARSE = (
+    Keyword,
+    String.Doc,
+    String,
+    Comment,
+    Number,
+    Name.Function,
+    Name.Class,
+    Name.Decorator,
+    Operator.Word,
+)
+"""Kinds that the pages of whole modules tell apart, which are read for their order: a third of
+their bytes is saved.
+"""
 TAG = re.compile(r"<[^>]+>")
-OPTION = re.compile(r'(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+|<span class="o">(?:-|\*\*?)</span>[(\w]+')
+OPTION = re.compile(
+    r'(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+|<span class="o">(?:-|\*\*?)</span>[(\w]+'
+)
 RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
 """Code without a space, with the tags in it."""
 JOINT = re.compile(
     r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;'
     r'|(?P<open>[(\[](?![)\]])|(?<=\w)[/=](?=\w|(?<==)(?:"|&quot;)))'
 )
-"""Where a line may break: before a dot, behind an opening bracket that is not closed at once, behind / and =; and other tags."""
+"""Where a line may break: before a dot, behind an opening bracket that is not closed at once,
+behind / and =; and other tags.
+"""
 LITERAL = re.compile(r'<span class="pre">[^<]+</span>')
 NARROW = 30  # characters: every screen has room for them
 
@@ -47,7 +75,9 @@ class PlainCode(HtmlFormatter):
 
     def format_unencoded(self, tokensource: Iterable[tuple[Any, str]], outfile: Any) -> None:
         """Write the listing."""
-        super().format_unencoded(((self.shown_as(kind), text) for kind, text in tokensource), outfile)
+        super().format_unencoded(
+            ((self.shown_as(kind), text) for kind, text in tokensource), outfile
+        )
 
 
 class ModuleCode(PlainCode):
@@ -61,7 +91,9 @@ class ModuleCode(PlainCode):
 
 
 class FoldedCode(PlainCode):
-    """The same with a span around each long line; pygments closes all others at the end of theirs."""
+    """The same with a span around each long line; pygments closes all others at the end of
+    theirs.
+    """
 
     def wrap(self, source: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         """The listing's lines in their frame."""
@@ -81,10 +113,14 @@ def _with_joints(run: re.Match) -> str:
     """A run of code, which may break at its joints if a phone has no room for it."""
     if len(html.unescape(TAG.sub("", run[0]))) <= NARROW:
         return run[0]
-    return JOINT.sub(lambda one: "<wbr>" * bool(one["dot"]) + one[0] + "<wbr>" * bool(one["open"]), run[0])
+    return JOINT.sub(
+        lambda one: "<wbr>" * bool(one["dot"]) + one[0] + "<wbr>" * bool(one["open"]), run[0]
+    )
 
 
-def _break_literals(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None) -> None:
+def _break_literals(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
+) -> None:
     """Let long names in sentences break where code does."""
     if "body" in context:
         context["body"] = LITERAL.sub(_with_joints, context["body"])

@@ -1,8 +1,10 @@
-"""A question before the result of a page: the reader predicts, then looks. Questions: book/teaching/predictions.yaml.
+"""A question before the result of a page: the reader predicts, then looks. Questions:
+book/teaching/predictions.yaml.
 
-The options are rows of the page's table. What came out is computed from the paper's table and from the book's records, and
-stands folded below the question. The script (book/_static/predict.js) shows the rest of the page when the reader has
-answered, or does not want to; without it, and on paper, everything is there.
+The options are rows of the page's table. What came out is computed from the paper's table and from
+the book's records, and stands folded below the question. The script (book/_static/predict.js) shows
+the rest of the page when the reader has answered, or does not want to; without it, and on paper,
+everything is there.
 """
 
 import html
@@ -10,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dr_lib.evaluation import load_paper
+from dr_book.measured import presentable, recorded
+from dr_book.papers import load_paper
+from dr_book.tables import named, spell_data, typographic
 from dr_lib.files import read_yaml
-from dr_lib.report import named, recorded, typographic
-from dr_lib.report.measured import presentable
-from dr_lib.report.tables import spell_data
 
 QUESTIONS = Path(__file__).resolve().parents[1] / "teaching" / "predictions.yaml"
 
@@ -25,43 +26,76 @@ def prediction_html(asked: Mapping[str, Any]) -> str:
     Args:
         asked: a question of `QUESTIONS`.
 
-    Each option has its place among the options in the paper and in the records, 1 for what was asked for.
+    Each option has its place among the options in the paper and in the records, 1 for what was
+    asked for.
     """
     sources, lowest = values(asked), asked.get("lowest", False)
-    orders = {name: sorted(found, key=found.__getitem__, reverse=not lowest) for name, (found, _) in sources.items()}
+    orders = {
+        name: sorted(found, key=found.__getitem__, reverse=not lowest)
+        for name, (found, _) in sources.items()
+    }
     options = []
     for label, text in asked["options"].items():
         # one option alone has no place among others
-        ranked = {name: order for name, order in orders.items() if label in order and len(order) > 1}
+        ranked = {
+            name: order for name, order in orders.items() if label in order and len(order) > 1
+        }
         places = (f' data-{name}="{order.index(label) + 1}"' for name, order in ranked.items())
-        options.append(f"<li{''.join(places)}><strong>{html.escape(named(label))}</strong>: {html.escape(typographic(text))}</li>")
+        options.append(
+            f"<li{''.join(places)}><strong>{html.escape(named(label))}</strong>:"
+            f" {html.escape(typographic(text))}</li>"
+        )
     lines = []
     for name, (found, about) in sources.items():
-        listed = ", ".join(f"{html.escape(named(label))} <strong>{found[label]:.1f}</strong>" for label in orders[name])
-        missing = ", ".join(html.escape(named(label)) for label in asked["options"] if label not in found)
-        rest = f" Not {'in the table' if name == 'paper' else 'recorded yet'}: {missing}." if missing else ""
+        listed = ", ".join(
+            f"{html.escape(named(label))} <strong>{found[label]:.1f}</strong>"
+            for label in orders[name]
+        )
+        missing = ", ".join(
+            html.escape(named(label)) for label in asked["options"] if label not in found
+        )
+        rest = (
+            f" Not {'in the table' if name == 'paper' else 'recorded yet'}: {missing}."
+            if missing
+            else ""
+        )
         first = "" if len(found) == 1 else f", {'lowest' if lowest else 'highest'} first"
         lines.append(f"<p>{html.escape(typographic(about))}{first}: {listed}.{rest}</p>")
-    outcome = f'<details class="dr-folded"><summary>What came out</summary>{"".join(lines)}</details>'
-    question = f"<p><strong>Predict, then look.</strong> {html.escape(typographic(asked['question']))}</p>"
+    outcome = (
+        f'<details class="dr-folded"><summary>What came out</summary>{"".join(lines)}</details>'
+    )
+    question = (
+        f"<p><strong>Predict, then look.</strong> {html.escape(typographic(asked['question']))}</p>"
+    )
     return f'<div class="dr-predict">{question}<ul>{"".join(options)}</ul>{outcome}</div>'
 
 
 def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
-    """For "paper" and "records", as far as there are any: the value of each option in percent, and what it is."""
+    """For "paper" and "records", as far as there are any: the value of each option in percent, and
+    what it is.
+    """
     found: dict[str, tuple[dict[str, float], str]] = {}
     if "printed" in asked:
         paper, table, column = asked["printed"]
         printed = load_paper(paper).table(table).column(column)
         about = f"In the paper, {asked.get('paper_measure', asked['measure'])} in percent"
-        found["paper"] = {label: printed[label] for label in asked["options"] if label in printed}, about
+        found["paper"] = (
+            {label: printed[label] for label in asked["options"] if label in printed},
+            about,
+        )
     runs = presentable(recorded(asked["study"]))
     runs = {label: runs[label] for label in asked["options"] if label in runs}
     if runs:
-        means = {label: 100 * sum(one.measured.mean(asked["measure"]) for one in own) / len(own) for label, own in runs.items()}
+        means = {
+            label: 100 * sum(one.measured.mean(asked["measure"]) for one in own) / len(own)
+            for label, own in runs.items()
+        }
         low, high = min(map(len, runs.values())), max(map(len, runs.values()))
         seeds = f"{low} to {spell_seeds(high)}" if low < high else spell_seeds(high)
-        found["records"] = means, f"In the book's records ({spell_data(runs)}; {seeds}), {asked['measure']} in percent"
+        found["records"] = (
+            means,
+            f"In the book's records ({spell_data(runs)}; {seeds}), {asked['measure']} in percent",
+        )
     return found
 
 

@@ -1,7 +1,9 @@
-"""What pre-training in a tab learns from: some passages of PyDocs, their words and judged queries; and what it led to.
+"""What pre-training in a tab learns from: some passages of PyDocs, their words and judged queries;
+and what it led to.
 
-The page trains in the reader's browser (`book/extra/pretrain-tab/model.js`); its passages are written here when the book
-is built. What came out over several seeds stands in `book/ideas/measured/pretrain_tab.json`, made with the same script by
+The page trains in the reader's browser (`book/extra/pretrain-tab/model.js`); its passages are
+written here when the book is built. What came out over several seeds stands in
+`book/ideas/measured/pretrain_tab.json`, made with the same script by
 
     python book/_ext/pretrain_tab.py       # with node; minutes
 
@@ -24,11 +26,10 @@ import datasets
 import numpy as np
 from IPython.display import HTML
 
+from dr_book.tables import Cell, Markup, table
 from dr_lib import collections, places
 from dr_lib.collections import judged_rows
 from dr_lib.files import read_json, write_json, write_text
-from dr_lib.report import Markup, table
-from dr_lib.report.tables import Cell
 from dr_lib.retrieval import Bm25
 from dr_lib.training import machine
 
@@ -39,7 +40,9 @@ MEASURED = places.project_root() / "book" / "ideas" / "measured" / "pretrain_tab
 PACKAGE, COUNT = "pandas", 300
 """Passages of one package: the fewer subjects, the more often words come back."""
 LONGEST, FEWEST = 20, 4
-"""Tokens of a passage with [CLS] and [SEP], and how often a word must occur to be in the vocabulary."""
+"""Tokens of a passage with [CLS] and [SEP], and how often a word must occur to be in the
+vocabulary.
+"""
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 SIZES = {"longest": LONGEST, "hidden": 32, "inner": 64, "heads": 4, "gain": 3}
 SETTINGS = {"batch": 8, "rate": 0.006, "warm": 20, "held": 60, "rates": [0.3, 0.8]}
@@ -61,16 +64,21 @@ def tab_data(name: str = "pydocs") -> dict[str, Any]:
     """What the page trains on.
 
     Returns:
-        `sizes` and `settings` of the training, `passages` and `queries` as ids of words (query i is judged relevant to
-        passage i alone), and the `titles`, beginnings (`texts`) and queries (`asked`) that the page shows. In `settings`,
-        `guess` is the loss of whoever knows the frequencies of the words and nothing else, `bm25` the MRR@10 of BM25.
+        `sizes` and `settings` of the training, `passages` and `queries` as ids of words (query i is
+        judged relevant to passage i alone), and the `titles`, beginnings (`texts`) and queries
+        (`asked`) that the page shows. In `settings`, `guess` is the loss of whoever knows the
+        frequencies of the words and nothing else, `bm25` the MRR@10 of BM25.
     """
     collection = collections.load(name)
     pairs = []
     for split in collection.splits:
         queries = collection.queries(split)
         rows = judged_rows(collection.qrels(split), queries["id"][:], collection.passages["id"])
-        pairs += [(int(one[0]), text) for one, text in zip(rows, queries["text"][:], strict=True) if len(one) == 1]
+        pairs += [
+            (int(one[0]), text)
+            for one, text in zip(rows, queries["text"][:], strict=True)
+            if len(one) == 1
+        ]
     documents = collection.passages["doc"][:]
     single = {row: text for row, text in pairs if documents[row].startswith(f"{PACKAGE}.")}
     rows = np.random.default_rng(0).permutation(sorted(single))[:COUNT].tolist()
@@ -82,7 +90,11 @@ def tab_data(name: str = "pydocs") -> dict[str, Any]:
 
     def cut(one: Sequence[str]) -> list[int]:
         """Known words between [CLS] and [SEP]."""
-        return [ids["[CLS]"], *[ids[word] for word in one if word in ids][: LONGEST - 2], ids["[SEP]"]]
+        return [
+            ids["[CLS]"],
+            *[ids[word] for word in one if word in ids][: LONGEST - 2],
+            ids["[SEP]"],
+        ]
 
     passages, queries = [cut(one) for one in words], [cut(WORD(text.lower())) for text in asked]
     shares = np.array(list(Counter(i for one in passages for i in one[1:-1]).values()), float)
@@ -99,26 +111,42 @@ def tab_data(name: str = "pydocs") -> dict[str, Any]:
     }
 
 
-def _bm25(passages: Sequence[Sequence[int]], queries: Sequence[Sequence[int]], known: Sequence[str]) -> float:
+def _bm25(
+    passages: Sequence[Sequence[int]], queries: Sequence[Sequence[int]], known: Sequence[str]
+) -> float:
     """MRR@10 of BM25 that reads the same words of passages and queries."""
-    texts, asked = ([" ".join(known[i] for i in one[1:-1]) for one in side] for side in (passages, queries))
-    index = Bm25.build(datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts}), progress=False)
+    texts, asked = (
+        [" ".join(known[i] for i in one[1:-1]) for one in side] for side in (passages, queries)
+    )
+    index = Bm25.build(
+        datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts}), progress=False
+    )
     hits = index.search(asked, 10).rows == np.arange(len(asked))[:, None]
     return float((hits / np.arange(1, 11)).sum(1).mean())
 
 
 def measured_table(found: Mapping[str, Any]) -> HTML:
-    """Means over seeds, with the lowest and the highest: a column for each kind of pre-training, which a phone has room for."""
+    """Means over seeds, with the lowest and the highest: a column for each kind of pre-training,
+    which a phone has room for.
+    """
     steps = ["before", *[f"after {step:,} steps" for step in found["steps"][1:]]]
     columns = [[_spread(now) for now in zip(*one["mrr"], strict=True)] for one in found["runs"]]
     rows: list[list[Cell]] = [[step, *cells] for step, *cells in zip(steps, *columns, strict=True)]
-    worth = [float(np.mean([line[-1] for line in one["worth"]])) if one["worth"] else None for one in found["runs"]]
-    rows.append(["worth of the vector, nats", *(None if one is None else Markup(f"{one:.2f}", number=True) for one in worth)])
+    worth = [
+        float(np.mean([line[-1] for line in one["worth"]])) if one["worth"] else None
+        for one in found["runs"]
+    ]
+    rows.append(
+        [
+            "worth of the vector, nats",
+            *(None if one is None else Markup(f"{one:.2f}", number=True) for one in worth),
+        ]
+    )
     made = found["machine"]
     caption = (
-        f"MRR@10 in percent: mean, lowest and highest of {found['seeds']} seeds. BM25 on the same words:"
-        f" {100 * found['bm25']:.1f}. The vector's worth is the decoder's loss with another passage's vector less that with"
-        " its own, at the end. All runs together took"
+        f"MRR@10 in percent: mean, lowest and highest of {found['seeds']} seeds. BM25 on the same"
+        f" words: {100 * found['bm25']:.1f}. The vector's worth is the decoder's loss with another"
+        " passage's vector less that with its own, at the end. All runs together took"
         f" {made['processor_seconds']} seconds of one core ({made['cpu']}, node {made['node']})."
     )
     return table(["training", *(one["name"] for one in found["runs"])], rows, caption=caption)
@@ -127,12 +155,16 @@ def measured_table(found: Mapping[str, Any]) -> HTML:
 def _spread(values: Sequence[float]) -> Cell:
     """Mean, lowest and highest of shares, in percent."""
     mean, least, most = (100 * one for one in (np.mean(values), min(values), max(values)))
-    return Markup(f'{mean:.1f} <span class="interval">{least:.1f} to {most:.1f}</span>', number=True)
+    return Markup(
+        f'{mean:.1f} <span class="interval">{least:.1f} to {most:.1f}</span>', number=True
+    )
 
 
 def script_digest() -> str:
     """SHA-256 (hex) of the script that trains, without comments and spaces, and of the settings."""
-    code = re.sub(r"/\*.*?\*/|//[^\n]*|\s+", "", SCRIPT.read_text(encoding="utf-8"), flags=re.DOTALL)
+    code = re.sub(
+        r"/\*.*?\*/|//[^\n]*|\s+", "", SCRIPT.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     return hashlib.sha256(f"{code}{SIZES}{SETTINGS}".encode()).hexdigest()
 
 
@@ -166,17 +198,41 @@ def measure() -> None:
             lines = []
             for seed in range(SEEDS):
                 options = {"seed": seed, "bottleneck": bottleneck, "rates": rates, "steps": steps}
-                program = RUN % (json.dumps(str(SCRIPT)), json.dumps(str(file)), json.dumps(options))
-                told = json.loads(subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True).stdout)
+                program = RUN % (
+                    json.dumps(str(SCRIPT)),
+                    json.dumps(str(file)),
+                    json.dumps(options),
+                )
+                told = json.loads(
+                    subprocess.run(
+                        ["node", "-e", program], capture_output=True, text=True, check=True
+                    ).stdout
+                )
                 lines.append(told["found"])
                 seconds += told["seconds"]
-                print(name, seed, [round(one[0], 3) for one in told["found"]], round(told["seconds"]), file=sys.stderr, flush=True)
+                print(
+                    name,
+                    seed,
+                    [round(one[0], 3) for one in told["found"]],
+                    round(told["seconds"]),
+                    file=sys.stderr,
+                    flush=True,
+                )
             mrr = [[round(mrr, 4) for mrr, _ in one] for one in lines]
             worth = [[round(worth, 4) for _, worth in one] for one in lines] if bottleneck else []
             runs.append({"name": name, "rates": rates, "mrr": mrr, "worth": worth})
-    about = {"cpu": machine.machine_facts()["cpu"], "node": subprocess.check_output(["node", "--version"], text=True).strip()}
+    about = {
+        "cpu": machine.machine_facts()["cpu"],
+        "node": subprocess.check_output(["node", "--version"], text=True).strip(),
+    }
     about |= {"python": platform.python_version(), "processor_seconds": round(seconds)}
-    found = {"script": script_digest(), "steps": steps, "seeds": SEEDS, "bm25": data["settings"]["bm25"], "runs": runs}
+    found = {
+        "script": script_digest(),
+        "steps": steps,
+        "seeds": SEEDS,
+        "bm25": data["settings"]["bm25"],
+        "runs": runs,
+    }
     write_json(MEASURED, found | {"machine": about})
 
 

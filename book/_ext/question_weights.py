@@ -1,9 +1,11 @@
-"""The question generator that comes with the book: the small base model, trained on SQuAD's training questions.
+"""The question generator that comes with the book: the small base model, trained on SQuAD's
+training questions.
 
-`dr-lib try`, the page of one's own corpus and every smoke run write their questions with it. It lies in
-`book/weights/questions-2x128` with the record of its training, put there by
+`dr-lib try`, the page of one's own corpus and every smoke run write their questions with it. It
+lies in `book/weights/questions-2x128` with the record of its training, put there by
 
-    python book/_ext/question_weights.py     # SQuAD under DR_DATA or from the hub; about half an hour of one quiet core
+    python book/_ext/question_weights.py # SQuAD under DR_DATA or from the hub; about half an hour
+    of one quiet core
 
 Page: ideas/generators.
 """
@@ -25,7 +27,9 @@ SETTINGS = {"steps": 3000, "learning_rate": 1e-3, "tokens_per_batch": 8192, "che
 
 
 def main() -> None:
-    """Train the generator, or take it from the cache, and write its weights in 16 bits with its record."""
+    """Train the generator, or take it from the cache, and write its weights in 16 bits with its
+    record.
+    """
     recipe = lab.recipe_at("laptop", {"auxiliary": {"questions": SETTINGS}}, COLLECTION)
     collection = lab.open_sample(recipe.collection)
     one, cache = Pipeline(recipe, searches=False).question_generator(seed=0).model.stage, Cache()
@@ -33,14 +37,21 @@ def main() -> None:
     manifest, log = cache.manifest(one), training_log(made / "log.json")
     record = {
         "base": lab.open_checkpoint(recipe.base).facts(),
-        "text": {"name": collection.name, "digest": collection.digest, "licence": collection.licence, "split": "train"},
+        "text": {
+            "name": collection.name,
+            "digest": collection.digest,
+            "licence": collection.licence,
+            "split": "train",
+        },
         "queries": len(collection.qrels("train")),
         "settings": json.loads(recipe.auxiliary.questions.model_dump_json()),
         "layout": recipe.layout.model_dump(mode="json"),
         **{name: manifest[name] for name in ("key", "code", "created", "versions")},
         "curve": log.pop("curve"),
         "training": log,
-        "machine": {name: fact for name, fact in machine.machine_facts().items() if name != "versions"},
+        "machine": {
+            name: fact for name, fact in machine.machine_facts().items() if name != "versions"
+        },
         "commit": commit(),
     }
     with fresh_folder(places.embedded_writer()) as draft:

@@ -1,14 +1,17 @@
-"""What the page "Search with the models" needs: small retrievers, passages, their vectors and judged questions.
+"""What the page "Search with the models" needs: small retrievers, passages, their vectors and
+judged questions.
 
-The page searches in the reader's browser (`book/extra/search-page/search.js`), also from a file on disk, where a page may
-load nothing but scripts. So everything is a script that hands over one string: gzip of JSON or of safetensors, 7 bits a
-letter. It is written here when the book is built. The retrievers are in `book/weights/search`, a folder each:
-`model.safetensors.gz` with weights in 8 bits, and the record of its training. They were put there by
+The page searches in the reader's browser (`book/extra/search-page/search.js`), also from a file on
+disk, where a page may load nothing but scripts. So everything is a script that hands over one
+string: gzip of JSON or of safetensors, 7 bits a letter. It is written here when the book is built.
+The retrievers are in `book/weights/search`, a folder each: `model.safetensors.gz` with weights in 8
+bits, and the record of its training. They were put there by
 
-    python book/_ext/search_page.py RECORD...      # records of this machine, whose models its cache holds
+    python book/_ext/search_page.py RECORD... # records of this machine, whose models its cache
+    holds
 
-Any collection is searched with `make book SEARCHED=NAME`; where it has no judged questions, only typed ones are answered.
-Page: practice/search-in-the-page.
+Any collection is searched with `make book SEARCHED=NAME`; where it has no judged questions, only
+typed ones are answered. Page: practice/search-in-the-page.
 """
 
 import gzip
@@ -31,12 +34,12 @@ from IPython.display import HTML
 from safetensors.numpy import load, load_file, save, save_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
+from dr_book.tables import data_named, table
 from dr_lib import collections, places, retrieval, tokens
 from dr_lib.collections import Collection, judged_rows
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Data, load_record, models_of, open_checkpoint, stage
 from dr_lib.models import DenseEncoder, DenseSettings
-from dr_lib.report import data_named, table
 from dr_lib.retrieval import Bm25, encode, encode_queries
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.warm import WORD
@@ -44,9 +47,17 @@ from dr_lib.warm import WORD
 FOLDER = "extra/search-page"
 RETRIEVERS = places.project_root() / "book" / "weights" / "search"
 SEARCHED = os.environ.get("SEARCHED") or "pydocs"
-NAMES = {"none": "No pre-training", "mlm": "Masked LM", "autoencoder": "Auto-encoder", "simlm": "SimLM", "retromae": "RetroMAE"}
-"""Pre-training methods in the order of the page, and what it calls them. After the auto-encoder, RetroMAE and MASTER have the
-highest means in notebooks/methods/equal_budgets, too close to order; RetroMAE is here because it needs nothing but passages."""
+NAMES = {
+    "none": "No pre-training",
+    "mlm": "Masked LM",
+    "autoencoder": "Auto-encoder",
+    "simlm": "SimLM",
+    "retromae": "RetroMAE",
+}
+"""Pre-training methods in the order of the page, and what it calls them. After the auto-encoder,
+RetroMAE and MASTER have the highest means in notebooks/methods/equal_budgets, too close to order;
+RetroMAE is here because it needs nothing but passages.
+"""
 WEIGHTS = "model.safetensors.gz"
 WRITTEN = ("systems.inc",)
 """What the page includes when it is built; scripts are loaded when a reader asks."""
@@ -55,13 +66,22 @@ DEEPEST = 1000
 EXAMPLES, FLIPS = 8, 4
 WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
 WORD_STEPS = 31
-"""Steps from 0 to the largest number of a word's row: most of a retriever is these rows, and they bear coarser steps."""
-CONFIG = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+"""Steps from 0 to the largest number of a word's row: most of a retriever is these rows, and they
+bear coarser steps.
+"""
+CONFIG = (
+    "model_type",
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+)
 CONFIG += ("hidden_act", "layer_norm_eps", "max_position_embeddings", "type_vocab_size")
 MEASURE, CUT = "MRR@10", 10
 
 
-# Weights and vectors in 8 bits -----------------------------------------------------------------------------------------
+# Weights and vectors in 8 bits --------------------------------------------------------------------
 
 
 def quantised(rows: np.ndarray, steps: int = 127) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +105,9 @@ def quantised(rows: np.ndarray, steps: int = 127) -> tuple[np.ndarray, np.ndarra
 
 
 def pack(record_file: Path, to: Path = RETRIEVERS) -> Path:
-    """Write the retriever of a record of this machine in 8 bits, beside its record; returns the folder."""
+    """Write the retriever of a record of this machine in 8 bits, beside its record; returns the
+    folder.
+    """
     record = load_record(record_file)
     folder = to / record.recipe["objective"]["name"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,9 +118,11 @@ def pack(record_file: Path, to: Path = RETRIEVERS) -> Path:
 
 @once
 def base_words() -> tuple[np.ndarray, np.ndarray]:
-    """Word embeddings of the embedded base model `[vocab, hidden]` int8, and their factors `[vocab]`.
+    """Word embeddings of the embedded base model `[vocab, hidden]` int8, and their factors
+    `[vocab]`.
 
-    Every retriever starts from them and moves them little: stored as what it adds, its own take a third of the bytes.
+    Every retriever starts from them and moves them little: stored as what it adds, its own take a
+        third of the bytes.
     """
     return quantised(_arrays(DenseEncoder.from_pretrained("embedded"))[WORDS], WORD_STEPS)
 
@@ -108,22 +132,30 @@ def _arrays(model: DenseEncoder) -> dict[str, np.ndarray]:
 
 
 def write_weights(model: DenseEncoder, file: Path) -> None:
-    """Write a retriever in 8 bits: matrices as whole numbers beside "<name>.factors", biases and LayerNorm as float32.
+    """Write a retriever in 8 bits: matrices as whole numbers beside "<name>.factors", biases and
+    LayerNorm as float32.
 
-    Word embeddings are what is to be added to `base_words`, in its steps. Positions that passages never reach are left
-    out; configuration and settings stand in the metadata.
+    Word embeddings are what is to be added to `base_words`, in its steps. Positions that passages
+    never reach are left out; configuration and settings stand in the metadata.
     """
     longest, arrays = model.settings.passage_length, {}
     for name, values in _arrays(model).items():
         if name == WORDS:
             numbers, factors = base_words()
-            arrays[name] = np.clip(np.round(values / factors[:, None]) - numbers, -127, 127).astype(np.int8)
+            arrays[name] = np.clip(np.round(values / factors[:, None]) - numbers, -127, 127).astype(
+                np.int8
+            )
         elif values.ndim == 2:
-            arrays[name], arrays[f"{name}.factors"] = quantised(values[: longest if name == POSITIONS else None])
+            arrays[name], arrays[f"{name}.factors"] = quantised(
+                values[: longest if name == POSITIONS else None]
+            )
         else:
             arrays[name] = values
     config = model.encoder.config.to_dict() | {"max_position_embeddings": longest}
-    metadata = {"config": json.dumps({name: config[name] for name in CONFIG}), "dense": model.settings.model_dump_json()}
+    metadata = {
+        "config": json.dumps({name: config[name] for name in CONFIG}),
+        "dense": model.settings.model_dump_json(),
+    }
     file.write_bytes(squeezed(save(arrays, metadata)))
 
 
@@ -134,11 +166,16 @@ def unpack(file: Path) -> DenseEncoder:
     arrays, (numbers, factors) = load(content), base_words()
     arrays |= {WORDS: numbers.astype(np.int16) + arrays[WORDS], f"{WORDS}.factors": factors}
     state = {name: _whole(arrays, name) for name in arrays if not name.endswith(".factors")}
-    options = json.loads(settings["config"]) | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    options = json.loads(settings["config"]) | {
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     config = AutoConfig.for_model(**options)
     model = AutoModelForMaskedLM.from_config(config).base_model.eval()
     model.load_state_dict(state)
-    return DenseEncoder(model, DenseSettings(**json.loads(settings["dense"])), load_tokenizer("embedded"))
+    return DenseEncoder(
+        model, DenseSettings(**json.loads(settings["dense"])), load_tokenizer("embedded")
+    )
 
 
 def _whole(arrays: Mapping[str, np.ndarray], name: str) -> torch.Tensor:
@@ -147,21 +184,24 @@ def _whole(arrays: Mapping[str, np.ndarray], name: str) -> torch.Tensor:
 
 
 def on_axes(vectors: np.ndarray) -> dict[str, np.ndarray]:
-    """Vectors on the axes along which they vary most and least, in whole numbers of one step for all.
+    """Vectors on the axes along which they vary most and least, in whole numbers of one step for
+    all.
 
-    ``vectors ≈ step * components.T @ axes``. On most axes the numbers are small, which gzip stores in few bits. No
-    component of a vector of length 1 is above 1, so 127 steps reach it.
+    ``vectors ≈ step * components.T @ axes``. On most axes the numbers are small, which gzip stores
+    in few bits. No component of a vector of length 1 is above 1, so 127 steps reach it.
 
     Args:
         vectors: `[passages, hidden]` float32.
 
     Returns:
-        `components` `[hidden, passages]` int8, `axes` `[hidden, hidden]` float32 (orthonormal rows), `step` `[1]` float32.
+        `components` `[hidden, passages]` int8, `axes` `[hidden, hidden]` float32 (orthonormal
+        rows), `step` `[1]` float32.
     """
     axes = np.linalg.eigh(vectors.T.astype(np.float64) @ vectors)[1].T.astype(np.float32, order="C")
     components = axes @ vectors.T
     step = np.maximum(1, np.abs(components).max(initial=0)) / np.float32(127)
-    numbers = np.round(components / step).astype(np.int8, order="C")  # safetensors writes an array's memory as it lies
+    # safetensors writes an array's memory as it lies
+    numbers = np.round(components / step).astype(np.int8, order="C")
     return {"components": numbers, "axes": axes, "step": np.array([step], np.float32)}
 
 
@@ -172,31 +212,48 @@ def from_axes(stored: Mapping[str, np.ndarray]) -> np.ndarray:
 
 @stage(resumable=True)
 def small_vectors(folder: Path, weights: Path, passages: Path) -> None:
-    """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, as `on_axes` stores it."""
+    """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, as `on_axes`
+    stores it.
+    """
     model = unpack(weights)
     store = TokenStore.open(passages / "store")
-    found = encode(model, store, folder / ".vectors.npy", **model.settings.passages, normalise=model.settings.normalise)
+    found = encode(
+        model,
+        store,
+        folder / ".vectors.npy",
+        **model.settings.passages,
+        normalise=model.settings.normalise,
+    )
     save_file(on_axes(found), folder / "vectors.safetensors")
 
 
 @stage()
 def small_queries(folder: Path, weights: Path, queries: Path) -> None:
     """`queries.npy`: the queries of a split as vectors of a retriever in 8 bits."""
-    encode_queries(unpack(weights), TokenStore.open(queries / "store"), folder / "queries.npy", precision="fp32")
+    encode_queries(
+        unpack(weights),
+        TokenStore.open(queries / "store"),
+        folder / "queries.npy",
+        precision="fp32",
+    )
 
 
-# What the page loads -------------------------------------------------------------------------------------------------
+# What the page loads ------------------------------------------------------------------------------
 
 
 class System(NamedTuple):
-    """One way to search, and where each test query's first relevant passage stands with it (0: not found)."""
+    """One way to search, and where each test query's first relevant passage stands with it (0: not
+    found).
+    """
 
     key: str
     name: str
     ranks: np.ndarray
 
 
-def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, cache: Cache | None = None) -> list[Path]:
+def write_search(
+    to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, cache: Cache | None = None
+) -> list[Path]:
     """Write everything that the page loads into the staged source of the book.
 
     Args:
@@ -208,7 +265,10 @@ def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, 
     Returns:
         The files written.
     """
-    collection, cache = collections.load(name, allow_duplicates=True), cache or Cache(announce=lambda line: None)
+    collection, cache = (
+        collections.load(name, allow_duplicates=True),
+        cache or Cache(announce=lambda line: None),
+    )
     folders = {key: retrievers / key for key in NAMES if (retrievers / key).is_dir()}
     tokenizer, passages = open_checkpoint("embedded").tokenizer, collection.passages
     store = tokens.passage_tokens(collection, tokenizer)
@@ -216,7 +276,9 @@ def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, 
     queries = collection.queries(split)[:] if split else {"id": [], "text": []}
     relevant = judged_rows(collection.qrels(split) if split else {}, queries["id"], passages["id"])
     parts = {"texts": _json({"titles": passages["title"][:], "texts": passages["text"][:]})}
-    parts["base-words"] = squeezed(save(dict(zip(("numbers", "factors"), base_words(), strict=True))))
+    parts["base-words"] = squeezed(
+        save(dict(zip(("numbers", "factors"), base_words(), strict=True)))
+    )
     systems = [System("bm25", "BM25", bm25_ranks(collection, queries["text"], relevant, cache))]
     for key, folder in folders.items():
         weights = Data.file(folder / WEIGHTS)
@@ -224,9 +286,14 @@ def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, 
         ranks = np.zeros(0, int)
         if split:
             asked = small_queries(weights, tokens.query_tokens(collection, tokenizer, split=split))
-            ranks = dense_ranks(np.load(cache.get(asked) / "queries.npy"), load_file(vectors), relevant)
+            ranks = dense_ranks(
+                np.load(cache.get(asked) / "queries.npy"), load_file(vectors), relevant
+            )
         systems.append(System(key, NAMES[key], ranks))
-        parts[f"model-{key}"], parts[f"vectors-{key}"] = (folder / WEIGHTS).read_bytes(), squeezed(vectors.read_bytes())
+        parts[f"model-{key}"], parts[f"vectors-{key}"] = (
+            (folder / WEIGHTS).read_bytes(),
+            squeezed(vectors.read_bytes()),
+        )
     judged = {
         "texts": queries["text"],
         "relevant": [rows.tolist() for rows in relevant],
@@ -234,12 +301,21 @@ def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, 
         "examples": examples(len(relevant)),
         "flips": flips(systems),
     }
-    said = {"passages": len(passages), "systems": [{"key": one.key, "name": one.name} for one in systems]}
+    said = {
+        "passages": len(passages),
+        "systems": [{"key": one.key, "name": one.name} for one in systems],
+    }
     wordpiece = load_tokenizer("embedded")
     pieces = wordpiece.convert_ids_to_tokens(range(len(wordpiece)))
-    parts["start"] = _json(said | {"judged": judged, "pieces": pieces, "words": words(passages, queries["text"])})
-    files = [_write_part(to / FOLDER / f"{part}.js", part, content) for part, content in parts.items()]
-    write_text(to / FOLDER / WRITTEN[0], systems_table(collection, systems, folders, files).data + "\n")
+    parts["start"] = _json(
+        said | {"judged": judged, "pieces": pieces, "words": words(passages, queries["text"])}
+    )
+    files = [
+        _write_part(to / FOLDER / f"{part}.js", part, content) for part, content in parts.items()
+    ]
+    write_text(
+        to / FOLDER / WRITTEN[0], systems_table(collection, systems, folders, files).data + "\n"
+    )
     return [*files, to / FOLDER / WRITTEN[0]]
 
 
@@ -257,9 +333,11 @@ def squeezed(content: bytes) -> bytes:
 
 
 def spelled(content: bytes) -> str:
-    """Bytes as text for a string of JavaScript, 7 bits a letter: in UTF-8 a sixth longer than the bytes, base64 a third.
+    """Bytes as text for a string of JavaScript, 7 bits a letter: in UTF-8 a sixth longer than the
+    bytes, base64 a third.
 
-    Letters that may not stand there are moved up by 128, so that the low 7 bits of every letter count.
+    Letters that may not stand there are moved up by 128, so that the low 7 bits of every letter
+    count.
 
     Example:
         >>> spelled(b"a"), spelled(b"\\0")
@@ -280,7 +358,8 @@ def _write_part(file: Path, name: str, content: bytes) -> Path:
 def words(passages: Any, queries: Sequence[str]) -> dict[str, Any]:
     """What BM25 needs to know of words: stop words, and the stem of each word that is not its own.
 
-    Stems come from the stemmer of `retrieval.Bm25`; the page looks them up instead of having a stemmer of its own.
+    Stems come from the stemmer of `retrieval.Bm25`; the page looks them up instead of having a
+    stemmer of its own.
     """
     stem, found = Stemmer.Stemmer("english").stemWord, set()
     for column in (passages["title"][:], passages["text"][:], queries):
@@ -289,22 +368,35 @@ def words(passages: Any, queries: Sequence[str]) -> dict[str, Any]:
     options = inspect.signature(Bm25.build).parameters
     settings = {name: options[name].default for name in ("k1", "b")}
     stems = {word: stem(word) for word in sorted(found)}
-    return settings | {"stop": sorted(STOPWORDS_EN), "stems": {word: one for word, one in stems.items() if one != word}}
+    return settings | {
+        "stop": sorted(STOPWORDS_EN),
+        "stems": {word: one for word, one in stems.items() if one != word},
+    }
 
 
-# Ranks, and which questions are offered ---------------------------------------------------------------------------------
+# Ranks, and which questions are offered -----------------------------------------------------------
 
 
-def bm25_ranks(collection: Collection, texts: Sequence[str], relevant: Sequence[np.ndarray], cache: Cache) -> np.ndarray:
-    """Rank `[queries]` of the first relevant passage with BM25, 0 where it is not among the first 1,000."""
+def bm25_ranks(
+    collection: Collection, texts: Sequence[str], relevant: Sequence[np.ndarray], cache: Cache
+) -> np.ndarray:
+    """Rank `[queries]` of the first relevant passage with BM25, 0 where it is not among the first
+    1,000.
+    """
     index = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index")
     found = index.search(texts, DEEPEST).rows if len(texts) else np.zeros((0, 1), int)
-    hits = [np.flatnonzero(np.isin(rows, wanted)) for rows, wanted in zip(found, relevant, strict=True)]
+    hits = [
+        np.flatnonzero(np.isin(rows, wanted)) for rows, wanted in zip(found, relevant, strict=True)
+    ]
     return np.array([places[0] + 1 if len(places) else 0 for places in hits], int)
 
 
-def dense_ranks(queries: np.ndarray, passages: Mapping[str, np.ndarray], relevant: Sequence[np.ndarray]) -> np.ndarray:
-    """The same with vectors `[queries, hidden]` and passages as `on_axes` stores them, as the page computes it."""
+def dense_ranks(
+    queries: np.ndarray, passages: Mapping[str, np.ndarray], relevant: Sequence[np.ndarray]
+) -> np.ndarray:
+    """The same with vectors `[queries, hidden]` and passages as `on_axes` stores them, as the page
+    computes it.
+    """
     vectors = from_axes(passages)
     ranks = np.zeros(len(queries), int)
     for i, wanted in enumerate(relevant):
@@ -322,9 +414,13 @@ def examples(count: int) -> list[int]:
 
 
 def flips(systems: Sequence[System]) -> list[int]:
-    """Queries whose first relevant passage one system puts among the first three and all others far behind, or all
-    retrievers among the first ten and BM25 far behind: of each kind those with the widest gap."""
-    ranks = np.stack([np.where(one.ranks > 0, one.ranks, DEEPEST + 1) for one in systems]).astype(float)
+    """Queries whose first relevant passage one system puts among the first three and all others far
+    behind, or all retrievers among the first ten and BM25 far behind: of each kind those with the
+    widest gap.
+    """
+    ranks = np.stack([np.where(one.ranks > 0, one.ranks, DEEPEST + 1) for one in systems]).astype(
+        float
+    )
     if len(systems) < 2 or not ranks.shape[1]:
         return []
     kinds = [(ranks[[i]], np.delete(ranks, i, 0), 3) for i in range(len(systems))]
@@ -332,24 +428,49 @@ def flips(systems: Sequence[System]) -> list[int]:
     chosen: list[int] = []
     for good, others, highest in kinds:
         gaps = np.where(good.max(0) <= highest, others.min(0) / good.max(0), 0)
-        chosen += [int(i) for i in np.argsort(-gaps, kind="stable")[:FLIPS] if gaps[i] > 2 and i not in chosen]
+        chosen += [
+            int(i)
+            for i in np.argsort(-gaps, kind="stable")[:FLIPS]
+            if gaps[i] > 2 and i not in chosen
+        ]
     return chosen
 
 
-def systems_table(collection: Collection, systems: Sequence[System], folders: Mapping[str, Path], files: Sequence[Path]) -> HTML:
-    """What answers on the page: measured by its record, measured as the page searches, and what a reader loads for it."""
+def systems_table(
+    collection: Collection,
+    systems: Sequence[System],
+    folders: Mapping[str, Path],
+    files: Sequence[Path],
+) -> HTML:
+    """What answers on the page: measured by its record, measured as the page searches, and what a
+    reader loads for it.
+    """
     sizes = {file.stem: file.stat().st_size / 1e6 for file in files}
     rows = []
     for one in systems:
-        recorded, size = None, sum(size for part, size in sizes.items() if part.endswith(f"-{one.key}"))
+        recorded, size = (
+            None,
+            sum(size for part, size in sizes.items() if part.endswith(f"-{one.key}")),
+        )
         if one.key in folders and (file := folders[one.key] / "record.json").is_file():
             record = load_record(file)
             same = record.data["collection"]["digest"] == collection.digest
             recorded = 100 * record.means[MEASURE] if same else None
         found = one.ranks[(one.ranks > 0) & (one.ranks <= CUT)]
         here = float(100 * np.sum(1 / found) / len(one.ranks)) if len(one.ranks) else None
-        rows.append([one.name, recorded, here, size or sizes["texts"] + sizes["start"] + sizes["base-words"]])
-    asked = f"{len(systems[0].ranks):,} test questions" if len(systems[0].ranks) else "no judged questions"
+        rows.append(
+            [
+                one.name,
+                recorded,
+                here,
+                size or sizes["texts"] + sizes["start"] + sizes["base-words"],
+            ]
+        )
+    asked = (
+        f"{len(systems[0].ranks):,} test questions"
+        if len(systems[0].ranks)
+        else "no judged questions"
+    )
     data = f"{data_named(collection.name)} ({len(collection.passages):,} passages, {asked})"
     caption = f"{MEASURE} in percent on {data}. BM25 has no weights or vectors to round."
     columns = ["", "recorded, full precision", "as this page searches, 8 bits", "megabytes loaded"]

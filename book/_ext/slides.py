@@ -1,8 +1,10 @@
-"""Sphinx extension: slides for teaching, one file without anything beside it, made from the built pages.
+"""Sphinx extension: slides for teaching, one file without anything beside it, made from the built
+pages.
 
-Every unit of the lesson plan (book/teaching/plan.yaml) begins with its question and ends with what to remember and the
-exercises of its page. In between stands every section of the page that has something to look at: a drawing, a figure or
-a formula, with the beginning of its text. Arrow keys move; a browser prints one slide a sheet.
+Every unit of the lesson plan (book/teaching/plan.yaml) begins with its question and ends with what
+to remember and the exercises of its page. In between stands every section of the page that has
+something to look at: a drawing, a figure or a formula, with the beginning of its text. Arrow keys
+move; a browser prints one slide a sheet.
 """
 
 import base64
@@ -19,10 +21,13 @@ from teaching import load_plan
 
 PLACE = "teaching/slides.html"
 ARROW = (
-    '<svg width="0" height="0" style="position: absolute" aria-hidden="true"><marker id="arrow-tip" viewBox="0 0 8 8" refX="7"'
-    ' refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="tip" d="M0 0 8 4 0 8z"/></marker></svg>'
+    '<svg width="0" height="0" style="position: absolute" aria-hidden="true"><marker id="arrow-tip"'
+    ' viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path'
+    ' class="tip" d="M0 0 8 4 0 8z"/></marker></svg>'
 )
-"""What the style sheet puts at the end of a drawing's arrows; on pages each drawing brings its own."""
+"""What the style sheet puts at the end of a drawing's arrows; on pages each drawing brings its
+own.
+"""
 VISUAL = "figure.dr-drawing, .dr-figure, .formula"
 LONGEST = 260
 """Letters of a section's text on its slide."""
@@ -62,12 +67,17 @@ def unit_slides(name: str, unit: Mapping[str, Any], article: Tag) -> Iterator[st
     """
     for source in article.find_all("annotation"):  # the LaTeX of a formula, which no reader sees
         source.decompose()
-    about = f"<small>{_text(article.h1)} &middot; {unit['teach']} minutes, and {unit['do']} for exercises</small>"
+    about = (
+        f"<small>{_text(article.h1)} &middot; {unit['teach']} minutes, and {unit['do']} for"
+        " exercises</small>"
+    )
     yield f'<section id="{name}"><h1>{html.escape(unit["question"])}</h1><p>{about}</p></section>'
     for heading in article.find_all("h2"):
         part = heading.parent
         if visual := part.select_one(VISUAL):
-            words = next((_text(one, _beginning) for one in part.find_all("p", recursive=False)), "")
+            words = next(
+                (_text(one, _beginning) for one in part.find_all("p", recursive=False)), ""
+            )
             yield f"<section><h2>{_text(heading)}</h2><p>{words}</p>{visual}</section>"
     exercises = [one.parent for one in article.select("section#exercises > p > strong:first-child")]
     tasks = "".join(f"<p><small>{_text(one)}</small></p>" for one in exercises)
@@ -76,7 +86,9 @@ def unit_slides(name: str, unit: Mapping[str, Any], article: Tag) -> Iterator[st
 
 
 def _text(tag: Tag, shorten: Callable[[str], str] = str) -> str:
-    """The words of an element as safe HTML, formulas as they are, without the sign that links to a heading."""
+    """The words of an element as safe HTML, formulas as they are, without the sign that links to a
+    heading.
+    """
     tag = copy.copy(tag)
     formulas = tag.find_all("math")
     for formula in formulas:
@@ -107,14 +119,24 @@ def deck(built: Path, plan: Mapping[str, Any]) -> str:
             slides += unit_slides(name, unit, article)
             titles[name] = _text(article.h1)
     for route in plan["routes"]:
-        links = " ".join(f'<a href="#{name}">{titles[name]}</a>' for day in route["sessions"] for name in day if name in titles)
+        links = " ".join(
+            f'<a href="#{name}">{titles[name]}</a>'
+            for day in route["sessions"]
+            for name in day
+            if name in titles
+        )
         routes.append(f"<p>{html.escape(route['name'])}</p><nav><small>{links}</small></nav>")
-    first = f"<section><h1>The Dense Retrieval Book</h1>{''.join(routes)}<p><small>Arrow keys move.</small></p></section>"
+    first = (
+        f"<section><h1>The Dense Retrieval Book</h1>{''.join(routes)}<p><small>Arrow keys"
+        " move.</small></p></section>"
+    )
     head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Slides: The Dense Retrieval Book</title>'
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Slides:'
+        " The Dense Retrieval Book</title>"
     )
     return (
-        f'<!doctype html><html lang="en" data-theme="light">{head}<style>{_embedded(built / "_static")}{LOOK}</style>'
+        '<!doctype html><html lang="en"'
+        f' data-theme="light">{head}<style>{_embedded(built / "_static")}{LOOK}</style>'
         f"<body>{ARROW}{first}{''.join(slides)}<script>{MOVE}</script></body></html>\n"
     )
 
@@ -125,7 +147,9 @@ def _embedded(static: Path) -> str:
     def inside(match: re.Match) -> str:
         return f'url("data:font/woff2;base64,{base64.b64encode((static / match[1]).read_bytes()).decode()}")'
 
-    return re.sub(r'url\("(fonts/[^"]+)"\)', inside, (static / "book.css").read_text(encoding="utf-8"))
+    return re.sub(
+        r'url\("(fonts/[^"]+)"\)', inside, (static / "book.css").read_text(encoding="utf-8")
+    )
 
 
 def write_deck(app: Sphinx, failure: Exception | None) -> None:

@@ -1,12 +1,13 @@
-"""Sphinx extension: the solution of an exercise, folded, with what its code prints when the book is built.
+"""Sphinx extension: the solution of an exercise, folded, with what its code prints when the book is
+built.
 
     ```{solution}
     print(2 + 2)
     ```
 
-The code runs in a namespace of its own; one that fails, a false `assert` among them, fails the build. Where it uses the
-library, it runs again when that has changed. The same is run by tests/book/test_solutions.py. Solutions take seconds, not
-minutes: no training.
+The code runs in a namespace of its own; one that fails, a false `assert` among them, fails the
+build. Where it uses the library, it runs again when that has changed. The same is run by
+tests/book/test_solutions.py. Solutions take seconds, not minutes: no training.
 """
 
 import contextlib
@@ -41,7 +42,9 @@ class Solution(SphinxDirective):
         parts = [nodes.literal_block(code, code, language="python")]
         if shown := run(code).rstrip():
             parts.append(nodes.literal_block(shown, shown, language="text"))
-        begin = nodes.raw("", '<details class="dr-folded"><summary>Solution</summary>', format="html")
+        begin = nodes.raw(
+            "", '<details class="dr-folded"><summary>Solution</summary>', format="html"
+        )
         return [begin, *parts, nodes.raw("", "</details>", format="html")]
 
 

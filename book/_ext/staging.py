@@ -1,6 +1,8 @@
-"""Lays the sources of the book out for Sphinx, so that only what has changed is made again. Run by `make book`.
+"""Lays the sources of the book out for Sphinx, so that only what has changed is made again. Run by
+`make book`.
 
-Under `_build/`: `executed` has the notebooks as they ran, `generated` what `generated_pages.py` wrote, `source` all of it
+Under `_build/`: `executed` has the notebooks as they ran, `generated` what `generated_pages.py`
+    wrote, `source` all of it
 together. What has the same content there as before keeps its time, and Sphinx renders the rest.
 
     python book/_ext/staging.py begin      # write the generated pages, lay everything out
@@ -24,7 +26,11 @@ UNSEEN = ("weights", "records")  # folders of the book that are no pages
 
 def files(folder: Path, pattern: str = "*") -> dict[str, Path]:
     """The files in a folder, by their path below it."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob(pattern)) if path.is_file()}
+    found = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob(pattern))
+        if path.is_file()
+    }
     return {name: path for name, path in found.items() if "__pycache__" not in name}
 
 
@@ -37,7 +43,8 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def behind_pages(root: Path) -> str:
-    """Digest of what generated pages are made from: library, papers, lesson plan, measurements, records, weights, notebooks.
+    """Digest of what generated pages are made from: library, papers, lesson plan, measurements,
+    records, weights, notebooks.
 
     Also the scales: which records have an older recipe than today's follows from them.
     """
@@ -45,20 +52,25 @@ def behind_pages(root: Path) -> str:
     shown = ["book/papers", "book/teaching", *measured, *(f"book/{name}" for name in UNSEEN)]
     folders = ["dr_lib", "book/_ext", *shown, "notebooks/scales", "_build/executed"]
     parts = [files(root / name) for name in folders]
-    return digest([root / SETTINGS[-1], *(path for part in parts for path in part.values())]) + os.environ.get("SEARCHED", "")
+    return digest(
+        [root / SETTINGS[-1], *(path for part in parts for path in part.values())]
+    ) + os.environ.get("SEARCHED", "")
 
 
 def generate(root: Path) -> None:
     """Write the generated pages, unless nothing behind them has changed."""
     folder = root / "_build" / "generated"
-    key, now = folder.with_suffix(".key"), behind_pages(root)  # what is edited while they are written makes them again
+    # what is edited while they are written makes them again
+    key, now = folder.with_suffix(".key"), behind_pages(root)
     if key.is_file() and key.read_text() == now:
         return
     key.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "notebooks").symlink_to(root / "_build" / "executed")  # their times stand on the status page
-    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))  # the library of this checkout first
+    # their times stand on the status page
+    (folder / "notebooks").symlink_to(root / "_build" / "executed")
+    # the library of this checkout first
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "book/_ext/generated_pages.py", folder]
     subprocess.run(command, cwd=root, check=True, env={**os.environ, "PYTHONPATH": path})
     key.write_text(now)
@@ -67,12 +79,18 @@ def generate(root: Path) -> None:
 def sources(root: Path) -> dict[str, Path]:
     """Everything that Sphinx reads, by its place in the book."""
     build, found = root / "_build", {name: root / name for name in SETTINGS[:2]}
-    found |= {name: path for name, path in files(root / "book").items() if name.split("/")[0] not in UNSEEN}
+    found |= {
+        name: path
+        for name, path in files(root / "book").items()
+        if name.split("/")[0] not in UNSEEN
+    }
     for name in files(root / "notebooks", "*.ipynb"):  # a notebook that is gone stays gone
         if (build / "executed" / name).is_file():
             found[f"notebooks/{name}"] = build / "executed" / name
     generated = files(build / "generated")
-    return found | {name: path for name, path in generated.items() if not name.startswith("notebooks/")}
+    return found | {
+        name: path for name, path in generated.items() if not name.startswith("notebooks/")
+    }
 
 
 def lay_out(found: dict[str, Path], target: Path) -> None:
@@ -87,11 +105,17 @@ def lay_out(found: dict[str, Path], target: Path) -> None:
 
 
 def whole(root: Path) -> str:
-    """Digest of what no page can be rendered alone after: settings, extensions and what they write with, what folders offer,
-    and which files there are."""
+    """Digest of what no page can be rendered alone after: settings, extensions and what they write
+    with, what folders offer, and which files there are.
+    """
     names = [*files(root / "_build" / "source"), *files(root / "dr_lib", "*.py")]
-    doors = files(root / "dr_lib", "__init__.py")  # a name that moves would stand on two pages until both are rendered
-    writing = [path for name in ("book/_ext", "dr_lib/report") for path in files(root / name, "*.py").values()]
+    # a name that moves would stand on two pages until both are rendered
+    doors = files(root / "dr_lib", "__init__.py")
+    writing = [
+        path
+        for name in ("book/_ext", "book/dr_book")
+        for path in files(root / name, "*.py").values()
+    ]
     settings = [*(root / name for name in SETTINGS), *writing, *doors.values()]
     return digest(settings) + hashlib.sha256("\n".join(names).encode()).hexdigest()
 
@@ -99,8 +123,9 @@ def whole(root: Path) -> str:
 def begin(root: Path) -> None:
     """Lay the sources out, and remove what was built where it cannot be built upon.
 
-    That is so after a build that failed or was killed (a warning must come again until its cause is mended), under
-    another configuration, and where a file came or went (a page that is gone must not stay).
+    That is so after a build that failed or was killed (a warning must come again until its cause is
+    mended), under another configuration, and where a file came or went (a page that is gone must
+    not stay).
     """
     build = root / "_build"
     generate(root)
@@ -114,38 +139,60 @@ def begin(root: Path) -> None:
 
 
 def finish(root: Path) -> None:
-    """Remove what no reader loads, and note that what was laid out has been built without a warning."""
+    """Remove what no reader loads, and note that what was laid out has been built without a
+    warning.
+    """
     html = root / "_build" / "html"
     for unread in (
         html.rglob("*.map"),  # of the theme's scripts, for whoever debugs them: 3 MB
-        html.glob("_static/vendor/**/*.ttf"),  # of symbols, whose woff2 every browser of this book takes: 0.7 MB
+        # of symbols, whose woff2 every browser of this book takes: 0.7 MB
+        html.glob("_static/vendor/**/*.ttf"),
         html.glob("_sources/**/*.md"),  # no page leads there, as they do to notebooks
-        html.glob("_static/vendor/fontawesome/webfonts/fa-[!s]*.woff2"),  # of logos and outlines, which no page has: 0.1 MB
+        # of logos and outlines, which no page has: 0.1 MB
+        html.glob("_static/vendor/fontawesome/webfonts/fa-[!s]*.woff2"),
     ):
         for path in unread:
             path.unlink()
     only_used_symbols(html)
-    for path in html.glob("_sources/**/*.ipynb"):  # to take along: the page shows what came out, 10 MB
+    # to take along: the page shows what came out, 10 MB
+    for path in html.glob("_sources/**/*.ipynb"):
         notebook = json.loads(path.read_text(encoding="utf-8"))
         for cell in notebook["cells"]:
-            cell.update({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
+            cell.update(
+                {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
+            )
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (root / "_build" / "building.key").replace(root / "_build" / "built.key")
 
 
-SYMBOL = re.compile(r'(?:"([^"]+)"|([A-Za-z_$][\w$]*)):\[\d+,\d+,\[[^\]]*\],"[0-9a-f]+",(?:"[^"]*"|\[[^\]]*\])\],?')
+SYMBOL = re.compile(
+    r'(?:"([^"]+)"|([A-Za-z_$][\w$]*)):\[\d+,\d+,\[[^\]]*\],"[0-9a-f]+",(?:"[^"]*"|\[[^\]]*\])\],?'
+)
 """A symbol in the theme's script: name, width, height, other names, code point, outlines."""
 
 
 def only_used_symbols(html: Path) -> None:
-    """Leave in the theme's script of 2,000 symbols those that a page or another script names: 1.4 MB less."""
+    """Leave in the theme's script of 2,000 symbols those that a page or another script names: 1.4
+    MB less.
+    """
     script = html / "_static" / "scripts" / "fontawesome.js"
     if not script.is_file():
         return
-    naming = [path for pattern in ("**/*.html", "_static/**/*.js") for path in html.glob(pattern) if path != script]
-    used = {name for path in naming for name in re.findall(r"\bfa-([a-z0-9-]+)", path.read_text(encoding="utf-8"))}
+    naming = [
+        path
+        for pattern in ("**/*.html", "_static/**/*.js")
+        for path in html.glob(pattern)
+        if path != script
+    ]
+    used = {
+        name
+        for path in naming
+        for name in re.findall(r"\bfa-([a-z0-9-]+)", path.read_text(encoding="utf-8"))
+    }
     text = script.read_text(encoding="utf-8")
-    script.write_text(SYMBOL.sub(lambda one: one[0] if (one[1] or one[2]) in used else "", text), encoding="utf-8")
+    script.write_text(
+        SYMBOL.sub(lambda one: one[0] if (one[1] or one[2]) in used else "", text), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

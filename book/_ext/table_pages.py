@@ -1,11 +1,13 @@
-"""Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
+"""Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they
+are read, not on disk.
 
-Below the title and the question come the claims of the paper with their verdicts, or the advice of a comparison (class
-`dr-advice`), and the figure that leads the page (class `dr-leading`), or the card that nothing is measured yet; where the
-reader predicts first, all of them stand below the prediction. Code is folded, save that of lessons and of a step by hand;
-folded cells in a row become one, as do the parameters and what papermill put in their place. Links lead to the notebook as
-it ran and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source there, to Colab and
-to Binder.
+Below the title and the question come the claims of the paper with their verdicts, or the advice of
+a comparison (class `dr-advice`), and the figure that leads the page (class `dr-leading`), or the
+card that nothing is measured yet; where the reader predicts first, all of them stand below the
+prediction. Code is folded, save that of lessons and of a step by hand; folded cells in a row become
+one, as do the parameters and what papermill put in their place. Links lead to the notebook as it
+ran and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source
+there, to Colab and to Binder.
 """
 
 import base64
@@ -22,8 +24,9 @@ from generated_pages import short_name
 from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
 
+from dr_book.comparison import NOT_YET
+from dr_book.tables import data_named, leaning, per_cent, typographic, verdict_badge
 from dr_lib import places
-from dr_lib.report import NOT_YET, data_named, leaning, per_cent, typographic, verdict_badge
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
@@ -42,7 +45,13 @@ Cell = dict[str, Any]
 Entry = Mapping[str, Any]
 
 
-def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links: str = "", prediction: str = "") -> dict[str, Any]:
+def arrange(
+    notebook: dict[str, Any],
+    page: str,
+    entries: Sequence[Entry],
+    links: str = "",
+    prediction: str = "",
+) -> dict[str, Any]:
     """A notebook in the order in which its page shows it.
 
     Args:
@@ -50,7 +59,8 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
         page: its name in the book, "notebooks/simlm/table07_objectives".
         entries: claims that the page is about, with their verdicts, as `lab.ledger` gives them.
         links: HTML of what lies beside the page.
-        prediction: HTML of what the reader predicts before everything else, `predictions.prediction_html`.
+        prediction: HTML of what the reader predicts before everything else,
+            `predictions.prediction_html`.
     """
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
@@ -60,7 +70,8 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
         parts = [about, claims_html(entries), _taken(cells, ADVICE), figure, card, links, *rest[1:]]
-        if prediction and (asked := QUESTION.fullmatch(about)):  # claims and badges would give the answer away
+        # claims and badges would give the answer away
+        if prediction and (asked := QUESTION.fullmatch(about)):
             parts = [asked[1], prediction, asked[2], *parts[1:]]
         cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
     notebook["cells"] = cells
@@ -87,7 +98,9 @@ def _one_of_parameters(cells: Sequence[Cell]) -> list[Cell]:
     for cell in merged:
         if "parameters" in cell["metadata"].get("tags", []):
             _tags(cell).append("hide-input")
-            cell["metadata"]["mystnb"] = {"code_prompt_show": "Parameters, and how this copy was run"}
+            cell["metadata"]["mystnb"] = {
+                "code_prompt_show": "Parameters, and how this copy was run"
+            }
     return merged
 
 
@@ -98,9 +111,12 @@ def _fold_code(cells: Sequence[Cell]) -> None:
         if cell["cell_type"] == "markdown":
             headings = re.findall(r"^#+ .*", _text(cell), re.MULTILINE)
             by_hand = "by hand" in headings[-1] if headings else by_hand
-        elif ("remove-output" in _tags(cell) or not by_hand) and not {"hide-input", "hide-cell", "remove-input", "remove-cell"} & {
-            *_tags(cell)
-        }:
+        elif ("remove-output" in _tags(cell) or not by_hand) and not {
+            "hide-input",
+            "hide-cell",
+            "remove-input",
+            "remove-cell",
+        } & {*_tags(cell)}:
             _tags(cell).append("hide-input")
 
 
@@ -118,7 +134,11 @@ def _one_fold(cells: Sequence[Cell]) -> list[Cell]:
 
 def _folded(cell: Cell) -> bool:
     """Code that is folded under the usual name."""
-    return cell["cell_type"] == "code" and "hide-input" in _tags(cell) and "mystnb" not in cell["metadata"]
+    return (
+        cell["cell_type"] == "code"
+        and "hide-input" in _tags(cell)
+        and "mystnb" not in cell["metadata"]
+    )
 
 
 def _silent(cell: Cell) -> bool:
@@ -133,7 +153,9 @@ def _html(output: Mapping[str, Any]) -> str:
 
 
 def _taken(cells: Sequence[Cell], kind: re.Pattern, instead: str = "") -> str:
-    """The first such part of the outputs, on one line, taken out of them, where `instead` stands then."""
+    """The first such part of the outputs, on one line, taken out of them, where `instead` stands
+    then.
+    """
     for cell in cells:
         for output in cell.get("outputs", []):
             shown = _html(output)
@@ -144,25 +166,37 @@ def _taken(cells: Sequence[Cell], kind: re.Pattern, instead: str = "") -> str:
 
 
 def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells without the headings below which only `NOT_YET` stands, which the card at the top says already."""
+    """The cells without the headings below which only `NOT_YET` stands, which the card at the top
+    says already.
+    """
     kept: list[Cell] = []
     for place, cell in enumerate(cells):
         below = [*takewhile(lambda one: one["cell_type"] == "code", cells[place + 1 :])]
         shown = "".join(_html(output) for one in below for output in one.get("outputs", []))
-        says = "dr-folded" in shown and "\n\n" in _text(cell)  # what would be measured, and that this build ran it
-        if cell["cell_type"] == "code" or NOT_YET.data not in shown or says or re.search("<(table|svg|img)|dr-card", shown):
+        # what would be measured, and that this build ran it
+        says = "dr-folded" in shown and "\n\n" in _text(cell)
+        if (
+            cell["cell_type"] == "code"
+            or NOT_YET.data not in shown
+            or says
+            or re.search("<(table|svg|img)|dr-card", shown)
+        ):
             kept.append(cell)
             continue
         for one in below:
             for output in one.get("outputs", []):
                 if NOT_YET.data in _html(output):
                     output["data"]["text/html"] = _html(output).replace(NOT_YET.data, "")
-            one["outputs"] = [output for output in one.get("outputs", []) if "data" not in output or _html(output)]
+            one["outputs"] = [
+                output for output in one.get("outputs", []) if "data" not in output or _html(output)
+            ]
     return kept
 
 
 def _before_records(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells above the first table that shows records: of a page that has some, what lacks them is no headline."""
+    """The cells above the first table that shows records: of a page that has some, what lacks them
+    is no headline.
+    """
 
     def recorded(cell: Cell) -> bool:
         return any(RECORDED.search(_html(output)) for output in cell.get("outputs", []))
@@ -171,7 +205,9 @@ def _before_records(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def claims_html(entries: Sequence[Entry]) -> str:
-    """The claims, each with its badge, and in one line what they were judged by; nothing where a page has none."""
+    """The claims, each with its badge, and in one line what they were judged by; nothing where a
+    page has none.
+    """
     if not entries:
         return ""
     several = len({entry["source"] for entry in entries}) > 1
@@ -182,7 +218,8 @@ def claims_html(entries: Sequence[Entry]) -> str:
     seeds = sorted({entry["fewest_seeds"] for entry in decided})
     from_one_to = f"{seeds[0]} to " if len(seeds) > 1 else ""
     line = (
-        f"Judged on {', '.join(map(data_named, data))}, {decided[0]['scale']} scale, {from_one_to}{spell_seeds(seeds[-1])}"
+        f"Judged on {', '.join(map(data_named, data))}, {decided[0]['scale']} scale,"
+        f" {from_one_to}{spell_seeds(seeds[-1])}"
         if decided
         else ""
     )
@@ -199,16 +236,25 @@ def _listed(names: str | Sequence[str]) -> Sequence[str]:
 
 
 def _claim(entry: Entry, source: bool, paper: bool) -> str:
-    """A claim with its badge, of one seed also which way it leans; on request with its source and the paper's name."""
-    badge = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
+    """A claim with its badge, of one seed also which way it leans; on request with its source and
+    the paper's name.
+    """
+    badge = verdict_badge(
+        entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])
+    ).html
     leans = f" {html.escape(leaning(entry['leans']))}" if entry["state"] == "one seed" else ""
     where = f"{short_name(entry['paper'])}, {entry['source']}" if paper else entry["source"]
     about = f" <small>({html.escape(where)})</small>" if source or paper else ""
-    return f"<li>{html.escape(typographic(per_cent(entry['statement'])))}{about} <span>{badge}{leans}</span></li>"
+    return (
+        f"<li>{html.escape(typographic(per_cent(entry['statement'])))}{about}"
+        f" <span>{badge}{leans}</span></li>"
+    )
 
 
 def links_html(page: str, paper: str | None, repository: str = "") -> str:
-    """Links to the notebook as it ran, to the paper's BibTeX, and into a repository where there is one."""
+    """Links to the notebook as it ran, to the paper's BibTeX, and into a repository where there is
+    one.
+    """
     up = "../" * page.count("/")
     links = [(f"{up}_sources/{page}.ipynb", "notebook", "download")]
     if paper and (entry := bibtex().get(paper)):
@@ -218,31 +264,48 @@ def links_html(page: str, paper: str | None, repository: str = "") -> str:
         name = repository.removesuffix("/").removeprefix("https://github.com/")
         links += [
             (f"https://github.com/{name}/blob/main/{page}.ipynb", "source", ""),
-            (f"https://colab.research.google.com/github/{name}/blob/main/{page}.ipynb", "Colab", ""),
+            (
+                f"https://colab.research.google.com/github/{name}/blob/main/{page}.ipynb",
+                "Colab",
+                "",
+            ),
             (f"https://mybinder.org/v2/gh/{name}/main?labpath={page}.ipynb", "Binder", ""),
         ]
     anchors = (f'<a href="{html.escape(target)}" {more}>{text}</a>' for target, text, more in links)
-    return f'<p class="dr-files">{"Download or open" if repository else "Download"}: {" ".join(anchors)}</p>'
+    return (
+        f'<p class="dr-files">{"Download or open" if repository else "Download"}:'
+        f" {' '.join(anchors)}</p>"
+    )
 
 
 @cache
 def bibtex() -> dict[str, str]:
     """Key -> entry of the book's bibliography."""
     text = (places.project_root() / "book" / "references.bib").read_text(encoding="utf-8")
-    return {key: entry for entry, key in re.findall(r"^(@\w+\{(\w+),.*?^\}\n)", text, re.MULTILINE | re.DOTALL)}
+    return {
+        key: entry
+        for entry, key in re.findall(r"^(@\w+\{(\w+),.*?^\}\n)", text, re.MULTILINE | re.DOTALL)
+    }
 
 
 def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
     """Rearrange a notebook that is being read."""
     if page.startswith("notebooks/") and Path(app.env.doc2path(page)).suffix == ".ipynb":
         claims, book = Path(app.srcdir, "extra", "claims.json"), places.project_root() / "book"
-        papers = [book / "references.bib", *(book / "papers").glob("*.yaml")]  # of which its links and its prediction may be
+        # of which its links and its prediction may be
+        papers = [book / "references.bib", *(book / "papers").glob("*.yaml")]
         for path in (claims, QUESTIONS, *papers):
             app.env.note_dependency(str(path))
-        entries = [entry for entry in json.loads(claims.read_text(encoding="utf-8")) if entry["page"] == page]
+        entries = [
+            entry
+            for entry in json.loads(claims.read_text(encoding="utf-8"))
+            if entry["page"] == page
+        ]
         paper = page.split("/")[1] if page.split("/")[1] in bibtex() else None
         links = links_html(page, paper, app.config.book_repository)
-        prediction = prediction_html(questions[page]) if page in (questions := load_questions()) else ""
+        prediction = (
+            prediction_html(questions[page]) if page in (questions := load_questions()) else ""
+        )
         arranged = json.dumps(arrange(json.loads(source[0]), page, entries, links, prediction))
         source[0] = TO_NOTEBOOK.sub(r"\1.html", arranged)
 

@@ -11,7 +11,9 @@ Plan = Mapping[str, Any]
 
 
 def load_plan() -> Plan:
-    """`units` by name (page, needs, minutes to teach and to do, question, objective, key point) and `routes` of them."""
+    """`units` by name (page, needs, minutes to teach and to do, question, objective, key point) and
+    `routes` of them.
+    """
     return read_yaml(PLAN)
 
 
@@ -25,12 +27,27 @@ def routes_page(plan: Plan) -> str:
     lines = ["# Three routes through the book", "", INTRODUCTION, ""]
     for route in plan["routes"]:
         used = {name for session in route["sessions"] for name in session}
-        lines += [f"## {route['name']}", "", route["for"], "", *table(["", "page", "teach, min", "do, min"])]
+        lines += [
+            f"## {route['name']}",
+            "",
+            route["for"],
+            "",
+            *table(["", "page", "teach, min", "do, min"]),
+        ]
         for number, names in enumerate(route["sessions"], 1):
             for name in names:
                 unit = plan["units"][name]
                 about = f"{page(unit)}<br>{unit['question']}"
-                lines.append(row([f"Session&nbsp;{number}" if name == names[0] else "", about, unit["teach"], unit["do"]]))
+                lines.append(
+                    row(
+                        [
+                            f"Session&nbsp;{number}" if name == names[0] else "",
+                            about,
+                            unit["teach"],
+                            unit["do"],
+                        ]
+                    )
+                )
         left = [page(unit) for name, unit in plan["units"].items() if name not in used]
         lines += ["", *([f"Left out: {', '.join(left)}.", ""] if left else [])]
     lines += ["## What each page teaches", "", *table(["page", "afterwards you can", "remember"])]
@@ -39,14 +56,15 @@ def routes_page(plan: Plan) -> str:
 
 
 INTRODUCTION = (
-    "How do you teach from this book in 90 minutes, in four sessions or in a term? Every lesson is a page with a question,"
-    " exercises and folded solutions, which were executed when the book was built. *Teach* and *do* are estimated minutes:"
-    " for talking through the page, and for exercises on one's own machine. {doc}`/teaching/prerequisites` lists what"
-    " students have to know before.\n\n"
-    "Two notebooks ask the class to find the bug, with tests as the mark scheme: {doc}`/notebooks/teaching/bugs_in_evaluation` and"
-    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest with ten processor"
-    " minutes per team.\n\n"
-    'For the projector, all lessons are <a href="slides.html">slides</a> in a single file.'
+    "How do you teach from this book in 90 minutes, in four sessions or in a term? Every lesson is"
+    " a page with a question, exercises and folded solutions, which were executed when the book was"
+    " built. *Teach* and *do* are estimated minutes: for talking through the page, and for"
+    " exercises on one's own machine. {doc}`/teaching/prerequisites` lists what students have to"
+    " know before.\n\nTwo notebooks ask the class to find the bug, with tests as the mark scheme:"
+    " {doc}`/notebooks/teaching/bugs_in_evaluation` and"
+    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest"
+    " with ten processor minutes per team.\n\nFor the projector, all lessons are <a"
+    ' href="slides.html">slides</a> in a single file.'
 )
 
 

@@ -1,8 +1,10 @@
-"""Sphinx extension: where what other pages show of a page has changed, all pages are written again, not it alone.
+"""Sphinx extension: where what other pages show of a page has changed, all pages are written again,
+not it alone.
 
-Sphinx renders a page anew where its source has changed. But its title stands in every sidebar, and its headings, labels
-and documented names are what links on other pages lead to, under those names. A role that no browser understands goes too, and
-spaces before per cent signs and units do not break.
+Sphinx renders a page anew where its source has changed. But its title stands in every sidebar, and
+its headings, labels and documented names are what links on other pages lead to, under those names.
+A role that no browser understands goes too, and spaces before per cent signs and units do not
+break.
 """
 
 import gc
@@ -14,22 +16,30 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-from dr_lib.report.tables import per_cent
+from dr_book.tables import per_cent
 from dr_lib.training import machine
 
-NUMBERING = {"sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"}  # say nothing of reading in parallel
+# say nothing of reading in parallel
+NUMBERING = {"sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"}
 
 
 def names(env: BuildEnvironment) -> str:
-    """Digest of all titles, and of all labels and documented names with the page that they are on."""
+    """Digest of all titles, and of all labels and documented names with the page that they are
+    on.
+    """
     titles = {page: title.astext() for page, title in env.titles.items()}
-    labels = {**env.domaindata["std"]["anonlabels"], **env.domaindata["std"]["labels"]}  # the latter with their headings
+    # the latter with their headings
+    labels = {**env.domaindata["std"]["anonlabels"], **env.domaindata["std"]["labels"]}
     things = {name: entry[0] for name, entry in env.domaindata["py"]["objects"].items()}
-    return hashlib.sha256(repr([sorted(part.items()) for part in (titles, labels, things)]).encode()).hexdigest()
+    return hashlib.sha256(
+        repr([sorted(part.items()) for part in (titles, labels, things)]).encode()
+    ).hexdigest()
 
 
 def pages_to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """All pages where a name has changed since the last build, listings of code included; otherwise no further one."""
+    """All pages where a name has changed since the last build, listings of code included; otherwise
+    no further one.
+    """
     before, env.names_of_the_book = getattr(env, "names_of_the_book", None), names(env)
     if before == env.names_of_the_book:
         return []
@@ -37,7 +47,9 @@ def pages_to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return sorted(env.found_docs)
 
 
-CODE_OR_TAG = re.compile(r"(<(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]+>)", re.DOTALL)
+CODE_OR_TAG = re.compile(
+    r"(<(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]+>)", re.DOTALL
+)
 
 
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats|seeds?)\b)")
@@ -46,16 +58,27 @@ HYPHEN = re.compile(r"(?<=\w)-(?=[A-Z]\b|\d-[A-Z])|(?<=\b[A-Z])-(?=\w)|(?<=-\d)-
 
 
 def unbroken(body: str) -> str:
-    """A page whose per cent signs and units stay in the line of their number, single letters in that of their word; code stays."""
+    """A page whose per cent signs and units stay in the line of their number, single letters in
+    that of their word; code stays.
+    """
     parts = CODE_OR_TAG.split(body)
-    parts[::2] = [HYPHEN.sub("\N{NON-BREAKING HYPHEN}", UNIT.sub("\N{NO-BREAK SPACE}", per_cent(part))) for part in parts[::2]]
+    parts[::2] = [
+        HYPHEN.sub("\N{NON-BREAKING HYPHEN}", UNIT.sub("\N{NO-BREAK SPACE}", per_cent(part)))
+        for part in parts[::2]
+    ]
     return "".join(parts)
 
 
-def without_a_false_role(app: Sphinx, page: str, template: str, context: dict[str, object], tree: object) -> None:
-    """Docutils calls the bibliography a list and its entries something else, which a screen reader cannot join."""
+def without_a_false_role(
+    app: Sphinx, page: str, template: str, context: dict[str, object], tree: object
+) -> None:
+    """Docutils calls the bibliography a list and its entries something else, which a screen reader
+    cannot join.
+    """
     if isinstance(body := context.get("body"), str):
-        context["body"] = unbroken(body).replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+        context["body"] = unbroken(body).replace(
+            '<div role="list" class="citation-list">', '<div class="citation-list">'
+        )
 
 
 def on_all_cores(app: Sphinx) -> None:
@@ -67,7 +90,9 @@ def on_all_cores(app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Connect all three."""
-    gc.set_threshold(100_000)  # documents are many small objects that stay: to look for garbage among them was a fifth of the time
+    # documents are many small objects that stay: to look for garbage among them was a fifth of the
+    # time
+    gc.set_threshold(100_000)
     app.connect("builder-inited", on_all_cores)
     app.connect("env-updated", pages_to_write)
     app.connect("html-page-context", without_a_false_role)

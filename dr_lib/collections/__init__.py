@@ -1,16 +1,32 @@
 """Collections: passages, queries and judgements, checked once and memory-mapped.
 
-`load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, a folder in BEIR layout, or
+`load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, a folder
+    in BEIR layout, or
 passages without questions: a file of JSON Lines or CSV, text files.
-`load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the next utterance.
+`load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the
+    next utterance.
 `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
 """
 
 from pathlib import Path
 
 from dr_lib.collections import beir, kilt, plain, pydocs, squad
-from dr_lib.collections.beir import GENERATED, field_of, query_text, read_lines, read_records, record_of, write_folder
-from dr_lib.collections.collection import Collection, document_numbers, id_chunks, judged_rows, rows_of
+from dr_lib.collections.beir import (
+    GENERATED,
+    field_of,
+    query_text,
+    read_lines,
+    read_records,
+    record_of,
+    write_folder,
+)
+from dr_lib.collections.collection import (
+    Collection,
+    document_numbers,
+    id_chunks,
+    judged_rows,
+    rows_of,
+)
 from dr_lib.collections.dialogue import (
     CandidateSet,
     Exchange,
@@ -25,29 +41,42 @@ from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data
 
 
-def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = True) -> Collection:
-    """Open a collection by name; at the first load it is read, checked and kept in Arrow files in the cache.
+def load(
+    name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = True
+) -> Collection:
+    """Open a collection by name; at the first load it is read, checked and kept in Arrow files in
+    the cache.
 
     Args:
-        name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout (or with the
-            official files of SQuAD or KILT), or the name of such a folder under ``DR_DATA``. Passages without
-            questions may also be a file of JSON Lines or CSV, a text file or a folder of text files.
+        name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout
+            (or with the official files of SQuAD or KILT), or the name of such a folder under
+            ``DR_DATA``. Passages without questions may also be a file of JSON Lines or CSV, a text
+            file or a folder of text files.
         cache: folder of parsed collections; by default ``collections`` in the cache.
-        allow_duplicates: keep (and count) passages with title and text of another one; False refuses a folder that has
-            some, since a twin of a positive passage counts as wrong wherever it is found.
+        allow_duplicates: keep (and count) passages with title and text of another one; False
+            refuses a folder that has some, since a twin of a positive passage counts as wrong
+            wherever it is found.
 
     Returns:
         The collection, memory-mapped.
 
     Raises:
-        InputError: an unknown name, a folder that is no collection, or data that breaks a rule. Nothing is left behind.
+        InputError: an unknown name, a folder that is no collection, or data that breaks a rule.
+            Nothing is left behind.
     """
     try:
         source = _find_source(str(name))
     except OSError as error:  # no permission, a name that is too long
         where = error.filename or "collection"
-        raise InputError(error.strerror or str(error), where=where, fix="Give a path that can be read.") from None
-    return open_source(source, cache or cache_root() / "collections", allow_duplicates=allow_duplicates, place=str(name))
+        raise InputError(
+            error.strerror or str(error), where=where, fix="Give a path that can be read."
+        ) from None
+    return open_source(
+        source,
+        cache or cache_root() / "collections",
+        allow_duplicates=allow_duplicates,
+        place=str(name),
+    )
 
 
 def _find_source(name: str) -> Source:
@@ -55,25 +84,37 @@ def _find_source(name: str) -> Source:
     if name == "pydocs":
         return pydocs.source()
     if name.startswith("ir_datasets:"):
-        from dr_lib.collections import published  # imports hundreds of modules: only where asked for
+        # imports hundreds of modules: only where asked for
+        from dr_lib.collections import published
 
         return published.source(name.removeprefix("ir_datasets:"))
-    place = find_data(name) if name.strip() else None  # an empty name is a shell's variable that is not set, not this folder
+    # an empty name is a shell's variable that is not set, not this folder
+    place = find_data(name) if name.strip() else None
     if place is None and name == "squad":
         return squad.hub_source()
     if place is None:
-        problem = f"there is no folder or file {name!r}" if "/" in name else f"unknown collection {name!r}"
+        problem = (
+            f"there is no folder or file {name!r}"
+            if "/" in name
+            else f"unknown collection {name!r}"
+        )
         raise InputError(problem, where="collection", fix=_names())
     place = place.resolve()
     if NOT_IN_NAMES.search(str(place)):
-        raise InputError(f"the path {str(place)!r} is not UTF-8 or not one line", where="collection", fix="Rename it.")
+        raise InputError(
+            f"the path {str(place)!r} is not UTF-8 or not one line",
+            where="collection",
+            fix="Rename it.",
+        )
     if place.is_file() and place.name.lower().endswith(plain.LINES):
         return plain.lines_source(place)
     if place.is_file() and place.name.lower().endswith(plain.TEXTS):
         return plain.texts_source(place)
     if not place.is_dir():
         kinds = ", ".join((*plain.TEXTS, *plain.LINES)[::2])
-        problem = f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
+        problem = (
+            f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
+        )
         raise InputError(problem, where="collection", fix=_names())
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
@@ -81,7 +122,10 @@ def _find_source(name: str) -> Source:
         return kilt.folder_source(place, pages)
     if plain.text_files(place):
         return plain.texts_source(place)
-    if not any((place / name).exists() for name in plain.LAYOUT) and len(files := plain.line_files(place)) == 1:
+    if (
+        not any((place / name).exists() for name in plain.LAYOUT)
+        and len(files := plain.line_files(place)) == 1
+    ):
         return plain.lines_source(files[0])
     return beir.folder_source(place)
 
@@ -90,6 +134,12 @@ def _names() -> str:
     """Say which names can be loaded here."""
     root, local = data_root(), "the name of a folder under DR_DATA (not set)"
     if root and root.is_dir():
-        names = sorted(path.parent.name for path in [*root.glob("*/corpus.jsonl"), *root.glob("*/corpus.jsonl.gz")])
+        names = sorted(
+            path.parent.name
+            for path in [*root.glob("*/corpus.jsonl"), *root.glob("*/corpus.jsonl.gz")]
+        )
         local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
-    return f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a .jsonl or .csv, or {local}."
+    return (
+        "Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
+        f" .jsonl or .csv, or {local}."
+    )

@@ -1,6 +1,8 @@
-"""Folders in BEIR layout, plain or gzipped, read and written: corpus.jsonl, queries.jsonl, qrels/<split>.tsv.
+"""Folders in BEIR layout, plain or gzipped, read and written: corpus.jsonl, queries.jsonl,
+qrels/<split>.tsv.
 
-Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which document a passage
+Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which
+    document a passage
 stands, and a query may carry `answers`. Page of the book: practice/own-corpus.
 """
 
@@ -23,10 +25,19 @@ from dr_lib.files import file_digest, json_digest, write_text
 HEADER = "query-id\tcorpus-id\tscore"
 GENERATED = "Generated questions"
 """Subject of the line in a README that says who wrote the queries, where it was a model."""
-JSON_TYPES = {str: "text", int: "a whole number", list: "a list", dict: "an object", bool: "true/false"}
+JSON_TYPES = {
+    str: "text",
+    int: "a whole number",
+    list: "a list",
+    dict: "an object",
+    bool: "true/false",
+}
 JSON_TYPES |= {float: "a number", type(None): "null"}
 JUDGEMENT = re.compile(r"([^\t]+)\t([^\t]+)\t *([+-]?[0-9]{1,18}) *")
-ALIASES = {"_id": ("id", "docid", "doc_id", "pid", "qid"), "text": ("contents", "content", "passage", "body", "query", "question")}
+ALIASES = {
+    "_id": ("id", "docid", "doc_id", "pid", "qid"),
+    "text": ("contents", "content", "passage", "body", "query", "question"),
+}
 """Fields of BEIR, and what other dumps call them."""
 INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
@@ -36,24 +47,40 @@ def folder_source(folder: Path) -> Source:
     """Describe a folder in BEIR layout; nothing but the file digests is read yet.
 
     Args:
-        folder: holds corpus.jsonl[.gz], queries.jsonl[.gz] and qrels/<split>.tsv[.gz]. Without qrels the collection has
-            no splits and serves as text for pre-training.
+        folder: holds corpus.jsonl[.gz], queries.jsonl[.gz] and qrels/<split>.tsv[.gz]. Without
+            qrels the collection has no splits and serves as text for pre-training.
 
     Raises:
         InputError: the folder, its corpus or its queries are missing.
     """
-    corpus, queries, splits = _find(folder, "corpus.jsonl"), _find(folder, "queries.jsonl"), _splits(folder)
+    corpus, queries, splits = (
+        _find(folder, "corpus.jsonl"),
+        _find(folder, "queries.jsonl"),
+        _splits(folder),
+    )
     if corpus is None:
-        raise InputError("no corpus.jsonl or corpus.jsonl.gz in the folder", where=folder, fix=_what_it_is(folder))
-    others = [path for path in (*folder.glob("qrels*"), *folder.glob("qrels/[!.]*")) if path.is_file()]
+        raise InputError(
+            "no corpus.jsonl or corpus.jsonl.gz in the folder",
+            where=folder,
+            fix=_what_it_is(folder),
+        )
+    others = [
+        path for path in (*folder.glob("qrels*"), *folder.glob("qrels/[!.]*")) if path.is_file()
+    ]
     if others and not splits:  # whoever has judged wants it to count
         fix = f"Name it {folder.name}/qrels/test.tsv (or train, dev), or move it elsewhere."
-        raise InputError("judgements are read from qrels/<split>.tsv alone", where=others[0], fix=fix)
+        raise InputError(
+            "judgements are read from qrels/<split>.tsv alone", where=others[0], fix=fix
+        )
     if queries is None and splits:
         problem = "there are qrels but no queries.jsonl or queries.jsonl.gz"
         raise InputError(problem, where=folder, fix="Add the queries they judge.")
     files = [corpus, *([queries] if queries else []), *splits.values()]
-    info = {"source": "folder in BEIR layout", "licence": licence_of(folder), "files": [path.name for path in files]}
+    info = {
+        "source": "folder in BEIR layout",
+        "licence": licence_of(folder),
+        "files": [path.name for path in files],
+    }
     if writer := said_of(folder, GENERATED):
         info["questions"] = writer
     return Source(
@@ -70,15 +97,23 @@ def _find(folder: Path, name: str) -> Path | None:
     """A file by its name, plain or packed."""
     both = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
     if len(both) == 2:
-        raise InputError(f"both {name} and {name}.gz are there", where=folder, fix="Remove the outdated one.")
+        raise InputError(
+            f"both {name} and {name}.gz are there", where=folder, fix="Remove the outdated one."
+        )
     return both[0] if both else None
 
 
 def _splits(folder: Path) -> dict[str, Path]:
     """Judgement files by split: train, dev, test first, others by name."""
     place, order = folder / "qrels", {name: rank for rank, name in enumerate(SPLITS)}
-    names = {path.name.removesuffix(".gz").removesuffix(".tsv") for path in (*place.glob("*.tsv"), *place.glob("*.tsv.gz"))}
-    files = {name: _find(place, f"{name}.tsv") for name in sorted(names, key=lambda name: (order.get(name, 3), name))}
+    names = {
+        path.name.removesuffix(".gz").removesuffix(".tsv")
+        for path in (*place.glob("*.tsv"), *place.glob("*.tsv.gz"))
+    }
+    files = {
+        name: _find(place, f"{name}.tsv")
+        for name in sorted(names, key=lambda name: (order.get(name, 3), name))
+    }
     for name, path in files.items():
         if path is None or NOT_IN_NAMES.search(name):
             fix = "Give a file, named in visible characters."
@@ -89,17 +124,31 @@ def _splits(folder: Path) -> dict[str, Path]:
 def _what_it_is(folder: Path) -> str:
     """Say what a folder without a corpus seems to be, and what was seen in it."""
     if _find(folder, "queries.jsonl"):
-        return "It holds queries only: join them with the passages they are asked of, as corpus.jsonl."
+        return (
+            "It holds queries only: join them with the passages they are asked of, as corpus.jsonl."
+        )
     if (folder / "pairs").is_dir():
-        return "It holds text pairs, not passages to search: use it for pre-training on pairs, not as a collection."
-    below = [one.relative_to(folder) for name in ("corpus.jsonl", "corpus.jsonl.gz") for one in sorted(folder.glob(f"*/{name}"))]
+        return (
+            "It holds text pairs, not passages to search: use it for pre-training on pairs, not as"
+            " a collection."
+        )
+    below = [
+        one.relative_to(folder)
+        for name in ("corpus.jsonl", "corpus.jsonl.gz")
+        for one in sorted(folder.glob(f"*/{name}"))
+    ]
     if below:
         return f"There is {below[0]}: give the folder that it lies in."
     names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir())
-    seen = f"It holds {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}. " if names else "It is empty. "
-    return seen + (
-        "Give a folder with corpus.jsonl (fields _id, title, text), queries.jsonl and qrels/<split>.tsv; for passages"
-        " without questions one with text files (.txt, .md, .rst), or one .jsonl or .csv file."
+    seen = (
+        f"It holds {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}. "
+        if names
+        else "It is empty. "
+    )
+    return (
+        seen + "Give a folder with corpus.jsonl (fields _id, title, text), queries.jsonl and"
+        " qrels/<split>.tsv; for passages without questions one with text files (.txt, .md,"
+        " .rst), or one .jsonl or .csv file."
     )
 
 
@@ -110,21 +159,34 @@ def files_digest(files: Iterable[Path]) -> str:
 
 def licence_of(folder: Path) -> str:
     """The licence line of the folder's README, or a word that it is unknown."""
-    return said_of(folder, "Licence") or "unknown: the folder's README.md has no line with 'Licence:'"
+    return (
+        said_of(folder, "Licence") or "unknown: the folder's README.md has no line with 'Licence:'"
+    )
 
 
 def said_of(folder: Path, subject: str) -> str | None:
-    """What follows `<subject>:` in the folder's README, to the end of that line; None where nothing does."""
+    """What follows `<subject>:` in the folder's README, to the end of that line; None where nothing
+    does.
+    """
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
-    return next((line.partition(f"{subject}:")[2].strip() for line in text.splitlines() if f"{subject}:" in line), None)
+    return next(
+        (
+            line.partition(f"{subject}:")[2].strip()
+            for line in text.splitlines()
+            if f"{subject}:" in line
+        ),
+        None,
+    )
 
 
-# Lines and fields ---------------------------------------------------------------------------------------------------
+# Lines and fields ---------------------------------------------------------------------------------
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Lines of a text file, plain or .gz, with their places; broken compression or encoding ends in `InputError`."""
+    """Lines of a text file, plain or .gz, with their places; broken compression or encoding ends in
+    `InputError`.
+    """
     where, encoding = f"{path} line 1", "utf-8-sig"
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
@@ -133,50 +195,72 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
                 yield where, line.decode(encoding).rstrip("\r\n")
                 encoding = "utf-8"
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 ({error.reason})", where=where, fix="Save the file as UTF-8.") from None
+        raise InputError(
+            f"not UTF-8 ({error.reason})", where=where, fix="Save the file as UTF-8."
+        ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         plain = str(error).startswith("Not a gzipped file")
-        problem = "not a gzip file" if plain else f"the gzip file is cut off or damaged behind this line ({error})"
+        problem = (
+            "not a gzip file"
+            if plain
+            else f"the gzip file is cut off or damaged behind this line ({error})"
+        )
         fix = "Remove .gz from its name, or compress it." if plain else "Copy or compress it again."
         raise InputError(problem, where=where, fix=fix) from None
 
 
-def read_records(path: Path, parse: Callable[[Record, str], Any] = lambda record, where: record) -> Iterator[tuple[str, Any]]:
-    """Places in a JSON Lines file, as errors name them, with what `parse` makes of the object there."""
+def read_records(
+    path: Path, parse: Callable[[Record, str], Any] = lambda record, where: record
+) -> Iterator[tuple[str, Any]]:
+    """Places in a JSON Lines file, as errors name them, with what `parse` makes of the object
+    there.
+    """
     for where, line in read_lines(path):
         if line.strip():
             yield where, parse(record_of(line, where), where)
 
 
 def record_of(raw: Any, where: str) -> Record:
-    """A line as a JSON object, or what was parsed before if it is one; `InputError` names the place where it is none."""
+    """A line as a JSON object, or what was parsed before if it is one; `InputError` names the place
+    where it is none.
+    """
     try:
         record = json.loads(raw) if isinstance(raw, str) else raw
         if not isinstance(record, dict):
             raise ValueError(f"{JSON_TYPES[type(record)]} instead")
     except (ValueError, RecursionError) as error:
         fix = "Write one JSON object a line (an array becomes lines by: jq -c '.[]' FILE)."
-        told = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        told = (
+            f"{error.msg} at column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else error
+        )
         raise InputError(f"not a JSON object ({told})", where=where, fix=fix) from None
     return record
 
 
 def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Places and rows of a table, plain or .gz, by the names in its first line; a cell may hold line ends.
+    """Places and rows of a table, plain or .gz, by the names in its first line; a cell may hold
+    line ends.
 
-    Cells are separated by what separates the names: a comma, a semicolon (as spreadsheets write where numbers have a comma)
+    Cells are separated by what separates the names: a comma, a semicolon (as spreadsheets write
+        where numbers have a comma)
     or a tab.
     """
     csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
     head = next(read_lines(path), ("", ""))[1]
     delimiter = max(",;\t", key=head.count)
-    lines = csv.reader((f"{line}\n" for _, line in read_lines(path)), delimiter=delimiter, strict=True)
+    lines = csv.reader(
+        (f"{line}\n" for _, line in read_lines(path)), delimiter=delimiter, strict=True
+    )
     columns: list[str] = []
     try:
         columns = [name.strip() for name in next(lines, [])]
         if len({*columns}) < len(columns):
             fix = "Give each column a name of its own."
-            raise InputError(f"two columns of one name among {head[:80]!r}", where=f"{path} line 1", fix=fix)
+            raise InputError(
+                f"two columns of one name among {head[:80]!r}", where=f"{path} line 1", fix=fix
+            )
         for row in lines:
             if any(row) and len(row) != len(columns):
                 raise ValueError(f"{len(row)} cells")
@@ -204,13 +288,21 @@ def field_of(record: Record, name: str, kind: type, where: str, default: Any = N
         fix = f"Give every line a field {name}; of a table, the first line names the fields."
         raise InputError(f"field {name} is missing{other}"[:300], where=where, fix=fix)
     if type(value) is not kind or (kind is int and value not in INT64):
-        given = "beyond 64 bits" if type(value) is kind else f"{JSON_TYPES[type(value)]}, not {JSON_TYPES[kind]}"
-        raise InputError(f"field {name} is {given}", where=where, fix=f"Give {name} as {JSON_TYPES[kind]}.")
+        given = (
+            "beyond 64 bits"
+            if type(value) is kind
+            else f"{JSON_TYPES[type(value)]}, not {JSON_TYPES[kind]}"
+        )
+        raise InputError(
+            f"field {name} is {given}", where=where, fix=f"Give {name} as {JSON_TYPES[kind]}."
+        )
     return value
 
 
 def usual(record: Record) -> Record:
-    """A record with the fields of BEIR, where it has those of another common dump: `id`, `contents`, ids that are numbers."""
+    """A record with the fields of BEIR, where it has those of another common dump: `id`,
+    `contents`, ids that are numbers.
+    """
     for name, others in ALIASES.items():
         if name not in record and (other := next((one for one in others if one in record), None)):
             record = {**record, name: record[other]}
@@ -218,7 +310,9 @@ def usual(record: Record) -> Record:
 
 
 def passage_of(record: Record, where: str, name: str | None = None) -> Passage:
-    """A line of a corpus.jsonl as a passage, called `name` where it has no id; `InputError` names the field that is wrong."""
+    """A line of a corpus.jsonl as a passage, called `name` where it has no id; `InputError` names
+    the field that is wrong.
+    """
     record = usual(record)
     id_, text = field_of(record, "_id", str, where, name), field_of(record, "text", str, where)
     title, doc = field_of(record, "title", str, where, ""), field_of(record, "doc", str, where, "")
@@ -235,7 +329,11 @@ def _query(record: Record, where: str) -> Query:
     answers = field_of(record, "answers", list, where, [])
     for answer in answers:
         if not isinstance(answer, str):
-            raise InputError(f"field answers holds {JSON_TYPES[type(answer)]}", where=where, fix="Give a list of texts.")
+            raise InputError(
+                f"field answers holds {JSON_TYPES[type(answer)]}",
+                where=where,
+                fix="Give a list of texts.",
+            )
     return Query(field_of(record, "_id", str, where), query_text(record, where), tuple(answers))
 
 
@@ -253,13 +351,18 @@ def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
             raise InputError(f"{line[:80]!r} is no judgement", where=where, fix=fix)
 
 
-# Writing ------------------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 
 def write_folder(
-    folder: Path, passages: datasets.Dataset, queries: Iterable[Query], judgements: Mapping[str, Iterable[Judgement]], readme: str
+    folder: Path,
+    passages: datasets.Dataset,
+    queries: Iterable[Query],
+    judgements: Mapping[str, Iterable[Judgement]],
+    readme: str,
 ) -> None:
-    """Write `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` and `README.md`, as `load` and other tools read them.
+    """Write `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` and `README.md`, as `load` and
+    other tools read them.
 
     Args:
         folder: made if it is missing; files of these names are replaced.
@@ -269,7 +372,10 @@ def write_folder(
         readme: text of the README; a line with "Licence:" is what `load` will say of the licence.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    asked = ({"_id": id_, "text": text} | ({"answers": answers} if answers else {}) for id_, text, answers in queries)
+    asked = (
+        {"_id": id_, "text": text} | ({"answers": answers} if answers else {})
+        for id_, text, answers in queries
+    )
     for name, records in (("corpus", passages.rename_column("id", "_id")), ("queries", asked)):
         with (folder / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

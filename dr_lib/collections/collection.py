@@ -1,7 +1,8 @@
-"""A collection: passages, queries and judgements, memory-mapped; smaller ones drawn from it; and from ids to rows.
+"""A collection: passages, queries and judgements, memory-mapped; smaller ones drawn from it; and
+from ids to rows.
 
-Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run files to ids. Page of the book:
-ideas/evaluation.
+Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run files to ids. Page
+of the book: ideas/evaluation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,11 @@ from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 
 JUDGEMENT = datasets.Features(
-    {"query": datasets.Value("string"), "passage": datasets.Value("string"), "grade": datasets.Value("int64")}
+    {
+        "query": datasets.Value("string"),
+        "passage": datasets.Value("string"),
+        "grade": datasets.Value("int64"),
+    }
 )
 Grades = dict[str, dict[str, int]]
 IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
@@ -67,15 +72,28 @@ class Collection:
         self._grades: dict[str, Grades] = {}
 
     def __repr__(self) -> str:
-        return f"Collection({self.name!r}, {len(self.passages)} passages, splits {', '.join(self.splits) or 'none'})"
+        return (
+            f"Collection({self.name!r}, {len(self.passages)} passages, splits"
+            f" {', '.join(self.splits) or 'none'})"
+        )
 
     def _repr_html_(self) -> str:
         """The collection at a glance, in a notebook."""
-        first = next(iter(self.passages.select(range(min(1, len(self))))), {"title": "", "text": ""})
-        facts = {"passages": f"{len(self):,}", **{f"queries, {name}": f"{len(self.qrels(name)):,}" for name in self.splits}}
+        first = next(
+            iter(self.passages.select(range(min(1, len(self))))), {"title": "", "text": ""}
+        )
+        facts = {
+            "passages": f"{len(self):,}",
+            **{f"queries, {name}": f"{len(self.qrels(name)):,}" for name in self.splits},
+        }
         facts |= {"licence": self.licence, "digest": self.digest[:16]}
-        facts["first passage"] = shorten(f"{first['title']}: {first['text'][:1000]}".removeprefix(": "), 200, placeholder=" …")
-        rows = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in facts.items())
+        facts["first passage"] = shorten(
+            f"{first['title']}: {first['text'][:1000]}".removeprefix(": "), 200, placeholder=" …"
+        )
+        rows = (
+            f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>'
+            for name, value in facts.items()
+        )
         return f"<table><caption>Collection {escape(self.name)}</caption>{''.join(rows)}</table>"
 
     def __len__(self) -> int:
@@ -84,8 +102,13 @@ class Collection:
     def __getitem__(self, name: str) -> dict[str, Any]:
         """A passage by its id: id, title, text, doc, position."""
         if (row := self._passage_rows.get(name)) is None:
-            fix = "Passages have ids, as in `collection.passages['id']`; by its row, one is `collection.passages[0]`."
-            raise InputError(f"there is no passage {name!r}", where=f"collection {self.name}", fix=fix)
+            fix = (
+                "Passages have ids, as in `collection.passages['id']`; by its row, one is"
+                " `collection.passages[0]`."
+            )
+            raise InputError(
+                f"there is no passage {name!r}", where=f"collection {self.name}", fix=fix
+            )
         return self.passages[row]
 
     @property
@@ -95,9 +118,15 @@ class Collection:
 
     @property
     def licence(self) -> str:
-        """What the source says of its licence, on one line; of each part where there are several."""
+        """What the source says of its licence, on one line; of each part where there are
+        several.
+        """
         licence = self.info.get("licence", "unknown")
-        parts = [f"{part}: {own}" for part, own in licence.items()] if isinstance(licence, Mapping) else [str(licence)]
+        parts = (
+            [f"{part}: {own}" for part, own in licence.items()]
+            if isinstance(licence, Mapping)
+            else [str(licence)]
+        )
         return " ".join("; ".join(parts).split())
 
     @cached_property
@@ -133,8 +162,13 @@ class Collection:
         if split not in self._judgements:
             fix = f"Use one of: {', '.join(self.splits)}."
             if not self.splits:
-                fix = "It has no judgements: use its passages for pre-training, or add qrels/<split>.tsv to the folder."
-            raise InputError(f"there is no split {split!r}", where=f"collection {self.name}", fix=fix)
+                fix = (
+                    "It has no judgements: use its passages for pre-training, or add"
+                    " qrels/<split>.tsv to the folder."
+                )
+            raise InputError(
+                f"there is no split {split!r}", where=f"collection {self.name}", fix=fix
+            )
         if split not in self._grades:
             columns = self._judgements[split].with_format("arrow")[:].to_pydict()
             grades: Grades = {}
@@ -150,11 +184,17 @@ class Collection:
             split: a name from `splits`.
             grade: lowest grade that counts.
         """
-        return judged_rows(self.qrels(split), self.queries(split)["id"][:], self.passages["id"], grade)
+        return judged_rows(
+            self.qrels(split), self.queries(split)["id"][:], self.passages["id"], grade
+        )
 
     def documents(self) -> tuple[np.ndarray, np.ndarray]:
-        """Number of each passage's document and its place there, `[passages]` int64; without one it is its own."""
-        return document_numbers(self.passages["doc"]), np.asarray(self.passages["position"][:], np.int64)
+        """Number of each passage's document and its place there, `[passages]` int64; without one it
+        is its own.
+        """
+        return document_numbers(self.passages["doc"]), np.asarray(
+            self.passages["position"][:], np.int64
+        )
 
     def sample(
         self,
@@ -166,14 +206,16 @@ class Collection:
     ) -> "Collection":
         """A smaller collection, the same for the same arguments.
 
-        Queries are drawn per split, all their positives are kept, and other passages (whole documents at a time)
-        fill up to `passages`; passages and queries keep their order. Draws are nested: more contains less. Where the
-        positives are more than `passages`, queries are left out, and counted in `info`. Splits with other names than
-        these three keep the queries whose positives are all in the sample.
+        Queries are drawn per split, all their positives are kept, and other passages (whole
+        documents at a time) fill up to `passages`; passages and queries keep their order. Draws are
+        nested: more contains less. Where the positives are more than `passages`, queries are left
+        out, and counted in `info`. Splits with other names than these three keep the queries whose
+        positives are all in the sample.
 
         Args:
             passages: number of passages; None for all.
-            train_queries: at most so many queries of the split train; None for all; ignored without such a split.
+            train_queries: at most so many queries of the split train; None for all; ignored without
+                such a split.
             dev_queries: the same for dev.
             test_queries: the same for test.
             seed: of all draws.
@@ -184,19 +226,38 @@ class Collection:
         limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
         for name, size in {"passages": passages, **limits}.items():
             if size is not None and size < 1:
-                raise InputError(f"a sample of {size} is empty", where=name, fix="Give a number from 1, or leave it out.")
-        drawn = {split: self._draw_queries(split, limits[split], seed) for split in self.splits if split in limits}
+                raise InputError(
+                    f"a sample of {size} is empty",
+                    where=name,
+                    fix="Give a number from 1, or leave it out.",
+                )
+        drawn = {
+            split: self._draw_queries(split, limits[split], seed)
+            for split in self.splits
+            if split in limits
+        }
         numbers = {split: len(grades) for split, grades in drawn.items()}
         drawn = self._fitting(drawn, passages, seed)
-        left_out = {split: size - len(drawn[split]) for split, size in numbers.items() if size > len(drawn[split])}
+        left_out = {
+            split: size - len(drawn[split])
+            for split, size in numbers.items()
+            if size > len(drawn[split])
+        }
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
         ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())
         cut: dict[str, Grades] = {}
         for split in self.splits:
             grades = drawn.get(split, self.qrels(split))
             if split not in drawn:
-                grades = {query: own for query, own in grades.items() if set() < _positives({query: own}) <= ids}
-            kept = {query: {id_: grade for id_, grade in own.items() if id_ in ids} for query, own in grades.items()}
+                grades = {
+                    query: own
+                    for query, own in grades.items()
+                    if set() < _positives({query: own}) <= ids
+                }
+            kept = {
+                query: {id_: grade for id_, grade in own.items() if id_ in ids}
+                for query, own in grades.items()
+            }
             cut[split] = {query: own for query, own in kept.items() if own}
         wanted = {query for grades in cut.values() for query in grades}
         query_rows = [row for id_, row in self._query_rows.items() if id_ in wanted]
@@ -211,7 +272,9 @@ class Collection:
         )
 
     def _draw_queries(self, split: str, size: int | None, seed: int) -> Grades:
-        """Judgements of the drawn queries of a split; queries without a positive are never drawn."""
+        """Judgements of the drawn queries of a split; queries without a positive are never
+        drawn.
+        """
         grades = self.qrels(split)
         if size is None:
             return grades
@@ -221,12 +284,16 @@ class Collection:
         return {able[row]: grades[able[row]] for row in np.sort(order[:size])}
 
     def _fitting(self, drawn: dict[str, Grades], size: int | None, seed: int) -> dict[str, Grades]:
-        """Those of the drawn queries whose positives fit: taken from each split in turn, in random order, while there is room."""
+        """Those of the drawn queries whose positives fit: taken from each split in turn, in random
+        order, while there is room.
+        """
         if size is None or len(set().union(*map(_positives, drawn.values()))) <= size:
             return drawn
         rng, needed, chosen = np.random.default_rng([seed, 2]), set(), set()
         ids = {split: [*grades] for split, grades in drawn.items()}
-        orders = [[(split, own[row]) for row in rng.permutation(len(own))] for split, own in ids.items()]
+        orders = [
+            [(split, own[row]) for row in rng.permutation(len(own))] for split, own in ids.items()
+        ]
         for split, query in filter(None, chain.from_iterable(zip_longest(*orders))):
             further = _positives({query: drawn[split][query]}) - needed
             if len(needed) + len(further) <= size:
@@ -234,11 +301,20 @@ class Collection:
                 chosen.add((split, query))
         if not needed:
             problem = f"{size} passages cannot hold the positives of any query"
-            raise InputError(problem, where=f"collection {self.name}", fix="Take a larger sample, or all passages.")
-        return {split: {id_: own for id_, own in grades.items() if (split, id_) in chosen} for split, grades in drawn.items()}
+            raise InputError(
+                problem,
+                where=f"collection {self.name}",
+                fix="Take a larger sample, or all passages.",
+            )
+        return {
+            split: {id_: own for id_, own in grades.items() if (split, id_) in chosen}
+            for split, grades in drawn.items()
+        }
 
     def _draw_passages(self, positives: set[str], size: int | None, seed: int) -> np.ndarray:
-        """Rows of the sample in order: the positives, then documents in random order until `size` is reached."""
+        """Rows of the sample in order: the positives, then documents in random order until `size`
+        is reached.
+        """
         total = len(self.passages)
         if size is None or size >= total:
             return np.arange(total)
@@ -247,8 +323,11 @@ class Collection:
         docs = _column(self.passages, "doc").combine_chunks().dictionary_encode()
         groups = docs.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         alone = np.flatnonzero(pc.equal(_column(self.passages, "doc"), "").to_numpy())
-        groups[alone] = len(docs.dictionary) + np.arange(len(alone))  # one without a document stands alone
-        ranks = np.random.default_rng([seed, 1]).permutation(len(docs.dictionary) + len(alone))[groups]
+        # one without a document stands alone
+        groups[alone] = len(docs.dictionary) + np.arange(len(alone))
+        ranks = np.random.default_rng([seed, 1]).permutation(len(docs.dictionary) + len(alone))[
+            groups
+        ]
         order = np.argsort(ranks, kind="stable")
         others = order[~needed[order]][: size - int(needed.sum())]
         return np.sort(np.concatenate([np.flatnonzero(needed), others]))
@@ -263,12 +342,16 @@ def _column(dataset: datasets.Dataset, name: str) -> pa.ChunkedArray:
 
 
 def _table(grades: Grades) -> datasets.Dataset:
-    rows = [(query, id_, grade) for query, judged in grades.items() for id_, grade in judged.items()]
+    rows = [
+        (query, id_, grade) for query, judged in grades.items() for id_, grade in judged.items()
+    ]
     columns = zip(*rows, strict=True)
-    return datasets.Dataset.from_dict(dict(zip(JUDGEMENT, columns, strict=True)), features=JUDGEMENT)
+    return datasets.Dataset.from_dict(
+        dict(zip(JUDGEMENT, columns, strict=True)), features=JUDGEMENT
+    )
 
 
-# From ids to rows ---------------------------------------------------------------------------------------------------
+# From ids to rows ---------------------------------------------------------------------------------
 
 
 def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
@@ -278,7 +361,8 @@ def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
 
     Args:
         ids: ids to look up, any order, may repeat.
-        passage_ids: ids of the whole collection in row order (a list, or the `id` column of its dataset).
+        passage_ids: ids of the whole collection in row order (a list, or the `id` column of its
+            dataset).
 
     Returns:
         `[len(ids)]` int64, -1 where the collection has no such id.
@@ -300,17 +384,24 @@ def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
 
 
 def id_chunks(passage_ids: Sequence[str]) -> list[pa.Array]:
-    """The ids of a collection (a list, or the `id` column of a dataset) as Arrow arrays; copied only where re-ordered."""
+    """The ids of a collection (a list, or the `id` column of a dataset) as Arrow arrays; copied
+    only where re-ordered.
+    """
     source: Any = getattr(passage_ids, "source", None)
     if source is not None and getattr(source, "_indices", 0) is None:
         column = source.data.column(passage_ids.column_name)
         return [chunk.cast(pa.string()) for chunk in column.chunks]
     starts = range(0, len(passage_ids), IDS_AT_ONCE)
-    return [pa.array(list(passage_ids[start : start + IDS_AT_ONCE]), pa.string()) for start in starts]
+    return [
+        pa.array(list(passage_ids[start : start + IDS_AT_ONCE]), pa.string()) for start in starts
+    ]
 
 
 def judged_rows(
-    qrels: Mapping[str, Mapping[str, int]], query_ids: Sequence[str], passage_ids: Sequence[str], minimum: int = 1
+    qrels: Mapping[str, Mapping[str, int]],
+    query_ids: Sequence[str],
+    passage_ids: Sequence[str],
+    minimum: int = 1,
 ) -> list[np.ndarray]:
     """Rows of the passages judged relevant to each query.
 
@@ -321,26 +412,31 @@ def judged_rows(
         minimum: lowest grade that counts.
 
     Returns:
-        One int64 array of distinct rows per query, in the order of the judgements; passages that the collection lacks are
-        left out.
+        One int64 array of distinct rows per query, in the order of the judgements; passages that
+        the collection lacks are left out.
 
     Example:
         >>> [rows.tolist() for rows in judged_rows({"q": {"c": 1, "a": 2, "b": 0}}, ["q", "r"], ["a", "b", "c"])]
         [[2, 0], []]
     """
-    wanted = [[passage for passage, grade in qrels.get(query, {}).items() if grade >= minimum] for query in query_ids]
+    wanted = [
+        [passage for passage, grade in qrels.get(query, {}).items() if grade >= minimum]
+        for query in query_ids
+    ]
     rows = rows_of([passage for passages in wanted for passage in passages], passage_ids)
     ends = np.cumsum([len(passages) for passages in wanted])
     return [pd.unique(part[part >= 0]) for part in np.split(rows, ends[:-1])] if wanted else []
 
 
 def document_numbers(documents: Sequence[str]) -> np.ndarray:
-    """The number of each passage's document, in the order of their names; a passage without one is its own document.
+    """The number of each passage's document, in the order of their names; a passage without one is
+    its own document.
 
     Names stay in Arrow, so that one long name among many costs its own length and no more.
 
     Args:
-        documents: name of each passage's document, "" for none: a list, or the `doc` column of a dataset.
+        documents: name of each passage's document, "" for none: a list, or the `doc` column of a
+            dataset.
 
     Returns:
         `[passages]` int64.

@@ -1,12 +1,15 @@
-"""KILT: the paragraphs of one Wikipedia dump as passages, and the tasks whose evidence lies in them.
+"""KILT: the paragraphs of one Wikipedia dump as passages, and the tasks whose evidence lies in
+them.
 
-Petroni et al., "KILT" (2021); DPR-PAQ, Table 2. A folder holds kilt_knowledgesource.json (one page per line) and any of
-the tasks' files, such as nq-dev-kilt.jsonl, as published, plain or gzipped. Page of the book: reference/data.
+Petroni et al., "KILT" (2021); DPR-PAQ, Table 2. A folder holds kilt_knowledgesource.json (one page
+per line) and any of the tasks' files, such as nq-dev-kilt.jsonl, as published, plain or gzipped.
+Page of the book: reference/data.
 
-A passage is a paragraph, called `<page>#<place in the page's text>`; its document is the page, its title the page's.
-The first entry of a page's text repeats the title and entries `Section::::` are headings: neither is a passage. All
-paragraphs from the first to the last that a piece of evidence names are relevant, with grade 1. With one task in the
-folder, splits are called train and dev; with several, nq-train and so on.
+A passage is a paragraph, called `<page>#<place in the page's text>`; its document is the page, its
+title the page's. The first entry of a page's text repeats the title and entries `Section::::` are
+headings: neither is a passage. All paragraphs from the first to the last that a piece of evidence
+names are relevant, with grade 1. With one task in the folder, splits are called train and dev; with
+several, nq-train and so on.
 """
 
 import re
@@ -34,46 +37,63 @@ def pages_file(folder: Path) -> Path | None:
 
 
 def folder_source(folder: Path, pages: Path) -> Source:
-    """Describe a folder with the knowledge source `pages` and any number of tasks; nothing but digests is read yet."""
-    files = {path: TASK.fullmatch(path.name) for path in sorted(folder.glob("*-kilt.jsonl*")) if path.is_file()}
-    tasks = {(match[1], match[2]): path for path, match in files.items() if match}  # those without answers do not match
+    """Describe a folder with the knowledge source `pages` and any number of tasks; nothing but
+    digests is read yet.
+    """
+    files = {
+        path: TASK.fullmatch(path.name)
+        for path in sorted(folder.glob("*-kilt.jsonl*"))
+        if path.is_file()
+    }
+    # those without answers do not match
+    tasks = {(match[1], match[2]): path for path, match in files.items() if match}
     split = "{1}" if len({task for task, _ in tasks}) <= 1 else "{0}-{1}"
     return Source(
         name=folder.name,
         digest=json_digest([files_digest([pages, *tasks.values()]), file_digest(Path(__file__))]),
         passages=partial(_passages, pages),
         queries=partial(_queries, tasks.values()),
-        judgements={split.format(*name): partial(_judgements, path) for name, path in tasks.items()},
+        judgements={
+            split.format(*name): partial(_judgements, path) for name, path in tasks.items()
+        },
         info={"source": "files of KILT", "licence": licence_of(folder)},
         published=True,
     )
 
 
 def evidence(path: Path, of: Literal["pages", "passages"] = "pages") -> dict[str, list[list[str]]]:
-    """Sets of evidence of every question of a task's file, each of which would do; for `evaluation.r_precision`.
+    """Sets of evidence of every question of a task's file, each of which would do; for
+    `evaluation.r_precision`.
 
     Args:
         path: a file such as nq-dev-kilt.jsonl.
         of: "pages" (KILT's own measure) or "passages" (DPR-PAQ, Table 2).
 
     Returns:
-        Query id -> sets of page or passage ids, in file order; an answer without evidence gives none.
+        Query id -> sets of page or passage ids, in file order; an answer without evidence gives
+        none.
 
     Raises:
         InputError: a broken line, with its number.
     """
     sets = {}
     for where, id_, record in _questions(path):
-        named = [list(dict.fromkeys(_named(output, of, where))) for output in _outputs(record, where)]
+        named = [
+            list(dict.fromkeys(_named(output, of, where))) for output in _outputs(record, where)
+        ]
         sets[id_] = [own for own in named if own]
     return sets
 
 
 def _passages(path: Path) -> Iterator[tuple[str, Passage]]:
     for where, record in read_records(path):
-        page, title, text = (record.get(name) for name in ("wikipedia_id", "wikipedia_title", "text"))
+        page, title, text = (
+            record.get(name) for name in ("wikipedia_id", "wikipedia_title", "text")
+        )
         if page is None or not isinstance(title, str) or not isinstance(text, list):
-            raise InputError("wikipedia_id, wikipedia_title or text (a list) is missing", where=where, fix=FIX)
+            raise InputError(
+                "wikipedia_id, wikipedia_title or text (a list) is missing", where=where, fix=FIX
+            )
         for position, paragraph in enumerate(text):
             body = str(paragraph).strip()
             if position and body and not body.startswith(HEADING):
@@ -85,7 +105,11 @@ def _questions(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The lines of a task's file: the place that errors name, id of the query, and the object."""
     task = TASK.fullmatch(path.name)
     if task is None:
-        raise InputError("no name of a KILT task", where=path, fix="Call it as published, such as nq-dev-kilt.jsonl.")
+        raise InputError(
+            "no name of a KILT task",
+            where=path,
+            fix="Call it as published, such as nq-dev-kilt.jsonl.",
+        )
     for where, record in read_records(path):
         if record.get("id") is None:
             raise InputError("field id is missing", where=where, fix=FIX)
@@ -95,13 +119,19 @@ def _questions(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
 def _queries(paths: Iterable[Path]) -> Iterator[tuple[str, Query]]:
     for where, id_, record in chain.from_iterable(map(_questions, paths)):
         answers = (output.get("answer") for output in _outputs(record, where))
-        known = dict.fromkeys(answer for answer in answers if isinstance(answer, str) and answer.strip())
+        known = dict.fromkeys(
+            answer for answer in answers if isinstance(answer, str) and answer.strip()
+        )
         yield where, Query(id_, field_of(record, "input", str, where), tuple(known))
 
 
 def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
     for where, id_, record in _questions(path):
-        named = [passage for output in _outputs(record, where) for passage in _named(output, "passages", where)]
+        named = [
+            passage
+            for output in _outputs(record, where)
+            for passage in _named(output, "passages", where)
+        ]
         yield from ((where, Judgement(id_, passage, 1)) for passage in dict.fromkeys(named))
 
 

@@ -1,8 +1,9 @@
 """Any `ir_datasets` id as a collection: MS MARCO passages, TREC DL, NQ, BEIR and hundreds more.
 
-The id names the passages; its splits are the id itself and the sub-ids below it that share these passages and have
-judgements: `ir_datasets:msmarco-passage` has `train`, `dev/small`, `trec-dl-2019/judged` and so on. Downloads,
-checksums and formats are the library's. Pages of the book: practice/own-corpus, reference/data.
+The id names the passages; its splits are the id itself and the sub-ids below it that share these
+passages and have judgements: `ir_datasets:msmarco-passage` has `train`, `dev/small`,
+`trec-dl-2019/judged` and so on. Downloads, checksums and formats are the library's. Pages of the
+book: practice/own-corpus, reference/data.
 """
 
 import difflib
@@ -23,8 +24,8 @@ TITLES = ("title", "document_title", "headline")
 TEXTS = ("text", "body", "abstract", "contents")
 DOCUMENTS = ("parent_doc_id", "msmarco_document_id")
 WITHOUT_NETWORK = (
-    "Connect to the network once, or put the files that ir_datasets asks for under IR_DATASETS_HOME (by default"
-    " ~/.ir_datasets); or give a folder in BEIR layout."
+    "Connect to the network once, or put the files that ir_datasets asks for under IR_DATASETS_HOME"
+    " (by default ~/.ir_datasets); or give a folder in BEIR layout."
 )
 
 
@@ -32,11 +33,12 @@ def source(id_: str) -> Source:
     """Describe an `ir_datasets` id (without the prefix); nothing is downloaded yet.
 
     Args:
-        id_: such as ``msmarco-passage`` for everything there is, or ``msmarco-passage/dev/small`` for one split.
+        id_: such as ``msmarco-passage`` for everything there is, or ``msmarco-passage/dev/small``
+            for one split.
 
     Raises:
-        InputError: an id that `ir_datasets` does not know, or one without passages. Reading raises it where a download
-            fails or waits for a person to accept a licence.
+        InputError: an id that `ir_datasets` does not know, or one without passages. Reading raises
+            it where a download fails or waits for a person to accept a licence.
     """
     below = [name for name in ir_datasets.registry if name.startswith(f"{id_}/")]
     near = below or difflib.get_close_matches(id_, list(ir_datasets.registry), n=4, cutoff=0.4)
@@ -44,22 +46,34 @@ def source(id_: str) -> Source:
     try:
         dataset = ir_datasets.load(id_)
     except KeyError:
-        raise InputError(f"ir_datasets has no {id_!r}", where="collection", fix=f"Near names: {names}.") from None
+        raise InputError(
+            f"ir_datasets has no {id_!r}", where="collection", fix=f"Near names: {names}."
+        ) from None
     if not dataset.has_docs():
         raise InputError("this id has no passages", where=PREFIX + id_, fix=f"Use one of: {names}.")
-    corpus = ir_datasets.docs_parent_id(id_)  # a split is called by what follows it; an id that is both is "test"
-    judged = [name for name in (id_, *below) if ir_datasets.load(name).has_docs() and ir_datasets.load(name).has_qrels()]
+    # a split is called by what follows it; an id that is both is "test"
+    corpus = ir_datasets.docs_parent_id(id_)
+    judged = [
+        name
+        for name in (id_, *below)
+        if ir_datasets.load(name).has_docs() and ir_datasets.load(name).has_qrels()
+    ]
     judged = [name for name in judged if ir_datasets.docs_parent_id(name) == corpus]
     splits = {name.removeprefix(corpus).strip("/") or "test": name for name in judged}
     return Source(
         name=PREFIX + id_,
-        digest=json_digest([id_, ir_datasets.__version__, list(splits.items()), file_digest(Path(__file__))]),
+        digest=json_digest(
+            [id_, ir_datasets.__version__, list(splits.items()), file_digest(Path(__file__))]
+        ),
         passages=partial(_rows, id_, _passages),
         queries=partial(_queries, judged or [id_]),
         judgements={split: partial(_rows, name, _judgements) for split, name in splits.items()},
         info={
             "source": PREFIX + id_,
-            "licence": "as stated by the publisher: see the documentation page of this id at ir-datasets.com",
+            "licence": (
+                "as stated by the publisher: see the documentation page of this id at"
+                " ir-datasets.com"
+            ),
             "versions": {"ir_datasets": ir_datasets.__version__},
         },
         published=True,
@@ -67,7 +81,9 @@ def source(id_: str) -> Source:
 
 
 def _rows(name: str, read: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[str, Any]]:
-    """Rows of an id; a failed download ends in one error that says how to go on without a network."""
+    """Rows of an id; a failed download ends in one error that says how to go on without a
+    network.
+    """
     try:
         for number, row in enumerate(read(ir_datasets.load(name)), start=1):
             yield f"{PREFIX}{name} row {number}", row
@@ -77,24 +93,36 @@ def _rows(name: str, read: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[str
 
 
 def _first(row: Any, names: tuple[str, ...]) -> str | None:
-    return next((value for name in names if isinstance(value := getattr(row, name, None), str)), None)
+    return next(
+        (value for name in names if isinstance(value := getattr(row, name, None), str)), None
+    )
 
 
 def _passages(dataset: Any) -> Iterator[Passage]:
-    """Passages in the library's order; position counts passages of one document that follow each other."""
+    """Passages in the library's order; position counts passages of one document that follow each
+    other.
+    """
     before, position = "", 0
     for row in dataset.docs_iter():
         text, doc = _first(row, TEXTS), _first(row, DOCUMENTS) or ""
         position = position + 1 if doc and doc == before else 0
         before = doc
         title = _first(row, TITLES) or "" if text is not None else ""
-        yield Passage(row.doc_id, title, row.default_text() if text is None else text, doc, position)
+        yield Passage(
+            row.doc_id, title, row.default_text() if text is None else text, doc, position
+        )
 
 
 def _queries(names: list[str]) -> Iterator[tuple[str, Query]]:
-    """Queries of all splits, each once; one id with two texts would mix up judgements and is refused."""
+    """Queries of all splits, each once; one id with two texts would mix up judgements and is
+    refused.
+    """
     seen: dict[str, int] = {}
-    asked = (_rows(name, lambda own: own.queries_iter()) for name in names if ir_datasets.load(name).has_queries())
+    asked = (
+        _rows(name, lambda own: own.queries_iter())
+        for name in names
+        if ir_datasets.load(name).has_queries()
+    )
     for where, row in chain.from_iterable(asked):
         text = row.default_text()
         if row.query_id not in seen:

@@ -1,9 +1,10 @@
-"""What a reader of a format gives, and the Arrow files that are made of it once: all checks, the digest, the counts.
+"""What a reader of a format gives, and the Arrow files that are made of it once: all checks, the
+digest, the counts.
 
-A format's file describes a `Source`; what holds for every collection is checked here: no empty and no duplicate
-passage, no id that would break a line, no judgement that names what is not there. Ids and texts are compared by 64-bit
-hashes first, 16 bytes per passage; only where two hashes are equal are the strings looked at.
-Page of the book: practice/own-corpus, "what is checked".
+A format's file describes a `Source`; what holds for every collection is checked here: no empty and
+no duplicate passage, no id that would break a line, no judgement that names what is not there. Ids
+and texts are compared by 64-bit hashes first, 16 bytes per passage; only where two hashes are equal
+are the strings looked at. Page of the book: practice/own-corpus, "what is checked".
 """
 
 import json
@@ -34,7 +35,8 @@ SPLITS = ("train", "dev", "test")
 TEXT, NUMBER = Value("string"), Value("int64")
 PASSAGE = Features({"id": TEXT, "title": TEXT, "text": TEXT, "doc": TEXT, "position": NUMBER})
 QUERY = Features({"id": TEXT, "text": TEXT, "answers": [TEXT]})
-# Tabs and line ends would break qrels and runs, the others a terminal; half surrogates are what is not UTF-8 in a name.
+# Tabs and line ends would break qrels and runs, the others a terminal; half surrogates are what is
+# not UTF-8 in a name.
 NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -65,7 +67,9 @@ class Judgement(NamedTuple):
 
 
 Rows = Callable[[], Iterable[tuple[str, Any]]]
-"""A stream that can be read more than once: rows from the start, each with the place that an error names."""
+"""A stream that can be read more than once: rows from the start, each with the place that an error
+names.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,11 @@ class Source:
     Args:
         name: the collection's name.
         digest: of the source's files or versions; it names the folder in the cache.
-        passages, queries, judgements: the streams; judgements by split, in the order splits are listed.
+        passages, queries, judgements: the streams; judgements by split, in the order splits are
+            listed.
         info: licence, source and versions, kept with the collection.
-        published: True for data the reader cannot edit: rows that break a rule are left out and counted in `info`
-            where a folder of the reader's own would be refused.
+        published: True for data the reader cannot edit: rows that break a rule are left out and
+            counted in `info` where a folder of the reader's own would be refused.
     """
 
     name: str
@@ -90,18 +95,27 @@ class Source:
     published: bool = False
 
 
-def published_source(name: str, digest: str, place: str, build: Callable[[], dict[str, list]], info: dict) -> Source:
-    """A source that `build` makes as a whole: lists of `passages`, of `queries`, and of the judgements of `SPLITS`."""
+def published_source(
+    name: str, digest: str, place: str, build: Callable[[], dict[str, list]], info: dict
+) -> Source:
+    """A source that `build` makes as a whole: lists of `passages`, of `queries`, and of the
+    judgements of `SPLITS`.
+    """
     built = cache(build)  # reading any of them first builds all
 
     def rows(part: str) -> Rows:
-        return lambda: ((f"{place}, {part} row {number}", row) for number, row in enumerate(built()[part], start=1))
+        return lambda: (
+            (f"{place}, {part} row {number}", row)
+            for number, row in enumerate(built()[part], start=1)
+        )
 
     splits = {split: rows(split) for split in SPLITS}
     return Source(name, digest, rows("passages"), rows("queries"), splits, info, published=True)
 
 
-def open_source(source: Source, root: Path, *, allow_duplicates: bool = True, place: str | None = None) -> Collection:
+def open_source(
+    source: Source, root: Path, *, allow_duplicates: bool = True, place: str | None = None
+) -> Collection:
     """Open the Arrow files of `source`, making them first where they are missing.
 
     Args:
@@ -115,9 +129,13 @@ def open_source(source: Source, root: Path, *, allow_duplicates: bool = True, pl
     """
     folder = Cache(root, announce=lambda _: None).get(arrow_files(source, allow_duplicates))
     about = read_json(folder / ABOUT)
-    passages, queries = (Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries"))
+    passages, queries = (
+        Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
+    )
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
-    return Collection(about["name"], about["digest"], about["info"], passages, queries, judged, folder, place)
+    return Collection(
+        about["name"], about["digest"], about["info"], passages, queries, judged, folder, place
+    )
 
 
 @stage(version=2)
@@ -131,10 +149,15 @@ def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
 
 
 def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> dict[str, Any]:
-    """Read and check the whole source; write its Arrow files and return what is to be said about them."""
+    """Read and check the whole source; write its Arrow files and return what is to be said about
+    them.
+    """
     counts: Counter = Counter()
-    judged = {split: list(rows()) for split, rows in source.judgements.items()}  # first: a bad line ends it early
-    passages, passage_digest = _write_texts(source, "passage", folder / "passages.arrow", counts, allow_duplicates)
+    # first: a bad line ends it early
+    judged = {split: list(rows()) for split, rows in source.judgements.items()}
+    passages, passage_digest = _write_texts(
+        source, "passage", folder / "passages.arrow", counts, allow_duplicates
+    )
     queries, query_digest = _write_texts(source, "query", folder / "queries.arrow", counts)
     files: dict[str, str] = {}
     digests: dict[str, str] = {}
@@ -152,8 +175,12 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
     return {"name": source.name, "digest": digest, "info": info, "splits": list(files.items())}
 
 
-def _write_texts(source: Source, kind: str, path: Path, counts: Counter, allow_duplicates: bool = True) -> tuple[Dataset, str]:
-    """Write passages or queries; return them with the digest of their content. Duplicates are refused or counted."""
+def _write_texts(
+    source: Source, kind: str, path: Path, counts: Counter, allow_duplicates: bool = True
+) -> tuple[Dataset, str]:
+    """Write passages or queries; return them with the digest of their content. Duplicates are
+    refused or counted.
+    """
     features = PASSAGE if kind == "passage" else QUERY
     ids, texts = array("q"), array("q")
 
@@ -163,25 +190,37 @@ def _write_texts(source: Source, kind: str, path: Path, counts: Counter, allow_d
             texts.append(hash(row[1:3]))  # of a passage its title and text
             yield where, row
 
-    def place(row: int) -> str:  # the source is read once more, since kept places would take more room than the texts
+    # the source is read once more, since kept places would take more room than the texts
+    def place(row: int) -> str:
         return next(islice(_whole_rows(source, kind, Counter()), row, None))[0]
 
-    digest = _write_arrow(path, features, tqdm(noted(), f"{source.name}: {path.stem}", unit="", delay=3, leave=False))
+    digest = _write_arrow(
+        path, features, tqdm(noted(), f"{source.name}: {path.stem}", unit="", delay=3, leave=False)
+    )
     written = Dataset.from_file(str(path))
     counts[path.stem] = len(written)
     for row, first in _repeats(ids, written, "id"):
         problem = f"duplicate {kind} id {written[row]['id']!r}, first seen in {place(first)}"
-        raise InputError(problem, where=place(row), fix="Remove one of the two, or give it an id of its own.")
+        raise InputError(
+            problem, where=place(row), fix="Remove one of the two, or give it an id of its own."
+        )
     if kind == "passage":
         if not len(written):
-            raise InputError("there is no passage in it", where=f"collection {source.name}", fix="Give at least one passage.")
+            raise InputError(
+                "there is no passage in it",
+                where=f"collection {source.name}",
+                fix="Give at least one passage.",
+            )
         repeated = list(_repeats(texts, written, "title", "text"))
         counts["duplicate_texts"] = len(repeated)
         if repeated and not (allow_duplicates or source.published):
             row, first = repeated[0]
             twin = f"{place(first)} ({len(repeated)} such in all)"
             problem = f"duplicate passage: {written[row]['id']!r} repeats title and text of {twin}"
-            fix = "Remove the repetitions, or load with allow_duplicates=True, which keeps and counts them."
+            fix = (
+                "Remove the repetitions, or load with allow_duplicates=True, which keeps and counts"
+                " them."
+            )
             raise InputError(problem, where=place(row), fix=fix)
     return written, digest
 
@@ -190,12 +229,18 @@ def _whole_rows(source: Source, kind: str, counts: Counter) -> Iterator[tuple[st
     """The rows that have a text; an id is a name on one line."""
     for where, row in source.passages() if kind == "passage" else source.queries():
         if not row.id.strip() or NOT_IN_NAMES.search(row.id):
-            problem = f"{kind} id {row.id!r} is empty or holds a tab, a line end or a control character"
+            problem = (
+                f"{kind} id {row.id!r} is empty or holds a tab, a line end or a control character"
+            )
             raise InputError(problem, where=where, fix="Give it an id of visible characters.")
         if row.text.strip():
             yield where, row
         elif not source.published:
-            raise InputError(f"{kind} {row.id!r} is empty", where=where, fix="Give it a text, or remove the line.")
+            raise InputError(
+                f"{kind} {row.id!r} is empty",
+                where=where,
+                fix="Give it a text, or remove the line.",
+            )
         else:
             counts[f"empty_{kind}_left_out"] += 1
 
@@ -221,16 +266,24 @@ def _repeats(hashes: array, table: Dataset, *columns: str) -> Iterator[tuple[int
     order = np.argsort(values, kind="stable")
     equal = np.flatnonzero(values[order[1:]] == values[order[:-1]])
     first: dict[Hashable, int] = {}
-    for row in np.union1d(order[equal], order[equal + 1]).tolist():  # only here may strings be equal
+    # only here may strings be equal
+    for row in np.union1d(order[equal], order[equal + 1]).tolist():
         key = tuple(table.data.column(name)[row].as_py() for name in columns)
         if first.setdefault(key, row) != row:
             yield row, first[key]
 
 
 def _known_judgements(
-    source: Source, split: str, judged: list[tuple[str, Judgement]], passage_ids: Any, query_ids: Any, counts: Counter
+    source: Source,
+    split: str,
+    judged: list[tuple[str, Judgement]],
+    passage_ids: Any,
+    query_ids: Any,
+    counts: Counter,
 ) -> list[tuple[str, Judgement]]:
-    """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused or left out."""
+    """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused
+    or left out.
+    """
     queries = rows_of([judgement.query for _, judgement in judged], query_ids).tolist()
     passages = rows_of([judgement.passage for _, judgement in judged], passage_ids).tolist()
     known: dict[tuple[int, int], tuple[str, Judgement]] = {}
@@ -240,12 +293,18 @@ def _known_judgements(
         elif source.published:
             counts["judgements_left_out"] += 1
         else:
-            problem = f"query {judgement.query!r} and passage {judgement.passage!r} are judged twice"
+            problem = (
+                f"query {judgement.query!r} and passage {judgement.passage!r} are judged twice"
+            )
             if query < 0 or passage < 0:
-                unknown = f"query {judgement.query!r}" if query < 0 else f"passage {judgement.passage!r}"
+                unknown = (
+                    f"query {judgement.query!r}" if query < 0 else f"passage {judgement.passage!r}"
+                )
                 problem = f"the judgement names an unknown {unknown}"
             raise InputError(problem, where=where, fix="Correct the id, or remove the line.")
     if not known and not source.published:
         fix = "Add judgements, or remove the split."
-        raise InputError("there is no judgement in it", where=f"collection {source.name}, split {split}", fix=fix)
+        raise InputError(
+            "there is no judgement in it", where=f"collection {source.name}, split {split}", fix=fix
+        )
     return list(known.values())

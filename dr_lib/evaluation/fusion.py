@@ -1,9 +1,11 @@
-"""Fusion: two rankings of the same queries, BM25's and a dense one's, become one. Page: practice/real-models.
+"""Fusion: two rankings of the same queries, BM25's and a dense one's, become one. Page:
+practice/real-models.
 
-By reciprocal rank (Cormack, Clarke and Buettcher 2009), a passage gets 1 / (60 + rank) from each ranking that has it:
-nothing to choose. Weighted (Bruch, Gai and Ingber 2023, convex combination), scores are brought to [0, 1] in each
-query's own list, lowest to highest, and a passage that a list lacks gets 0 from it; the weight is chosen on the queries
-of a split that is not reported. Order as everywhere: score descending, then row ascending.
+By reciprocal rank (Cormack, Clarke and Buettcher 2009), a passage gets 1 / (60 + rank) from each
+ranking that has it: nothing to choose. Weighted (Bruch, Gai and Ingber 2023, convex combination),
+scores are brought to [0, 1] in each query's own list, lowest to highest, and a passage that a list
+lacks gets 0 from it; the weight is chosen on the queries of a split that is not reported. Order as
+everywhere: score descending, then row ascending.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,8 @@ from dr_lib.retrieval import Ranking
 from dr_lib.stages import stage
 
 K = 60  # of the reciprocal ranks
-WEIGHTS = tuple(step / 20 for step in range(21))  # of the second ranking; among equally good ones the lowest is taken
+# of the second ranking; among equally good ones the lowest is taken
+WEIGHTS = tuple(step / 20 for step in range(21))
 
 
 def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = None) -> Ranking:
@@ -28,7 +31,8 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
     Args:
         first, second: of the same queries and collection.
         depth: passages kept for each query, at most; a query for which both found fewer gets fewer.
-        weight: of the second one's scaled scores, in [0, 1], the first one's being what is left; None fuses by reciprocal rank.
+        weight: of the second one's scaled scores, in [0, 1], the first one's being what is left;
+            None fuses by reciprocal rank.
 
     Returns:
         The fused ranking, whose scores are rounded to float32 before they are compared.
@@ -42,13 +46,21 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
         ([[7, 4, 5]], [[4, 7, 5]])
     """
     if first.query_ids != second.query_ids:
-        raise InputError("rankings of different queries", where="fusion", fix="Search the same split with both.")
+        raise InputError(
+            "rankings of different queries", where="fusion", fix="Search the same split with both."
+        )
     rows = np.full((len(first), depth), -1, np.int32)
     scores = np.full(rows.shape, -np.inf, np.float32)
     shares = (1.0, 1.0) if weight is None else (1 - weight, weight)
     for query in range(len(first)):
-        found = [(one.rows[query][one.rows[query] >= 0], one.scores[query][one.rows[query] >= 0]) for one in (first, second)]
-        points = [share * _points(own, weight is None) for share, (_, own) in zip(shares, found, strict=True)]
+        found = [
+            (one.rows[query][one.rows[query] >= 0], one.scores[query][one.rows[query] >= 0])
+            for one in (first, second)
+        ]
+        points = [
+            share * _points(own, weight is None)
+            for share, (_, own) in zip(shares, found, strict=True)
+        ]
         distinct, places = np.unique(np.concatenate([own for own, _ in found]), return_inverse=True)
         sums = np.bincount(places, np.concatenate(points), len(distinct)).astype(np.float32)
         order = np.lexsort((distinct, -sums))[:depth]
@@ -77,13 +89,15 @@ def fused(
     measure: str = "",
     grade: int = 1,
 ) -> None:
-    """`ranking/`: two runs fused; `fusion.json`: the weight of the second, and what each weight scored where it was chosen.
+    """`ranking/`: two runs fused; `fusion.json`: the weight of the second, and what each weight
+    scored where it was chosen.
 
     Args:
         folder: where to write.
         runs: two, of the queries reported.
         collection: whose judgements choose the weight.
-        tuning: of the queries of `tuning_split`, by the same systems in the same order; none: by reciprocal rank.
+        tuning: of the queries of `tuning_split`, by the same systems in the same order; none: by
+            reciprocal rank.
         depth: passages kept for each query.
         tuning_split, measure, grade: what the weight is chosen by.
     """
@@ -91,7 +105,9 @@ def fused(
     if tuning:
         pair = [Ranking.open(run / "ranking") for run in tuning]
         for weight in WEIGHTS:
-            found = evaluate_split(fuse(*pair, depth, weight), collection, tuning_split, [measure], grade=grade)
+            found = evaluate_split(
+                fuse(*pair, depth, weight), collection, tuning_split, [measure], grade=grade
+            )
             scored[weight] = found.mean(measure)
         weight = max(scored, key=scored.__getitem__)
     write_json(folder / "fusion.json", {"weight": weight, "scored": scored})

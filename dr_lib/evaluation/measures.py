@@ -1,26 +1,32 @@
-"""The score of a run on each query: by judgements (MRR@k, R@k, nDCG@k, ... by `ir-measures`) and answers (accuracy@k).
+"""The score of a run on each query: by judgements (MRR@k, R@k, nDCG@k, ... by `ir-measures`) and
+answers (accuracy@k).
 
 The rules, which differ between tools and move numbers:
 
-- **Ties.** A ranking has none: score descending, then row ascending. The measures are given ranks in place of scores,
-  so no tool sorts equal scores its own way (trec_eval: by passage id, descending).
+- **Ties.** A ranking has none: score descending, then row ascending. The measures are given ranks
+  in place of scores, so no tool sorts equal scores its own way (trec_eval: by passage id,
+  descending).
 - **Unjudged passages** are not relevant.
-- **Queries.** Every query with a judgement counts. One that the run lacks scores 0, and so does one without a relevant
-  passage (as `trec_eval -c`). Queries of the run without any judgement are left out.
-- **Grade.** Relevance is binary for all measures but nDCG: a passage is relevant from a lowest grade on. It is 1 where
-  judgements are yes or no (MS MARCO, NQ, SQuAD, most of BEIR) and 2 for TREC DL 2019 and 2020, whose grade 1 means "on
-  the topic, no answer"; SimLM's code does the same. It matters: in a sample of TREC DL 2019 (5,000 passages) BM25 loses
-  18 points of MRR@10 from grade 1 to grade 2. nDCG takes the grade itself as gain, in trec_eval's form, in any case; grades below
+- **Queries.** Every query with a judgement counts. One that the run lacks scores 0, and so does one
+  without a relevant passage (as `trec_eval -c`). Queries of the run without any judgement are left
+  out.
+- **Grade.** Relevance is binary for all measures but nDCG: a passage is relevant from a lowest
+  grade on. It is 1 where judgements are yes or no (MS MARCO, NQ, SQuAD, most of BEIR) and 2 for
+  TREC DL 2019 and 2020, whose grade 1 means "on the topic, no answer"; SimLM's code does the same.
+  It matters: in a sample of TREC DL 2019 (5,000 passages) BM25 loses 18 points of MRR@10 from grade
+  1 to grade 2. nDCG takes the grade itself as gain, in trec_eval's form, in any case; grades below
   0 (spam in TREC's Web tracks) count as 0.
-- **Judged passages that the collection lacks** stay in the denominator of recall and of R-precision.
-- **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R passages, where R is
-  the number of passages relevant to the query. KILT measures it over Wikipedia pages, DPR-PAQ over paragraphs: see
-  "From passages to pages" below.
-- **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) is whether one of the first
-  k passages holds an accepted answer, judged or not. Text and answers are normalised (Unicode NFD), cut into tokens
-  (runs of letters, marks and digits, or single other visible characters) and lower-cased; an answer matches where its
-  tokens stand in a row. Only a passage's text counts, not its title. DPR's code finds an answer without any token in
-  every passage; here it is in none.
+- **Judged passages that the collection lacks** stay in the denominator of recall and of
+  R-precision.
+- **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R
+  passages, where R is the number of passages relevant to the query. KILT measures it over Wikipedia
+  pages, DPR-PAQ over paragraphs: see "From passages to pages" below.
+- **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) is
+  whether one of the first k passages holds an accepted answer, judged or not. Text and answers are
+  normalised (Unicode NFD), cut into tokens (runs of letters, marks and digits, or single other
+  visible characters) and lower-cased; an answer matches where its tokens stand in a row. Only a
+  passage's text counts, not its title. DPR's code finds an answer without any token in every
+  passage; here it is in none.
 
 Page of the book: ideas/evaluation.
 """
@@ -59,7 +65,8 @@ Qrels = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Per-query values of one or more measures: what measures give, records keep and tests of significance take.
+    """Per-query values of one or more measures: what measures give, records keep and tests of
+    significance take.
 
     Attributes:
         query_ids: one id per query, distinct.
@@ -89,13 +96,19 @@ class Scores:
                 raise InputError(problem, where="scores", fix="Give one value a query.")
             if not np.isfinite(column).all():
                 query = self.query_ids[int((~np.isfinite(column)).argmax())]
-                raise InputError(f"{name} of query {query!r} is not a number", where="scores", fix="Measure again.")
+                raise InputError(
+                    f"{name} of query {query!r} is not a number",
+                    where="scores",
+                    fix="Measure again.",
+                )
 
     def __len__(self) -> int:
         return len(self.query_ids)
 
     def per_query(self, measure: str) -> np.ndarray:
-        """Values `[queries]` of one measure; an unknown one raises `InputError` that lists the known ones."""
+        """Values `[queries]` of one measure; an unknown one raises `InputError` that lists the
+        known ones.
+        """
         if measure not in self.values:
             fix = f"Measured were: {', '.join(self.values)}."
             raise InputError(f"no measure {measure!r}", where="scores", fix=fix)
@@ -106,31 +119,44 @@ class Scores:
         return float(self.per_query(measure).astype(np.float64).mean())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: ids, names of measures, and all values compressed together, each as it is.
+        """Plain values for JSON: ids, names of measures, and all values compressed together, each
+        as it is.
 
-        Most queries share their values with many others (a rank decides all of MRR, recall and nDCG). So the distinct rows
-        of values are kept, `[measures, distinct]` float32, and for each query the number of its row: the lowest byte of
-        every query's number first, then the next, because bytes of one kind compress well.
+        Most queries share their values with many others (a rank decides all of MRR, recall and
+        nDCG). So the distinct rows of values are kept, `[measures, distinct]` float32, and for each
+        query the number of its row: the lowest byte of every query's number first, then the next,
+        because bytes of one kind compress well.
         """
-        distinct, rows = np.unique(np.array([*self.values.values()], "<f4"), axis=1, return_inverse=True)
+        distinct, rows = np.unique(
+            np.array([*self.values.values()], "<f4"), axis=1, return_inverse=True
+        )
         planes = rows.astype("<u4").view(np.uint8).reshape(-1, 4).T
         ids = compress(json.dumps(self.query_ids, ensure_ascii=False).encode())
-        return {"queries": ids, "measures": [*self.values], "packed": compress(distinct.tobytes() + planes.tobytes())}
+        return {
+            "queries": ids,
+            "measures": [*self.values],
+            "packed": compress(distinct.tobytes() + planes.tobytes()),
+        }
 
     @classmethod
     def from_dict(cls, packed: Mapping[str, Any], where: object = "scores") -> "Scores":
         """The inverse of `to_dict`; what cannot be unpacked raises `InputError`."""
         try:
-            query_ids = ["".join([query]) for query in json.loads(expand(packed["queries"]))]  # a TypeError where one is no text
+            # a TypeError where one is no text
+            query_ids = ["".join([query]) for query in json.loads(expand(packed["queries"]))]
             content, measures = expand(packed["packed"]), packed["measures"]
             split = len(content) - 4 * len(query_ids)
-            rows = np.frombuffer(content[split:], np.uint8).reshape(4, -1).T.copy().view("<u4")[:, 0]
+            rows = (
+                np.frombuffer(content[split:], np.uint8).reshape(4, -1).T.copy().view("<u4")[:, 0]
+            )
             distinct = np.frombuffer(content[:split], "<f4").reshape(len(measures), -1)
             return cls(query_ids, dict(zip(measures, distinct[:, rows], strict=True)))
         except InputError as error:
             raise InputError(error.problem, where=where, fix=error.fix) from None
         except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
-            raise InputError(f"not packed scores ({error})", where=where, fix="Measure again.") from None
+            raise InputError(
+                f"not packed scores ({error})", where=where, fix="Measure again."
+            ) from None
 
     def save(self, path: Path) -> None:
         """Write one small JSON file, in one step."""
@@ -143,7 +169,12 @@ class Scores:
 
 
 def evaluate(
-    ranking: Ranking, qrels: Qrels, passage_ids: Sequence[str], measures: Sequence[str] = BY_JUDGEMENT, *, grade: int = 1
+    ranking: Ranking,
+    qrels: Qrels,
+    passage_ids: Sequence[str],
+    measures: Sequence[str] = BY_JUDGEMENT,
+    *,
+    grade: int = 1,
 ) -> Scores:
     """Score a ranking against judgements, by the rules at the head of this module.
 
@@ -151,16 +182,16 @@ def evaluate(
         ranking: rows of the collection, best first.
         qrels: query id -> passage id -> grade.
         passage_ids: ids of the collection in row order.
-        measures: names such as "MRR@10", "R@1000" (or "R@1k"), "nDCG@10", "P@5", "AP@1000", "Success@20", and
-            "R-precision".
+        measures: names such as "MRR@10", "R@1000" (or "R@1k"), "nDCG@10", "P@5", "AP@1000",
+            "Success@20", and "R-precision".
         grade: lowest grade that counts as relevant for all but nDCG; 2 for TREC DL.
 
     Returns:
         Values between 0 and 1 for every judged query, in the order of `qrels`.
 
     Raises:
-        InputError: an unknown measure, a ranking of another collection, one too short for R-precision, or no judged
-            query in the ranking.
+        InputError: an unknown measure, a ranking of another collection, one too short for
+            R-precision, or no judged query in the ranking.
 
     Example:
         >>> ranking = Ranking(["q"], np.array([[2, 0]]), np.array([[2.0, 1.0]]))
@@ -174,18 +205,33 @@ def evaluate(
         raise InputError("none of the judged queries is in the ranking", where="qrels", fix=fix)
     if ranking.rows.max(initial=-1) >= len(passage_ids):
         problem = f"row {ranking.rows.max()} of {len(passage_ids)} passages"
-        raise InputError(problem, where="ranking", fix="Give the ids of the collection that was searched.")
+        raise InputError(
+            problem, where="ranking", fix="Give the ids of the collection that was searched."
+        )
     if R_PRECISION in wanted:
-        check_depth(ranking, max(sum(own >= grade for own in grades.values()) for grades in qrels.values()), len(passage_ids))
-    # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks keeps its name.
+        check_depth(
+            ranking,
+            max(sum(own >= grade for own in grades.values()) for grades in qrels.values()),
+            len(passage_ids),
+        )
+    # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks
+    # keeps its name.
     known = list(dict.fromkeys(passage for grades in qrels.values() for passage in grades))
     row_of = dict(zip(known, rows_of(known, passage_ids).tolist(), strict=True))
-    names = {passage: f"absent {passage}" if row < 0 else str(row) for passage, row in row_of.items()}
+    names = {
+        passage: f"absent {passage}" if row < 0 else str(row) for passage, row in row_of.items()
+    }
     # trec_eval counts by grade, and would count those below -1 outside its memory.
-    judged = {query: {names[passage]: max(int(own), 0) for passage, own in grades.items()} for query, grades in qrels.items()}
-    # Of a thousand passages a query only a few are judged: the deep measures are given no others, at their own ranks.
+    judged = {
+        query: {names[passage]: max(int(own), 0) for passage, own in grades.items()}
+        for query, grades in qrels.items()
+    }
+    # Of a thousand passages a query only a few are judged: the deep measures are given no others,
+    # at their own ranks.
     hits = {
-        query: np.flatnonzero(np.isin(ranking.rows[place], [row for one in qrels[query] if (row := row_of[one]) >= 0]))
+        query: np.flatnonzero(
+            np.isin(ranking.rows[place], [row for one in qrels[query] if (row := row_of[one]) >= 0])
+        )
         for query, place in places.items()
     }
     values = {}
@@ -194,8 +240,15 @@ def evaluate(
         run = {}
         for query, place in places.items():
             line = np.asarray(ranking.rows[place, :cut])
-            ranks = hits[query][hits[query] < cut] if kind in JUDGED_SUFFICE else np.flatnonzero(line >= 0)
-            run[query] = {str(row): float(cut - rank) for rank, row in zip(ranks, line[ranks].tolist(), strict=True)}
+            ranks = (
+                hits[query][hits[query] < cut]
+                if kind in JUDGED_SUFFICE
+                else np.flatnonzero(line >= 0)
+            )
+            run[query] = {
+                str(row): float(cut - rank)
+                for rank, row in zip(ranks, line[ranks].tolist(), strict=True)
+            }
         scored = {one.query_id: one.value for one in ir_measures.iter_calc([measure], judged, run)}
         values[name] = np.array([scored.get(query, 0.0) for query in qrels], np.float32)
     return Scores(list(qrels), values)
@@ -212,7 +265,8 @@ def unit_of(measure: str) -> tuple[int, str]:
 
 
 def parse(name: str, grade: int = 1) -> tuple[str, int | None, ir_measures.Measure]:
-    """Kind, cut (None: no cut) and `ir-measures` object of a measure's name; an unknown one raises `InputError`.
+    """Kind, cut (None: no cut) and `ir-measures` object of a measure's name; an unknown one raises
+    `InputError`.
 
     Example:
         >>> parse("R@1k", grade=2)
@@ -222,7 +276,9 @@ def parse(name: str, grade: int = 1) -> tuple[str, int | None, ir_measures.Measu
         return name, None, Rprec(rel=grade)
     match = re.fullmatch(r"(\w+)@(\d+)(k?)", name)
     if match is None or match[1] not in KINDS or int(match[2]) == 0:
-        known = ", ".join([*(f"{kind}@k" for kind in KINDS), R_PRECISION, "accuracy@k (by answers)"])
+        known = ", ".join(
+            [*(f"{kind}@k" for kind in KINDS), R_PRECISION, "accuracy@k (by answers)"]
+        )
         raise InputError(f"unknown measure {name!r}", where="measures", fix=f"Known: {known}.")
     cut = int(match[2]) * (1000 if match[3] else 1)
     kind = KINDS[match[1]]
@@ -236,7 +292,12 @@ def cut_of(name: str) -> int | None:
 
 
 def evaluate_split(
-    ranking: Ranking, collection: Collection, split: str, measures: Sequence[str] = BY_JUDGEMENT, *, grade: int = 1
+    ranking: Ranking,
+    collection: Collection,
+    split: str,
+    measures: Sequence[str] = BY_JUDGEMENT,
+    *,
+    grade: int = 1,
 ) -> Scores:
     """Score a run of a split's queries by judgements and, where asked for, by answers.
 
@@ -254,7 +315,10 @@ def evaluate_split(
         InputError: what `check_measures` and `evaluate` refuse.
     """
     check_measures(measures, collection, split)
-    judged, cuts = collection.qrels(split), [int(match[1]) for match in map(ACCURACY.fullmatch, measures) if match]
+    judged, cuts = (
+        collection.qrels(split),
+        [int(match[1]) for match in map(ACCURACY.fullmatch, measures) if match],
+    )
     names = [name for name in measures if not ACCURACY.fullmatch(name)]
     values = dict(evaluate(ranking, judged, collection.passages["id"], names, grade=grade).values)
     if cuts:
@@ -262,7 +326,8 @@ def evaluate_split(
         known = dict(zip(queries["id"][:], queries["answers"][:], strict=True))
         answers = [known.get(query, []) for query in ranking.query_ids]
         found = holds_answer(ranking.rows[:, : max(cuts)], collection.passages, answers)
-        found = np.append(found, np.zeros_like(found[:1]), axis=0)  # of a judged query that the run lacks
+        # of a judged query that the run lacks
+        found = np.append(found, np.zeros_like(found[:1]), axis=0)
         places = {query: place for place, query in enumerate(ranking.query_ids)}
         rows = [places.get(query, -1) for query in judged]
         values |= {f"accuracy@{cut}": found[rows, :cut].any(axis=1) for cut in cuts}
@@ -270,7 +335,9 @@ def evaluate_split(
 
 
 def check_measures(measures: Sequence[str], collection: Collection, split: str) -> None:
-    """Refuse a measure that is unknown, or that needs answers where no query of the split has one (`InputError`)."""
+    """Refuse a measure that is unknown, or that needs answers where no query of the split has one
+    (`InputError`).
+    """
     for name in measures:
         if not ACCURACY.fullmatch(name):
             parse(name)
@@ -281,7 +348,9 @@ def check_measures(measures: Sequence[str], collection: Collection, split: str) 
 
 
 def check_depth(ranking: Ranking, most: int, passages: int) -> None:
-    """Raise `InputError` where a ranking is too short for the R-precision of a query with `most` relevant passages."""
+    """Raise `InputError` where a ranking is too short for the R-precision of a query with `most`
+    relevant passages.
+    """
     if ranking.depth < min(most, passages):
         problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
         raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
@@ -301,16 +370,24 @@ def expand(text: str) -> bytes:
 
 
 @stage()
-def scores(folder: Path, run: Path, collection: Collection, *, split: str, measures: Sequence[str], grade: int = 1) -> None:
+def scores(
+    folder: Path,
+    run: Path,
+    collection: Collection,
+    *,
+    split: str,
+    measures: Sequence[str],
+    grade: int = 1,
+) -> None:
     """`scores.json`: the score of every query of a split by measure."""
     ranking = Ranking.open(run / "ranking")
     evaluate_split(ranking, collection, split, measures, grade=grade).save(folder / "scores.json")
 
 
-# From passages to pages ---------------------------------------------------------------------------------------------
-# A page is what the collection calls the passage's `doc`; it counts once, at its first passage, and a passage without one
-# is a page of its own. Where a query has several sets of evidence, each of which would do, KILT takes the best value over
-# the sets.
+# From passages to pages ---------------------------------------------------------------------------
+# A page is what the collection calls the passage's `doc`; it counts once, at its first passage, and
+# a passage without one is a page of its own. Where a query has several sets of evidence, each of
+# which would do, KILT takes the best value over the sets.
 
 
 def page_ids(documents: Sequence[str], passage_ids: Sequence[str]) -> list[str]:
@@ -320,20 +397,25 @@ def page_ids(documents: Sequence[str], passage_ids: Sequence[str]) -> list[str]:
         >>> page_ids(["wiki/Ant", "", "wiki/Ant"], ["a", "b", "c"])
         ['wiki/Ant', 'passage b', 'wiki/Ant']
     """
-    return [doc or f"passage {passage}" for doc, passage in zip(documents, passage_ids, strict=True)]
+    return [
+        doc or f"passage {passage}" for doc, passage in zip(documents, passage_ids, strict=True)
+    ]
 
 
 def page_ranking(ranking: Ranking, pages: Sequence[str]) -> tuple[Ranking, list[str]]:
-    """A ranking of passages as one of pages: each page once, at its first passage and with that passage's score.
+    """A ranking of passages as one of pages: each page once, at its first passage and with that
+    passage's score.
 
-    It stays as deep as it was, filled up with -1: to see k pages, search deep enough for k pages to occur.
+    It stays as deep as it was, filled up with -1: to see k pages, search deep enough for k pages to
+        occur.
 
     Args:
         ranking: rows of the collection.
         pages: the page of each row, as `page_ids` gives them.
 
     Returns:
-        The ranking, and the names of its rows (the distinct pages in order of first appearance in the collection).
+        The ranking, and the names of its rows (the distinct pages in order of first appearance in
+        the collection).
 
     Example:
         >>> ranking = Ranking(["q"], np.array([[2, 0, 1]]), np.array([[3.0, 2.0, 1.0]]))
@@ -346,18 +428,22 @@ def page_ranking(ranking: Ranking, pages: Sequence[str]) -> tuple[Ranking, list[
     numbers = np.array([*(places[page] for page in pages), -1])
     rows, scores = np.full_like(ranking.rows, -1), np.full_like(ranking.scores, -np.inf)
     for query, line in enumerate(numbers[ranking.rows]):
-        found, first = np.unique(line[line >= 0], return_index=True)  # passages are in order: a page's first is its best
+        # passages are in order: a page's first is its best
+        found, first = np.unique(line[line >= 0], return_index=True)
         best = ranking.scores[query, first]
         order = np.lexsort((found, -best))
         rows[query, : len(found)], scores[query, : len(found)] = found[order], best[order]
     return Ranking(ranking.query_ids, rows, scores), names
 
 
-def page_qrels(qrels: Qrels, pages: Sequence[str], passage_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+def page_qrels(
+    qrels: Qrels, pages: Sequence[str], passage_ids: Sequence[str]
+) -> dict[str, dict[str, int]]:
     """Judgements of pages: the best grade of a page's judged passages.
 
     Args:
-        qrels: query id -> passage id -> grade; passages that the collection lacks keep their id as page.
+        qrels: query id -> passage id -> grade; passages that the collection lacks keep their id as
+            page.
         pages: the page of each row.
         passage_ids: ids of the collection in row order.
 
@@ -365,7 +451,9 @@ def page_qrels(qrels: Qrels, pages: Sequence[str], passage_ids: Sequence[str]) -
         >>> page_qrels({"q": {"a": 1, "c": 2}}, ["Ant", "Bee", "Ant"], ["a", "b", "c"])
         {'q': {'Ant': 2}}
     """
-    rows = iter(rows_of([passage for grades in qrels.values() for passage in grades], passage_ids).tolist())
+    rows = iter(
+        rows_of([passage for grades in qrels.values() for passage in grades], passage_ids).tolist()
+    )
     found: dict[str, dict[str, int]] = {}
     for query, grades in qrels.items():
         own = found.setdefault(query, {})
@@ -376,8 +464,11 @@ def page_qrels(qrels: Qrels, pages: Sequence[str], passage_ids: Sequence[str]) -
     return found
 
 
-def r_precision(ranking: Ranking, evidence: Mapping[str, Sequence[Sequence[str]]], ids: Sequence[str]) -> Scores:
-    """R-precision of queries with several sets of evidence, the best over a query's sets (KILT's rule).
+def r_precision(
+    ranking: Ranking, evidence: Mapping[str, Sequence[Sequence[str]]], ids: Sequence[str]
+) -> Scores:
+    """R-precision of queries with several sets of evidence, the best over a query's sets (KILT's
+    rule).
 
     For one set a query this is `evaluate(..., measures=["R-precision"])`.
 
@@ -394,11 +485,24 @@ def r_precision(ranking: Ranking, evidence: Mapping[str, Sequence[Sequence[str]]
         >>> r_precision(ranking, {"q": [["a", "b"], ["c"]]}, ["a", "b", "c"]).values
         {'R-precision': array([1.], dtype=float32)}
     """
-    most = max((len({*own}) for alternatives in evidence.values() for own in alternatives), default=0)
+    most = max(
+        (len({*own}) for alternatives in evidence.values() for own in alternatives), default=0
+    )
     check_depth(ranking, most, len(ids))
-    found = {query: [ids[row] for row in line if row >= 0] for query, line in zip(ranking.query_ids, ranking.rows, strict=True)}
+    found = {
+        query: [ids[row] for row in line if row >= 0]
+        for query, line in zip(ranking.query_ids, ranking.rows, strict=True)
+    }
     best = []
     for query, alternatives in evidence.items():
         sets = [{*own} for own in alternatives if own]
-        best.append(max((len(own.intersection(found.get(query, [])[: len(own)])) / len(own) for own in sets), default=0.0))
+        best.append(
+            max(
+                (
+                    len(own.intersection(found.get(query, [])[: len(own)])) / len(own)
+                    for own in sets
+                ),
+                default=0.0,
+            )
+        )
     return Scores(list(evidence), {R_PRECISION: best})

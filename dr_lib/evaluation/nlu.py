@@ -1,18 +1,21 @@
-"""Language understanding: its tasks and their files, fine-tuning on them, measures and intervals (MASTER, Table 7).
+"""Language understanding: its tasks and their files, fine-tuning on them, measures and intervals
+(MASTER, Table 7).
 
-CoLA, MRPC, STS-B, QQP (GLUE) and SICK test whether pre-training for retrieval keeps what BERT knows. A split is a file
-`<split>.tsv`, tabs between cells, no quoting; the columns of GLUE's own files and of the common plain ones are known by
-name, and those of CoLA may come without a header.
+CoLA, MRPC, STS-B, QQP (GLUE) and SICK test whether pre-training for retrieval keeps what BERT
+knows. A split is a file `<split>.tsv`, tabs between cells, no quoting; the columns of GLUE's own
+files and of the common plain ones are known by name, and those of CoLA may come without a header.
 
-Fine-tuning is BERT's: the sentence, or both as a pair in one sequence, the state of [CLS], a small head, cross-entropy
-for classes and squared error for a score; usually batches of 32, three epochs, and a peak rate of 2e-5 to 5e-5. Heads
-made for next-sentence prediction are not used, since pre-training for retrieval leaves none: the head is RoBERTa's
-(dense layer, tanh, dropout, output). Training is the one loop of the book. Page of the book: ideas/evaluation.
+Fine-tuning is BERT's: the sentence, or both as a pair in one sequence, the state of [CLS], a small
+    head, cross-entropy
+for classes and squared error for a score; usually batches of 32, three epochs, and a peak rate of
+2e-5 to 5e-5. Heads made for next-sentence prediction are not used, since pre-training for retrieval
+leaves none: the head is RoBERTa's (dense layer, tanh, dropout, output). Training is the one loop of
+the book. Page of the book: ideas/evaluation.
 """
 
 import copy
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -29,7 +32,6 @@ from transformers import PreTrainedModel
 from dr_lib.collections import read_lines
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
-from dr_lib.evaluation.statistics import Interval, interval_of, seed_moves
 from dr_lib.models import first_states, load_masked_lm
 from dr_lib.places import find_data
 from dr_lib.settings import Settings
@@ -41,7 +43,6 @@ FIRST = ("sentence1", "sentence", "question1", "#1 String", "sentence_A")
 SECOND = ("sentence2", "question2", "#2 String", "sentence_B")
 BARE_COLA = ("source", "label", "mark", "sentence")
 TOKENS_AT_ONCE = 16_384
-SET_DRAWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class NluTask:
         classes: the answers as they stand in the file; empty where the answer is a number.
         scale: lowest and highest number, where it is one.
         measures: what is reported, by the names of `MEASURES`.
-        leave_out_broken: skip lines with a wrong number of cells (QQP's file has some) in place of refusing them.
+        leave_out_broken: skip lines with a wrong number of cells (QQP's file has some) in place of
+            refusing them.
     """
 
     name: str
@@ -74,9 +76,23 @@ TASKS = {
     for task in (
         NluTask("cola", False, ("label",), BINARY, measures=("Matthews", "accuracy")),
         NluTask("mrpc", True, ("label", "Quality"), BINARY, measures=("accuracy", "F1")),
-        NluTask("qqp", True, ("is_duplicate", "label"), BINARY, measures=("accuracy", "F1"), leave_out_broken=True),
+        NluTask(
+            "qqp",
+            True,
+            ("is_duplicate", "label"),
+            BINARY,
+            measures=("accuracy", "F1"),
+            leave_out_broken=True,
+        ),
         NluTask("stsb", True, ("score",), scale=(0, 5), measures=("Pearson", "Spearman")),
-        NluTask("sick-relatedness", True, ("score", "relatedness_score"), (), (1, 5), ("Pearson", "Spearman")),
+        NluTask(
+            "sick-relatedness",
+            True,
+            ("score", "relatedness_score"),
+            (),
+            (1, 5),
+            ("Pearson", "Spearman"),
+        ),
         NluTask("sick-entailment", True, ("entailment", "entailment_judgment"), ENTAILMENT),
     )
 }
@@ -86,16 +102,19 @@ class NluSettings(Settings):
     """Fine-tune the pre-trained encoder on a task of language understanding (MASTER, Table 7).
 
     Args:
-        task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
+        task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness",
+            "sick-entailment".
         folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
-        train, split: the files trained on and measured on; the test files of GLUE come without answers.
-        epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4 epochs, batches of 16
-            or 32, rates of 2e-5 to 5e-5.
+        train, split: the files trained on and measured on; the test files of GLUE come without
+            answers.
+        epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4
+            epochs, batches of 16 or 32, rates of 2e-5 to 5e-5.
         length: longest sequence in pieces.
         dropout: of the head; that of the encoder is the recipe's.
     """
 
-    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder", "train", "split"})  # the stage gets the files themselves
+    # the stage gets the files themselves
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder", "train", "split"})
     task: str
     folder: str
     train: str = "train"
@@ -111,13 +130,21 @@ class NluSettings(Settings):
 
 @stage(resumable=True)
 def nlu(
-    folder: Path, start: Path | str, learned: Path, unseen: Path, *, task: NluSettings, dropout: float | None, seed: int
+    folder: Path,
+    start: Path | str,
+    learned: Path,
+    unseen: Path,
+    *,
+    task: NluSettings,
+    dropout: float | None,
+    seed: int,
 ) -> None:
-    """Fine-tune an encoder on one split of a task and read another with it: `scores.json` and `log.json`.
+    """Fine-tune an encoder on one split of a task and read another with it: `scores.json` and
+    `log.json`.
 
-    The scores are "predicted" and "actual" of every row read, numbers of classes or scores in the task's own scale, and
-    for classes "accuracy", 0 or 1; `MEASURES` make one number of them. Tokens and checkpoints lie in a folder that is
-    dropped once the stage is finished.
+    The scores are "predicted" and "actual" of every row read, numbers of classes or scores in the
+    task's own scale, and for classes "accuracy", 0 or 1; `MEASURES` make one number of them. Tokens
+    and checkpoints lie in a folder that is dropped once the stage is finished.
 
     Args:
         folder: where to write; a run that was cut off continues there.
@@ -131,20 +158,29 @@ def nlu(
         InputError: a batch larger than the training split, or a model that is too short.
     """
     place = Path(start) / "model" if (Path(start) / "model").is_dir() else start
-    encoder, tokenizer = load_masked_lm(place, dropout=dropout, device=machine.device()), load_tokenizer(place)
+    encoder, tokenizer = (
+        load_masked_lm(place, dropout=dropout, device=machine.device()),
+        load_tokenizer(place),
+    )
     rows, others = (load_nlu(task.task, file.parent, file.stem) for file in (learned, unseen))
     if task.batch_rows > len(rows):
         problem = f"batches of {task.batch_rows} rows, but only {len(rows)} to train on"
         raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
     work, named = folder / "checkpoint-work", {"train": rows, "test": others}
     own, other = (
-        TokenStore.build(split.texts, tokenizer, work / f"{name}-tokens", tuple(split.texts.column_names))
+        TokenStore.build(
+            split.texts, tokenizer, work / f"{name}-tokens", tuple(split.texts.column_names)
+        )
         for name, split in named.items()
     )
     classifier = SentenceClassifier(encoder, rows.task, dropout=task.dropout, seed=seed)
     batches = _batches(own, rows, task.batch_rows, task.length, seed)
     steps = max(1, round(task.epochs * (len(rows) // task.batch_rows)))  # full batches only
-    numbers = TrainSettings(steps=steps, seed=seed, **task.model_dump(include={"learning_rate", "warmup", "weight_decay"}))
+    numbers = TrainSettings(
+        steps=steps,
+        seed=seed,
+        **task.model_dump(include={"learning_rate", "warmup", "weight_decay"}),
+    )
     train(classifier, batches, numbers, work / "training", title=task.task)
     columns = {"predicted": predict(classifier, other, task.length), "actual": others.targets}
     columns |= {"accuracy": columns["predicted"] == columns["actual"]} if rows.task.classes else {}
@@ -194,7 +230,8 @@ def load_nlu(task: str, folder: str | Path, split: str) -> NluSplit:
         split: "train", "dev" or "test", the name of the file without ".tsv".
 
     Raises:
-        InputError: an unknown task, no such file, a missing column, or a line that breaks the format, with its number.
+        InputError: an unknown task, no such file, a missing column, or a line that breaks the
+            format, with its number.
     """
     kind, path = task_of(task), nlu_file(folder, split)
     lines = [(where, line.split("\t")) for where, line in read_lines(path) if line.strip()]
@@ -202,17 +239,23 @@ def load_nlu(task: str, folder: str | Path, split: str) -> NluSplit:
         raise InputError("the file is empty", where=path, fix="Copy it again.")
     bare = task == "cola" and len(lines[0][1]) == len(BARE_COLA) and lines[0][1][1] in BINARY
     header = list(BARE_COLA) if bare else lines.pop(0)[1]
-    *sentences, answer = [_column(header, names, path) for names in (FIRST, *([SECOND] * kind.pair), kind.target)]
+    *sentences, answer = [
+        _column(header, names, path) for names in (FIRST, *([SECOND] * kind.pair), kind.target)
+    ]
     texts, targets = [], []
     for where, cells in lines:
         if len(cells) == len(header):
             targets.append(_target(kind, cells[answer], where))
             texts.append([cells[column] for column in sentences])
         elif not kind.leave_out_broken:
-            raise InputError(f"{len(cells)} cells, {len(header)} columns", where=where, fix="Correct the line.")
+            raise InputError(
+                f"{len(cells)} cells, {len(header)} columns", where=where, fix="Correct the line."
+            )
     if not texts:
         raise InputError("no row in it", where=path, fix="Copy the file again.")
-    columns = dict(zip(("sentence1", "sentence2"), map(list, zip(*texts, strict=True)), strict=False))
+    columns = dict(
+        zip(("sentence1", "sentence2"), map(list, zip(*texts, strict=True)), strict=False)
+    )
     dtype = np.int64 if kind.classes else np.float32
     return NluSplit(kind, datasets.Dataset.from_dict(columns), np.array(targets, dtype))
 
@@ -240,13 +283,18 @@ class SentenceClassifier(nn.Module):
         seed: of the head's first weights.
     """
 
-    def __init__(self, encoder: PreTrainedModel, task: NluTask, *, dropout: float = 0.1, seed: int = 0):
+    def __init__(
+        self, encoder: PreTrainedModel, task: NluTask, *, dropout: float = 0.1, seed: int = 0
+    ):
         super().__init__()
         self.encoder, self.task = copy.deepcopy(encoder.base_model), task
         hidden = encoder.config.hidden_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.dense, self.output = nn.Linear(hidden, hidden), nn.Linear(hidden, max(1, len(task.classes)))
+            self.dense, self.output = (
+                nn.Linear(hidden, hidden),
+                nn.Linear(hidden, max(1, len(task.classes))),
+            )
             for layer in (self.dense, self.output):
                 nn.init.normal_(layer.weight, std=0.02)
                 nn.init.zeros_(layer.bias)
@@ -288,8 +336,13 @@ def f1(predicted: np.ndarray, actual: np.ndarray) -> float:
 
 
 def pearson(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Pearson's correlation; 0 where one side is constant, so that a model that has learned nothing has a value."""
-    left, right = (np.asarray(side, np.float64) - np.mean(side, dtype=np.float64) for side in (predicted, actual))
+    """Pearson's correlation; 0 where one side is constant, so that a model that has learned nothing
+    has a value.
+    """
+    left, right = (
+        np.asarray(side, np.float64) - np.mean(side, dtype=np.float64)
+        for side in (predicted, actual)
+    )
     scale = np.sqrt((left @ left) * (right @ right))
     return float(left @ right / scale) if scale > 0 else 0.0
 
@@ -299,59 +352,13 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "F1": f1,
     "Matthews": lambda predicted, actual: pearson(predicted == 1, actual == 1),  # of two classes
     "Pearson": pearson,
-    "Spearman": lambda predicted, actual: pearson(scipy.stats.rankdata(predicted), scipy.stats.rankdata(actual)),
+    "Spearman": lambda predicted, actual: pearson(
+        scipy.stats.rankdata(predicted), scipy.stats.rankdata(actual)
+    ),
 }
-"""Measures of a whole set, `(predicted, actual) -> value`. scikit-learn has them too, 1 ms a call: 50 times as slow."""
-
-
-def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS) -> Interval:
-    """A measure of one configuration and its bootstrap interval over rows and seeds.
-
-    Such a measure is no mean over rows, so each resample of the rows is measured anew.
-
-    Args:
-        runs: one per seed, with the columns "predicted" and "actual", of the same rows.
-        name: a key of `MEASURES`.
-        draws: number of resamples.
-
-    Raises:
-        InputError: no run, or runs of different rows.
-
-    Example:
-        >>> rows = {"predicted": [1, 1, 0, 0], "actual": [1, 0, 0, 0]}
-        >>> measure_interval([Scores(list("abcd"), rows)], "accuracy").mean
-        0.75
-    """
-    return interval_of(*difference_draws(runs, (), name, draws=draws))
-
-
-def measure_difference(first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS) -> Interval:
-    """First minus second configuration, both measured on the same resampled rows."""
-    return interval_of(*difference_draws(first, second, name, draws=draws))
-
-
-def difference_draws(
-    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, source: int = 0
-) -> tuple[float, np.ndarray]:
-    """First minus second configuration (or the first alone), and the same on resampled rows and over seeds `[draws]`.
-
-    `seed` is that of the resamples, `source` that of `seed_moves`.
-    """
-    columns = [(run.per_query("predicted"), run.per_query("actual")) for run in (*first, *second)]
-    if not columns or any(not np.array_equal(actual, columns[0][1]) for _, actual in columns):
-        raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
-
-    def values(rows: np.ndarray) -> list[float]:
-        return [MEASURES[name](predicted[rows], actual[rows]) for predicted, actual in columns]
-
-    rng, rows = np.random.default_rng(seed), len(columns[0][1])
-    drawn = np.array([values(rng.integers(0, rows, rows)) for _ in range(draws)])
-    whole = np.array(values(np.arange(rows)))
-    sides = [slice(len(first)), slice(len(first), None)][: 2 if second else 1]
-    moves = seed_moves([whole[side] for side in sides], draws, source)
-    moved = [drawn[:, side].mean(axis=1) + move for side, move in zip(sides, moves, strict=True)]
-    mean = whole[sides[0]].mean() - (whole[sides[1]].mean() if second else 0.0)
-    return float(mean), moved[0] - (moved[1] if second else 0.0)
+"""Measures of a whole set, `(predicted, actual) -> value`. scikit-learn has them too, 1 ms a call:
+50 times as slow.
+"""
 
 
 def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
@@ -377,14 +384,24 @@ def _target(task: NluTask, cell: str, where: str) -> float:
     return value
 
 
-def _batches(store: TokenStore, split: NluSplit, batch_rows: int, max_length: int, seed: int) -> Callable[[int], NluBatch]:
-    """Micro-step -> batch; every epoch has an order of its own, and rows that do not fill a batch wait for the next."""
+def _batches(
+    store: TokenStore, split: NluSplit, batch_rows: int, max_length: int, seed: int
+) -> Callable[[int], NluBatch]:
+    """Micro-step -> batch; every epoch has an order of its own, and rows that do not fill a batch
+    wait for the next.
+    """
     low, high = split.task.scale
-    targets = split.targets if split.task.classes else (split.targets - np.float32(low)) / np.float32(high - low)
+    targets = (
+        split.targets
+        if split.task.classes
+        else (split.targets - np.float32(low)) / np.float32(high - low)
+    )
     visits = Visits(np.arange(len(split)), batch_rows, seed)
 
     def batch(step: int) -> NluBatch:
         _, rows = visits.of(step)
-        return NluBatch(store.batch(rows, max_length=max_length, title="pair"), torch.from_numpy(targets[rows]))
+        return NluBatch(
+            store.batch(rows, max_length=max_length, title="pair"), torch.from_numpy(targets[rows])
+        )
 
     return batch

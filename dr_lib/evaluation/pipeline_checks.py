@@ -1,8 +1,9 @@
 """What the later stages of a pipeline learned from: where to look if a stage adds nothing.
 
-SimLM Figure 2 has four trainings in a row, and each one's material is made by the one before. A stage that adds nothing
-usually learned from bad material: negatives that answer the query, negatives that BM25 had found already, a teacher
-that prefers a negative. Page of the book: ideas/pipeline.
+SimLM Figure 2 has four trainings in a row, and each one's material is made by the one before. A
+stage that adds nothing usually learned from bad material: negatives that answer the query,
+negatives that BM25 had found already, a teacher that prefers a negative. Page of the book:
+ideas/pipeline.
 """
 
 from pathlib import Path
@@ -59,17 +60,25 @@ def share_above(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
         >>> share_above(np.array([2.0]), np.array([[3.0, 1.0, -np.inf]]))
         array([0.5])
     """
-    return (negatives > positives[:, None]).sum(axis=1) / np.maximum(np.isfinite(negatives).sum(axis=1), 1)
+    return (negatives > positives[:, None]).sum(axis=1) / np.maximum(
+        np.isfinite(negatives).sum(axis=1), 1
+    )
 
 
-def teacher_on_lists(teacher: TeacherScores, listed: Examples, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A teacher's score of each query's best positive `[chosen]`, of its negatives `[chosen, depth]` (-inf: none)."""
+def teacher_on_lists(
+    teacher: TeacherScores, listed: Examples, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """A teacher's score of each query's best positive `[chosen]`, of its negatives `[chosen,
+    depth]` (-inf: none).
+    """
     places, first = listed.places_of(chosen)
     best = np.maximum.reduceat(np.asarray(teacher.positives)[places], first)
     return best, np.where(listed.negatives[chosen] >= 0, teacher.negatives[chosen], -np.inf)
 
 
-def ranking_on_lists(ranking: Ranking, listed: Examples, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ranking_on_lists(
+    ranking: Ranking, listed: Examples, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """A ranking's scores of the same passages; -inf for one that it did not find.
 
     Args:
@@ -81,10 +90,16 @@ def ranking_on_lists(ranking: Ranking, listed: Examples, chosen: np.ndarray) -> 
         Score of each query's best positive `[chosen]`, and of its negatives `[chosen, depth]`.
     """
     places, first = listed.places_of(chosen)
-    rows, scores = (np.asarray(part[listed.query_rows[chosen]]) for part in (ranking.rows, ranking.scores))
+    rows, scores = (
+        np.asarray(part[listed.query_rows[chosen]]) for part in (ranking.rows, ranking.scores)
+    )
     owner = np.repeat(np.arange(len(chosen)), listed.counts(chosen))
-    positives = scores_in(rows[owner], scores[owner], np.asarray(listed.positives)[places][:, None])[:, 0]
-    return np.maximum.reduceat(positives, first), scores_in(rows, scores, np.asarray(listed.negatives[chosen]))
+    positives = scores_in(
+        rows[owner], scores[owner], np.asarray(listed.positives)[places][:, None]
+    )[:, 0]
+    return np.maximum.reduceat(positives, first), scores_in(
+        rows, scores, np.asarray(listed.negatives[chosen])
+    )
 
 
 def scores_in(rows: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -122,12 +137,14 @@ def pipeline_checks(
     *,
     queries: int = 5_000,
 ) -> None:
-    """`scores.json`: was what each training learned from any good? Of at most `queries` training queries, drawn evenly.
+    """`scores.json`: was what each training learned from any good? Of at most `queries` training
+    queries, drawn evenly.
 
-    The measures are "retriever 1: MRR@10" and "retriever 2: MRR@10" (on the training queries themselves); of the mined
-    negatives, the shares that BM25 had listed too, that come from a positive's document, and (where queries have
-    answers) that hold one; and on the lists that the teacher reads, who puts a positive first and how many negatives
-    the teacher puts above it.
+    The measures are "retriever 1: MRR@10" and "retriever 2: MRR@10" (on the training queries
+        themselves); of the mined
+    negatives, the shares that BM25 had listed too, that come from a positive's document, and (where
+    queries have answers) that hold one; and on the lists that the teacher reads, who puts a
+    positive first and how many negatives the teacher puts above it.
     """
     examples = Examples.open(listed)  # beside which the teacher's scores stand
     chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:queries])
@@ -135,9 +152,15 @@ def pipeline_checks(
     mined_rows = np.load(mined / "negatives.npy")[rows]
     documents, _ = collection.documents()
     relevant = collection.relevant_rows("train")
-    marked = {"mined: from a positive's document": also_in(documents[mined_rows], [documents[relevant[row]] for row in rows])}
+    marked = {
+        "mined: from a positive's document": also_in(
+            documents[mined_rows], [documents[relevant[row]] for row in rows]
+        )
+    }
     if bm25_negatives:
-        marked["mined: BM25 lists them too"] = also_in(mined_rows, np.load(bm25_negatives / "negatives.npy")[rows])
+        marked["mined: BM25 lists them too"] = also_in(
+            mined_rows, np.load(bm25_negatives / "negatives.npy")[rows]
+        )
     answers = collection.queries("train")[rows]["answers"]
     if any(answers):
         marked["mined: hold an answer"] = holds_answer(mined_rows, collection.passages, answers)
@@ -155,9 +178,13 @@ def pipeline_checks(
 
 
 def training_mrr(ranking: Ranking, collection: Collection, rows: np.ndarray) -> np.ndarray:
-    """MRR@10 `[queries]` of a ranking of all training queries for some of them: how well a retriever knows them."""
+    """MRR@10 `[queries]` of a ranking of all training queries for some of them: how well a
+    retriever knows them.
+    """
     ids = [ranking.query_ids[row] for row in rows]
     judged = collection.qrels("train")
     part = Ranking(ids, np.asarray(ranking.rows[rows]), np.asarray(ranking.scores[rows]))
-    scores = evaluate(part, {query: judged[query] for query in ids}, collection.passages["id"], ["MRR@10"])
+    scores = evaluate(
+        part, {query: judged[query] for query in ids}, collection.passages["id"], ["MRR@10"]
+    )
     return scores.per_query("MRR@10")

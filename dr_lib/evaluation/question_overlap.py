@@ -1,9 +1,11 @@
-"""Were the test questions in the training data? Edit distance to the nearest generated question (DPR-PAQ, 5.4), and wordings.
+"""Were the test questions in the training data? Edit distance to the nearest generated question
+(DPR-PAQ, 5.4), and wordings.
 
-The distance is Levenshtein's over words: lower-cased runs of letters and digits, punctuation dropped. Distance 0 is
-verbatim overlap. DPR-PAQ searches the 100 questions that a retriever proposes; here all of a pool are searched, and the
-result is exact: two questions of m and n words that share s of them are at least max(m, n) - s apart, so only those
-whose bound is below the best distance found are computed.
+The distance is Levenshtein's over words: lower-cased runs of letters and digits, punctuation
+    dropped. Distance 0 is
+verbatim overlap. DPR-PAQ searches the 100 questions that a retriever proposes; here all of a pool
+are searched, and the result is exact: two questions of m and n words that share s of them are at
+least max(m, n) - s apart, so only those whose bound is below the best distance found are computed.
 Page of the book: ideas/evaluation.
 """
 
@@ -21,7 +23,9 @@ from dr_lib.errors import InputError
 WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 AT_ONCE = 1 << 14
 COMMON, OFTEN = 0.01, 5
-"""A word of this share of all training questions belongs to a wording; one that this many of them follow is a template."""
+"""A word of this share of all training questions belongs to a wording; one that this many of them
+follow is a template.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,24 +65,35 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
         raise InputError("no question to compare with", where="pool", fix="Give at least one.")
     split = [words_of(text) for text in pool]
     lengths = np.array([len(words) for words in split])
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(word for words in split for word in words))}
+    numbers = {
+        word: number
+        for number, word in enumerate(dict.fromkeys(word for words in split for word in words))
+    }
     texts = np.full((len(split), lengths.max()), -1, np.int32)
-    texts[np.arange(texts.shape[1]) < lengths[:, None]] = [numbers[word] for words in split for word in words]
+    texts[np.arange(texts.shape[1]) < lengths[:, None]] = [
+        numbers[word] for words in split for word in words
+    ]
     # Which texts have each word: `[words, texts]`, 1 where one has it, as often as it may.
     place = np.repeat(np.arange(len(split)), lengths)
-    holds = sparse.csr_matrix((np.ones(len(place), np.int32), (texts[texts >= 0], place)), shape=(len(numbers), len(split)))
+    holds = sparse.csr_matrix(
+        (np.ones(len(place), np.int32), (texts[texts >= 0], place)),
+        shape=(len(numbers), len(split)),
+    )
     holds.data[:] = 1
     nearest = []
     for question in questions:
         words = np.array([numbers.get(word, len(numbers)) for word in words_of(question)], np.int64)
-        # Each word of the longer text costs 1 but for those that both have: no text is nearer than its bound.
+        # Each word of the longer text costs 1 but for those that both have: no text is nearer than
+        # its bound.
         shared = np.asarray(holds[words[words < len(numbers)]].sum(axis=0), np.int64)[0]
         bounds = np.maximum(lengths, len(words)) - np.minimum(shared, lengths)
         best, where, bound = np.iinfo(np.int64).max, -1, int(bounds.min())
         while bound < best:
             rows = np.flatnonzero(bounds == bound)
             for part in np.split(rows, range(AT_ONCE, len(rows), AT_ONCE)):
-                distances = edit_distances(words, texts[part, : lengths[part].max(initial=0)], lengths[part])
+                distances = edit_distances(
+                    words, texts[part, : lengths[part].max(initial=0)], lengths[part]
+                )
                 if len(part) and distances.min() < best:
                     best, where = int(distances.min()), int(part[distances.argmin()])
             bound += 1
@@ -87,10 +102,12 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
 
 
 def templated(questions: Sequence[str], training: Sequence[str]) -> float:
-    """The share of questions whose wording many training questions have too, with other names in it.
+    """The share of questions whose wording many training questions have too, with other names in
+    it.
 
-    The wording of a question is what is left when each run of words that few training questions have becomes one gap. Of
-    SQuAD's test questions up to 16 % have a frequent one, of MedQuAD's, which were filled into sixteen templates, 60 to 80 %.
+    The wording of a question is what is left when each run of words that few training questions
+    have becomes one gap. Of SQuAD's test questions up to 16 % have a frequent one, of MedQuAD's,
+    which were filled into sixteen templates, 60 to 80 %.
 
     Args:
         questions: those of a test.
@@ -107,19 +124,27 @@ def templated(questions: Sequence[str], training: Sequence[str]) -> float:
 
     def wording(words: list[str]) -> tuple[str, ...]:
         marked = [word if word in frequent else "" for word in words]
-        return tuple(word for place, word in enumerate(marked) if word or not place or marked[place - 1])
+        return tuple(
+            word for place, word in enumerate(marked) if word or not place or marked[place - 1]
+        )
 
     known = Counter(map(wording, split))
     found = [wording(words_of(text)) for text in questions]
-    return float(np.mean([known[one] >= OFTEN and sum(map(bool, one)) > 1 for one in found])) if found else 0.0
+    return (
+        float(np.mean([known[one] >= OFTEN and sum(map(bool, one)) > 1 for one in found]))
+        if found
+        else 0.0
+    )
 
 
 def edit_distances(words: np.ndarray, texts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Levenshtein distance of one text to many at once: one step a word of the text, all others side by side.
+    """Levenshtein distance of one text to many at once: one step a word of the text, all others
+    side by side.
 
     Args:
         words: `[m]` integers, the words of the one.
-        texts: `[texts, longest]` integers, the words of the others; what stands behind a text's end is not read.
+        texts: `[texts, longest]` integers, the words of the others; what stands behind a text's end
+            is not read.
         lengths: `[texts]` number of words of each.
 
     Returns:
@@ -134,7 +159,8 @@ def edit_distances(words: np.ndarray, texts: np.ndarray, lengths: np.ndarray) ->
     for row, word in enumerate(words.tolist(), 1):
         kept = np.minimum(line[:, 1:] + 1, line[:, :-1] + (texts != word))
         line[:, 0], line[:, 1:] = row, kept
-        # Insertions cost one a step to the right: the best value so far, less its place, carries on.
+        # Insertions cost one a step to the right: the best value so far, less its place, carries
+        # on.
         np.minimum.accumulate(line - steps, axis=1, out=line)
         line += steps
     return line[np.arange(len(texts)), lengths].astype(np.int64)

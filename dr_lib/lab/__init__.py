@@ -1,10 +1,16 @@
-"""The lab: a recipe becomes a pipeline of stages, runs leave records, studies sweep, notebooks run in batches."""
+"""The lab: a recipe becomes a pipeline of stages, runs leave records, studies sweep."""
 
-from dr_lib.lab.base import BaseRecipe, Checkpoint, Shape, TextSource, build_base, open_checkpoint, open_collection, open_sample
-from dr_lib.lab.batch import run_notebooks
+from dr_lib.lab.base import (
+    BaseRecipe,
+    Checkpoint,
+    Shape,
+    TextSource,
+    build_base,
+    open_checkpoint,
+    open_collection,
+    open_sample,
+)
 from dr_lib.lab.cluster import Cluster
-from dr_lib.lab.ledger import SCALES, Plan, answer, ledger, ledger_lines, of_older_recipe, plan, plan_lines, recipe_length
-from dr_lib.lab.own_corpus import Compared, GeneratedQueries, fitting, generate_queries
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import (
     AuxiliarySettings,
@@ -35,10 +41,5 @@ from dr_lib.lab.records import (
     recorded_folder,
     stage_folder,
 )
-from dr_lib.lab.search import Searcher, collection_of, open_searcher, searcher_for
-from dr_lib.lab.status import clean, status_lines
-from dr_lib.lab.study import Run, Study, StudyError, StudyResult, certificate_lines, execute, measured, verify, zero_shot
+from dr_lib.lab.study import Run, Study, StudyError, StudyResult, execute, measured, zero_shot
 from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError, code_digest, stage
-from dr_lib.warm import Hit, Result
-
-compare = Compared.run

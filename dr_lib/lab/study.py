@@ -1,7 +1,10 @@
-"""A study: labelled recipes times seeds, run one after the other or side by side, within a time budget.
+"""A study: labelled recipes times seeds, run one after the other or side by side, within a time
+budget.
 
-Page of the book: practice/own-corpus. A run that has left its record is not run again; a run that fails does not
-lose the others. When the time is up, what is under way is stopped and what is left is listed: the next call goes on.
+Page of the book: practice/own-corpus. A run that has left its record is not run again; a run that
+    fails does not
+lose the others. When the time is up, what is under way is stopped and what is left is listed: the
+next call goes on.
 """
 
 import os
@@ -15,28 +18,43 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dr_lib import places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, equivalence_test, paired_difference
-from dr_lib.files import json_digest, sealed, write_json
+from dr_lib.evaluation import Scores
+from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
 from dr_lib.lab.cluster import TURNS, Cluster
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import TRAINED, Record, commit, grouped, live_folder, load_record, load_records, slug, training_log
+from dr_lib.lab.records import (
+    TRAINED,
+    Record,
+    commit,
+    grouped,
+    live_folder,
+    load_records,
+    training_log,
+)
 from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
-SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
+# operations a second that training has reached
+SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
 BM25 = "BM25"
-WORK = {"pretrained": "pre-training", "retriever": "fine-tuning", "vectors": "encoding", "given_vectors": "encoding"}
+WORK = {
+    "pretrained": "pre-training",
+    "retriever": "fine-tuning",
+    "vectors": "encoding",
+    "given_vectors": "encoding",
+}
 """What kinds of stages do, in words."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run of a study: a recipe (seed included), the names its record will carry, and where it searches, if it is named."""
+    """One run of a study: a recipe (seed included), the names its record will carry, and where it
+    searches, if it is named.
+    """
 
     study: str
     label: str
@@ -51,7 +69,8 @@ class Run:
 
 
 def execute(run: Run, cache: Cache) -> Record:
-    """Build whatever a run ends with and is not there yet, and describe the stages that this end rests on.
+    """Build whatever a run ends with and is not there yet, and describe the stages that this end
+    rests on.
 
     Threads of one process take turns, so that each run has the numbers that it has alone.
     """
@@ -63,15 +82,24 @@ def execute(run: Run, cache: Cache) -> Record:
     trainings, seconds = {}, {name: manifest["seconds"] for name, manifest in manifests.items()}
     for name, one in stages.items():
         if one.kind in TRAINED and "log.json" in (files := manifests[name]["files"]):
-            cache.check(folder := cache.folder(one))  # unread so far if what rests on it was there already
+            # unread so far if what rests on it was there already
+            cache.check(folder := cache.folder(one))
             log = training_log(folder / "log.json")
-            seconds[name] = log["wall_seconds"]  # a manifest has those of the last part, if it was resumed
+            # a manifest has those of the last part, if it was resumed
+            seconds[name] = log["wall_seconds"]
             if name in TRAINED:
-                weights = {file: facts["sha256"] for file, facts in files.items() if file.endswith(".safetensors")}
-                spent = {"processor_seconds": manifests[name].get("processor_seconds")}  # of the last part, likewise
+                weights = {
+                    file: facts["sha256"]
+                    for file, facts in files.items()
+                    if file.endswith(".safetensors")
+                }
+                # of the last part, likewise
+                spent = {"processor_seconds": manifests[name].get("processor_seconds")}
                 trainings[name] = log | spent | {"weights": weights}
     code = {one.kind: one.code for one in stages.values()}
-    earlier = [one.parameters["method"] for name, one in stages.items() if one.kind == "pretrained" != name]
+    earlier = [
+        one.parameters["method"] for name, one in stages.items() if one.kind == "pretrained" != name
+    ]
     code |= {method["code"]: method["digest"] for method in earlier}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
         if name in stages and (given := stages[name].parameters.get(argument)):
@@ -88,8 +116,17 @@ def execute(run: Run, cache: Cache) -> Record:
     )
 
 
-def measured(study: str, label: str, recipe: Recipe, scores: Scores, collection: Mapping[str, Any], *, scale: str) -> Record:
-    """Save the record of numbers that a notebook computes by itself: sizes, times, statistics of masks.
+def measured(
+    study: str,
+    label: str,
+    recipe: Recipe,
+    scores: Scores,
+    collection: Mapping[str, Any],
+    *,
+    scale: str,
+) -> Record:
+    """Save the record of numbers that a notebook computes by itself: sizes, times, statistics of
+    masks.
 
     Args:
         study, label, scale: as of `Run`.
@@ -97,7 +134,12 @@ def measured(study: str, label: str, recipe: Recipe, scores: Scores, collection:
         scores: the values, and names of what was counted or timed.
         collection: name of the text, and its digest and sizes where it has some.
     """
-    made_from = {"study": study, "label": label, "recipe": recipe.portable(), "collection": dict(collection)}
+    made_from = {
+        "study": study,
+        "label": label,
+        "recipe": recipe.portable(),
+        "collection": dict(collection),
+    }
     record = _record(
         Run(study, label, scale, recipe),
         scores,
@@ -127,7 +169,9 @@ def _record(run: Run, scores: Scores, **facts: Any) -> Record:
 
 
 def versions_of(manifests: Any) -> dict[str, str]:
-    """Versions that the stages were built with; "a and b" where some stages were built with another one."""
+    """Versions that the stages were built with; "a and b" where some stages were built with another
+    one.
+    """
     merged = defaultdict(set)
     for manifest in manifests:
         for name, version in manifest["versions"].items():
@@ -139,26 +183,44 @@ def data_facts(pipeline: Pipeline) -> dict[str, Any]:
     """What the run was measured on and made from: names, sizes and digests."""
     options = pipeline.recipe.evaluation
     if task := options.nlu or options.dialogue:
-        given = (one for one in pipeline.evaluation.arguments.values() if isinstance(one, Data) and Path(one.place).is_file())
-        measured_on = {"name": Path(task.folder).name, "digest": " ".join(one.digest for one in given)}
+        given = (
+            one
+            for one in pipeline.evaluation.arguments.values()
+            if isinstance(one, Data) and Path(one.place).is_file()
+        )
+        measured_on = {
+            "name": Path(task.folder).name,
+            "digest": " ".join(one.digest for one in given),
+        }
         measured_on |= {"task": task.task} if options.nlu else {}
     else:
         measured_on = _collection_facts(pipeline.searched, options.split)
     facts = {"collection": measured_on}
     if name := pipeline.recipe.portable().get("retriever"):
         return facts | {"retriever": {"name": name, "digest": pipeline.retriever.digest}}
-    facts |= {"trained_on": _collection_facts(pipeline.collection, "train")} if task or options.on else {}
+    facts |= (
+        {"trained_on": _collection_facts(pipeline.collection, "train")}
+        if task or options.on
+        else {}
+    )
     if pipeline.corpus is not pipeline.collection:
         facts["pretrained_on"] = {"name": pipeline.corpus.name, "digest": pipeline.corpus.digest}
     if first := pipeline.recipe.pretraining.first:
-        facts["pretrained_first_on"] = {"name": open_sample(first).name, "digest": open_sample(first).digest}
+        facts["pretrained_first_on"] = {
+            "name": open_sample(first).name,
+            "digest": open_sample(first).digest,
+        }
     facts["base"] = pipeline.base.facts()
     return facts | ({"generator": pipeline.generator.facts()} if pipeline.generator else {})
 
 
 def _collection_facts(collection: Collection, split: str) -> dict[str, Any]:
     train = len(collection.qrels("train")) if "train" in collection.splits else 0
-    sizes = {"passages": len(collection.passages), "train_queries": train, f"{split}_queries": len(collection.qrels(split))}
+    sizes = {
+        "passages": len(collection.passages),
+        "train_queries": train,
+        f"{split}_queries": len(collection.qrels(split)),
+    }
     return {"name": collection.name, "digest": collection.digest} | sizes
 
 
@@ -168,8 +230,8 @@ class StudyResult:
 
     Attributes:
         records: run -> its record.
-        pending: runs that the time budget did not allow -> how far they are, such as "1,250 of 2,000 steps of
-            pre-training"; "" where nothing is begun.
+        pending: runs that the time budget did not allow -> how far they are, such as "1,250 of
+            2,000 steps of pre-training"; "" where nothing is begun.
         failures: runs -> the error that ended them.
     """
 
@@ -178,13 +240,17 @@ class StudyResult:
     failures: dict[Run, str] = field(default_factory=dict)
 
     def runs(self, searched: str | None = None) -> dict[str, list[Record]]:
-        """Label -> records in the order of their seeds, as tables and figures take them; of one searched collection, if named."""
+        """Label -> records in the order of their seeds, as tables and figures take them; of one
+        searched collection, if named.
+        """
         own = [record for run, record in self.records.items() if searched in (None, run.searched)]
         return grouped(sorted(own, key=lambda record: record.seed), "label")
 
     def by_collection(self) -> dict[str, dict[str, list[Record]]]:
         """Collection -> label -> records, of `zero_shot`."""
-        return {name: self.runs(name) for name in dict.fromkeys(run.searched for run in self.records)}
+        return {
+            name: self.runs(name) for name in dict.fromkeys(run.searched for run in self.records)
+        }
 
 
 class StudyError(RuntimeError):
@@ -206,13 +272,16 @@ class Study:
     Args:
         name: paper and table, e.g. "simlm/table08".
         recipes: label -> recipe; the labels are the paper's names of the rows.
-        seeds: seeds to run each recipe with; the first seed of all recipes comes before the second of any.
+        seeds: seeds to run each recipe with; the first seed of all recipes comes before the second
+            of any.
         scale: name of the scale, for the records.
-        minutes: time budget of one call of `run`; None for no limit. What is under way when the time is up is stopped, a
-            training with a checkpoint of its last step, encoding and writing with what they have; other stages begin
-            anew. On Dask's workers and on Windows a stage other than a training is finished first.
-        executor: any `concurrent.futures` executor of processes (threads would take turns), or `lab.Cluster` for machines;
-            None takes the cluster that `DR_CLUSTER` names, else runs one after the other in this process.
+        minutes: time budget of one call of `run`; None for no limit. What is under way when the
+            time is up is stopped, a training with a checkpoint of its last step, encoding and
+            writing with what they have; other stages begin anew. On Dask's workers and on Windows a
+            stage other than a training is finished first.
+        executor: any `concurrent.futures` executor of processes (threads would take turns), or
+            `lab.Cluster` for machines; None takes the cluster that `DR_CLUSTER` names, else runs
+            one after the other in this process.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
         progress: whether to show a progress bar.
@@ -232,14 +301,23 @@ class Study:
         progress: bool = True,
     ):
         if not recipes or not seeds:
-            raise InputError("nothing to run", where=name, fix="Give at least one recipe and one seed.")
+            raise InputError(
+                "nothing to run", where=name, fix="Give at least one recipe and one seed."
+            )
         self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
-        where = os.environ.get("DR_CLUSTER")  # as `batch --cluster` sets it for the notebooks that it runs
+        # as `batch --cluster` sets it for the notebooks that it runs
+        where = os.environ.get("DR_CLUSTER")
         self.executor = executor or (Cluster(where) if where else None)
         # Dask's own executor does not say how many it takes: then all runs are handed over at once.
-        self.at_once = getattr(self.executor, "_max_workers", len(seeds) * len(recipes) if self.executor else 1)
+        self.at_once = getattr(
+            self.executor, "_max_workers", len(seeds) * len(recipes) if self.executor else 1
+        )
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
-        self.planned = [Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()]
+        self.planned = [
+            Run(name, label, scale, recipe.with_(seed=seed))
+            for seed in seeds
+            for label, recipe in recipes.items()
+        ]
 
     def run(self) -> StudyResult:
         """Run what is missing and fits the budget.
@@ -250,18 +328,27 @@ class Study:
         """
         cache = self.cache.within(self.minutes)
         records = load_records(self.folder, self.name)
-        earlier = {(one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records}
+        earlier = {
+            (one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records
+        }
         result, ends = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
-        for run, end in ends.items():  # a record made from exactly the same stages is taken as it is
+        # a record made from exactly the same stages is taken as it is
+        for run, end in ends.items():
             if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
                 result.records[run] = record
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
             told = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
             tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {told}")
-        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
+        with tqdm(
+            total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting
+        ) as bar:
             while True:
-                while waiting and len(under_way) < self.at_once and not (cache.stop_at and time.time() >= cache.stop_at):
+                while (
+                    waiting
+                    and len(under_way) < self.at_once
+                    and not (cache.stop_at and time.time() >= cache.stop_at)
+                ):
                     run = waiting.pop(0)
                     bar.set_postfix_str(run.name)
                     under_way[self._submit(run, cache)] = run
@@ -282,15 +369,21 @@ class Study:
         left = [run for run in ends if run not in result.records and run not in result.failures]
         result.pending = {run: how_far(ends[run], self.cache) for run in left}
         if left:
-            names = ", ".join(f"{run.name}{far and f', stopped after {far}'}" for run, far in result.pending.items())
+            names = ", ".join(
+                f"{run.name}{far and f', stopped after {far}'}"
+                for run, far in result.pending.items()
+            )
             tqdm.write(f"{self.name}: {len(left)} runs pending for lack of time: {names}")
-        result.failures = {run: result.failures[run] for run in ends if run in result.failures}  # not as they came in
+        # not as they came in
+        result.failures = {run: result.failures[run] for run in ends if run in result.failures}
         if result.failures:
             raise StudyError(result)
         return result
 
     def _submit(self, run: Run, cache: Cache) -> Future:
-        """The future of a run; without an executor it is done. What cannot even be begun has failed, and loses no other."""
+        """The future of a run; without an executor it is done. What cannot even be begun has
+        failed, and loses no other.
+        """
         done: Future = Future()
         try:
             if self.executor:
@@ -302,16 +395,22 @@ class Study:
 
 
 def outlook(ends: Iterable[Stage], cache: Cache) -> str:
-    """What is to be trained, encoded and written for some stages, and how long it takes; empty where nothing of this is left."""
+    """What is to be trained, encoded and written for some stages, and how long it takes; empty
+    where nothing of this is left.
+    """
     missing = [one for one in cache.missing(ends) if one.cost]
     work = dict.fromkeys(WORK.get(one.kind, one.kind.replace("_", " ")) for one in missing)
     operations = sum(one.cost for one in missing)
-    times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
+    times = ", ".join(
+        f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items()
+    )
     return f"{', '.join(work)}: {operations:.1e} operations ({times})" if missing else ""
 
 
 def how_far(end: Stage, cache: Cache) -> str:
-    """What below a stage is begun and not finished: "1,250 of 2,000 steps of pre-training"; empty where nothing is."""
+    """What below a stage is begun and not finished: "1,250 of 2,000 steps of pre-training"; empty
+    where nothing is.
+    """
     for one in cache.missing([end]):
         work, draft = WORK.get(one.kind, one.kind.replace("_", " ")), cache.draft(one)
         if (draft / "log.json").is_file():
@@ -322,7 +421,7 @@ def how_far(end: Stage, cache: Cache) -> str:
     return ""
 
 
-# Zero-shot: CDMAE Table 3 and MASTER Table 4 (BEIR) ------------------------------------------------------------------
+# Zero-shot: CDMAE Table 3 and MASTER Table 4 (BEIR) -----------------------------------------------
 
 
 def zero_shot(
@@ -337,9 +436,11 @@ def zero_shot(
     bm25: bool = True,
     **options: Any,
 ) -> StudyResult:
-    """Evaluate retrievers on collections that they were not trained on, each run with a record of its own.
+    """Evaluate retrievers on collections that they were not trained on, each run with a record of
+    its own.
 
-    A recipe's retriever is trained once, on its own collection; every other collection costs its vectors and a search.
+    A recipe's retriever is trained once, on its own collection; every other collection costs its
+    vectors and a search.
 
     Args:
         recipes: label -> recipe, or one recipe, which is called by its method's name.
@@ -349,7 +450,8 @@ def zero_shot(
         seeds: seeds of the trainings.
         measures: as `evaluation.evaluate` takes them.
         depth: passages searched for each query.
-        grades: shown name -> lowest grade that counts as relevant, where that is not 1 (TREC DL: 2).
+        grades: shown name -> lowest grade that counts as relevant, where that is not 1 (TREC DL:
+            2).
         bm25: measure BM25 on each collection too, under the label "BM25".
         options: further arguments of `Study`: scale, minutes, cache, records, executor, progress.
 
@@ -360,21 +462,39 @@ def zero_shot(
         InputError: something cannot be run (before anything has started).
         StudyError: a run failed; what did finish has left its records.
 
-    Example: ``lab.zero_shot(recipe, ["scifact", "cacm", "ir_datasets:beir/nfcorpus/test"]).by_collection()``
+    Example: ``lab.zero_shot(recipe, ["scifact", "cacm",
+        "ir_datasets:beir/nfcorpus/test"]).by_collection()``
     """
     recipes = {recipes.objective.name: recipes} if isinstance(recipes, Recipe) else dict(recipes)
     if isinstance(collections, str | Path):
-        raise InputError("one name where a list is expected", where="collections", fix="Give a list of names.")
-    searched = collections if isinstance(collections, Mapping) else {Path(one).name: str(one) for one in collections}
+        raise InputError(
+            "one name where a list is expected", where="collections", fix="Give a list of names."
+        )
+    searched = (
+        collections
+        if isinstance(collections, Mapping)
+        else {Path(one).name: str(one) for one in collections}
+    )
     if not recipes or not searched:
-        raise InputError("nothing to run", where=name, fix="Give at least one recipe and one collection.")
+        raise InputError(
+            "nothing to run", where=name, fix="Give at least one recipe and one collection."
+        )
     study = Study(name, recipes, seeds, **options)
     study.planned = []
     for shown, where in searched.items():
-        changes = {"measures": list(measures), "depth": depth, "grade": (grades or {}).get(shown, 1), "on": where}
+        changes = {
+            "measures": list(measures),
+            "depth": depth,
+            "grade": (grades or {}).get(shown, 1),
+            "on": where,
+        }
         changes = {f"evaluation__{key}": value for key, value in changes.items()}
-        labelled = {label: _on_its_split(recipe.with_(**changes)) for label, recipe in recipes.items()}
-        rows = [(label, recipe.with_(seed=seed)) for seed in seeds for label, recipe in labelled.items()]
+        labelled = {
+            label: _on_its_split(recipe.with_(**changes)) for label, recipe in recipes.items()
+        }
+        rows = [
+            (label, recipe.with_(seed=seed)) for seed in seeds for label, recipe in labelled.items()
+        ]
         if bm25:  # another seed changes nothing
             rows = [(BM25, rows[0][1].with_(objective="none", evaluation__kind="bm25")), *rows]
         study.planned += [Run(name, label, study.scale, recipe, shown) for label, recipe in rows]
@@ -382,107 +502,8 @@ def zero_shot(
 
 
 def _on_its_split(recipe: Recipe) -> Recipe:
-    """The recipe on the only split of judged queries that its collection has, where it lacks the recipe's own."""
+    """The recipe on the only split of judged queries that its collection has, where it lacks the
+    recipe's own.
+    """
     splits = open_sample(recipe.evaluation.on).splits
     return recipe.with_(evaluation__split=splits[0]) if len(splits) == 1 else recipe
-
-
-# Running a record again -----------------------------------------------------------------------------------------------
-# The run is rebuilt from its record alone, and a certificate says how the two compare. Equal weights are asked for first.
-# Where they differ, as on another processor, the scores of the queries have to be equivalent: two one-sided tests on paired
-# differences, within a margin that the certificate names. Page: reference/status.
-
-
-LEVEL = 0.05
-GOOD = ("equal", "equivalent")
-"""Outcomes that confirm a record."""
-
-
-def verify(path: Path, *, margin: float = 0.02, collection: str | None = None, to: Path | None = None) -> dict[str, Any]:
-    """Rebuild a run and certify how it compares with its record.
-
-    Everything is built anew in a folder of its own, so that nothing that is there is trusted; a run that was stopped goes
-    on from it.
-
-    Args:
-        path: the record.
-        margin: the largest difference of a mean that counts as none (0.02 is two points of a hundred).
-        collection: place of the collection, where it is not found by its name.
-        to: folder for the certificate, default `certificates` in the cache; those of the book lie in book/certificates.
-
-    Returns:
-        The certificate, as `compare` gives it with machine, versions, commit and time; it holds no name or path.
-
-    Raises:
-        InputError: the record is broken, or what it was made from is not here or not the same.
-    """
-    record = load_record(path)
-    try:
-        recipe = Recipe(**record.recipe)
-    except InputError as error:
-        fix = f"Check out the record's commit, {record.commit['id']}, or verify a record of today's recipe."
-        raise InputError(f"its recipe is an older one ({error.where}: {error.problem})", where=path, fix=fix) from None
-    if collection:
-        recipe = recipe.with_(collection=collection)
-    check_sources(record, data_facts(Pipeline(recipe)))
-    cache = Cache(places.cache_root() / "rebuilt" / Path(record.file_name).stem)
-    rebuilt = execute(Run(record.study, record.label, record.scale, recipe), cache)
-    facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created"})
-    certificate = compare(record, rebuilt, margin) | facts | {"seconds": round(sum(rebuilt.seconds.values()), 1)}
-    machine = slug(str((rebuilt.machine.get("gpus") or [rebuilt.machine.get("cpu")])[0]))
-    file = (to or places.cache_root() / "certificates") / f"{Path(record.file_name).stem}.{machine}.json"
-    write_json(file, sealed(certificate))
-    return certificate | {"file": str(file)}
-
-
-def check_sources(record: Record, found: dict[str, Any]) -> None:
-    """Raise `InputError` where a collection or model that a run was made from is another one today."""
-    for role, facts in record.data.items():
-        now = found.get(role, {})
-        if changed := [key for key in ("digest", "tokenizer", "key") if facts.get(key) != now.get(key)]:
-            problem = f"the {role} {facts.get('name')!r} is another one today ({changed[0]} differs)"
-            fix = "Check out the commit of the record, or name its collection's folder with --collection."
-            raise InputError(problem, where=record.file_name, fix=fix)
-
-
-def compare(record: Record, rebuilt: Record, margin: float) -> dict[str, Any]:
-    """How two runs of one recipe compare.
-
-    Returns:
-        `outcome`: "equal" where all weights have the recorded digests and every query its score (where nothing was
-        trained, the scores alone), "equivalent" where every measure is, else "not shown"; `weights`, training -> whether
-        they are equal (None: the record holds no digests); `measures`; `code`, what was made by other code.
-    """
-    known = {name: facts.get("weights") for name, facts in record.training.items()}
-    weights = {name: own and own == rebuilt.training[name].get("weights") for name, own in known.items()}
-    measures = {}
-    for name in record.means:
-        differences = paired_difference(rebuilt.measured, record.measured, name)
-        interval, p = equivalence_test(differences, margin, LEVEL)
-        found = {"recorded": record.means[name], "rebuilt": rebuilt.means[name], "same": not differences.any()}
-        measures[name] = found | {"difference": interval.mean, "low": interval.low, "high": interval.high, "p": p}
-    equal = all(weights.values()) and all(one["same"] for one in measures.values())
-    shown = all(one["p"] < LEVEL for one in measures.values())
-    return {
-        "record": record.file_name,
-        "record_created": record.created,
-        "outcome": "equal" if equal else "equivalent" if shown else "not shown",
-        "margin": margin,
-        "weights": weights,
-        "measures": measures,
-        "code": sorted(kind for kind in record.code if record.code[kind] != rebuilt.code.get(kind)),
-    }
-
-
-def certificate_lines(certificate: dict[str, Any]) -> list[str]:
-    """A certificate in words."""
-    said = {True: "have the recorded digests", False: "differ", None: "have no recorded digests"}
-    lines = [f"{certificate['record']}: {certificate['outcome']}"]
-    lines += [f"  weights of {name} {said[same]}" for name, same in certificate["weights"].items()]
-    form = "  {}: recorded {:.2f}, rebuilt {:.2f}, difference {:.2f} [{:.2f}, {:.2f}], margin {:g}, p {:.2g}"
-    for name, one in certificate["measures"].items():
-        percent = (100 * one[key] for key in ("recorded", "rebuilt", "difference", "low", "high"))
-        lines.append(form.format(name, *percent, 100 * certificate["margin"], one["p"]))
-    if certificate["code"]:
-        lines.append(f"  made by other code than the record: {', '.join(certificate['code'])}")
-    return [*lines, f"certificate: {certificate['file']}"]

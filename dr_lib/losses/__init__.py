@@ -1,6 +1,15 @@
 """Losses as pure functions of tensors."""
 
-from dr_lib.losses.contrastive import Block, Preset, contrastive, gather, in_batch_accuracy, processes, relevant_passages, siblings
+from dr_lib.losses.contrastive import (
+    Block,
+    Preset,
+    contrastive,
+    gather,
+    in_batch_accuracy,
+    processes,
+    relevant_passages,
+    siblings,
+)
 from dr_lib.losses.cross_entropy import chunked_cross_entropy
 from dr_lib.losses.distillation import Mean, distillation, listwise, pointwise, r_drop
 from dr_lib.losses.passage_centric import Candidates, pair, passage_centric

@@ -1,8 +1,9 @@
-"""Contrastive loss of queries and passages with in-batch and hard negatives (SimLM, equation 3 and its released code).
+"""Contrastive loss of queries and passages with in-batch and hard negatives (SimLM, equation 3 and
+its released code).
 
-Which pairs count as negatives is a choice of named blocks; the other papers' losses are special cases. coCondenser's
-loss over pairs of spans is here too, and the gathering of the batches of all processes.
-Page: ideas/negatives.
+Which pairs count as negatives is a choice of named blocks; the other papers' losses are special
+cases. coCondenser's loss over pairs of spans is here too, and the gathering of the batches of all
+processes. Page: ideas/negatives.
 """
 
 from typing import Literal
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import functional
 
-Block = Literal["query_passage", "positive_query", "query_query", "positive_positive", "positive_passage"]
+Block = Literal[
+    "query_passage", "positive_query", "query_query", "positive_positive", "positive_passage"
+]
 Preset = Literal["released", "paper", "query_passage"]
 
 PRESETS: dict[str, tuple[Block, ...]] = {
@@ -32,36 +35,45 @@ def contrastive(
     known_positives: Tensor | None = None,
     own_negatives: bool = True,
 ) -> Tensor:
-    """Mean over queries of the cross-entropy of each query's positive among all candidates of the batch.
+    """Mean over queries of the cross-entropy of each query's positive among all candidates of the
+    batch.
 
     The candidates of query i, whose positive is `p_i`, are the sum of the chosen blocks:
 
-    - `"query_passage"`, always there: query i with every passage of the batch, its positive (the target) included;
+    - `"query_passage"`, always there: query i with every passage of the batch, its positive (the
+      target) included;
     - `"positive_query"`: `p_i` with every other query;
     - `"query_query"`: query i with every other query;
     - `"positive_positive"`: `p_i` with the positive of every other query;
-    - `"positive_passage"`: `p_i` with every other passage, hard negatives and `"positive_positive"` included.
+    - `"positive_passage"`: `p_i` with every other passage, hard negatives and `"positive_positive"`
+      included.
 
     Args:
         queries: `[batch, hidden]` float.
-        passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n - 1` its negatives.
+        passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n -
+            1` its negatives.
         temperature: scores are divided by it; above 0.
         normalise: compare by cosine; otherwise by inner product.
-        blocks: a preset or block names. `"released"` holds the first four, `"paper"` the first and the last,
-            `"query_passage"` the first alone (DPR, RetroMAE, Tevatron).
-        passage_ids: `[batch * n]` int64; another copy of a query's positive is then no negative of it.
-        known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query and hence no negative.
-        own_negatives: False leaves a query's own hard negatives to the others, for distillation, whose teacher judges
-            them (an option of SimLM's code that its scripts turn off).
+        blocks: a preset or block names. `"released"` holds the first four, `"paper"` the first and
+            the last, `"query_passage"` the first alone (DPR, RetroMAE, Tevatron).
+        passage_ids: `[batch * n]` int64; another copy of a query's positive is then no negative of
+            it.
+        known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query and
+            hence no negative.
+        own_negatives: False leaves a query's own hard negatives to the others, for distillation,
+            whose teacher judges them (an option of SimLM's code that its scripts turn off).
 
     Returns:
-        Float32 scalar, computed in float32 whatever the type of the input. Gradient reaches both inputs.
+        Float32 scalar, computed in float32 whatever the type of the input. Gradient reaches both
+        inputs.
 
-    Paper and code: equation 3 of SimLM contrasts the positive with all negatives (`"paper"`); the released code, which
-    made the published numbers, uses only the positives of other queries and adds two blocks against queries
-    (`"released"`). The code masks no duplicates, as here without `passage_ids` and `known_positives`. With them, a
-    query and a passage relevant for it are never contrasted in any block, nor are two queries, or their positives,
-    where the positive of one is relevant for the other.
+    Paper and code: equation 3 of SimLM contrasts the positive with all negatives (`"paper"`); the
+        released code, which
+    made the published numbers, uses only the positives of other queries and adds two blocks against
+    queries (`"released"`). The code masks no duplicates, as here without `passage_ids` and
+    `known_positives`. With them, a query and a passage relevant for it are never contrasted in any
+    block, nor are two queries, or their positives, where the positive of one is relevant for the
+    other.
 
     Example:
         >>> import torch
@@ -100,15 +112,19 @@ def contrastive(
             "positive_passage": lambda: (sharp_positives @ passages.T, beside_positives),
         }
         scores, hidden = zip(*(compared[block]() for block in dict.fromkeys(chosen)), strict=True)
-        return functional.cross_entropy(torch.cat(scores, 1).masked_fill(torch.cat(hidden, 1), -torch.inf), target)
+        return functional.cross_entropy(
+            torch.cat(scores, 1).masked_fill(torch.cat(hidden, 1), -torch.inf), target
+        )
 
 
 def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
-    """Mean over spans of the cross-entropy of the sibling among all other spans, by raw inner product (coCondenser).
+    """Mean over spans of the cross-entropy of the sibling among all other spans, by raw inner
+    product (coCondenser).
 
     Args:
         vectors: `[2 * pairs, hidden]` float; the spans 2 i and 2 i + 1 are siblings.
-        documents: `[2 * pairs]` int64; a span of the same document that is not the sibling is no negative.
+        documents: `[2 * pairs]` int64; a span of the same document that is not the sibling is no
+            negative.
 
     Returns:
         Float32 scalar, computed in float32. There is no temperature, in the paper and in the code.
@@ -130,9 +146,15 @@ def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def in_batch_accuracy(
-    queries: Tensor, passages: Tensor, *, normalise: bool, passage_ids: Tensor | None = None, known_positives: Tensor | None = None
+    queries: Tensor,
+    passages: Tensor,
+    *,
+    normalise: bool,
+    passage_ids: Tensor | None = None,
+    known_positives: Tensor | None = None,
 ) -> Tensor:
-    """Share of queries whose own positive scores above every passage of the batch that is not known to be positive.
+    """Share of queries whose own positive scores above every passage of the batch that is not known
+    to be positive.
 
     Args:
         queries: `[batch, hidden]`.
@@ -142,7 +164,8 @@ def in_batch_accuracy(
         known_positives: `[batch, batch * n]` bool, columns that do not count.
 
     Returns:
-        Scalar in [0, 1]; a tie with another passage counts as a miss, so that equal vectors score 0.
+        Scalar in [0, 1]; a tie with another passage counts as a miss, so that equal vectors score
+        0.
 
     Example:
         >>> in_batch_accuracy(torch.eye(2), torch.eye(2), normalise=True).item()
@@ -159,13 +182,22 @@ def in_batch_accuracy(
 
 def unit(vectors: Tensor) -> Tensor:
     """Vectors of length 1; like `torch.nn.functional.normalize`, with fewer passes backward."""
-    return vectors * torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-12).reciprocal()
+    return (
+        vectors
+        * torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-12).reciprocal()
+    )
 
 
 def relevant_passages(
-    batch: int, n: int, passage_ids: Tensor | None, known_positives: Tensor | None, device: torch.device
+    batch: int,
+    n: int,
+    passage_ids: Tensor | None,
+    known_positives: Tensor | None,
+    device: torch.device,
 ) -> Tensor:
-    """`[batch, batch * n]` bool, True where a passage is the query's positive, a copy of it, or known as relevant."""
+    """`[batch, batch * n]` bool, True where a passage is the query's positive, a copy of it, or
+    known as relevant.
+    """
     relevant = torch.zeros(batch, batch * n, dtype=torch.bool, device=device)
     relevant[:, ::n] = torch.eye(batch, dtype=torch.bool, device=device)
     if passage_ids is not None:
@@ -177,15 +209,21 @@ def relevant_passages(
 
 def processes() -> int:
     """Number of processes that train together, 1 where this one is alone."""
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return (
+        distributed.get_world_size()
+        if distributed.is_available() and distributed.is_initialized()
+        else 1
+    )
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """Rows of all processes, those of process 0 first; the tensor itself where the process is alone.
+    """Rows of all processes, those of process 0 first; the tensor itself where the process is
+    alone.
 
-    So every query sees the passages of every device. Each process computes the loss of all rows. Backward the gradients
-    of all processes are added up; the mean that data parallel training takes over processes divides by as many, and
-    what is left is the gradient of one process that holds the whole batch.
+    So every query sees the passages of every device. Each process computes the loss of all rows.
+    Backward the gradients of all processes are added up; the mean that data parallel training takes
+    over processes divides by as many, and what is left is the gradient of one process that holds
+    the whole batch.
 
     Args:
         tensor: `[rows, ...]`, of one shape and type in every process.
@@ -193,8 +231,10 @@ def gather(tensor: Tensor) -> Tensor:
     Returns:
         `[processes * rows, ...]`, with gradient where `tensor` has one.
 
-    Paper and code: DPR-PAQ (section 3.3) and PAIR gather so. SimLM and coCondenser gather without gradient
-    and multiply the loss by the number of processes, which gives the same; without that factor the gradient shrinks.
+    Paper and code: DPR-PAQ (section 3.3) and PAIR gather so. SimLM and coCondenser gather without
+        gradient
+    and multiply the loss by the number of processes, which gives the same; without that factor the
+    gradient shrinks.
     """
     if processes() == 1:
         return tensor

@@ -1,7 +1,8 @@
-"""Cross-entropy over a vocabulary without the table of all logits (the masked-LM part of every method).
+"""Cross-entropy over a vocabulary without the table of all logits (the masked-LM part of every
+method).
 
-The logits of a few hundred positions at a time are made, turned into loss and gradients, and forgotten; the backward
-pass only scales what the forward pass has found. Page: ideas/bottleneck.
+The logits of a few hundred positions at a time are made, turned into loss and gradients, and
+forgotten; the backward pass only scales what the forward pass has found. Page: ideas/bottleneck.
 """
 
 from typing import Any
@@ -13,19 +14,28 @@ from torch.nn import functional
 
 IGNORED = -100
 MULTIPLE = 64
-"""Rows of a chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16 product."""
+"""Rows of a chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16
+product.
+"""
 CACHED = 2**18
 """Logits that are worked on at a time: in float32 they lie in a core's own cache."""
 
 
 def chunked_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, chunk: int | None = None, weights: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    *,
+    chunk: int | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy of `softmax(hidden @ weight.T + bias)` at the labels, and how many labels score highest.
+    """Mean cross-entropy of `softmax(hidden @ weight.T + bias)` at the labels, and how many labels
+    score highest.
 
-    Equal to `torch.nn.functional.cross_entropy` on the full logits up to rounding, in one pass over the vocabulary and
-    with memory for one chunk. In bfloat16 (by autocast or by the input's type) the products run in it and everything
-    else in float32; any other type is worked out in float32.
+    Equal to `torch.nn.functional.cross_entropy` on the full logits up to rounding, in one pass over
+    the vocabulary and with memory for one chunk. In bfloat16 (by autocast or by the input's type)
+    the products run in it and everything else in float32; any other type is worked out in float32.
 
     Args:
         hidden: `[tokens, hidden]` float, output of the LM head's transform.
@@ -33,12 +43,13 @@ def chunked_cross_entropy(
         bias: `[vocab]` float, or None.
         labels: `[tokens]` int64; -100 where there is nothing to predict.
         chunk: positions per piece; chosen for the device where None.
-        weights: `[tokens]` float, not negative, for a weighted mean: `1 / (labels in the token's sequence)` gives the
-            mean per sequence of SimLM's equation 2; None weighs all tokens alike, as its code does.
+        weights: `[tokens]` float, not negative, for a weighted mean: `1 / (labels in the token's
+            sequence)` gives the mean per sequence of SimLM's equation 2; None weighs all tokens
+            alike, as its code does.
 
     Returns:
-        The loss, float32 scalar with gradient to `hidden`, `weight` and `bias` (0 without labels), and the number of
-        labels with the highest logit, int64 scalar.
+        The loss, float32 scalar with gradient to `hidden`, `weight` and `bias` (0 without labels),
+        and the number of labels with the highest logit, int64 scalar.
 
     Example:
         >>> import torch
@@ -56,9 +67,13 @@ def chunked_cross_entropy(
         counted = counted * weights.detach().float()
     shares = counted / counted.sum().clamp(min=torch.finfo(torch.float32).tiny)
     # Enough positions per product to keep a core or a GPU busy.
-    rows = _rows_per_chunk(len(labels), chunk or (512 if device == "cpu" else max(MULTIPLE, 2**27 // len(weight))))
+    rows = _rows_per_chunk(
+        len(labels), chunk or (512 if device == "cpu" else max(MULTIPLE, 2**27 // len(weight)))
+    )
     with torch.autocast(device, enabled=False):
-        return _ChunkedCrossEntropy.apply(hidden, weight, bias, labels, shares, rows, dtype, torch.is_grad_enabled())
+        return _ChunkedCrossEntropy.apply(
+            hidden, weight, bias, labels, shares, rows, dtype, torch.is_grad_enabled()
+        )
 
 
 def _rows_per_chunk(tokens: int, chunk: int) -> int:
@@ -80,7 +95,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         dtype: torch.dtype,
         with_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        to_hidden, to_weight, to_bias = (need and with_gradient for need in ctx.needs_input_grad[:3])
+        to_hidden, to_weight, to_bias = (
+            need and with_gradient for need in ctx.needs_input_grad[:3]
+        )
         padding = -len(labels) % rows
         states = functional.pad(hidden.to(dtype), (0, 0, 0, padding))
         targets = functional.pad(labels.clamp(min=0), (0, padding))[:, None]
@@ -96,7 +113,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(states), rows):
             piece = slice(start, start + rows)
             torch.mm(states[piece], table.T, out=room)
-            scale = _logits_to_slopes(room, offset, targets[piece], shares[piece], loss, correct, bias_slope)
+            scale = _logits_to_slopes(
+                room, offset, targets[piece], shares[piece], loss, correct, bias_slope
+            )
             if hidden_slope is not None:
                 torch.mm(room, table, out=hidden_slope[piece]).mul_(scale)
             if weight_slope is not None:
@@ -121,12 +140,20 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _logits_to_slopes(
-    logits: Tensor, offset: Tensor, targets: Tensor, shares: Tensor, loss: Tensor, correct: Tensor, bias_slope: Tensor | None
+    logits: Tensor,
+    offset: Tensor,
+    targets: Tensor,
+    shares: Tensor,
+    loss: Tensor,
+    correct: Tensor,
+    bias_slope: Tensor | None,
 ) -> Tensor:
-    """Add a chunk to the totals, and turn its logits in place into slopes that lack a factor per row.
+    """Add a chunk to the totals, and turn its logits in place into slopes that lack a factor per
+    row.
 
     Args:
-        logits: `[rows, vocab]` without bias; on return `exp(logit - highest)`, less the row's sum at the target.
+        logits: `[rows, vocab]` without bias; on return `exp(logit - highest)`, less the row's sum
+            at the target.
         offset: `[vocab]` float32, the bias.
         targets: `[rows, 1]` int64.
         shares: `[rows, 1]` float32, weight of each row in the loss; 0 where nothing is predicted.
@@ -134,11 +161,16 @@ def _logits_to_slopes(
         bias_slope: `[vocab]` float32 to add the bias's slope to, or None.
 
     Returns:
-        `[rows, 1]` float32, the missing factor: on the rows of the small matrices it saves a pass over the large one.
+        `[rows, 1]` float32, the missing factor: on the rows of the small matrices it saves a pass
+            over the large one.
     """
     scale = torch.empty_like(shares)
     step = len(logits) if logits.device.type != "cpu" else max(1, CACHED // logits.shape[1])
-    room = torch.empty(step, logits.shape[1], device=logits.device) if logits.dtype != torch.float32 else None
+    room = (
+        torch.empty(step, logits.shape[1], device=logits.device)
+        if logits.dtype != torch.float32
+        else None
+    )
     for start in range(0, len(logits), step):
         piece = slice(start, start + step)
         target, share = targets[piece], shares[piece]

@@ -1,6 +1,8 @@
-"""What a cross-encoder learns, as re-ranker or teacher, and what a retriever learns from its scores (SimLM, 3.2).
+"""What a cross-encoder learns, as re-ranker or teacher, and what a retriever learns from its scores
+(SimLM, 3.2).
 
-SimLM and MASTER train the cross-encoder listwise, RocketQA and PAIR pair by pair. Page: ideas/distillation.
+SimLM and MASTER train the cross-encoder listwise, RocketQA and PAIR pair by pair. Page:
+ideas/distillation.
 """
 
 from typing import Literal
@@ -24,18 +26,23 @@ def distillation(
     """KL divergence of the student's softmax from the teacher's over the passages of each query.
 
     Args:
-        student_scores: `[queries, passages]` float: cosines (with temperature 0.02 for SimLM) or inner products.
-        teacher_scores: `[queries, passages]` float, the cross-encoder's scores; no gradient goes there.
+        student_scores: `[queries, passages]` float: cosines (with temperature 0.02 for SimLM) or
+            inner products.
+        teacher_scores: `[queries, passages]` float, the cross-encoder's scores; no gradient goes
+            there.
         student_temperature: student scores are divided by it; above 0.
-        teacher_temperature: teacher scores are divided by it; above 0. No factor of its square is applied.
-        mean: `"query"` sums over passages and averages over queries (SimLM); `"element"` divides by queries times
-            passages (RetroMAE), which makes the loss smaller the longer the lists are.
+        teacher_temperature: teacher scores are divided by it; above 0. No factor of its square is
+            applied.
+        mean: `"query"` sums over passages and averages over queries (SimLM); `"element"` divides by
+            queries times passages (RetroMAE), which makes the loss smaller the longer the lists
+            are.
         present: `[queries, passages]` bool, False where a list is shorter; None where all are full.
 
     Returns:
         Float32 scalar, computed in float32; 0 where student and teacher agree.
 
-    Paper and code: SimLM and RetroMAE take the teacher's raw scores; MASTER's code computes the cross-entropy, which
+    Paper and code: SimLM and RetroMAE take the teacher's raw scores; MASTER's code computes the
+        cross-entropy, which
     differs by a constant.
 
     Example:
@@ -48,7 +55,10 @@ def distillation(
     if present is not None:
         # The lowest number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
         lowest = -1e30
-        student, teacher = student.masked_fill(~present, lowest), teacher.masked_fill(~present, lowest)
+        student, teacher = (
+            student.masked_fill(~present, lowest),
+            teacher.masked_fill(~present, lowest),
+        )
     expected, found = teacher.log_softmax(1), student.log_softmax(1)
     terms = expected.exp() * (expected - found)
     if present is not None:
@@ -57,7 +67,8 @@ def distillation(
 
 
 def listwise(scores: Tensor) -> Tensor:
-    """Mean over queries of the cross-entropy of the first passage among the passages of its query (SimLM, MASTER).
+    """Mean over queries of the cross-entropy of the first passage among the passages of its query
+    (SimLM, MASTER).
 
     Args:
         scores: `[queries, passages]` float, the positive in column 0.
@@ -75,11 +86,13 @@ def listwise(scores: Tensor) -> Tensor:
 
 
 def pointwise(scores: Tensor) -> Tensor:
-    """Mean over all pairs of the binary cross-entropy, the first passage of each query being the relevant one
-    (RocketQA, PAIR's teacher).
+    """Mean over all pairs of the binary cross-entropy, the first passage of each query being the
+    relevant one (RocketQA, PAIR's teacher).
 
-    Its logits have an absolute meaning: their sigmoid is a probability (under the share of relevant pairs seen in
-    training), which those of a listwise loss are not, since adding a number to a whole list leaves that loss as it is.
+    Its logits have an absolute meaning: their sigmoid is a probability (under the share of relevant
+        pairs seen in
+    training), which those of a listwise loss are not, since adding a number to a whole list leaves
+    that loss as it is.
 
     Args:
         scores: `[queries, passages]` float, the positive in column 0.
@@ -97,9 +110,11 @@ def pointwise(scores: Tensor) -> Tensor:
 
 
 def r_drop(first: Tensor, second: Tensor) -> Tensor:
-    """Half the sum of both KL divergences between the softmax of two score lists, mean over queries.
+    """Half the sum of both KL divergences between the softmax of two score lists, mean over
+    queries.
 
-    R-Drop (Wu et al. 2021): two passes with different dropout should agree, as in SimLM's released cross-encoder.
+    R-Drop (Wu et al. 2021): two passes with different dropout should agree, as in SimLM's released
+        cross-encoder.
     Unlike in distillation both sides have a gradient.
 
     Args:

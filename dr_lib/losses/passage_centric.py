@@ -1,4 +1,5 @@
-"""PAIR's losses: the positive passage as anchor, its query the target (equation 5), and both views joined (equation 6).
+"""PAIR's losses: the positive passage as anchor, its query the target (equation 5), and both views
+joined (equation 6).
 
 Page: ideas/passage-centric.
 """
@@ -24,23 +25,26 @@ def passage_centric(
     passage_ids: Tensor | None = None,
     known_positives: Tensor | None = None,
 ) -> Tensor:
-    """Mean over queries of the cross-entropy of a passage's own query among all that the positive passage is compared with.
+    """Mean over queries of the cross-entropy of a passage's own query among all that the positive
+    passage is compared with.
 
     Args:
         queries: `[batch, hidden]` float.
-        passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n - 1` its negatives.
+        passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n -
+            1` its negatives.
         temperature: scores are divided by it; above 0 (PAIR uses none, that is 1).
         normalise: compare by cosine; otherwise by inner product (PAIR).
-        candidates: `"released"` compares the positive with all queries of the batch and all hard negatives; `"paper"`
-            with its own query and all hard negatives; `"positives"` as `"released"`, and with the positives of the
-            other queries.
+        candidates: `"released"` compares the positive with all queries of the batch and all hard
+            negatives; `"paper"` with its own query and all hard negatives; `"positives"` as
+            `"released"`, and with the positives of the other queries.
         passage_ids: `[batch * n]` int64; copies of the positive are then no negatives.
         known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query.
 
     Returns:
         Float32 scalar, computed in float32. Gradient reaches both inputs.
 
-    Paper and code: the paper's denominator holds negative passages only; the code adds the other queries. In neither
+    Paper and code: the paper's denominator holds negative passages only; the code adds the other
+        queries. In neither
     are the positives of other queries among the negatives; `"positives"` shows what they would do.
 
     Example:
@@ -62,7 +66,8 @@ def passage_centric(
         own = torch.eye(batch, dtype=torch.bool, device=scores.device)
         other_queries = ~own if candidates == "paper" else relevant[:, ::n].T & ~own
         related = relevant.view(batch, batch, n).clone()
-        related[:, :, 0] |= relevant[:, ::n].T  # of two positives, one that answers the other's query too is related to it
+        # of two positives, one that answers the other's query too is related to it
+        related[:, :, 0] |= relevant[:, ::n].T
         hidden = torch.cat([other_queries, related[:, :, first:].flatten(1)], dim=1)
         target = torch.arange(batch, device=scores.device)
         return functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), target)
@@ -78,16 +83,19 @@ def pair(
     candidates: Candidates = "released",
     **known: Tensor | None,
 ) -> Tensor:
-    """`(1 - alpha) * query-centric + alpha * passage-centric` (equation 6); fine-tuning is the case `alpha=0`.
+    """`(1 - alpha) * query-centric + alpha * passage-centric` (equation 6); fine-tuning is the case
+    `alpha=0`.
 
     Args:
         queries: `[batch, hidden]` float.
-        passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n - 1` its negatives.
+        passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n -
+            1` its negatives.
         alpha: weight of the passage-centric part, in [0, 1]; 0.1 in the paper and in the code.
         temperature: scores are divided by it; above 0 (PAIR uses none, that is 1).
         normalise: compare by cosine; otherwise by inner product (PAIR).
         candidates: negatives of the passage-centric part, see `passage_centric`.
-        known: `passage_ids` and `known_positives`, which passages are no negatives, as for both parts.
+        known: `passage_ids` and `known_positives`, which passages are no negatives, as for both
+            parts.
 
     Returns:
         Float32 scalar.

@@ -1,5 +1,15 @@
-"""Which pieces of a passage are hidden: masks for a whole batch at once, on its device, from a given generator."""
+"""Which pieces of a passage are hidden: masks for a whole batch at once, on its device, from a
+given generator.
+"""
 
 from dr_lib.masking.hide import MaskPolicy, hide
 from dr_lib.masking.weighted import importance, keyword
-from dr_lib.masking.words import Budget, complementary, extra_rate, per_row, superset, uniform, whole_word
+from dr_lib.masking.words import (
+    Budget,
+    complementary,
+    extra_rate,
+    per_row,
+    superset,
+    uniform,
+    whole_word,
+)

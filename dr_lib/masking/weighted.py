@@ -1,4 +1,6 @@
-"""Masks that choose by worth: CDMAE's importances, MASTER's keyword weights. Page: ideas/masking."""
+"""Masks that choose by worth: CDMAE's importances, MASTER's keyword weights. Page:
+ideas/masking.
+"""
 
 from typing import Literal
 
@@ -21,24 +23,28 @@ def importance(
     noise_scale: Literal["absolute", "relative"] = "absolute",
     unit: Literal["word", "piece"] = "word",
 ) -> Tensor:
-    """Hide the `max(1, floor(rate x pieces))` most important pieces, after some noise (CDMAE, Algorithm 1).
+    """Hide the `max(1, floor(rate x pieces))` most important pieces, after some noise (CDMAE,
+    Algorithm 1).
 
     Args:
         batch: passages; only `special` and `word_start` are read.
-        importances: `[batch, length]` float, the AMI of each piece's word; left as they are. With `unit="word"` that of
-            a word's first piece counts.
+        importances: `[batch, length]` float, the AMI of each piece's word; left as they are. With
+            `unit="word"` that of a word's first piece counts.
         rate: share of the maskable pieces to hide, in [0, 1]; 0 hides nothing.
         generator: on the batch's device; the same state gives the same mask.
-        noise: standard deviation of the noise, 0 or more; 0 gives the same mask always, equal values from the left.
-        noise_scale: `"absolute"`, in the unit of the importances (CDMAE: variance 1); `"relative"`, in standard
-            deviations of the passage's own importances.
-        unit: `"word"` draws noise once a word and hides words whole, one that overshoots being skipped for shorter
-            ones; `"piece"` is Algorithm 1 to the letter.
+        noise: standard deviation of the noise, 0 or more; 0 gives the same mask always, equal
+            values from the left.
+        noise_scale: `"absolute"`, in the unit of the importances (CDMAE: variance 1); `"relative"`,
+            in standard deviations of the passage's own importances.
+        unit: `"word"` draws noise once a word and hides words whole, one that overshoots being
+            skipped for shorter ones; `"piece"` is Algorithm 1 to the letter.
 
     Returns:
-        `[batch, length]` bool, True at hidden pieces, never at special ones; a passage without pieces has none.
+        `[batch, length]` bool, True at hidden pieces, never at special ones; a passage without
+        pieces has none.
 
-    Paper and code: CDMAE has no public code; its equations speak of words, its algorithm of tokens, hence `unit`.
+    Paper and code: CDMAE has no public code; its equations speak of words, its algorithm of tokens,
+        hence `unit`.
 
     Example:
         >>> import torch
@@ -53,45 +59,67 @@ def importance(
     """
     if rate == 0:
         return torch.zeros_like(batch.special)
-    words = first_pieces(batch) if unit == "word" else torch.arange(batch.special.shape[1], device=importances.device)
+    words = (
+        first_pieces(batch)
+        if unit == "word"
+        else torch.arange(batch.special.shape[1], device=importances.device)
+    )
     words = words.expand(batch.special.shape)
     scores = importances.float()
     if noise:
         lots = torch.randn(scores.shape, generator=generator, device=scores.device).mul_(noise)
         counted = batch.word_start if unit == "word" else ~batch.special
-        scores = scores + (lots if noise_scale == "absolute" else lots.mul_(_spread(scores, counted)))
+        scores = scores + (
+            lots if noise_scale == "absolute" else lots.mul_(_spread(scores, counted))
+        )
     keys = ranked_keys(scores.gather(1, words), words, batch.special)
     # The tiny addition keeps products such as 0.29 x 100 = 28.999... on their side.
-    limit = ((~batch.special).sum(1, dtype=finest(words.device)) * rate + 1e-9).floor().long().clamp(min=1)
+    limit = (
+        ((~batch.special).sum(1, dtype=finest(words.device)) * rate + 1e-9)
+        .floor()
+        .long()
+        .clamp(min=1)
+    )
     return take_words(keys, limit)
 
 
 def _spread(values: Tensor, counted: Tensor) -> Tensor:
-    """Standard deviation of the counted values of each row, `[batch, 1]`; 0 where there are none."""
+    """Standard deviation of the counted values of each row, `[batch, 1]`; 0 where there are
+    none.
+    """
     number = counted.sum(1, keepdim=True).clamp(min=1)
     mean = values.where(counted, 0).sum(1, keepdim=True) / number
     return ((values - mean).where(counted, 0).square().sum(1, keepdim=True) / number).sqrt()
 
 
-def keyword(batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
-    """Draw one mask of whole words per passage, one word after the other with probability in proportion to its weight.
+def keyword(
+    batch: TokenBatch,
+    weights: Tensor,
+    rate: float,
+    generator: torch.Generator,
+    *,
+    budget: Budget = "maskable",
+) -> Tensor:
+    """Draw one mask of whole words per passage, one word after the other with probability in
+    proportion to its weight.
 
-    Each draw is among the words not yet taken, which is the order of `log(weight)` plus Gumbel noise: one sort instead
-    of a loop (MASTER, masked keywords prediction).
+    Each draw is among the words not yet taken, which is the order of `log(weight)` plus Gumbel
+    noise: one sort instead of a loop (MASTER, masked keywords prediction).
 
     Args:
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
-        weights: `[batch, length]` float, 0 or more; that of a word's first piece counts, other places are not read. A
-            word of weight 0 comes after all others.
+        weights: `[batch, length]` float, 0 or more; that of a word's first piece counts, other
+            places are not read. A word of weight 0 comes after all others.
         rate: share of pieces to hide, in [0, 1]; 0 hides nothing.
         generator: on the batch's device; the same state gives the same mask.
         budget: the pieces that the rate refers to, `"maskable"` ones (as MASTER does) or `"all"`.
 
     Returns:
-        `[batch, length]` bool, True at hidden pieces, never at special ones. The word that reaches the budget is hidden
-        whole even where it passes it, as in the released code.
+        `[batch, length]` bool, True at hidden pieces, never at special ones. The word that reaches
+        the budget is hidden whole even where it passes it, as in the released code.
 
-    Paper and code: MASTER's code weighs each occurrence of a word by 1 / its count in the corpus, unknown words by 1.
+    Paper and code: MASTER's code weighs each occurrence of a word by 1 / its count in the corpus,
+        unknown words by 1.
 
     Example:
         >>> import torch
@@ -108,6 +136,7 @@ def keyword(batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Ge
         return torch.zeros_like(batch.special)
     words = first_pieces(batch)
     lots = torch.rand(words.shape, generator=generator, device=words.device)
-    waiting = lots.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()  # exponential; its -log is Gumbel noise
+    # exponential; its -log is Gumbel noise
+    waiting = lots.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()
     scores = weights.float().log() - waiting.log_()
     return take_across(ranked_keys(scores.gather(1, words), words, batch.special), limit)

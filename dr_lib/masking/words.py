@@ -1,7 +1,8 @@
-"""Masks that choose by chance: of pieces, of whole words, one that holds another, its complement, one for each row.
+"""Masks that choose by chance: of pieces, of whole words, one that holds another, its complement,
+one for each row.
 
-SimLM, RetroMAE, Condenser and MASTER all hide a fixed number of pieces of each passage, not each piece with a
-probability. Their code counts differently: `budget`. Page: ideas/masking.
+SimLM, RetroMAE, Condenser and MASTER all hide a fixed number of pieces of each passage, not each
+piece with a probability. Their code counts differently: `budget`. Page: ideas/masking.
 """
 
 from typing import Literal
@@ -18,39 +19,51 @@ Budget = Literal["maskable", "all"]
 
 SMALLEST_EXTRA_RATE = 1e-4
 AT_ONCE = 2**18
-"""Pieces that a CPU draws for at a time, where each row has a mask of its own: they lie in a core's own cache."""
+"""Pieces that a CPU draws for at a time, where each row has a mask of its own: they lie in a core's
+own cache.
+"""
 
 
 def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") -> Tensor:
-    """Most pieces to hide in each passage, `[batch]` int64: max(1, round(rate x pieces)), halves rounded to even.
+    """Most pieces to hide in each passage, `[batch]` int64: max(1, round(rate x pieces)), halves
+    rounded to even.
 
     Args:
         batch: the passages.
         rate: share of the pieces, in [0, 1]; 0 gives 0 everywhere, any other rate at least 1.
-        budget: `"maskable"` counts the pieces that are not special (Condenser and MASTER), `"all"` counts [CLS] and
-            [SEP] too (SimLM and RetroMAE, whose 30 % is 31 to 32 % of the maskable pieces of a passage).
+        budget: `"maskable"` counts the pieces that are not special (Condenser and MASTER), `"all"`
+            counts [CLS] and [SEP] too (SimLM and RetroMAE, whose 30 % is 31 to 32 % of the maskable
+            pieces of a passage).
     """
     if rate == 0:
         return torch.zeros(len(batch), dtype=torch.int64, device=batch.special.device)
-    counted = batch.special.shape[1] - batch.special.sum(1) if budget == "maskable" else batch.attention_mask.sum(1)
+    counted = (
+        batch.special.shape[1] - batch.special.sum(1)
+        if budget == "maskable"
+        else batch.attention_mask.sum(1)
+    )
     if counted.device.type == "cpu":  # of arrays this small numpy makes shorter work
         return torch.from_numpy(np.maximum(np.rint(counted.numpy() * rate), 1).astype(np.int64))
     return counted.to(finest(counted.device)).mul_(rate).round_().clamp_(min=1).long()
 
 
-def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
+def uniform(
+    batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable"
+) -> Tensor:
     """Draw exactly `max(1, round(rate x pieces))` pieces of each passage, without regard to words.
 
     BERT's first masks, and those of CDMAE's encoder.
 
     Args:
         batch: passages; only `special` and `attention_mask` are read.
-        rate: share of pieces to hide, in [0, 1]; 0 hides nothing, 1 everything but special positions.
+        rate: share of pieces to hide, in [0, 1]; 0 hides nothing, 1 everything but special
+            positions.
         generator: on the batch's device; the same state gives the same mask.
         budget: the pieces that the rate refers to, `"maskable"` ones or `"all"`.
 
     Returns:
-        `[batch, length]` bool, True at hidden pieces, never at special ones; a passage without pieces has none.
+        `[batch, length]` bool, True at hidden pieces, never at special ones; a passage without
+        pieces has none.
 
     Example:
         >>> import torch
@@ -63,16 +76,22 @@ def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budge
         2
     """
     limit = piece_budget(batch, rate, budget)
-    return take_words(random_keys(batch.special, generator), limit) if rate else torch.zeros_like(batch.special)
+    return (
+        take_words(random_keys(batch.special, generator), limit)
+        if rate
+        else torch.zeros_like(batch.special)
+    )
 
 
-def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
+def whole_word(
+    batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable"
+) -> Tensor:
     """Draw one mask of whole words per passage: the mask of SimLM, RetroMAE, Condenser and MASTER.
 
-    Words are taken in random order until `max(1, round(rate x pieces))` pieces are hidden. A word that would overshoot
-    is skipped and a later, shorter one may be taken, so the count is never above the budget, and below it only where
-    nothing more fits: a passage whose every word is longer than the budget keeps an empty mask, as in the released
-    code.
+    Words are taken in random order until `max(1, round(rate x pieces))` pieces are hidden. A word
+    that would overshoot is skipped and a later, shorter one may be taken, so the count is never
+    above the budget, and below it only where nothing more fits: a passage whose every word is
+    longer than the budget keeps an empty mask, as in the released code.
 
     Args:
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
@@ -83,7 +102,8 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
     Returns:
         `[batch, length]` bool, True at hidden pieces, never at special ones.
 
-    Paper and code: every released code caps the budget at 512 pieces, which only longer passages could notice; here is no cap.
+    Paper and code: every released code caps the budget at 512 pieces, which only longer passages
+        could notice; here is no cap.
 
     Example:
         >>> import torch
@@ -104,12 +124,20 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
 
 
 def superset(
-    batch: TokenBatch, mask: Tensor, rate: float, generator: torch.Generator, *, encoder_rate: float, budget: Budget = "maskable"
+    batch: TokenBatch,
+    mask: Tensor,
+    rate: float,
+    generator: torch.Generator,
+    *,
+    encoder_rate: float,
+    budget: Budget = "maskable",
 ) -> Tensor:
-    """Join a mask with a second whole-word draw, so that about `rate` of the pieces are hidden in all (SimLM, 3.1).
+    """Join a mask with a second whole-word draw, so that about `rate` of the pieces are hidden in
+    all (SimLM, 3.1).
 
-    The second draw is over all words, those already hidden included, at `extra_rate(encoder_rate, rate)`: the union
-    holds the first mask always and the share `rate` in expectation, not exactly in each passage.
+    The second draw is over all words, those already hidden included, at `extra_rate(encoder_rate,
+    rate)`: the union holds the first mask always and the share `rate` in expectation, not exactly
+    in each passage.
 
     Args:
         batch: passages.
@@ -120,8 +148,8 @@ def superset(
         budget: as for `whole_word`.
 
     Returns:
-        `[batch, length]` bool that contains `mask`; `mask` itself where `rate` is not above `encoder_rate`, as in the
-        released code.
+        `[batch, length]` bool that contains `mask`; `mask` itself where `rate` is not above
+        `encoder_rate`, as in the released code.
 
     Example:
         >>> import torch
@@ -140,7 +168,8 @@ def superset(
 
 
 def extra_rate(encoder_rate: float, rate: float) -> float:
-    """Rate of `superset`'s second draw: `(rate - encoder_rate) / (1 - encoder_rate)`, 0 where that is 1e-4 or less.
+    """Rate of `superset`'s second draw: `(rate - encoder_rate) / (1 - encoder_rate)`, 0 where that
+    is 1e-4 or less.
 
     Example:
         >>> extra_rate(0.5, 0.75), extra_rate(0.5, 0.5)
@@ -158,13 +187,19 @@ def complementary(batch: TokenBatch, mask: Tensor) -> Tensor:
         mask: `[batch, length]` bool, the encoder's mask.
 
     Returns:
-        `[batch, length]` bool; with `mask` it covers all but the special positions, and shares none with it.
+        `[batch, length]` bool; with `mask` it covers all but the special positions, and shares none
+        with it.
     """
     return ~(mask | batch.special)
 
 
 def per_row(
-    batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable", draws: int | None = None
+    batch: TokenBatch,
+    rate: float,
+    generator: torch.Generator,
+    *,
+    budget: Budget = "maskable",
+    draws: int | None = None,
 ) -> Tensor:
     """Draw a whole-word mask for each row of the decoder's attention (RetroMAE, enhanced decoding).
 
@@ -172,13 +207,15 @@ def per_row(
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
         rate: share of pieces that a row may not see, in [0, 1].
         generator: on the batch's device; the same state gives the same masks.
-        budget: the pieces that the rate refers to, `"maskable"` ones or `"all"` (the released code).
-        draws: None draws anew for every row (the paper); a number draws that many masks a passage, at most one a
-            position, of which each row picks one (the released code: 256).
+        budget: the pieces that the rate refers to, `"maskable"` ones or `"all"` (the released
+            code).
+        draws: None draws anew for every row (the paper); a number draws that many masks a passage,
+            at most one a position, of which each row picks one (the released code: 256).
 
     Returns:
-        `[batch, length, length]` bool, True where row i may not see column j. A row sees neither its hidden pieces, nor
-        itself, nor padding; [CLS] and [SEP] are seen by every row but their own.
+        `[batch, length, length]` bool, True where row i may not see column j. A row sees neither
+        its hidden pieces, nor itself, nor padding; [CLS] and [SEP] are seen by every row but their
+        own.
 
     Example:
         >>> import torch
@@ -193,7 +230,10 @@ def per_row(
     limit, (rows, length) = piece_budget(batch, rate, budget), batch.special.shape
     pool = length if draws is None else min(draws, length)
     hidden = torch.zeros(rows, pool, length, dtype=torch.bool, device=batch.special.device)
-    words, step = words_of(batch), rows if hidden.device.type != "cpu" else max(1, AT_ONCE // length**2)
+    words, step = (
+        words_of(batch),
+        rows if hidden.device.type != "cpu" else max(1, AT_ONCE // length**2),
+    )
     for start in range(0, rows if rate else 0, step):
         some = slice(start, start + step)
         keys = random_keys(batch.special[some], generator, words[some], pool)

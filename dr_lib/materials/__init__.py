@@ -1,4 +1,6 @@
-"""What some methods need besides the passages, made from them once: word statistics, questions, continuations, pairs."""
+"""What some methods need besides the passages, made from them once: word statistics, questions,
+continuations, pairs.
+"""
 
 from dr_lib.materials.continuations import continuation_model, continuations
 from dr_lib.materials.ngrams import (
@@ -13,7 +15,12 @@ from dr_lib.materials.ngrams import (
     write_importances,
 )
 from dr_lib.materials.pairs import file_pairs, title_pairs
-from dr_lib.materials.pseudo_labels import bm25_candidates, given_labels, pseudo_labels, unlabelled_queries
+from dr_lib.materials.pseudo_labels import (
+    bm25_candidates,
+    given_labels,
+    pseudo_labels,
+    unlabelled_queries,
+)
 from dr_lib.materials.questions import (
     GENERATED_SHARES,
     generated_name,

@@ -1,7 +1,9 @@
 """Continuations: a causal LM reads a passage and continues it, as GPT-2 does in MASTER section 3.3.
 
-The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and 128 new tokens (its public sample has
-130). A text does not end before its length: one that ended at once would be useless. Page: ideas/generators.
+The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and 128 new tokens (its
+    public sample has
+130). A text does not end before its length: one that ended at once would be useless. Page:
+    ideas/generators.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,15 @@ from dr_lib import losses
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.materials.texts import PassageWriter, ready, save_texts, writer_tokenizer
-from dr_lib.models import CausalDecoding, Sampling, end_of_text, load_causal_lm, load_masked_lm, new_causal_lm, save_masked_lm
+from dr_lib.models import (
+    CausalDecoding,
+    Sampling,
+    end_of_text,
+    load_causal_lm,
+    load_masked_lm,
+    new_causal_lm,
+    save_masked_lm,
+)
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer, special_ids
 from dr_lib.training import GeneratorTraining, machine, train
@@ -38,7 +48,8 @@ def continuation_model(
     dropout: float | None,
     seed: int,
 ) -> None:
-    """`model/`: a causal LM that has read the collection, with the base model's tokenizer; `log.json`.
+    """`model/`: a causal LM that has read the collection, with the base model's tokenizer;
+    `log.json`.
 
     Args:
         folder: where to write.
@@ -60,7 +71,13 @@ def continuation_model(
         tokens_per_batch=training.tokens_per_batch,
         seed=seed,
     )
-    train(ContinuationTraining(model), text.batch, training.with_seed(seed), folder, title="continuation model")
+    train(
+        ContinuationTraining(model),
+        text.batch,
+        training.with_seed(seed),
+        folder,
+        title="continuation model",
+    )
     save_masked_lm(model, tokenizer, folder / "model")
 
 
@@ -99,12 +116,25 @@ def continuations(
         ids, mask = prompts(collection.passages[rows]["text"], words, prompt_tokens)
         return CausalDecoding(model, ids.to(model.device), mask.to(model.device))
 
-    options = {"copies": 1, "longest": new_tokens, "choice": Sampling(top_p=top_p), "may_end": False, "seed": seed}
-    save_texts(folder, PassageWriter(model, words, begin, **options), store, tokenizer, title="continuations")
+    options = {
+        "copies": 1,
+        "longest": new_tokens,
+        "choice": Sampling(top_p=top_p),
+        "may_end": False,
+        "seed": seed,
+    }
+    save_texts(
+        folder,
+        PassageWriter(model, words, begin, **options),
+        store,
+        tokenizer,
+        title="continuations",
+    )
 
 
 class PackedText:
-    """The bodies of all passages as one long text, document by document, [SEP] after each, cut into rows of one length.
+    """The bodies of all passages as one long text, document by document, [SEP] after each, cut into
+    rows of one length.
 
     So Radford et al. 2019 read the web; it is what a causal LM learns from.
 
@@ -117,7 +147,14 @@ class PackedText:
     """
 
     def __init__(
-        self, store: TokenStore, documents: np.ndarray, positions: np.ndarray, *, length: int, tokens_per_batch: int, seed: int = 0
+        self,
+        store: TokenStore,
+        documents: np.ndarray,
+        positions: np.ndarray,
+        *,
+        length: int,
+        tokens_per_batch: int,
+        seed: int = 0,
     ):
         self.store, self.seed = store, seed
         order = np.lexsort((positions, documents))
@@ -137,7 +174,9 @@ class PackedText:
         return self.rows // self.batch_rows
 
     def batch(self, step: int) -> TokenBatch:
-        """The batch of a micro-step, counted from 0 over all epochs; the same number, the same batch."""
+        """The batch of a micro-step, counted from 0 over all epochs; the same number, the same
+        batch.
+        """
         epoch, within = divmod(step, self.steps_per_epoch)
         shift, order = self._order(epoch)
         chosen = order[within * self.batch_rows :][: self.batch_rows]
@@ -158,7 +197,9 @@ class PackedText:
         offset = places - self.starts[passage]
         inside = offset < self.counts[passage]
         source = np.where(inside, self.sources[passage] + offset, 0)
-        return np.where(inside, self.store.text_ids[source].astype(np.int64), self.store.special["sep"])
+        return np.where(
+            inside, self.store.text_ids[source].astype(np.int64), self.store.special["sep"]
+        )
 
     def _cut(self, epoch: int) -> tuple[int, np.ndarray]:
         draw = np.random.default_rng([self.seed, epoch])
@@ -187,12 +228,16 @@ class ContinuationTraining(nn.Module):
         ids = batch.input_ids
         states = self.model.base_model(input_ids=ids[:, :-1]).last_hidden_state
         labels, head = ids[:, 1:].reshape(-1), self.model.get_output_embeddings()
-        loss, correct = losses.chunked_cross_entropy(states.flatten(0, 1), head.weight, head.bias, labels)
+        loss, correct = losses.chunked_cross_entropy(
+            states.flatten(0, 1), head.weight, head.bias, labels
+        )
         return {"loss": loss, "accuracy": torch.as_tensor(correct) / labels.numel()}
 
 
 def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> None:
-    """Raise `InputError` where a model cannot read a prompt, the token before it and what it writes itself."""
+    """Raise `InputError` where a model cannot read a prompt, the token before it and what it writes
+    itself.
+    """
     room = getattr(model.config, "max_position_embeddings", None)
     if room is not None and 1 + prompt_tokens + new_tokens > room:
         problem = f"1 + {prompt_tokens} + {new_tokens} tokens, but the model reads {room}"
@@ -200,11 +245,19 @@ def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> N
         raise InputError(problem, where="prompt_tokens", fix=fix)
 
 
-def prompts(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int) -> tuple[Tensor, Tensor]:
+def prompts(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int
+) -> tuple[Tensor, Tensor]:
     """The first `length` tokens of each text, ids and mask as of `left_padded`."""
-    coded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=length)["input_ids"]
+    coded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=length)[
+        "input_ids"
+    ]
     counts = np.array([len(ids) for ids in coded])
-    return left_padded(np.fromiter(chain.from_iterable(coded), np.int64, counts.sum()), counts, end_of_text(tokenizer))
+    return left_padded(
+        np.fromiter(chain.from_iterable(coded), np.int64, counts.sum()),
+        counts,
+        end_of_text(tokenizer),
+    )
 
 
 def left_padded(flat: np.ndarray, counts: np.ndarray, end: int) -> tuple[Tensor, Tensor]:
@@ -227,4 +280,6 @@ def left_padded(flat: np.ndarray, counts: np.ndarray, end: int) -> tuple[Tensor,
     from_right = width - np.arange(width)[None, :]
     ids = np.full((len(counts), width), end, np.int64)
     ids[from_right <= counts[:, None]] = flat
-    return torch.from_numpy(ids), torch.from_numpy((from_right <= counts[:, None] + 1).astype(np.int64))
+    return torch.from_numpy(ids), torch.from_numpy(
+        (from_right <= counts[:, None] + 1).astype(np.int64)
+    )

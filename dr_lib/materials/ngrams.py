@@ -1,12 +1,14 @@
 """How often each word and each n-gram of words occurs in a collection (for CDMAE eq. 7).
 
-A word is what the tokenizer cut into pieces: a piece and those that continue it. Titles and bodies are texts of their
+A word is what the tokenizer cut into pieces: a piece and those that continue it. Titles and bodies
+    are texts of their
 own here, so that nothing that is counted crosses from one to the other or to the next passage.
 
-Counted are 64-bit hashes: of a word's pieces, and of an n-gram's words. Of a billion different n-grams some two would
-share a hash once in thirty collections, and would then be counted together. For each order the hashes are dealt out to
-buckets on disk, which are counted one after another: time and disk grow in proportion to the collection, memory with
-the n-grams that are kept. Page: ideas/masking.
+Counted are 64-bit hashes: of a word's pieces, and of an n-gram's words. Of a billion different
+    n-grams some two would
+share a hash once in thirty collections, and would then be counted together. For each order the
+hashes are dealt out to buckets on disk, which are counted one after another: time and disk grow in
+proportion to the collection, memory with the n-grams that are kept. Page: ideas/masking.
 """
 
 import tempfile
@@ -36,7 +38,7 @@ SMALL = 10_000_000
 RARE = 5
 
 
-# Words --------------------------------------------------------------------------------------------------------------
+# Words --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class WordBlock:
         return spread[: self.title_pieces], spread[self.title_pieces :]
 
     def ngrams(self, order: int) -> list[np.ndarray]:
-        """For each order from 1 a hash of the n-gram that begins at each word, `[words]` uint64; of no use where `room` is less.
+        """For each order from 1 a hash of the n-gram that begins at each word, `[words]` uint64; of
+        no use where `room` is less.
 
         Example:
             >>> block = WordBlock(0, 1, np.array([3, 4, 3, 3, 4]), 0, np.array([0, 2, 3]), np.array([2, 1, 2]), None, None)
@@ -106,11 +109,14 @@ def word_blocks(store: TokenStore, unit: Unit = "word") -> Iterator[WordBlock]:
 
 def _block(store: TokenStore, first: int, last: int, unit: Unit) -> WordBlock:
     title, text = store.title_offsets[first : last + 1], store.text_offsets[first : last + 1]
-    pieces = np.concatenate([store.title_ids[title[0] : title[-1]], store.text_ids[text[0] : text[-1]]])
+    pieces = np.concatenate(
+        [store.title_ids[title[0] : title[-1]], store.text_ids[text[0] : text[-1]]]
+    )
     title_pieces = int(title[-1] - title[0])
     bounds = np.concatenate([title[:-1] - title[0], text - text[0] + title_pieces])
     begins = ~store.continuation[pieces] if unit == "word" else np.ones(len(pieces), bool)
-    begins[bounds[:-1][bounds[:-1] < bounds[1:]]] = True  # a text that begins in mid-word begins a word all the same
+    # a text that begins in mid-word begins a word all the same
+    begins[bounds[:-1][bounds[:-1] < bounds[1:]]] = True
     starts = np.flatnonzero(begins)
     words = np.searchsorted(starts, bounds)
     text_of_word = np.repeat(np.arange(len(bounds) - 1), np.diff(words))
@@ -119,7 +125,7 @@ def _block(store: TokenStore, first: int, last: int, unit: Unit) -> WordBlock:
     return WordBlock(first, last, pieces, title_pieces, starts, sizes, room, rows)
 
 
-# N-grams ------------------------------------------------------------------------------------------------------------
+# N-grams ------------------------------------------------------------------------------------------
 
 
 class NgramCounts:
@@ -128,14 +134,22 @@ class NgramCounts:
     Attributes:
         unit: what counts as a word.
         min_count: n-grams that occur less often were dropped; single words never.
-        totals: number of n-gram occurrences in the collection by order from 1, dropped ones included.
+        totals: number of n-gram occurrences in the collection by order from 1, dropped ones
+            included.
         tables: for each order from 1 the sorted hashes (uint64) and their counts (uint32).
     """
 
     def __init__(self, folder: Path, meta: dict[str, Any]):
-        self.unit, self.min_count, self.totals = meta["unit"], meta["min_count"], tuple(meta["totals"])
+        self.unit, self.min_count, self.totals = (
+            meta["unit"],
+            meta["min_count"],
+            tuple(meta["totals"]),
+        )
         names = ((f"keys{n}", f"counts{n}") for n in range(1, len(self.totals) + 1))
-        self.tables = [tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in own) for own in names]
+        self.tables = [
+            tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in own)
+            for own in names
+        ]
 
     @staticmethod
     def open(folder: Path) -> "NgramCounts":
@@ -146,36 +160,59 @@ class NgramCounts:
         """Counts of the n-grams that begin at each word.
 
         Returns:
-            An array `[words]` int64 for each order from 1; 0 where the n-gram was dropped or never seen, or where the
-            title or body ends before it does.
+            An array `[words]` int64 for each order from 1; 0 where the n-gram was dropped or never
+            seen, or where the title or body ends before it does.
         """
         found, known = [], np.arange(len(block))
-        for n, (hashes, table) in enumerate(zip(block.ngrams(len(self.tables)), self.tables, strict=True), start=1):
+        for n, (hashes, table) in enumerate(
+            zip(block.ngrams(len(self.tables)), self.tables, strict=True), start=1
+        ):
             known = known[block.room[known] >= n]
             counts = np.zeros(len(block), np.int64)
             counts[known] = look_up(*table, hashes[known])
-            known = known[counts[known] > 0]  # where an n-gram was dropped, so was every longer one that begins with it
+            # where an n-gram was dropped, so was every longer one that begins with it
+            known = known[counts[known] > 0]
             found.append(counts)
         return found
 
 
 @stage()
-def ngrams(folder: Path, passages: Path, *, order: int = 4, min_count: int | None = None, unit: Unit = "word") -> None:
+def ngrams(
+    folder: Path,
+    passages: Path,
+    *,
+    order: int = 4,
+    min_count: int | None = None,
+    unit: Unit = "word",
+) -> None:
     """`counts/`: sorted tables of words and n-grams; arguments as of `count_ngrams`."""
-    count_ngrams(TokenStore.open(passages / "store"), folder / "counts", order=order, min_count=min_count, unit=unit)
+    count_ngrams(
+        TokenStore.open(passages / "store"),
+        folder / "counts",
+        order=order,
+        min_count=min_count,
+        unit=unit,
+    )
 
 
 def count_ngrams(
-    store: TokenStore, folder: Path, *, order: int = 4, min_count: int | None = None, unit: Unit = "word"
+    store: TokenStore,
+    folder: Path,
+    *,
+    order: int = 4,
+    min_count: int | None = None,
+    unit: Unit = "word",
 ) -> NgramCounts:
-    """Count all n-grams of up to `order` words; they never reach from a title into a body or into another passage.
+    """Count all n-grams of up to `order` words; they never reach from a title into a body or into
+    another passage.
 
     Args:
         store: the tokens.
         folder: where to write the tables.
         order: the longest n-grams, at least 2 (CDMAE: 4).
-        min_count: drop n-grams of two or more words that occur less often. None keeps all of a collection of up to
-            10 million words and drops what occurs less than 5 times in larger ones.
+        min_count: drop n-grams of two or more words that occur less often. None keeps all of a
+            collection of up to 10 million words and drops what occurs less than 5 times in larger
+            ones.
         unit: count whole words, or pieces.
 
     Example:
@@ -202,9 +239,14 @@ def count_ngrams(
     return NgramCounts.open(folder)
 
 
-def _count_order(store: TokenStore, folder: Path, n: int, unit: Unit, least: int, bar: tqdm) -> tuple[np.ndarray, np.ndarray, int]:
-    """The hashes of the n-grams that occur often enough, sorted, their counts, and how many there are in all."""
-    # A bucket is a range of hashes, which fill all ranges evenly: what is counted one by one is in order in the end.
+def _count_order(
+    store: TokenStore, folder: Path, n: int, unit: Unit, least: int, bar: tqdm
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The hashes of the n-grams that occur often enough, sorted, their counts, and how many there
+    are in all.
+    """
+    # A bucket is a range of hashes, which fill all ranges evenly: what is counted one by one is in
+    # order in the end.
     buckets = min(FILES, 1 + (len(store.title_ids) + len(store.text_ids)) // BUCKET)
     borders = np.array([number * 2**64 // buckets for number in range(1, buckets)], np.uint64)
     kept, total = [(np.zeros(0, np.uint64), np.zeros(0, np.uint32))], 0
@@ -214,7 +256,9 @@ def _count_order(store: TokenStore, folder: Path, n: int, unit: Unit, least: int
             files = [stack.enter_context(path.open("wb")) for path in paths]
             for block in word_blocks(store, unit):
                 hashes = np.sort(block.ngrams(n)[-1][block.room >= n])
-                for file, part in zip(files, np.split(hashes, np.searchsorted(hashes, borders)), strict=True):
+                for file, part in zip(
+                    files, np.split(hashes, np.searchsorted(hashes, borders)), strict=True
+                ):
                     part.tofile(file)
                 total += len(hashes)
                 bar.update(block.last - block.first)
@@ -229,20 +273,24 @@ def look_up(keys: np.ndarray, counts: np.ndarray, wanted: np.ndarray) -> np.ndar
     """The count of each hash in a sorted table, `[n]` int64; 0 where it is not there."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
-    # In order but for their last bits, which say where each was (to sort numbers is quicker than to sort their places): the
-    # search then runs through the table from left to right and keeps to what is in the processor's cache.
+    # In order but for their last bits, which say where each was (to sort numbers is quicker than to
+    # sort their places): the search then runs through the table from left to right and keeps to
+    # what is in the processor's cache.
     last = np.uint64((1 << len(wanted).bit_length()) - 1)
-    order = (np.sort(wanted & ~last | np.arange(len(wanted), dtype=np.uint64)) & last).view(np.int64)
+    order = (np.sort(wanted & ~last | np.arange(len(wanted), dtype=np.uint64)) & last).view(
+        np.int64
+    )
     ranked, found = wanted[order], np.empty(len(wanted), np.int64)
     place = np.minimum(np.searchsorted(keys, ranked), len(keys) - 1)
     found[order] = np.where(keys[place] == ranked, counts[place], 0)
     return found
 
 
-# Importances ----------------------------------------------------------------------------------------------------------
-# CDMAE's average mutual information of each word with its neighbours (eq. 7 and 8). The paper defines the mutual information
-# of two words and a mean over longer n-grams too. What it leaves open is a choice here: how it is measured beyond two words,
-# what happens at the ends of a text, and what a rare n-gram counts.
+# Importances --------------------------------------------------------------------------------------
+# CDMAE's average mutual information of each word with its neighbours (eq. 7 and 8). The paper
+# defines the mutual information of two words and a mean over longer n-grams too. What it leaves
+# open is a choice here: how it is measured beyond two words, what happens at the ends of a text,
+# and what a rare n-gram counts.
 
 
 Pmi = Literal["naive", "minseg"]
@@ -261,12 +309,21 @@ def importances(
     floor: float = 1.0,
     ppmi: bool = False,
 ) -> None:
-    """`values/`: the importance of each piece beside the tokens; `counts`: the n-grams; the rest as below."""
+    """`values/`: the importance of each piece beside the tokens; `counts`: the n-grams; the rest as
+    below.
+    """
     options = {"window": window, "pmi": pmi, "edges": edges, "floor": floor, "ppmi": ppmi}
-    write_importances(NgramCounts.open(counts / "counts"), TokenStore.open(passages / "store"), folder / "values", **options)
+    write_importances(
+        NgramCounts.open(counts / "counts"),
+        TokenStore.open(passages / "store"),
+        folder / "values",
+        **options,
+    )
 
 
-def write_importances(counts: NgramCounts, store: TokenStore, folder: Path, *, window: int = 4, **options: Any) -> TokenValues:
+def write_importances(
+    counts: NgramCounts, store: TokenStore, folder: Path, *, window: int = 4, **options: Any
+) -> TokenValues:
     """Write the importance of each piece, that of its word, in float16.
 
     Args:
@@ -284,7 +341,9 @@ def write_importances(counts: NgramCounts, store: TokenStore, folder: Path, *, w
         with tqdm(total=len(store), desc="Importances", unit=" passages") as bar:
             for block in word_blocks(store, counts.unit):
                 own = counts.of(block)[:window]
-                yield block.on_pieces(average_mutual_information(own, block.room, counts.totals, **options))
+                yield block.on_pieces(
+                    average_mutual_information(own, block.room, counts.totals, **options)
+                )
                 bar.update(block.last - block.first)
 
     return TokenValues.write(store, folder, blocks(), dtype="float16")
@@ -300,19 +359,23 @@ def average_mutual_information(
     floor: float = 1.0,
     ppmi: bool = False,
 ) -> np.ndarray:
-    """Mean information of the n-grams that end at a word plus that of those which begin there (CDMAE eq. 8).
+    """Mean information of the n-grams that end at a word plus that of those which begin there
+    (CDMAE eq. 8).
 
     Args:
-        counts: for each order from 1 to L: `[words]`, occurrences of the n-gram that begins at each word, 0 unknown.
+        counts: for each order from 1 to L: `[words]`, occurrences of the n-gram that begins at each
+            word, 0 unknown.
         room: `[words]`, words from each word to the end of its text, itself included.
         totals: occurrences of all n-grams of each order in the collection.
-        pmi: information of an n-gram. `"naive"`: log p(n-gram) less the log p of its words (eq. 7 with more words);
-            `"minseg"`: the least over all ways to cut it into shorter n-grams (Levine et al. 2021), so that a strongly
-            bound part does not count for the whole. Both agree for two words.
-        edges: at the ends of a text some n-grams do not exist. `"renorm"` averages over those that do, and a side
-            without any takes the mean of the other; `"zero"` counts them as 0.
-        floor: what an unknown n-gram counts, above 0. Never leave it out or give it no information: then what is left
-            are mostly n-grams of function words, and the mask prefers stop words, the opposite of what it is for.
+        pmi: information of an n-gram. `"naive"`: log p(n-gram) less the log p of its words (eq. 7
+            with more words); `"minseg"`: the least over all ways to cut it into shorter n-grams
+            (Levine et al. 2021), so that a strongly bound part does not count for the whole. Both
+            agree for two words.
+        edges: at the ends of a text some n-grams do not exist. `"renorm"` averages over those that
+            do, and a side without any takes the mean of the other; `"zero"` counts them as 0.
+        floor: what an unknown n-gram counts, above 0. Never leave it out or give it no information:
+            then what is left are mostly n-grams of function words, and the mask prefers stop words,
+            the opposite of what it is for.
         ppmi: take negative information for 0.
 
     Returns:
@@ -324,8 +387,11 @@ def average_mutual_information(
         [3.008155, 3.008155, 3.008155]
     """
     shares = _log_shares(counts, totals, floor)
-    sums, numbers = np.zeros((2, len(room))), np.zeros((2, len(room)))  # of the n-grams that begin, that end at a word
-    for n, values in enumerate(_against_words(shares) if pmi == "naive" else _against_cuts(shares), start=2):
+    # of the n-grams that begin, that end at a word
+    sums, numbers = np.zeros((2, len(room))), np.zeros((2, len(room)))
+    for n, values in enumerate(
+        _against_words(shares) if pmi == "naive" else _against_cuts(shares), start=2
+    ):
         fits = room >= n
         values = np.where(fits, np.maximum(values, 0) if ppmi else values, 0.0)
         sums[0] += values
@@ -338,7 +404,9 @@ def average_mutual_information(
     return np.where(numbers[1] > 0, before, after) + np.where(numbers[0] > 0, after, before)
 
 
-def _log_shares(counts: Sequence[np.ndarray], totals: Sequence[int], floor: float) -> list[np.ndarray]:
+def _log_shares(
+    counts: Sequence[np.ndarray], totals: Sequence[int], floor: float
+) -> list[np.ndarray]:
     """log p of the n-gram that begins at each word, by order; a word never seen counts 1."""
     least = [1.0] + [floor] * (len(counts) - 1)
     return [
@@ -348,7 +416,9 @@ def _log_shares(counts: Sequence[np.ndarray], totals: Sequence[int], floor: floa
 
 
 def _against_words(shares: list[np.ndarray]) -> list[np.ndarray]:
-    """Pointwise mutual information of the n-gram that begins at each word, by order from 2, against single words."""
+    """Pointwise mutual information of the n-gram that begins at each word, by order from 2, against
+    single words.
+    """
     parts, found = shares[0], []
     for n in range(2, len(shares) + 1):
         parts = parts + _later(shares[0], n - 1)
@@ -357,7 +427,9 @@ def _against_words(shares: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
-    """The same against the likeliest cut; `best` is the likeliest way to build an n-gram, whole or cut."""
+    """The same against the likeliest cut; `best` is the likeliest way to build an n-gram, whole or
+    cut.
+    """
     best, found = [shares[0]], []
     for n in range(2, len(shares) + 1):
         cut = np.max([shares[k - 1] + _later(best[n - k - 1], k) for k in range(1, n)], axis=0)
@@ -373,23 +445,27 @@ def _later(values: np.ndarray, places: int) -> np.ndarray:
     return moved
 
 
-# Keyword weights ------------------------------------------------------------------------------------------------------
-# How rare each word is, by which MASTER draws the words that it hides from a decoder. The paper says TF-IDF, the released
-# code one by the count of the word in the collection.
+# Keyword weights ----------------------------------------------------------------------------------
+# How rare each word is, by which MASTER draws the words that it hides from a decoder. The paper
+# says TF-IDF, the released code one by the count of the word in the collection.
 
 
 Weighting = Literal["inverse_count", "tfidf"]
 
 
 @stage()
-def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inverse_count") -> None:
+def keyword_weights(
+    folder: Path, passages: Path, *, weighting: Weighting = "inverse_count"
+) -> None:
     """`values/`: the keyword weight of each piece beside the tokens, that of its word, in float32.
 
     Args:
         folder: where to write.
-        passages: their tokens (`store/`); words are counted in all of them, title and body of a passage together.
-        weighting: `"inverse_count"`, 1 / occurrences in the collection (released code); `"tfidf"`, occurrences in the
-            passage x ln(passages / passages with the word) (paper, which gives no formula).
+        passages: their tokens (`store/`); words are counted in all of them, title and body of a
+            passage together.
+        weighting: `"inverse_count"`, 1 / occurrences in the collection (released code); `"tfidf"`,
+            occurrences in the passage x ln(passages / passages with the word) (paper, which gives
+            no formula).
 
     Example:
         >>> import tempfile, datasets
@@ -402,8 +478,9 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
         [0.5, 1.0, 0.5]
     """
     store = TokenStore.open(passages / "store")
-    # By hash of the word: how often it occurs in the collection, or in how many passages. A word in a passage is hashed word
-    # first: hashes of two small numbers, a row and a piece, would be the same for both exchanged.
+    # By hash of the word: how often it occurs in the collection, or in how many passages. A word in
+    # a passage is hashed word first: hashes of two small numbers, a row and a piece, would be the
+    # same for both exchanged.
     keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     bar = tqdm(total=2 * len(store), desc="Keyword weights", unit=" passages")
 
@@ -414,7 +491,9 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
             if weighting == "inverse_count":
                 weights = 1.0 / found
             else:
-                _, of_word, times = np.unique(hash64(words, block.rows), return_inverse=True, return_counts=True)
+                _, of_word, times = np.unique(
+                    hash64(words, block.rows), return_inverse=True, return_counts=True
+                )
                 weights = times[of_word] * np.log(len(store) / found)
             yield block.on_pieces(weights)
             bar.update(block.last - block.first)
@@ -425,7 +504,12 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
             if weighting == "tfidf":  # a word counts once a passage
                 words = words[np.unique(hash64(words, block.rows), return_index=True)[1]]
             words, times = np.unique(words, return_counts=True)
-            before, (keys, place) = len(keys), np.unique(np.append(keys, words), return_inverse=True)
-            counts = np.bincount(place[:before], counts, len(keys)) + np.bincount(place[before:], times, len(keys))
+            before, (keys, place) = (
+                len(keys),
+                np.unique(np.append(keys, words), return_inverse=True),
+            )
+            counts = np.bincount(place[:before], counts, len(keys)) + np.bincount(
+                place[before:], times, len(keys)
+            )
             bar.update(block.last - block.first)
         TokenValues.write(store, folder / "values", blocks(), dtype="float32")

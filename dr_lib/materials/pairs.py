@@ -1,14 +1,20 @@
-"""Pairs of a query and a passage that people wrote: files as others publish them, and titles with their bodies.
+"""Pairs of a query and a passage that people wrote: files as others publish them, and titles with
+their bodies.
 
-Formats of a file, recognised by the content of a row (reference: dpr-scale's loaders and DPR's own files):
+Formats of a file, recognised by the content of a row (reference: dpr-scale's loaders and DPR's own
+files):
 
-- DPR: `question`, `positive_ctxs`, `hard_negative_ctxs` (PAQ as published for DPR-PAQ, NQ, TriviaQA);
-- DPR's results: `question`, `ctxs` with `has_answer`; where no passage has it, the first counts as positive;
-- pairs: `context` and `response` (dialogues; a list of turns is joined), `title` and `body`, `question` and `passage`;
+- DPR: `question`, `positive_ctxs`, `hard_negative_ctxs` (PAQ as published for DPR-PAQ, NQ,
+  TriviaQA);
+- DPR's results: `question`, `ctxs` with `has_answer`; where no passage has it, the first counts as
+  positive;
+- pairs: `context` and `response` (dialogues; a list of turns is joined), `title` and `body`,
+  `question` and `passage`;
 - a table of tabs: question, passage.
 
-JSON comes as one object per line or as one array over many lines; all of it plain or .gz. A file is read line by line: in
-memory are 16 bytes per text and nothing of the texts themselves. Page: ideas/generators.
+JSON comes as one object per line or as one array over many lines; all of it plain or .gz. A file is
+read line by line: in memory are 16 bytes per text and nothing of the texts themselves. Page:
+ideas/generators.
 """
 
 import json
@@ -35,9 +41,12 @@ from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 PAIRS = (("context", "response"), ("title", "body"), ("question", "passage"), ("query", "passage"))
-FORMATS = "question with positive_ctxs, question with ctxs, or one of " + ", ".join(f"{a}/{b}" for a, b in PAIRS)
+FORMATS = "question with positive_ctxs, question with ctxs, or one of " + ", ".join(
+    f"{a}/{b}" for a, b in PAIRS
+)
 CHUNK = 256  # lines that are read at a time, or as many as an item has so far
-LONGEST = 1 << 27  # characters of one item of an array; what is longer is taken for a missing bracket
+# characters of one item of an array; what is longer is taken for a missing bracket
+LONGEST = 1 << 27
 SPACE = re.compile(r"[\s,]*")
 SURROGATE = re.compile("[\ud800-\udfff]")
 SCRATCH = "checkpoint-pairs"  # dropped by the cache of stages when the stage is finished
@@ -45,13 +54,25 @@ SCRATCH = "checkpoint-pairs"  # dropped by the cache of stages when the stage is
 Record = dict[str, Any]
 
 
-# Stages -------------------------------------------------------------------------------------------------------------
+# Stages -------------------------------------------------------------------------------------------
 
 
 @stage()
-def file_pairs(folder: Path, file: Path, tokenizer: Path | str, *, limit: int | None = None, seed: int = 0, depth: int = 0) -> None:
-    """`queries/`, `passages/`, `examples/` and `counts.json`: the pairs of a published file, or `limit` of them."""
-    counts = store_pairs(pairs_of(file, limit, seed), folder, load_tokenizer(tokenizer), depth=depth)
+def file_pairs(
+    folder: Path,
+    file: Path,
+    tokenizer: Path | str,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    depth: int = 0,
+) -> None:
+    """`queries/`, `passages/`, `examples/` and `counts.json`: the pairs of a published file, or
+    `limit` of them.
+    """
+    counts = store_pairs(
+        pairs_of(file, limit, seed), folder, load_tokenizer(tokenizer), depth=depth
+    )
     write_json(folder / "counts.json", counts)
 
 
@@ -59,14 +80,17 @@ def file_pairs(folder: Path, file: Path, tokenizer: Path | str, *, limit: int | 
 def title_pairs(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
     """The same of a collection's titles, each asking for its body, which stands there without it.
 
-    Oguz et al. 2022 pre-train on 200 million posts and comments of Reddit (section 3.1.2); public files of it hold
-    title and body. All bodies under one title are known positives of it, so none of them is ever its negative.
+    Oguz et al. 2022 pre-train on 200 million posts and comments of Reddit (section 3.1.2); public
+    files of it hold title and body. All bodies under one title are known positives of it, so none
+    of them is ever its negative.
     """
-    rows = (PairRow(one["title"], (Context("", one["text"].strip()),)) for one in collection.passages)
+    rows = (
+        PairRow(one["title"], (Context("", one["text"].strip()),)) for one in collection.passages
+    )
     write_json(folder / "counts.json", store_pairs(rows, folder, load_tokenizer(tokenizer)))
 
 
-# What is stored -----------------------------------------------------------------------------------------------------
+# What is stored -----------------------------------------------------------------------------------
 
 
 class Context(NamedTuple):
@@ -91,12 +115,15 @@ class PairRow:
     negatives: tuple[Context, ...] = ()
 
 
-def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedTokenizerFast, *, depth: int = 1) -> dict[str, int]:
-    """Write `queries/`, `passages/` and `examples/`: each distinct text once, with all pairs that it is in.
+def store_pairs(
+    rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedTokenizerFast, *, depth: int = 1
+) -> dict[str, int]:
+    """Write `queries/`, `passages/` and `examples/`: each distinct text once, with all pairs that
+    it is in.
 
-    Of each row the first positive that has text is taken, as the released loader does. Rows with the same question are
-    one query with the positives of all of them; what any of them gives as a positive, its further ones too, is in no row a
-    hard negative of that question.
+    Of each row the first positive that has text is taken, as the released loader does. Rows with
+    the same question are one query with the positives of all of them; what any of them gives as a
+    positive, its further ones too, is in no row a hard negative of that question.
 
     Args:
         rows: read once.
@@ -105,14 +132,16 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
         depth: hard negatives of a query to keep (PAQ as published: 1 per row).
 
     Returns:
-        Counts of rows, left_out (no question, or no passage with text), queries, passages, and pairs of query and positive.
+        Counts of rows, left_out (no question, or no passage with text), queries, passages, and
+        pairs of query and positive.
 
     Raises:
         InputError: a row that cannot be read, or not one pair.
     """
     (folder / SCRATCH).mkdir(exist_ok=True)
     asked, answering, others, left_out = array("q"), array("q"), array("q"), 0
-    further, further_of = array("q"), array("q")  # positives that are not stored as such, and their rows
+    # positives that are not stored as such, and their rows
+    further, further_of = array("q"), array("q")
     with (
         open_strings(folder / SCRATCH / "queries.arrow", "text") as queries,
         open_strings(folder / SCRATCH / "passages.arrow", "title", "text") as passages,
@@ -122,7 +151,9 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
             if not row.question.strip() or positive is None:
                 left_out += 1
                 continue
-            negatives = [one for one in row.negatives if one.text.strip() and one not in row.positives][:depth]
+            negatives = [
+                one for one in row.negatives if one.text.strip() and one not in row.positives
+            ][:depth]
             queries.write({"text": row.question.strip()})
             asked.append(text_hash(row.question.strip().casefold()))
             further.extend(text_hash(*one) for one in row.positives if one != positive)
@@ -138,7 +169,10 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
         raise InputError("no row with a question and a passage", where=folder, fix=fix)
     query_rows, first_queries = distinct_rows(np.frombuffer(asked, np.int64))
     passage_rows, first_passages = distinct_rows(np.frombuffer(answering, np.int64))
-    stored = (("queries", first_queries, ("text",)), ("passages", first_passages, ("title", "text")))
+    stored = (
+        ("queries", first_queries, ("text",)),
+        ("passages", first_passages, ("title", "text")),
+    )
     for name, first, columns in stored:
         strings = Dataset.from_file(str(folder / SCRATCH / f"{name}.arrow")).select(first)
         TokenStore.build(strings, tokenizer, folder / name, columns=columns)
@@ -146,7 +180,9 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
     is_positive = np.diff(of_row, prepend=-1) > 0  # the first passage of each row
     owners = query_rows[of_row]
     # Another row of a question may list as negative what this one gives as a further positive.
-    known = pd.Index(np.frombuffer(answering, np.int64)[first_passages]).get_indexer(np.array(further, np.int64))
+    known = pd.Index(np.frombuffer(answering, np.int64)[first_passages]).get_indexer(
+        np.array(further, np.int64)
+    )
     right = (query_rows[np.array(further_of, np.int64)] * len(first_passages) + known)[known >= 0]
     is_negative = ~is_positive & ~np.isin(owners * len(first_passages) + passage_rows, right)
     examples = group_examples(
@@ -162,7 +198,7 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
     return counts | {"passages": len(first_passages), "pairs": len(examples.positives)}
 
 
-# What is read -------------------------------------------------------------------------------------------------------
+# What is read -------------------------------------------------------------------------------------
 
 
 def pairs_of(path: Path, limit: int | None = None, seed: int = 0) -> Iterator[PairRow]:
@@ -194,7 +230,9 @@ def pairs_of(path: Path, limit: int | None = None, seed: int = 0) -> Iterator[Pa
 
 
 def _raw_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """The place that errors name, and the unparsed row: a line as text, or an item of a JSON array as it is."""
+    """The place that errors name, and the unparsed row: a line as text, or an item of a JSON array
+    as it is.
+    """
     if not path.is_file():
         raise InputError("no such file", where=path, fix="Check the path.")
     lines = enumerate(read_lines(path), start=1)
@@ -213,8 +251,12 @@ def _is_table(path: Path) -> bool:
     return re.search(r"\.tsv(\.gz)?$", path.name) is not None
 
 
-def _array_items(path: Path, line: int, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
-    """The items, with their places, of the one array that begins in a line and goes on in others (DPR's training data)."""
+def _array_items(
+    path: Path, line: int, text: str, lines: Iterator[str]
+) -> Iterator[tuple[str, Any]]:
+    """The items, with their places, of the one array that begins in a line and goes on in others
+    (DPR's training data).
+    """
     decoder, place = json.JSONDecoder(), text.index("[") + 1
     while True:
         start = SPACE.match(text, place).end()  # type: ignore[union-attr]
@@ -224,14 +266,25 @@ def _array_items(path: Path, line: int, text: str, lines: Iterator[str]) -> Iter
         try:
             item, end = decoder.raw_decode(text, place)
         except (ValueError, RecursionError) as error:
-            # Mostly the item only goes on in lines not read yet: read as much again, so that no text is tried often.
+            # Mostly the item only goes on in lines not read yet: read as much again, so that no
+            # text is tried often.
             cut = isinstance(error, json.JSONDecodeError) and len(text) - place < LONGEST
-            if more := "".join(f"\n{one}" for one in islice(lines, max(CHUNK, text.count("\n", place)))) if cut else "":
+            if (
+                more := "".join(
+                    f"\n{one}" for one in islice(lines, max(CHUNK, text.count("\n", place)))
+                )
+                if cut
+                else ""
+            ):
                 text, place = text[place:] + more, 0
                 continue
-            problem = "the file ends inside the array" if place == len(text) else f"not JSON ({error})"
+            problem = (
+                "the file ends inside the array" if place == len(text) else f"not JSON ({error})"
+            )
             at = line + text.count("\n", place, getattr(error, "pos", place))
-            raise InputError(problem, where=f"{path} line {at}", fix="Copy the file again, or mend it.") from None
+            raise InputError(
+                problem, where=f"{path} line {at}", fix="Copy the file again, or mend it."
+            ) from None
         yield f"{path} line {line}", item
         line, place = line + text.count("\n", place, end), end
 
@@ -241,12 +294,18 @@ def _parse(raw: Any, path: Path, where: str) -> PairRow:
     if isinstance(raw, str) and _is_table(path):
         cells = raw.split("\t")
         if len(cells) != 2:
-            raise InputError(f"{len(cells)} columns instead of 2", where=where, fix="Give question and passage.")
+            raise InputError(
+                f"{len(cells)} columns instead of 2", where=where, fix="Give question and passage."
+            )
         return PairRow(cells[0], (Context("", cells[1]),))
     record = record_of(raw, where)
     if "positive_ctxs" in record:
         positives = _contexts(record, "positive_ctxs", where)
-        return PairRow(_joined(record, "question", where), positives, _contexts(record, "hard_negative_ctxs", where))
+        return PairRow(
+            _joined(record, "question", where),
+            positives,
+            _contexts(record, "hard_negative_ctxs", where),
+        )
     if "ctxs" in record:
         contexts = _contexts(record, "ctxs", where)
         answering = [bool(context.get("has_answer")) for context in record["ctxs"] or []]
@@ -268,7 +327,9 @@ def _contexts(record: Record, name: str, where: str) -> tuple[Context, ...]:
     if not isinstance(given, list) or not all(isinstance(context, dict) for context in given):
         fix = "Give objects with title and text."
         raise InputError(f"field {name} is not a list of passages", where=where, fix=fix)
-    return tuple(Context(_text(one, "title", where, default=""), _text(one, "text", where)) for one in given)
+    return tuple(
+        Context(_text(one, "title", where, default=""), _text(one, "text", where)) for one in given
+    )
 
 
 def _joined(record: Record, name: str, where: str) -> str:
@@ -278,7 +339,9 @@ def _joined(record: Record, name: str, where: str) -> str:
 
 def _texts(record: Record, name: str, where: str) -> list[str]:
     given = record.get(name)
-    return [_text({name: one}, name, where) for one in (given if isinstance(given, list) else [given])]
+    return [
+        _text({name: one}, name, where) for one in (given if isinstance(given, list) else [given])
+    ]
 
 
 def _text(record: Record, name: str, where: str, default: str | None = None) -> str:

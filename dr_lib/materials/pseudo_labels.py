@@ -1,6 +1,8 @@
-"""Pseudo-labels: a cross-encoder says of retrieved passages which are surely relevant and which surely are not.
+"""Pseudo-labels: a cross-encoder says of retrieved passages which are surely relevant and which
+surely are not.
 
-PAIR section 3.3 (after RocketQA): a passage whose score is above s_pos is a positive, one below s_neg a hard negative,
+PAIR section 3.3 (after RocketQA): a passage whose score is above s_pos is a positive, one below
+    s_neg a hard negative,
 one in between neither. Page: ideas/passage-centric.
 """
 
@@ -34,9 +36,9 @@ def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
 
     Args:
         scores: `[queries, depth]` float logits, -inf where a query has no candidate.
-        how: "sigmoid" takes each pair for itself (PAIR, with a teacher trained pair by pair); "softmax" shares 1 among
-            a query's candidates, for a teacher trained listwise: the level of its logits means nothing, and with
-            several relevant passages none comes near 1.
+        how: "sigmoid" takes each pair for itself (PAIR, with a teacher trained pair by pair);
+            "softmax" shares 1 among a query's candidates, for a teacher trained listwise: the level
+            of its logits means nothing, and with several relevant passages none comes near 1.
 
     Returns:
         `[queries, depth]` float32, NaN where there is no candidate.
@@ -54,10 +56,13 @@ def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
     return np.where(present, chances, np.nan).astype(np.float32)
 
 
-def label(rows: np.ndarray, chances: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1) -> Examples:
+def label(
+    rows: np.ndarray, chances: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1
+) -> Examples:
     """Queries with the positives and hard negatives that the teacher is sure of.
 
-    A query without a positive is left out; one without a negative stays, and training draws random passages for it.
+    A query without a positive is left out; one without a negative stays, and training draws random
+    passages for it.
 
     Args:
         rows: `[queries, depth]` rows of the retrieved passages, -1 for none.
@@ -82,32 +87,45 @@ def label(rows: np.ndarray, chances: np.ndarray, *, passages: int, s_pos: float 
     if not len(usable):
         highest = np.nanmax(chances, initial=0.0)
         problem = f"no query has a passage scored above {s_pos} (the highest is {highest:.3f})"
-        raise InputError(problem, where="s_pos", fix="Lower s_pos, or train the cross-encoder longer.")
+        raise InputError(
+            problem, where="s_pos", fix="Lower s_pos, or train the cross-encoder longer."
+        )
     positive, negative, rows = positive[usable], negative[usable], np.asarray(rows)[usable]
     first = np.argsort(~negative, axis=1, kind="stable")[:, : negative.sum(axis=1).max()]
-    negatives = np.where(np.take_along_axis(negative, first, 1), np.take_along_axis(rows, first, 1), -1)
+    negatives = np.where(
+        np.take_along_axis(negative, first, 1), np.take_along_axis(rows, first, 1), -1
+    )
     offsets = np.concatenate([[0], np.cumsum(number[usable])]).astype(np.int64)
-    return Examples(usable, rows[positive].astype(np.int64), offsets, negatives.astype(np.int32), passages)
+    return Examples(
+        usable, rows[positive].astype(np.int64), offsets, negatives.astype(np.int32), passages
+    )
 
 
-def judged(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float) -> tuple[np.ndarray, np.ndarray]:
+def judged(
+    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float
+) -> tuple[np.ndarray, np.ndarray]:
     """`[queries, depth]` bool twice: passages above `s_pos`, and passages below `s_neg`."""
     present = np.asarray(rows) >= 0
     return present & (chances > s_pos), present & (chances < s_neg)
 
 
-def count_labels(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]) -> dict[str, Any]:
-    """How many labels two thresholds give, and what they say of the passages that are known to be relevant.
+def count_labels(
+    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """How many labels two thresholds give, and what they say of the passages that are known to be
+    relevant.
 
     Args:
         rows, chances: as in `label`.
         s_pos, s_neg: thresholds.
-        known: rows of the passages known to be relevant to each query, which the labelling did not see. A positive that
-            is none of them need not be wrong: most relevant passages carry no label.
+        known: rows of the passages known to be relevant to each query, which the labelling did not
+            see. A positive that is none of them need not be wrong: most relevant passages carry no
+            label.
 
     Returns:
-        The thresholds; numbers of queries, of those with a positive, of those with a positive and no negative; numbers
-        of positives and negatives; and how many known ones were retrieved, became positives, became negatives.
+        The thresholds; numbers of queries, of those with a positive, of those with a positive and
+        no negative; numbers of positives and negatives; and how many known ones were retrieved,
+        became positives, became negatives.
     """
     positive, negative = judged(rows, chances, s_pos, s_neg)
     relevant = also_in(rows, known)
@@ -122,14 +140,22 @@ def count_labels(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: flo
         "known_positive": (relevant & positive).sum(),
         "known_negative": (relevant & negative).sum(),
     }
-    return {"s_pos": s_pos, "s_neg": s_neg, **{name: int(number) for name, number in counts.items()}}
+    return {
+        "s_pos": s_pos,
+        "s_neg": s_neg,
+        **{name: int(number) for name, number in counts.items()},
+    }
 
 
 @stage()
-def unlabelled_queries(folder: Path, file: Path, tokenizer: Path | str, collections: Sequence[Collection]) -> None:
-    """The queries of a file as `Texts` about no passage, without empty, repeated and held-out ones; `counts.json`.
+def unlabelled_queries(
+    folder: Path, file: Path, tokenizer: Path | str, collections: Sequence[Collection]
+) -> None:
+    """The queries of a file as `Texts` about no passage, without empty, repeated and held-out ones;
+    `counts.json`.
 
-    Held out is what some collections ask in another split than train: their own queries.jsonl may be the file.
+    Held out is what some collections ask in another split than train: their own queries.jsonl may
+    be the file.
     """
     counts, held = Counter(), set()
     for one in collections:
@@ -138,15 +164,23 @@ def unlabelled_queries(folder: Path, file: Path, tokenizer: Path | str, collecti
     texts = distinct([text for _, text in read_records(file, query_text)], counts)
     kept = [text for text in texts if text.casefold() not in held]
     Texts.write(folder, [[kept]], load_tokenizer(tokenizer))
-    left_out = {"empty": counts["empty"], "repeated": counts["repeated"], "held_out": len(texts) - len(kept)}
+    left_out = {
+        "empty": counts["empty"],
+        "repeated": counts["repeated"],
+        "held_out": len(texts) - len(kept),
+    }
     write_json(folder / "counts.json", {"read": counts["drawn"]} | left_out)
 
 
 @stage()
-def bm25_candidates(folder: Path, queries: Path, index: Path, collection: Collection, *, pool: Pool, depth: int) -> None:
+def bm25_candidates(
+    folder: Path, queries: Path, index: Path, collection: Collection, *, pool: Pool, depth: int
+) -> None:
     """`ranking/`: the first passages of BM25 for each query of the pool."""
     asked = collection.queries("train") if pool == "train" else Texts.open(queries).strings
-    Bm25.open(index / "index").search(asked["text"][:], depth, progress=True).save(folder / "ranking")
+    Bm25.open(index / "index").search(asked["text"][:], depth, progress=True).save(
+        folder / "ranking"
+    )
 
 
 @stage()
@@ -162,11 +196,13 @@ def pseudo_labels(
     s_neg: float,
     probability: Probability,
 ) -> None:
-    """`queries/` and `examples/`; `counts.json` for the thresholds given and for those of PAIR's Table 5.
+    """`queries/` and `examples/`; `counts.json` for the thresholds given and for those of PAIR's
+    Table 5.
 
     Args:
         folder: where to write.
-        queries: tokens of the pool (`store/`), with their texts beside them unless it is the training queries.
+        queries: tokens of the pool (`store/`), with their texts beside them unless it is the
+            training queries.
         candidates: what was retrieved for each (`ranking/`).
         scores: the cross-encoder's logits of these (`scores.npy`).
         collection: that was searched.
@@ -175,7 +211,8 @@ def pseudo_labels(
     """
     rows = np.array(Ranking.open(candidates / "ranking").rows)
     chances = probabilities(np.load(scores / "scores.npy"), probability)
-    # What the labelling does not see: the judged passages of a training query, or the one a question was made from.
+    # What the labelling does not see: the judged passages of a training query, or the one a
+    # question was made from.
     if pool == "train":
         known = collection.relevant_rows("train")
     else:
@@ -183,13 +220,17 @@ def pseudo_labels(
         known = list(owners if pool == "questions" else owners[:, :0])
     table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
     counts = count_labels(rows, chances, s_pos, s_neg, known)
-    label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages)).save(folder / "examples")
+    label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages)).save(
+        folder / "examples"
+    )
     shutil.copytree(queries / "store", folder / "queries")
     write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})
 
 
 @stage()
 def given_labels(folder: Path, queries: Path, examples: Path) -> None:
-    """`queries/` and `examples/` of the labelled training queries, in the folder format of all pairs."""
+    """`queries/` and `examples/` of the labelled training queries, in the folder format of all
+    pairs.
+    """
     shutil.copytree(examples, folder / "examples")
     shutil.copytree(queries / "store", folder / "queries")

@@ -1,17 +1,18 @@
-"""doc2query: learn from a collection's own queries to ask about a passage, ask about all, keep what leads back to it.
+"""doc2query: learn from a collection's own queries to ask about a passage, ask about all, keep what
+leads back to it.
 
-Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 3.3 takes such questions as decoder
-text, the DPR-PAQ paper pairs as PAQ does.
+Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 3.3 takes such
+questions as decoder text, the DPR-PAQ paper pairs as PAQ does.
 
-PAQ (Lewis et al. 2021) answers every question again and keeps it where the answer is the one it was made for:
-*locally*, from its own passage alone, or *globally*, from whatever a retriever finds in all of Wikipedia. The DPR-PAQ
-paper's questions went through the global filter. Here questions have no answer and there is no reader, so the passage
-takes the answer's place:
+PAQ (Lewis et al. 2021) answers every question again and keeps it where the answer is the one it was
+made for: *locally*, from its own passage alone, or *globally*, from whatever a retriever finds in
+all of Wikipedia. The DPR-PAQ paper's questions went through the global filter. Here questions have
+no answer and there is no reader, so the passage takes the answer's place:
 
 - global: the retriever brings the passage back among the first `top_k` of the whole collection;
-- local: the same among the passages of its own document. A document of one passage leaves BM25 to ask for a word in
-  common, and a dense retriever nothing at all. This is weaker than a reader: it tests whether the question is about this
-  passage, not whether the passage answers it.
+- local: the same among the passages of its own document. A document of one passage leaves BM25 to
+  ask for a word in common, and a dense retriever nothing at all. This is weaker than a reader: it
+  tests whether the question is about this passage, not whether the passage answers it.
 
 Page: ideas/generators.
 """
@@ -33,12 +34,35 @@ from dr_lib.collections import GENERATED, Collection, Judgement, Query, write_fo
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.materials.texts import PassageWriter, Texts, ready, save_texts, writer_tokenizer
-from dr_lib.models import DenseEncoder, Sampling, Seq2seqDecoding, load_masked_lm, load_seq2seq, new_seq2seq, save_masked_lm
+from dr_lib.models import (
+    DenseEncoder,
+    Sampling,
+    Seq2seqDecoding,
+    load_masked_lm,
+    load_seq2seq,
+    new_seq2seq,
+    save_masked_lm,
+)
 from dr_lib.objectives import predict_tokens
-from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, open_vectors, search
+from dr_lib.retrieval import (
+    Bm25,
+    Ranking,
+    encode_queries,
+    exact_scores,
+    mine_negatives,
+    open_vectors,
+    search,
+)
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
-from dr_lib.training import GeneratorTraining, RetrievalBatch, RetrievalBatches, machine, train, training_examples
+from dr_lib.training import (
+    GeneratorTraining,
+    RetrievalBatch,
+    RetrievalBatches,
+    machine,
+    train,
+    training_examples,
+)
 from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 Filter = Literal["none", "local", "global"]
@@ -46,7 +70,7 @@ AT_ONCE = 16_384
 PAIRS_AT_ONCE = 1 << 22
 
 
-# Stages -------------------------------------------------------------------------------------------------------------
+# Stages -------------------------------------------------------------------------------------------
 
 
 @stage(resumable=True)
@@ -62,7 +86,8 @@ def question_generator(
     dropout: float | None,
     seed: int,
 ) -> None:
-    """`model/`: the question generator, trained on the split train, with the base model's tokenizer; `log.json`.
+    """`model/`: the question generator, trained on the split train, with the base model's
+    tokenizer; `log.json`.
 
     Args:
         folder: where to write.
@@ -74,7 +99,9 @@ def question_generator(
         seed: of the order and of draws.
     """
     tokenizer, examples = load_tokenizer(base), training_examples(collection)
-    model = new_seq2seq(load_masked_lm(base, dropout=dropout, device=machine.device()), special_ids(tokenizer))
+    model = new_seq2seq(
+        load_masked_lm(base, dropout=dropout, device=machine.device()), special_ids(tokenizer)
+    )
     fitting = training.tokens_per_batch // (layout.passage_length + layout.query_length)
     batches = RetrievalBatches(
         TokenStore.open(queries / "store"),
@@ -85,7 +112,13 @@ def question_generator(
         layout=layout,
         seed=seed,
     )
-    train(QuestionTraining(model), batches.batch, training.with_seed(seed), folder, title="question generator")
+    train(
+        QuestionTraining(model),
+        batches.batch,
+        training.with_seed(seed),
+        folder,
+        title="question generator",
+    )
     save_masked_lm(model, tokenizer, folder / "model")
 
 
@@ -122,14 +155,26 @@ def questions(
 
     def begin(rows: np.ndarray) -> Seq2seqDecoding:
         if public:
-            inputs = read_passages(collection.passages[rows], words, layout.passage_length, layout.title)
+            inputs = read_passages(
+                collection.passages[rows], words, layout.passage_length, layout.title
+            )
         else:
             inputs = store.batch(rows, **layout.passages, pad_to_multiple=16).model_inputs()
-        return Seq2seqDecoding(model, {name: part.to(model.device) for name, part in inputs.items()}, per_passage)
+        return Seq2seqDecoding(
+            model, {name: part.to(model.device) for name, part in inputs.items()}, per_passage
+        )
 
     choice = Sampling(top_k=top_k)
-    options = {"copies": per_passage, "longest": layout.query_length, "choice": choice, "may_end": True, "seed": seed}
-    save_texts(folder, PassageWriter(model, words, begin, **options), store, tokenizer, title="questions")
+    options = {
+        "copies": per_passage,
+        "longest": layout.query_length,
+        "choice": choice,
+        "may_end": True,
+        "seed": seed,
+    }
+    save_texts(
+        folder, PassageWriter(model, words, begin, **options), store, tokenizer, title="questions"
+    )
 
 
 @stage(resumable=True)
@@ -150,11 +195,13 @@ def generated_pairs(
     seed: int,
     limit: int | None = None,
 ) -> None:
-    """`queries/`, `examples/` and `counts.json`: the questions that lead back to their passage, with hard negatives.
+    """`queries/`, `examples/` and `counts.json`: the questions that lead back to their passage,
+    with hard negatives.
 
-    The task is to find the passage that a question was made from (Oguz et al. 2022, section 3.1.1 and "Data
-    preparation"). Equal questions of several passages are one query with several positives. Counts are of questions
-    generated, distinct for their passage, and filtered (that passed), of queries, pairs, and passages with a question.
+    The task is to find the passage that a question was made from (Oguz et al. 2022, section 3.1.1
+    and "Data preparation"). Equal questions of several passages are one query with several
+    positives. Counts are of questions generated, distinct for their passage, and filtered (that
+    passed), of queries, pairs, and passages with a question.
 
     Args:
         folder: where to write.
@@ -164,10 +211,11 @@ def generated_pairs(
         index: of BM25, where it filters or finds negatives.
         retriever, vectors: a retriever and its passages' vectors, where it does.
         filter, top_k, filter_by: which questions are kept, see `consistent`, and the retriever.
-        negatives, depth: who finds hard negatives, and how many a question, random ones where fewer are found; "none"
-            leaves them to training, which draws random passages.
+        negatives, depth: who finds hard negatives, and how many a question, random ones where fewer
+            are found; "none" leaves them to training, which draws random passages.
         seed: of the order of negatives, and of the questions drawn.
-        limit: keep so many of the questions that pass (DPR-PAQ Figure 2); more contain fewer. None keeps all.
+        limit: keep so many of the questions that pass (DPR-PAQ Figure 2); more contain fewer. None
+            keeps all.
     """
     texts = Texts.open(questions)
     sources, searchers = texts.owners(), {}
@@ -175,9 +223,13 @@ def generated_pairs(
         searchers["bm25"] = ByWords(Bm25.open(index / "index"), texts.strings)
     if retriever is not None:
         encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
-        asked = encode_queries(encoder, texts.store, folder / "checkpoint-vectors" / "questions.npy")
+        asked = encode_queries(
+            encoder, texts.store, folder / "checkpoint-vectors" / "questions.npy"
+        )
         searchers["dense"] = ByVectors(asked, open_vectors(vectors), machine.device())
-    kept = consistent(searchers.get(filter_by), sources, collection.documents()[0], how=filter, top_k=top_k)
+    kept = consistent(
+        searchers.get(filter_by), sources, collection.documents()[0], how=filter, top_k=top_k
+    )
     if limit is not None:
         kept[np.random.default_rng(seed).permutation(np.flatnonzero(kept))[limit:]] = False
     rows = np.flatnonzero(kept)
@@ -189,23 +241,41 @@ def generated_pairs(
     found = group_examples(query_of, sources[rows], passages=len(collection.passages))
     if negatives != "none" and depth:
         # The retriever's first passages less the positives: that many more have to be looked for.
-        ranking = searchers[negatives].best(rows[first], depth + int(found.counts().max()), progress=True)
+        ranking = searchers[negatives].best(
+            rows[first], depth + int(found.counts().max()), progress=True
+        )
         positives = np.split(found.positives, found.offsets[1:-1])
-        mined = mine_negatives(ranking, positives, passages=found.passages, depth=depth, random_negatives=0, seed=seed)
+        mined = mine_negatives(
+            ranking, positives, passages=found.passages, depth=depth, random_negatives=0, seed=seed
+        )
         found = replace(found, negatives=mined)
-    TokenStore.build(texts.strings.select(rows[first]), load_tokenizer(tokenizer), folder / "queries", columns=("text",))
+    TokenStore.build(
+        texts.strings.select(rows[first]),
+        load_tokenizer(tokenizer),
+        folder / "queries",
+        columns=("text",),
+    )
     found.save(folder / "examples")
     drawn = read_json(questions / "counts.json")
-    of_questions = {"generated": drawn["drawn"], "deduplicated": drawn["kept"], "filtered": len(rows)}
-    of_pairs = {"queries": len(found), "pairs": len(found.positives), "passages": len(np.unique(found.positives))}
+    of_questions = {
+        "generated": drawn["drawn"],
+        "deduplicated": drawn["kept"],
+        "filtered": len(rows),
+    }
+    of_pairs = {
+        "queries": len(found),
+        "pairs": len(found.positives),
+        "passages": len(np.unique(found.positives)),
+    }
     write_json(folder / "counts.json", of_questions | of_pairs)
 
 
-# The generator ------------------------------------------------------------------------------------------------------
+# The generator ------------------------------------------------------------------------------------
 
 
 class QuestionTraining(nn.Module):
-    """The question generator under training: each query, token by token, given its passage and the tokens before.
+    """The question generator under training: each query, token by token, given its passage and the
+    tokens before.
 
     Args:
         model: encoder-decoder with the tokenizer of the batches.
@@ -216,7 +286,8 @@ class QuestionTraining(nn.Module):
         self.model = model
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Mean cross-entropy of the queries' tokens ([SEP] included, [CLS] and padding not), and the share predicted.
+        """Mean cross-entropy of the queries' tokens ([SEP] included, [CLS] and padding not), and
+        the share predicted.
 
         Args:
             batch: `B` queries, and the passage of each.
@@ -235,16 +306,22 @@ class QuestionTraining(nn.Module):
         return {"loss": loss, "accuracy": accuracy}
 
 
-def read_passages(passages: Dataset, tokenizer: PreTrainedTokenizerBase, length: int, title: Title) -> Mapping[str, Tensor]:
-    """Passages cut by a public model's own tokenizer, the title (unless ``"none"``) before the text."""
+def read_passages(
+    passages: Dataset, tokenizer: PreTrainedTokenizerBase, length: int, title: Title
+) -> Mapping[str, Tensor]:
+    """Passages cut by a public model's own tokenizer, the title (unless ``"none"``) before the
+    text.
+    """
     texts = passages["text"]
     if title != "none":
-        texts = [f"{head} {body}".strip() for head, body in zip(passages["title"], texts, strict=True)]
+        texts = [
+            f"{head} {body}".strip() for head, body in zip(passages["title"], texts, strict=True)
+        ]
     coded = tokenizer(texts, truncation=True, max_length=length, padding=True, return_tensors="pt")
     return {name: coded[name] for name in ("input_ids", "attention_mask")}
 
 
-# Round trips --------------------------------------------------------------------------------------------------------
+# Round trips --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -260,11 +337,15 @@ class ByWords:
     texts: Dataset
 
     def best(self, questions: np.ndarray, k: int, progress: bool = False) -> Ranking:
-        """The `k` first passages of some questions; a passage without a word of the question is never found."""
+        """The `k` first passages of some questions; a passage without a word of the question is
+        never found.
+        """
         return self.index.search(self.texts[questions]["text"], k, progress=progress)
 
     def scores(self, questions: np.ndarray, owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Score `[pairs]` of passage `rows` for question `questions[owners]`; minus infinity without a common word."""
+        """Score `[pairs]` of passage `rows` for question `questions[owners]`; minus infinity
+        without a common word.
+        """
         found = self.index.pair_scores(self.texts[questions]["text"], owners, rows)
         return np.where(found > 0, found, -np.inf).astype(np.float32)
 
@@ -299,7 +380,12 @@ Retriever = ByWords | ByVectors
 
 
 def consistent(
-    retriever: Retriever | None, sources: np.ndarray, documents: np.ndarray, *, how: Filter = "global", top_k: int = 1
+    retriever: Retriever | None,
+    sources: np.ndarray,
+    documents: np.ndarray,
+    *,
+    how: Filter = "global",
+    top_k: int = 1,
 ) -> np.ndarray:
     """Which questions lead back to their passage.
 
@@ -328,18 +414,27 @@ def consistent(
         for start in range(0, len(sources), AT_ONCE):
             asked = np.arange(start, min(start + AT_ONCE, len(sources)))
             if how == "global":
-                kept[asked] = (retriever.best(asked, top_k).rows == sources[asked][:, None]).any(axis=1)
+                kept[asked] = (retriever.best(asked, top_k).rows == sources[asked][:, None]).any(
+                    axis=1
+                )
             else:
-                kept[asked] = _place_in_document(retriever, asked, sources[asked], documents) < top_k
+                kept[asked] = (
+                    _place_in_document(retriever, asked, sources[asked], documents) < top_k
+                )
             bar.update(len(asked))
     return kept
 
 
-def _place_in_document(retriever: Retriever, asked: np.ndarray, sources: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Place `[questions]` of each source in its document, from 0; past all places where it scores minus infinity."""
+def _place_in_document(
+    retriever: Retriever, asked: np.ndarray, sources: np.ndarray, documents: np.ndarray
+) -> np.ndarray:
+    """Place `[questions]` of each source in its document, from 0; past all places where it scores
+    minus infinity.
+    """
     order, counts = np.argsort(documents, kind="stable"), np.bincount(documents)
     starts, places = np.cumsum(counts) - counts, np.empty(len(asked), np.int64)
-    # All passages of a document are scored for each of its questions, a bounded number of pairs at a time.
+    # All passages of a document are scored for each of its questions, a bounded number of pairs at
+    # a time.
     part_of = np.cumsum(counts[documents[sources]]) // PAIRS_AT_ONCE
     for part in np.split(np.arange(len(asked)), np.flatnonzero(np.diff(part_of)) + 1):
         own, document = sources[part], documents[sources[part]]
@@ -347,17 +442,20 @@ def _place_in_document(retriever: Retriever, asked: np.ndarray, sources: np.ndar
         owners = np.repeat(np.arange(len(part)), counts[document])
         scores = retriever.scores(asked[part], owners, rows)
         of_source = scores[rows == own[owners]]
-        ahead = (scores > of_source[owners]) | ((scores == of_source[owners]) & (rows < own[owners]))
+        ahead = (scores > of_source[owners]) | (
+            (scores == of_source[owners]) & (rows < own[owners])
+        )
         behind = np.bincount(owners, weights=ahead, minlength=len(part)).astype(np.int64)
         places[part] = np.where(np.isfinite(of_source), behind, np.iinfo(np.int64).max)
     return places
 
 
-# A collection with generated questions --------------------------------------------------------------------------------
-# A question stays if it was written once only and BM25 finds its passage again. Splits that people have judged are kept:
-# with a test split of one's own, only training queries are written, about passages that nobody has judged. No passage and
-# no question is in two splits; they are drawn by document, so that neighbours of a training passage are no generated test
-# passages. Page: practice/own-corpus.
+# A collection with generated questions ------------------------------------------------------------
+# A question stays if it was written once only and BM25 finds its passage again. Splits that people
+# have judged are kept: with a test split of one's own, only training queries are written, about
+# passages that nobody has judged. No passage and no question is in two splits; they are drawn by
+# document, so that neighbours of a training passage are no generated test passages. Page:
+# practice/own-corpus.
 
 
 GENERATED_SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
@@ -379,9 +477,11 @@ def question_collection(
     seed: int,
     written_by: str,
 ) -> None:
-    """A folder in BEIR layout, named `generated_name(collection)`, and `counts.json`: what was left after each step.
+    """A folder in BEIR layout, named `generated_name(collection)`, and `counts.json`: what was left
+    after each step.
 
-    Training takes all questions that pass, the other splits one per passage: several would not be independent.
+    Training takes all questions that pass, the other splits one per passage: several would not be
+    independent.
 
     Args:
         folder: where to write.
@@ -389,18 +489,29 @@ def question_collection(
         index: of BM25 over the collection.
         collection: whose passages they were made from.
         judged: splits that people have judged, to be kept.
-        top_k: BM25 must find the passage among so many; a small number would keep what BM25 is best at.
+        top_k: BM25 must find the passage among so many; a small number would keep what BM25 is best
+            at.
         seed: of the splits.
         written_by: what the README says of the writer.
     """
     texts, documents = Texts.open(questions), collection.documents()[0]
     judgements = {  # what people have judged stays as it is
-        split: [Judgement(query, *one) for query, own in collection.qrels(split).items() for one in own.items()] for split in judged
+        split: [
+            Judgement(query, *one)
+            for query, own in collection.qrels(split).items()
+            for one in own.items()
+        ]
+        for split in judged
     }
     wanted = {one.query for own in judgements.values() for one in own}
-    queries = [Query(row["id"], row["text"], tuple(row["answers"])) for row in collection.queries() if row["id"] in wanted]
+    queries = [
+        Query(row["id"], row["text"], tuple(row["answers"]))
+        for row in collection.queries()
+        if row["id"] in wanted
+    ]
     strings, sources = texts.strings["text"][:], texts.owners()
-    once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]  # nor is it one that people ask
+    # nor is it one that people ask
+    once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]
     retriever = ByWords(Bm25.open(index / "index"), texts.strings)
     kept = np.flatnonzero(once & consistent(retriever, sources, documents, top_k=top_k))
     held = [rows for split in judged for rows in collection.relevant_rows(split)]
@@ -415,9 +526,13 @@ def question_collection(
     written = {int(row): f"asked-{row}" for rows in chosen.values() for row in rows}
     queries += [Query(name, strings[row]) for row, name in written.items()]
     for split, rows in chosen.items():
-        judgements[split] = [Judgement(written[int(row)], ids[int(sources[row])], 1) for row in rows]
+        judgements[split] = [
+            Judgement(written[int(row)], ids[int(sources[row])], 1) for row in rows
+        ]
     about = readme(collection, judged, written_by)
-    write_folder(folder / generated_name(collection), collection.passages, queries, judgements, about)
+    write_folder(
+        folder / generated_name(collection), collection.passages, queries, judgements, about
+    )
     counts = read_json(questions / "counts.json")
     passages = collection.passages.select(sources[list(written)])["text"]
     counts = {
@@ -439,11 +554,13 @@ def generated_name(collection: Collection) -> str:
 
 def readme(collection: Collection, judged: Sequence[str], written_by: str) -> str:
     """What the folder says of itself."""
-    by_people = f"Judged by people: {', '.join(judged)}." if judged else "No query was judged by people."
+    by_people = (
+        f"Judged by people: {', '.join(judged)}." if judged else "No query was judged by people."
+    )
     return (
-        f"# {collection.name}, with generated questions\n\n- Source: the passages of {collection.name} (digest"
-        f" {collection.digest[:16]}).\n- {GENERATED}: written by {written_by}. {by_people}\n"
-        f"- Licence: {collection.licence}\n"
+        f"# {collection.name}, with generated questions\n\n- Source: the passages of"
+        f" {collection.name} (digest {collection.digest[:16]}).\n- {GENERATED}: written by"
+        f" {written_by}. {by_people}\n- Licence: {collection.licence}\n"
     )
 
 
@@ -462,23 +579,30 @@ def asked_once(texts: Sequence[str]) -> np.ndarray:
 
 
 def draw_splits(
-    documents: np.ndarray, asked: np.ndarray, shares: Mapping[str, float], *, held: np.ndarray, seed: int
+    documents: np.ndarray,
+    asked: np.ndarray,
+    shares: Mapping[str, float],
+    *,
+    held: np.ndarray,
+    seed: int,
 ) -> np.ndarray:
     """Draw the split of every passage.
 
-    By document, so that neighbours of a training passage are no test passages; a collection of few documents is split
-    by passage instead.
+    By document, so that neighbours of a training passage are no test passages; a collection of few
+    documents is split by passage instead.
 
     Args:
         documents: `[passages]` int64, the document of each.
         asked: rows of passages that have a question, in any order, repeated or not.
-        shares: split -> its part of the documents that have a question, scaled to sum to 1; the first gets the rest.
-        held: rows of passages that are judged already and left out; the rest of their documents is not, since people often
-            judge a passage of nearly every document.
+        shares: split -> its part of the documents that have a question, scaled to sum to 1; the
+            first gets the rest.
+        held: rows of passages that are judged already and left out; the rest of their documents is
+            not, since people often judge a passage of nearly every document.
         seed: of the draw.
 
     Returns:
-        `[passages]` int64, the split by its place in `shares`; -1 where there is no question or the passage is held.
+        `[passages]` int64, the split by its place in `shares`; -1 where there is no question or the
+        passage is held.
 
     Raises:
         InputError: too few passages with a question for so many splits.
@@ -487,18 +611,28 @@ def draw_splits(
         >>> draw_splits(np.arange(4), np.array([0, 1, 3]), {"train": 2, "test": 1}, held=np.array([]), seed=0).tolist()
         [0, 1, -1, 0]
     """
-    # A document in one split alone: neighbours of a training passage would make the test easier than it looks.
+    # A document in one split alone: neighbours of a training passage would make the test easier
+    # than it looks.
     few = len(np.unique(documents[asked])) < FEWEST_DOCUMENTS
     units = np.arange(len(documents)) if few else documents
     rows = np.setdiff1d(asked, held)
     drawn = np.unique(units[rows])
     if len(drawn) < len(shares):
-        fix = "Write more questions a passage, use a weaker filter, or train the question generator longer."
-        raise InputError(f"{len(drawn)} passages with questions make no {len(shares)} splits", where="ask", fix=fix)
+        fix = (
+            "Write more questions a passage, use a weaker filter, or train the question generator"
+            " longer."
+        )
+        raise InputError(
+            f"{len(drawn)} passages with questions make no {len(shares)} splits",
+            where="ask",
+            fix=fix,
+        )
     sizes = [max(1, int(share / sum(shares.values()) * len(drawn))) for share in shares.values()]
     sizes[0] = len(drawn) - sum(sizes[1:])
     of_unit = np.full(int(units.max()) + 1, -1)
-    of_unit[np.random.default_rng([seed, 7]).permutation(drawn)] = np.repeat(np.arange(len(shares)), sizes)
+    of_unit[np.random.default_rng([seed, 7]).permutation(drawn)] = np.repeat(
+        np.arange(len(shares)), sizes
+    )
     found = np.full(len(documents), -1)
     found[rows] = of_unit[units[rows]]
     return found

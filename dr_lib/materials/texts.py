@@ -1,8 +1,9 @@
-"""Texts written about passages (generated questions, continuations): as strings, as tokens, and how they are written.
+"""Texts written about passages (generated questions, continuations): as strings, as tokens, and how
+they are written.
 
-A folder holds `texts.arrow` (the strings, column text), `store/` (their tokens) and `offsets.npy`: the texts of
-passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. They are written shard by shard: what a killed run has
-written is not written again. Page: ideas/generators.
+A folder holds `texts.arrow` (the strings, column text), `store/` (their tokens) and `offsets.npy`:
+the texts of passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. They are written shard
+by shard: what a killed run has written is not written again. Page: ideas/generators.
 """
 
 from collections import Counter
@@ -18,11 +19,23 @@ from datasets import Features, Value
 from datasets.arrow_writer import ArrowWriter
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.models import CausalDecoding, Sampling, Seq2seqDecoding, end_of_text, never_written, write_texts
+from dr_lib.models import (
+    CausalDecoding,
+    Sampling,
+    Seq2seqDecoding,
+    end_of_text,
+    never_written,
+    write_texts,
+)
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import hash64, machine
@@ -31,10 +44,12 @@ STRINGS = "texts.arrow"
 ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
 """Texts written side by side; what is written does not depend on it."""
 ROWS_TIMES_WEIGHTS = 2**36
-"""Bound on their number times that of a model's weights, for keys and values of all that is read are kept: of GPT-2 with
-200 tokens 4 GB in bfloat16."""
+"""Bound on their number times that of a model's weights, for keys and values of all that is read
+are kept: of GPT-2 with 200 tokens 4 GB in bfloat16.
+"""
 BATCHES_PER_SHARD = 16
-SCRATCH = "checkpoint-texts"  # named so that the cache of stages knows it for scratch and drops it in the end
+# named so that the cache of stages knows it for scratch and drops it in the end
+SCRATCH = "checkpoint-texts"
 
 
 def open_strings(path: Path, *columns: str) -> ArrowWriter:
@@ -57,7 +72,12 @@ class Texts:
     offsets: np.ndarray
 
     @classmethod
-    def write(cls, folder: Path, texts: Iterable[Sequence[Sequence[str]]], tokenizer: PreTrainedTokenizerFast) -> "Texts":
+    def write(
+        cls,
+        folder: Path,
+        texts: Iterable[Sequence[Sequence[str]]],
+        tokenizer: PreTrainedTokenizerFast,
+    ) -> "Texts":
         """Write texts as they come, in memory for one block of passages.
 
         Args:
@@ -84,7 +104,9 @@ class Texts:
                     strings.write_batch({"text": list(chain.from_iterable(block))})
             strings.finalize()
         if not sum(counts):
-            raise InputError("no text was written for any passage", where=folder, fix="Train the writer longer.")
+            raise InputError(
+                "no text was written for any passage", where=folder, fix="Train the writer longer."
+            )
         np.save(folder / "offsets.npy", np.cumsum([0, *counts]))
         rows = datasets.Dataset.from_file(str(folder / STRINGS))
         TokenStore.build(rows, tokenizer, folder / "store", columns=("text",))
@@ -94,7 +116,11 @@ class Texts:
     def open(cls, folder: Path) -> "Texts":
         """Open what `write` left."""
         offsets = np.load(folder / "offsets.npy", mmap_mode="r")
-        return cls(datasets.Dataset.from_file(str(folder / STRINGS)), TokenStore.open(folder / "store"), offsets)
+        return cls(
+            datasets.Dataset.from_file(str(folder / STRINGS)),
+            TokenStore.open(folder / "store"),
+            offsets,
+        )
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -112,12 +138,14 @@ def text_tokens(folder: Path, texts: Path, tokenizer: Path | str) -> None:
 
 
 def distinct(texts: Sequence[str], counts: Counter) -> list[str]:
-    """The texts of one passage without empty and repeated ones (case does not count), and what became of all.
+    """The texts of one passage without empty and repeated ones (case does not count), and what
+    became of all.
 
     Args:
         texts: as they were written.
-        counts: of the `passages` written about, the texts `drawn`, those that were `empty`, those `repeated` (their passage
-            had them already) and those `kept`, and the passages `without` any; these are added.
+        counts: of the `passages` written about, the texts `drawn`, those that were `empty`, those
+            `repeated` (their passage had them already) and those `kept`, and the passages `without`
+            any; these are added.
 
     Example:
         >>> counts = Counter()
@@ -162,16 +190,24 @@ class PassageWriter:
         """The texts about some passages, by passage."""
         device, end = self.model.device, end_of_text(self.tokenizer)
         vocab = self.model.get_output_embeddings().weight.shape[0]
-        forbidden = torch.tensor(never_written(self.tokenizer, vocab, end if self.may_end else None), device=device)
-        # Every number is drawn by passage and place, so that neither batches nor a killed run change what is written.
-        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(device)
+        forbidden = torch.tensor(
+            never_written(self.tokenizer, vocab, end if self.may_end else None), device=device
+        )
+        # Every number is drawn by passage and place, so that neither batches nor a killed run
+        # change what is written.
+        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(
+            device
+        )
         ids = write_texts(self.begin(rows), uniform, self.choice, end=end, forbidden=forbidden)
         texts = spelled(self.tokenizer, ids)
         return [texts[start : start + self.copies] for start in range(0, len(texts), self.copies)]
 
 
-def save_texts(folder: Path, write: PassageWriter, store: TokenStore, tokenizer: Path | str, *, title: str) -> None:
-    """Write about every passage, drop empty and repeated texts, and keep the rest with their counts (`counts.json`).
+def save_texts(
+    folder: Path, write: PassageWriter, store: TokenStore, tokenizer: Path | str, *, title: str
+) -> None:
+    """Write about every passage, drop empty and repeated texts, and keep the rest with their counts
+    (`counts.json`).
 
     Args:
         folder: of a resumable stage.
@@ -180,15 +216,24 @@ def save_texts(folder: Path, write: PassageWriter, store: TokenStore, tokenizer:
         tokenizer: of the model that will read the texts.
         title: what is written, for the bar.
     """
-    side_by_side = min(ROWS_AT_ONCE.get(machine.device().type, 512), ROWS_TIMES_WEIGHTS // write.model.num_parameters())
+    side_by_side = min(
+        ROWS_AT_ONCE.get(machine.device().type, 512),
+        ROWS_TIMES_WEIGHTS // write.model.num_parameters(),
+    )
     counts, at_once = Counter(), max(1, side_by_side // write.copies)
     written = write_all(folder, np.diff(store.text_offsets), write, at_once=at_once, title=title)
-    Texts.write(folder, ([distinct(own, counts) for own in block] for block in written), load_tokenizer(tokenizer))
+    Texts.write(
+        folder,
+        ([distinct(own, counts) for own in block] for block in written),
+        load_tokenizer(tokenizer),
+    )
     write_json(folder / "counts.json", counts)
 
 
 def ready(model: PreTrainedModel) -> PreTrainedModel:
-    """A model that only writes: without gradients, its weights in bfloat16 where the machine computes that natively."""
+    """A model that only writes: without gradients, its weights in bfloat16 where the machine
+    computes that natively.
+    """
     torch.set_num_threads(machine.threads())
     bf16 = machine.precision("auto", model.device) == "bf16"
     return model.requires_grad_(False).to(torch.bfloat16 if bf16 else torch.float32)
@@ -196,16 +241,26 @@ def ready(model: PreTrainedModel) -> PreTrainedModel:
 
 def writer_tokenizer(writer: Path | str, public: bool) -> PreTrainedTokenizerBase:
     """The tokenizer of a model trained here, or that of a public one, of whatever kind."""
-    return AutoTokenizer.from_pretrained(writer, trust_remote_code=False) if public else load_tokenizer(writer)
+    return (
+        AutoTokenizer.from_pretrained(writer, trust_remote_code=False)
+        if public
+        else load_tokenizer(writer)
+    )
 
 
 def write_all(
-    folder: Path, lengths: np.ndarray, write: Callable[[np.ndarray], list[list[str]]], *, at_once: int, title: str
+    folder: Path,
+    lengths: np.ndarray,
+    write: Callable[[np.ndarray], list[list[str]]],
+    *,
+    at_once: int,
+    title: str,
 ) -> Iterator[list[list[str]]]:
     """Write about every passage and give the texts back in the passages' order, a shard at a time.
 
     Args:
-        folder: the stage's folder; shards lie in its `checkpoint-texts/` until the stage is finished.
+        folder: the stage's folder; shards lie in its `checkpoint-texts/` until the stage is
+            finished.
         lengths: `[passages]` tokens of each passage, to sort by.
         write: rows of passages -> for each its texts; the same rows must give the same texts.
         at_once: passages of one call of `write`.
@@ -214,8 +269,9 @@ def write_all(
     size = BATCHES_PER_SHARD * at_once
     with tqdm(total=len(lengths), desc=title, unit="passage") as bar:
         for start in range(0, len(lengths), size):
-            # Passages of like length share a batch, so that it holds hardly any padding, but only within a shard: that
-            # is what a killed run has to write again at most, and what lies in memory.
+            # Passages of like length share a batch, so that it holds hardly any padding, but only
+            # within a shard: that is what a killed run has to write again at most, and what lies in
+            # memory.
             rows = start + np.argsort(-lengths[start : start + size], kind="stable")
             path = folder / SCRATCH / f"{start}.json"
             try:
@@ -223,7 +279,11 @@ def write_all(
             except InputError:  # none yet, or a broken one
                 texts = []
             if len(texts) != len(rows):  # another machine writes more at once
-                written = [text for part in range(0, len(rows), at_once) for text in write(rows[part : part + at_once])]
+                written = [
+                    text
+                    for part in range(0, len(rows), at_once)
+                    for text in write(rows[part : part + at_once])
+                ]
                 texts = [written[place] for place in np.argsort(rows)]
                 write_json(path, texts)
             bar.update(len(rows))
@@ -231,12 +291,18 @@ def write_all(
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> list[str]:
-    """Rows of ids as texts, special tokens left out; a first piece that continues a word loses WordPiece's mark."""
-    return [text.removeprefix("##") for text in tokenizer.batch_decode(ids.cpu(), skip_special_tokens=True)]
+    """Rows of ids as texts, special tokens left out; a first piece that continues a word loses
+    WordPiece's mark.
+    """
+    return [
+        text.removeprefix("##")
+        for text in tokenizer.batch_decode(ids.cpu(), skip_special_tokens=True)
+    ]
 
 
 def uniform_numbers(seed: int, rows: np.ndarray, copies: int, steps: int) -> np.ndarray:
-    """One number in [0, 1) for each token to come, by (seed, passage, copy, token): `[rows * copies, steps]` float32.
+    """One number in [0, 1) for each token to come, by (seed, passage, copy, token): `[rows *
+    copies, steps]` float32.
 
     Example:
         >>> first, both = uniform_numbers(0, np.array([7]), 2, 3), uniform_numbers(0, np.array([4, 7]), 2, 3)

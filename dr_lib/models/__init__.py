@@ -1,4 +1,6 @@
-"""Models: masked LMs and their states, the bottleneck's decoders, generator, dense and cross-encoder, late interaction, writers."""
+"""Models: masked LMs and their states, the bottleneck's decoders, generator, dense and
+cross-encoder, late interaction, writers.
+"""
 
 from dr_lib.models.bert import (
     EXTRA_FILE,
@@ -37,7 +39,14 @@ from dr_lib.models.cross_encoder import (
     best_matches_of_pairs,
     response_pairs,
 )
-from dr_lib.models.dense import DenseEncoder, DenseSettings, Projection, SentenceEncoder, encoder_digest, open_encoder
+from dr_lib.models.dense import (
+    DenseEncoder,
+    DenseSettings,
+    Projection,
+    SentenceEncoder,
+    encoder_digest,
+    open_encoder,
+)
 from dr_lib.models.generator import Generator
 from dr_lib.models.writers import (
     CausalDecoding,

@@ -1,9 +1,10 @@
-"""BERT-like models: load, make and save a masked LM; embedding, states, head, and the positions that a loss needs.
+"""BERT-like models: load, make and save a masked LM; embedding, states, head, and the positions
+that a loss needs.
 
-Every pre-training method of the book starts from a masked LM with its head and leaves one behind: continuing with a
-fresh head is known to harm the backbone, and without the released decoder and head pre-training cannot be continued.
-BERT and ELECTRA differ in two places: ELECTRA may project its embeddings, and the two name their heads differently.
-Pages: ideas/bottleneck, reference/speed.
+Every pre-training method of the book starts from a masked LM with its head and leaves one behind:
+continuing with a fresh head is known to harm the backbone, and without the released decoder and
+head pre-training cannot be continued. BERT and ELECTRA differ in two places: ELECTRA may project
+its embeddings, and the two name their heads differently. Pages: ideas/bottleneck, reference/speed.
 """
 
 import copy
@@ -38,11 +39,12 @@ from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
 
 EXTRA_FILE = "extra.safetensors"
 WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
-ROWS_MULTIPLE = 256  # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
+# counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
+ROWS_MULTIPLE = 256
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
 
 
-# On disk ------------------------------------------------------------------------------------------------------------
+# On disk ------------------------------------------------------------------------------------------
 
 
 def load_masked_lm(
@@ -51,7 +53,8 @@ def load_masked_lm(
     """Load a masked language model with its head, in float32, in eval mode, on `device`.
 
     Args:
-        name_or_path: ``"embedded"`` (the book's own base), a local folder, or a name on the Hugging Face hub.
+        name_or_path: ``"embedded"`` (the book's own base), a local folder, or a name on the Hugging
+            Face hub.
         dropout: dropout of hidden states and attention, in [0, 1]; None keeps the checkpoint's.
         device: attention is computed eagerly on a CPU (faster there) and by ``sdpa`` elsewhere.
 
@@ -62,7 +65,9 @@ def load_masked_lm(
 
 
 def with_fresh_head(name_or_path: str | Path, *, seed: int = 0) -> PreTrainedModel:
-    """A masked LM whose head is drawn anew over an encoder that came without one; word vectors serve as output weights."""
+    """A masked LM whose head is drawn anew over an encoder that came without one; word vectors
+    serve as output weights.
+    """
     return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head, seed=seed)
 
 
@@ -95,12 +100,15 @@ def read_pretrained(
         changes: entries of the configuration that differ from the checkpoint's.
 
     Raises:
-        InputError: nothing to read under that name, a folder that asks to run code of its own, or weights missing.
+        InputError: nothing to read under that name, a folder that asks to run code of its own, or
+            weights missing.
     """
     source = locate(name_or_path)
     try:
         with quiet_transformers(), seeded(seed):
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **dropout_settings(dropout), **changes)
+            config = AutoConfig.from_pretrained(
+                source, trust_remote_code=False, **dropout_settings(dropout), **changes
+            )
             model, info = kind.from_pretrained(
                 source,
                 config=config,
@@ -111,24 +119,44 @@ def read_pretrained(
                 attn_implementation=attention_for(device) if attention == "fastest" else attention,
             )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        fix = 'Give a folder with config.json and model.safetensors, a hub name (needs the network), or "embedded".'
-        raise InputError(f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix) from error
+        fix = (
+            "Give a folder with config.json and model.safetensors, a hub name (needs the network),"
+            ' or "embedded".'
+        )
+        raise InputError(
+            f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix
+        ) from error
     lost = sorted(str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]])
     lost = [name for name in lost if not fresh(model, name)]
     if lost:
-        problem = f"the checkpoint lacks {len(lost)} weights ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"
-        raise InputError(problem, where=name_or_path, fix="Name a checkpoint that was saved whole, with its head.")
+        problem = (
+            f"the checkpoint lacks {len(lost)} weights"
+            f" ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"
+        )
+        raise InputError(
+            problem,
+            where=name_or_path,
+            fix="Name a checkpoint that was saved whole, with its head.",
+        )
     return model.to(device).eval()
 
 
 def locate(name_or_path: str | Path) -> str:
-    """The folder or hub name behind `name_or_path`; a local path that is not there raises `InputError`."""
+    """The folder or hub name behind `name_or_path`; a local path that is not there raises
+    `InputError`.
+    """
     if str(name_or_path) == "embedded":
         name_or_path = embedded_base()
     path = Path(name_or_path).expanduser()
-    looks_local = path.is_absolute() or str(name_or_path).startswith((".", "~")) or len(path.parts) > 2
+    looks_local = (
+        path.is_absolute() or str(name_or_path).startswith((".", "~")) or len(path.parts) > 2
+    )
     if (looks_local or path.is_dir()) and not (path / "config.json").is_file():
-        raise InputError("no model here (config.json is missing)", where=path, fix="Check the path, or make the base.")
+        raise InputError(
+            "no model here (config.json is missing)",
+            where=path,
+            fix="Check the path, or make the base.",
+        )
     return str(path) if path.is_dir() else str(name_or_path)
 
 
@@ -146,7 +174,9 @@ def dropout_settings(dropout: float | None) -> dict[str, float]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence bars and warnings of `transformers` inside the block: what matters in loading we check ourselves."""
+    """Silence bars and warnings of `transformers` inside the block: what matters in loading we
+    check ourselves.
+    """
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -177,14 +207,16 @@ def new_bert(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> BertForMaskedLM:
-    """Make a BERT with masked-LM head, freshly drawn from `seed`; the global random state is left as it was.
+    """Make a BERT with masked-LM head, freshly drawn from `seed`; the global random state is left
+    as it was.
 
     Args:
         vocab_size: number of pieces of the tokenizer it will read.
         layers, hidden: size; the feed-forward part has 4 x `hidden` units.
         heads: attention heads, by default one for every 64 units of `hidden`.
         max_positions: longest sequence in tokens, special tokens included.
-        dropout: of hidden states and attention; 0 is fastest and right for small models on much text.
+        dropout: of hidden states and attention; 0 is fastest and right for small models on much
+            text.
 
     Example:
         >>> new_bert(100, layers=1, hidden=64, max_positions=32).num_parameters()
@@ -206,7 +238,9 @@ def new_bert(
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """A model of the same shape with weights drawn anew from `seed`; the global random state is left as it was."""
+    """A model of the same shape with weights drawn anew from `seed`; the global random state is
+    left as it was.
+    """
     with seeded(seed):
         return type(model)(copy.deepcopy(model.config)).to(model.device)
 
@@ -220,9 +254,14 @@ def fresh_linear(inputs: int, outputs: int, source: torch.Generator) -> nn.Linea
 
 
 def save_masked_lm(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path, extra: Mapping[str, Tensor] | None = None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    extra: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Save a model and its tokenizer as safetensors and JSON, `extra` tensors (a decoder) in a file beside it."""
+    """Save a model and its tokenizer as safetensors and JSON, `extra` tensors (a decoder) in a file
+    beside it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for draft in folder.glob(".*.json.*"):  # what a killed process had half written
         draft.unlink()
@@ -230,7 +269,10 @@ def save_masked_lm(
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     if extra:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}, folder / EXTRA_FILE)
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()},
+            folder / EXTRA_FILE,
+        )
 
 
 def load_extra(folder: Path) -> dict[str, Tensor]:
@@ -250,11 +292,14 @@ def named_parts(tensors: Mapping[str, Tensor], modules: Iterable[str]) -> dict[s
     return {name: tensor for name, tensor in tensors.items() if name.startswith(prefixes)}
 
 
-def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, role: str = "model") -> None:
+def check_tokenizer(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, role: str = "model"
+) -> None:
     """Raise `InputError` where the model's vocabulary or special ids are not the tokenizer's.
 
-    A model may have more rows than the tokenizer has pieces (rounded up for speed), never fewer. Ids go from generator
-    to encoder unchanged, so both must be checked against the same tokenizer; then they fit each other.
+    A model may have more rows than the tokenizer has pieces (rounded up for speed), never fewer.
+    Ids go from generator to encoder unchanged, so both must be checked against the same tokenizer;
+    then they fit each other.
 
     Args:
         role: the model's name in the message, such as ``generator``.
@@ -262,17 +307,21 @@ def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, 
     fix = "Load model and tokenizer from the same checkpoint, or train one for the other."
     rows, pieces = model.config.vocab_size, len(tokenizer)
     if rows < pieces or rows - pieces >= 128:
-        raise InputError(f"vocabulary of {rows} does not fit a tokenizer of {pieces} pieces", where=role, fix=fix)
+        raise InputError(
+            f"vocabulary of {rows} does not fit a tokenizer of {pieces} pieces", where=role, fix=fix
+        )
     pad, expected = model.config.pad_token_id, special_ids(tokenizer)["pad"]
     if pad is not None and pad != expected:
         raise InputError(f"padding id {pad} is not the tokenizer's {expected}", where=role, fix=fix)
 
 
-# States and head ----------------------------------------------------------------------------------------------------
+# States and head ----------------------------------------------------------------------------------
 
 
 class LmHead(NamedTuple):
-    """A masked-LM head: logits are ``transform(hidden) @ weight.T + bias``, so they can be made where needed only."""
+    """A masked-LM head: logits are ``transform(hidden) @ weight.T + bias``, so they can be made
+    where needed only.
+    """
 
     transform: Callable[[Tensor], Tensor]
     weight: Tensor
@@ -280,7 +329,9 @@ class LmHead(NamedTuple):
 
 
 def lm_head(model: PreTrainedModel) -> LmHead:
-    """Take the head of a masked LM apart: transform, output weight `[vocab, width]` (tied), bias `[vocab]`."""
+    """Take the head of a masked LM apart: transform, output weight `[vocab, width]` (tied), bias
+    `[vocab]`.
+    """
     output = model.get_output_embeddings()
     if hasattr(model, "generator_predictions"):
         return LmHead(model.generator_predictions, output.weight, output.bias)
@@ -291,7 +342,9 @@ def lm_head(model: PreTrainedModel) -> LmHead:
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList:
-    """The Transformer layers of a BERT or ELECTRA, which decoders take after; those of another kind are called otherwise."""
+    """The Transformer layers of a BERT or ELECTRA, which decoders take after; those of another kind
+    are called otherwise.
+    """
     if not isinstance(model.base_model, (BertModel, ElectraModel)):
         problem = f"{type(model).__name__} has layers of an unknown kind"
         raise InputError(problem, where="model", fix="Use a BERT or an ELECTRA generator.")
@@ -299,28 +352,40 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList:
 
 
 def attention_bias(batch: TokenBatch, dtype: torch.dtype = torch.float32) -> Tensor:
-    """`[batch, 1, 1, length]`, 0 at tokens and very negative at padding, for encoder and decoder layers alike.
+    """`[batch, 1, 1, length]`, 0 at tokens and very negative at padding, for encoder and decoder
+    layers alike.
 
-    Made here once a batch: the library would make it in every pass, and on a GPU ask the host whether there is padding.
+    Made here once a batch: the library would make it in every pass, and on a GPU ask the host
+        whether there is padding.
     """
     padding = batch.attention_mask[:, None, None, :] == 0
-    return torch.zeros(padding.shape, dtype=dtype, device=padding.device).masked_fill_(padding, torch.finfo(dtype).min)
+    return torch.zeros(padding.shape, dtype=dtype, device=padding.device).masked_fill_(
+        padding, torch.finfo(dtype).min
+    )
 
 
-def embed(model: PreTrainedModel, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-    """Embedding output `[batch, length, hidden]`: word + position + type, LayerNorm, dropout (ELECTRA: projection)."""
+def embed(
+    model: PreTrainedModel, input_ids: Tensor, token_type_ids: Tensor | None = None
+) -> Tensor:
+    """Embedding output `[batch, length, hidden]`: word + position + type, LayerNorm, dropout
+    (ELECTRA: projection).
+    """
     base = model.base_model
     embedded = base.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
     return getattr(base, "embeddings_project", nn.Identity())(embedded)
 
 
 def position_vectors(model: PreTrainedModel, length: int) -> Tensor:
-    """Raw position embeddings `[length, hidden]`: no token type, no LayerNorm, no dropout (ELECTRA: projected)."""
+    """Raw position embeddings `[length, hidden]`: no token type, no LayerNorm, no dropout (ELECTRA:
+    projected).
+    """
     vectors = model.base_model.embeddings.position_embeddings.weight[:length]
     return getattr(model.base_model, "embeddings_project", nn.Identity())(vectors)
 
 
-def hidden_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None) -> Tensor:
+def hidden_states(
+    model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None
+) -> Tensor:
     """Last-layer states `[batch, length, hidden]` of an encoder with or without head.
 
     Args:
@@ -334,16 +399,25 @@ def hidden_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor |
     return _run(model, batch, input_ids).last_hidden_state
 
 
-def layer_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None) -> tuple[Tensor, ...]:
-    """States `[batch, length, hidden]` after the embedding and after each layer, the last as `hidden_states` has it."""
+def layer_states(
+    model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """States `[batch, length, hidden]` after the embedding and after each layer, the last as
+    `hidden_states` has it.
+    """
     return _run(model, batch, input_ids, output_hidden_states=True).hidden_states
 
 
-def _run(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None, **options: bool) -> BaseModelOutput:
+def _run(
+    model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None, **options: bool
+) -> BaseModelOutput:
     ids = batch.input_ids if input_ids is None else input_ids
     check_length(model, ids)
     return model.base_model(
-        input_ids=ids, attention_mask=attention_bias(batch, model.dtype), token_type_ids=batch.token_type_ids, **options
+        input_ids=ids,
+        attention_mask=attention_bias(batch, model.dtype),
+        token_type_ids=batch.token_type_ids,
+        **options,
     )
 
 
@@ -352,17 +426,20 @@ def check_length(model: PreTrainedModel, ids: Tensor) -> None:
     positions = model.config.max_position_embeddings
     if ids.shape[1] > positions:
         problem = f"{ids.shape[1]} tokens are more than the model's {positions} positions"
-        raise InputError(problem, where="length", fix="Cut passages shorter, or use a model with more positions.")
+        raise InputError(
+            problem, where="length", fix="Cut passages shorter, or use a model with more positions."
+        )
 
 
-# Less work for the same numbers --------------------------------------------------------------------------------------
+# Less work for the same numbers -------------------------------------------------------------------
 
 
 def masked_positions(mask: Tensor, at_most: int | None = None) -> Tensor:
-    """Flat positions `[rows]` int64: every True position of `mask` in order, then False ones that fill up the shape.
+    """Flat positions `[rows]` int64: every True position of `mask` in order, then False ones that
+    fill up the shape.
 
-    On a CPU the count is read and rounded up. On a GPU reading it would stall the queue, so the shape comes from
-    `at_most` instead (or is the whole batch where that is None).
+    On a CPU the count is read and rounded up. On a GPU reading it would stall the queue, so the
+    shape comes from `at_most` instead (or is the whole batch where that is None).
 
     Args:
         mask: `[batch, length]` bool.
@@ -379,21 +456,25 @@ def masked_positions(mask: Tensor, at_most: int | None = None) -> Tensor:
 
 
 def max_masked(mask: Tensor, *rates: float) -> int:
-    """A bound on the True positions of a mask that is the union of draws at `rates`, from its shape alone."""
+    """A bound on the True positions of a mask that is the union of draws at `rates`, from its shape
+    alone.
+    """
     batch, length = mask.shape
     return min(batch * length, batch * sum(max(1, round(rate * length)) for rate in rates))
 
 
 def first_states(model: PreTrainedModel, batch: TokenBatch) -> Tensor:
-    """Last-layer states `[batch, hidden]` of position 0: ``hidden_states(model, batch)[:, 0]`` in less time.
+    """Last-layer states `[batch, hidden]` of position 0: ``hidden_states(model, batch)[:, 0]`` in
+    less time.
 
-    It is all that a dense encoder or a cross-encoder reads. The last layer is computed for that one position: its keys
-    and values are needed everywhere, but query, output and feed-forward part, five sixths of its products, at one place
-    only. With two layers that saves two fifths of a step, with twelve a fourteenth; vector and gradient are those of
-    the whole layer but for rounding.
+    It is all that a dense encoder or a cross-encoder reads. The last layer is computed for that one
+    position: its keys and values are needed everywhere, but query, output and feed-forward part,
+    five sixths of its products, at one place only. With two layers that saves two fifths of a step,
+    with twelve a fourteenth; vector and gradient are those of the whole layer but for rounding.
 
     Args:
-        model: a BERT or ELECTRA with or without head; of any other kind the whole last layer is computed.
+        model: a BERT or ELECTRA with or without head; of any other kind the whole last layer is
+            computed.
         batch: ids, padding and token types.
 
     Raises:
@@ -414,28 +495,35 @@ def first_states(model: PreTrainedModel, batch: TokenBatch) -> Tensor:
 
 
 def _attended(attention: nn.Module, asking: Tensor, states: Tensor, bias: Tensor) -> Tensor:
-    """What some positions `[batch, some, hidden]` take from all; the usual attention with dropout on its weights."""
+    """What some positions `[batch, some, hidden]` take from all; the usual attention with dropout
+    on its weights.
+    """
     heads = (len(states), -1, attention.num_attention_heads, attention.attention_head_size)
     query = attention.query(asking).view(heads).transpose(1, 2)
-    key, value = (part(states).view(heads).transpose(1, 2) for part in (attention.key, attention.value))
+    key, value = (
+        part(states).view(heads).transpose(1, 2) for part in (attention.key, attention.value)
+    )
     weights = torch.softmax(query @ key.transpose(2, 3) * attention.scaling + bias, dim=-1)
     weights = nn.functional.dropout(weights, attention.dropout.p, attention.training)
     return (weights @ value).transpose(1, 2).flatten(2)
 
 
 def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch) -> Tensor:
-    """`function(batch)` for a function that gives each sequence a vector of its own, in less time on a CPU.
+    """`function(batch)` for a function that gives each sequence a vector of its own, in less time
+    on a CPU.
 
-    The batches of fine-tuning are drawn by query, so short passages lie beside long ones; a third of the positions of a
-    batch of PyDocs is padding. Some groups of about one length are each cut to their own longest sequence.
+    The batches of fine-tuning are drawn by query, so short passages lie beside long ones; a third
+    of the positions of a batch of PyDocs is padding. Some groups of about one length are each cut
+    to their own longest sequence.
 
     Args:
         function: `function(part)` -> vectors `[rows, hidden]`.
-        batch: all sequences. On a GPU, or with fewer than 32, it stays whole: a GPU computes padding beside the rest
-            and would have to wait for the lengths.
+        batch: all sequences. On a GPU, or with fewer than 32, it stays whole: a GPU computes
+            padding beside the rest and would have to wait for the lengths.
 
     Returns:
-        Vectors in the order of the batch, equal to those of one call but for rounding and the draw of dropout.
+        Vectors in the order of the batch, equal to those of one call but for rounding and the draw
+        of dropout.
     """
     groups = min(GROUPS, len(batch) // FEWEST_ROWS)
     if groups < 2 or batch.input_ids.device.type != "cpu":
@@ -450,30 +538,38 @@ def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch
     return torch.cat(parts)[order.argsort()]
 
 
-def encode_in_chunks(function: Callable[..., Any], batch: TokenBatch, rows: int | None, *beside: Tensor) -> Any:
-    """Encode a batch chunk by chunk and keep nothing of a chunk but its result until its turn backward.
+def encode_in_chunks(
+    function: Callable[..., Any], batch: TokenBatch, rows: int | None, *beside: Tensor
+) -> Any:
+    """Encode a batch chunk by chunk and keep nothing of a chunk but its result until its turn
+    backward.
 
-    A contrastive loss needs the vectors of its whole batch, but not the activations behind them: this is the gradient
-    cache (Gao et al. 2021), many sequences against each other in the memory of a few. Page: practice/gpu.
+    A contrastive loss needs the vectors of its whole batch, but not the activations behind them:
+    this is the gradient cache (Gao et al. 2021), many sequences against each other in the memory of
+    a few. Page: practice/gpu.
 
-    Why checkpointing a chunk is the gradient cache: that method encodes each chunk without a graph, takes the gradient
-    of the loss to all vectors, then encodes each chunk once more, with the random state it had, and sends the kept
-    gradient of its vectors through it. A checkpointed chunk keeps no activations forward; the loss lies above all
-    chunks, so autograd has the gradient of every vector before it reaches the first chunk, computes that chunk once
-    more with the random state it had, sends the gradient through it, and goes on to the next one. A further loss that
-    is made inside a chunk arrives by the same path with the weight it has in the sum, and a temperature is wherever
-    the loss has it: there are no two formulas that could differ.
+    Why checkpointing a chunk is the gradient cache: that method encodes each chunk without a graph,
+        takes the gradient
+    of the loss to all vectors, then encodes each chunk once more, with the random state it had, and
+    sends the kept gradient of its vectors through it. A checkpointed chunk keeps no activations
+    forward; the loss lies above all chunks, so autograd has the gradient of every vector before it
+    reaches the first chunk, computes that chunk once more with the random state it had, sends the
+    gradient through it, and goes on to the next one. A further loss that is made inside a chunk
+    arrives by the same path with the weight it has in the sum, and a temperature is wherever the
+    loss has it: there are no two formulas that could differ.
 
     Args:
-        function: `function(chunk, *beside)` -> vectors `[rows, hidden]`, or a tuple of these and sums over its rows. It
-            may use dropout (its random state comes back) but no generator of its own.
+        function: `function(chunk, *beside)` -> vectors `[rows, hidden]`, or a tuple of these and
+            sums over its rows. It may use dropout (its random state comes back) but no generator of
+            its own.
         batch: all sequences.
         rows: sequences of a chunk, the last one may have fewer; None encodes all at once.
         beside: tensors `[batch, ...]` to be cut as the batch is.
 
     Returns:
-        Vectors one after the other and sums added up, as one call on the whole batch gives them up to rounding and the
-        draw of dropout. The gradient is that of the same chunks without the cache, for one more forward pass.
+        Vectors one after the other and sums added up, as one call on the whole batch gives them up
+        to rounding and the draw of dropout. The gradient is that of the same chunks without the
+        cache, for one more forward pass.
     """
     if rows is None or rows >= len(batch):
         return function(batch, *beside)
@@ -481,7 +577,8 @@ def encode_in_chunks(function: Callable[..., Any], batch: TokenBatch, rows: int 
     def encode(index: Tensor) -> Any:
         return function(batch.take(index), *(tensor[index] for tensor in beside))
 
-    # The index is a tensor on the device: the checkpoint keeps the random state of the devices among its arguments.
+    # The index is a tensor on the device: the checkpoint keeps the random state of the devices
+    # among its arguments.
     chunks = torch.arange(len(batch), device=batch.input_ids.device).split(rows)
     results = [checkpoint(encode, index, use_reentrant=False) for index in chunks]
     if isinstance(results[0], Tensor):
@@ -490,10 +587,10 @@ def encode_in_chunks(function: Callable[..., Any], batch: TokenBatch, rows: int 
     return torch.cat(vectors), *(torch.stack(parts).sum(0) for parts in sums)
 
 
-# A model with its settings and its tokenizer --------------------------------------------------------------------------
-# What dense encoder, cross-encoder and late interaction share. A checkpoint that is fed differently from how it was trained
-# costs points and shows no error anywhere else: its settings lie beside its weights, and what contradicts them is refused.
-# Page of the book: ideas/dual-encoders.
+# A model with its settings and its tokenizer ------------------------------------------------------
+# What dense encoder, cross-encoder and late interaction share. A checkpoint that is fed differently
+# from how it was trained costs points and shows no error anywhere else: its settings lie beside its
+# weights, and what contradicts them is refused. Page of the book: ideas/dual-encoders.
 
 
 class TextModel(nn.Module):
@@ -510,9 +607,17 @@ class TextModel(nn.Module):
     settings_file: ClassVar[str]
     """Where a saved model has its settings."""
     saved_beside: ClassVar[tuple[str, ...]] = ()
-    """Sub-modules whose weights lie in a file beside the encoder's, which other tools do not read."""
+    """Sub-modules whose weights lie in a file beside the encoder's, which other tools do not
+    read.
+    """
 
-    def __init__(self, encoder: PreTrainedModel, settings: BaseModel, tokenizer: PreTrainedTokenizerFast, seed: int = 0):
+    def __init__(
+        self,
+        encoder: PreTrainedModel,
+        settings: BaseModel,
+        tokenizer: PreTrainedTokenizerFast,
+        seed: int = 0,
+    ):
         super().__init__()
         self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
 
@@ -526,45 +631,66 @@ class TextModel(nn.Module):
         seed: int = 0,
         **values: Any,
     ) -> Self:
-        """Open a saved model, or start one from any BERT or ELECTRA, whose own head is dropped; in eval mode.
+        """Open a saved model, or start one from any BERT or ELECTRA, whose own head is dropped; in
+        eval mode.
 
         Args:
             name_or_path: ``"embedded"``, a local folder, or a hub name.
             dropout: in [0, 1]; None keeps the checkpoint's.
             device: where to load it.
             seed: of what the checkpoint does not bring.
-            values: fields of the settings. Where the folder already has settings, these must agree with them.
+            values: fields of the settings. Where the folder already has settings, these must agree
+                with them.
 
         Raises:
-            InputError: no such model, weights missing, or a value that contradicts the saved settings.
+            InputError: no such model, weights missing, or a value that contradicts the saved
+                settings.
         """
         place = Path(locate(name_or_path))
         settings = saved_settings(cls.settings_type, place / cls.settings_file, values)
         is_saved = (place / cls.settings_file).is_file()
-        encoder = cls.load_encoder(name_or_path, is_saved=is_saved, dropout=dropout, device=device, seed=seed)
+        encoder = cls.load_encoder(
+            name_or_path, is_saved=is_saved, dropout=dropout, device=device, seed=seed
+        )
         model = cls(encoder, settings, load_tokenizer(name_or_path), seed=seed)
         beside = named_parts(load_extra(place), cls.saved_beside)
-        if is_saved and (lost := sorted(named_parts(model.state_dict(), cls.saved_beside).keys() - beside.keys())):
-            raise InputError(f"{EXTRA_FILE} lacks {lost[0]}", where=place, fix="Save the model again.")
+        if is_saved and (
+            lost := sorted(named_parts(model.state_dict(), cls.saved_beside).keys() - beside.keys())
+        ):
+            raise InputError(
+                f"{EXTRA_FILE} lacks {lost[0]}", where=place, fix="Save the model again."
+            )
         model.load_state_dict(beside, strict=False)
         return model.eval()
 
     @classmethod
-    def load_encoder(cls, name_or_path: str | Path, *, is_saved: bool, seed: int, **options: Any) -> PreTrainedModel:
-        """The encoder of a checkpoint without its head, if it has one; `options` of `read_pretrained`."""
-        return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head, **options).base_model
+    def load_encoder(
+        cls, name_or_path: str | Path, *, is_saved: bool, seed: int, **options: Any
+    ) -> PreTrainedModel:
+        """The encoder of a checkpoint without its head, if it has one; `options` of
+        `read_pretrained`.
+        """
+        return read_pretrained(
+            AutoModelForMaskedLM, name_or_path, fresh=is_head, **options
+        ).base_model
 
     def save(self, folder: Path) -> None:
-        """Write configuration, weights (safetensors), tokenizer and settings; other tools open all but the last."""
-        save_masked_lm(self.encoder, self.tokenizer, folder, named_parts(self.state_dict(), self.saved_beside))
+        """Write configuration, weights (safetensors), tokenizer and settings; other tools open all
+        but the last.
+        """
+        save_masked_lm(
+            self.encoder, self.tokenizer, folder, named_parts(self.state_dict(), self.saved_beside)
+        )
         write_json(folder / self.settings_file, self.settings.model_dump())
 
 
 def saved_settings(kind: type[BaseModel], file: Path, values: Mapping[str, Any]) -> Any:
-    """The settings in a file, else defaults with `values`, which must agree with the file where there is one.
+    """The settings in a file, else defaults with `values`, which must agree with the file where
+    there is one.
 
     Raises:
-        InputError: an unknown field or a wrong value, here or in the file, or one that contradicts the file.
+        InputError: an unknown field or a wrong value, here or in the file, or one that contradicts
+            the file.
     """
     given = kind(**values)
     if not file.is_file():

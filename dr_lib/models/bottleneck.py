@@ -1,8 +1,10 @@
-"""Decoders and heads behind the encoder's first state, which they make a bottleneck. Page: ideas/bottleneck.
+"""Decoders and heads behind the encoder's first state, which they make a bottleneck. Page:
+ideas/bottleneck.
 
-The shallow decoder (SimLM section 3.1) reads a heavily masked or replaced copy of the passage; what it cannot see
-there, only the bottleneck can supply it. RetroMAE's enhanced decoder (Xiao et al. 2022, as in the released code) lets
-every row of its attention see another part of the passage. ELECTRA's head (Clark et al. 2020) detects replaced tokens.
+The shallow decoder (SimLM section 3.1) reads a heavily masked or replaced copy of the passage; what
+it cannot see there, only the bottleneck can supply it. RetroMAE's enhanced decoder (Xiao et al.
+2022, as in the released code) lets every row of its attention see another part of the passage.
+ELECTRA's head (Clark et al. 2020) detects replaced tokens.
 """
 
 import copy
@@ -19,13 +21,16 @@ from dr_lib.tokens import TokenBatch
 
 
 class Decoder(nn.Module):
-    """A few bidirectional Transformer layers of the encoder's shape over embeddings whose first one is the bottleneck.
+    """A few bidirectional Transformer layers of the encoder's shape over embeddings whose first one
+    is the bottleneck.
 
     Args:
         model: the encoder (with or without head) whose layers are copied or imitated.
         layers: number of layers.
-        init: ``copy_last`` takes deep copies of the encoder's last layers (SimLM), ``random`` draws N(0, 0.02) weights.
-        projection: a linear map with bias on the bottleneck, used in pre-training only (CDMAE eq. 4).
+        init: ``copy_last`` takes deep copies of the encoder's last layers (SimLM), ``random`` draws
+            N(0, 0.02) weights.
+        projection: a linear map with bias on the bottleneck, used in pre-training only (CDMAE eq.
+            4).
         seed: of the random weights.
         key: the name of the method's own parameter for the number of layers, for the error.
     """
@@ -48,14 +53,18 @@ class Decoder(nn.Module):
         self.layers = copy.deepcopy(layers_of(source)[-layers:])
         self.projection: nn.Module = nn.Identity()
         if projection:
-            self.projection = fresh_linear(hidden, hidden, torch.Generator().manual_seed(seed)).to(model.device)
+            self.projection = fresh_linear(hidden, hidden, torch.Generator().manual_seed(seed)).to(
+                model.device
+            )
 
     def forward(self, embedded: Tensor, bottleneck: Tensor, batch: TokenBatch) -> Tensor:
         """Decoder states `[batch, length, hidden]`.
 
         Args:
-            embedded: `[batch, length, hidden]` embedding output of the decoder's ids (`models.embed`).
-            bottleneck: `[batch, hidden]`, put in place of position 0 as it is: no position embedding, no LayerNorm.
+            embedded: `[batch, length, hidden]` embedding output of the decoder's ids
+                (`models.embed`).
+            bottleneck: `[batch, hidden]`, put in place of position 0 as it is: no position
+                embedding, no LayerNorm.
             batch: for its padding.
         """
         first = self.projection(bottleneck)[:, None].to(embedded.dtype)
@@ -66,9 +75,11 @@ class Decoder(nn.Module):
 
 
 class EnhancedDecoder(nn.Module):
-    """One Transformer layer of the encoder's shape with queries from one stream, keys and values from another.
+    """One Transformer layer of the encoder's shape with queries from one stream, keys and values
+    from another.
 
-    The attention's residual is the query stream: a position gets from the passage only what it attends to.
+    The attention's residual is the query stream: a position gets from the passage only what it
+        attends to.
 
     Args:
         model: the encoder (with or without head) whose layers are imitated.
@@ -85,7 +96,8 @@ class EnhancedDecoder(nn.Module):
         Args:
             queries: `[batch, length, hidden]`, the query of each row; also the residual.
             contents: `[batch, length, hidden]`, what keys and values are made from.
-            unseen: `[batch, length, length]` bool from `masking.per_row`, True where row i may not see column j.
+            unseen: `[batch, length, length]` bool from `masking.per_row`, True where row i may not
+                see column j.
         """
         attention, after = self.layer.attention.self, self.layer.attention.output
 
@@ -107,7 +119,8 @@ class ReplacedTokenHead(nn.Module):
 
     Args:
         hidden: width of the states.
-        seed: of its weights, N(0, 0.02) with biases of zero; the global random state is left as it was.
+        seed: of its weights, N(0, 0.02) with biases of zero; the global random state is left as it
+            was.
 
     Example:
         >>> ReplacedTokenHead(8)(torch.zeros(2, 5, 8)).shape
@@ -117,7 +130,10 @@ class ReplacedTokenHead(nn.Module):
     def __init__(self, hidden: int, seed: int = 0):
         super().__init__()
         source = torch.Generator().manual_seed(seed)
-        self.dense, self.replaced = fresh_linear(hidden, hidden, source), fresh_linear(hidden, 1, source)
+        self.dense, self.replaced = (
+            fresh_linear(hidden, hidden, source),
+            fresh_linear(hidden, 1, source),
+        )
 
     def forward(self, states: Tensor) -> Tensor:
         """Logits `[batch, length]` of states `[batch, length, hidden]`."""

@@ -1,7 +1,8 @@
-"""The cross-encoder: query and passage read together, one score (SimLM section 3.2, PAIR's teacher).
+"""The cross-encoder: query and passage read together, one score (SimLM section 3.2, PAIR's
+teacher).
 
-The layout is that of Hugging Face's sequence classification with one label, so that a saved one opens there and in
-sentence-transformers, and public re-rankers open here. Page: ideas/distillation.
+The layout is that of Hugging Face's sequence classification with one label, so that a saved one
+opens there and in sentence-transformers, and public re-rankers open here. Page: ideas/distillation.
 """
 
 from pathlib import Path
@@ -18,7 +19,15 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from dr_lib.models.bert import TextModel, attention_bias, first_states, fresh_linear, hidden_states, is_head, read_pretrained
+from dr_lib.models.bert import (
+    TextModel,
+    attention_bias,
+    first_states,
+    fresh_linear,
+    hidden_states,
+    is_head,
+    read_pretrained,
+)
 from dr_lib.settings import Settings
 from dr_lib.tokens import Layout, QueryPassagePairs, Side, TokenBatch, TokenStore, shortened
 
@@ -36,34 +45,54 @@ class CrossEncoderSettings(Settings):
 
 
 class CrossEncoder(TextModel):
-    """An encoder with a head of one logit, both in `encoder`: a BERT or ELECTRA for sequence classification."""
+    """An encoder with a head of one logit, both in `encoder`: a BERT or ELECTRA for sequence
+    classification.
+    """
 
     settings: CrossEncoderSettings
     settings_type = CrossEncoderSettings
     settings_file = "cross_encoder.json"
 
     @classmethod
-    def load_encoder(cls, name_or_path: str | Path, *, is_saved: bool, **options: Any) -> PreTrainedModel:
-        """A checkpoint with a head of one logit; a fresh one where it was not saved as a cross-encoder."""
+    def load_encoder(
+        cls, name_or_path: str | Path, *, is_saved: bool, **options: Any
+    ) -> PreTrainedModel:
+        """A checkpoint with a head of one logit; a fresh one where it was not saved as a
+        cross-encoder.
+        """
 
         def fresh(model: PreTrainedModel, name: str) -> bool:
-            """The head, and BERT's pooler below it, which a checkpoint without a ranking head may lack."""
+            """The head, and BERT's pooler below it, which a checkpoint without a ranking head may
+            lack.
+            """
             return not is_saved and (is_head(model, name) or ".pooler." in name)
 
-        return read_pretrained(AutoModelForSequenceClassification, name_or_path, fresh=fresh, num_labels=1, **options)
+        return read_pretrained(
+            AutoModelForSequenceClassification, name_or_path, fresh=fresh, num_labels=1, **options
+        )
 
     def forward(self, batch: TokenBatch) -> Tensor:
-        """Scores `[pairs]` float32 of pairs from `QueryPassagePairs`: logits, higher for a better passage."""
-        encoder, kinds = self.encoder, (BertForSequenceClassification, ElectraForSequenceClassification)
-        states = first_states(encoder, batch)[:, None].float() if isinstance(encoder, kinds) else None
-        # The head computes in float32: of a score in bf16 eight bits are left, and passages that are about as good get one.
+        """Scores `[pairs]` float32 of pairs from `QueryPassagePairs`: logits, higher for a better
+        passage.
+        """
+        encoder, kinds = (
+            self.encoder,
+            (BertForSequenceClassification, ElectraForSequenceClassification),
+        )
+        states = (
+            first_states(encoder, batch)[:, None].float() if isinstance(encoder, kinds) else None
+        )
+        # The head computes in float32: of a score in bf16 eight bits are left, and passages that
+        # are about as good get one.
         with torch.autocast(batch.input_ids.device.type, enabled=False):
             if isinstance(encoder, BertForSequenceClassification):
                 logits = encoder.classifier(encoder.dropout(encoder.bert.pooler(states)))
             elif isinstance(encoder, ElectraForSequenceClassification):
                 logits = encoder.classifier(states)
             else:
-                logits = encoder(**batch.model_inputs() | {"attention_mask": attention_bias(batch)}).logits
+                logits = encoder(
+                    **batch.model_inputs() | {"attention_mask": attention_bias(batch)}
+                ).logits
         return logits[:, 0].float()
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> QueryPassagePairs:
@@ -73,28 +102,38 @@ class CrossEncoder(TextModel):
 
 
 def response_pairs(
-    encoder: CrossEncoder, contexts: TokenStore, responses: TokenStore, *, context_length: int, side: Side
+    encoder: CrossEncoder,
+    contexts: TokenStore,
+    responses: TokenStore,
+    *,
+    context_length: int,
+    side: Side,
 ) -> QueryPassagePairs:
     """Contexts with responses as a cross-encoder reads them: [CLS] context [SEP] response [SEP].
 
-    `CrossEncoder.crossing` cuts what is too long at its end, which in a context is what the response answers. So each
-    text is cut by itself before: a context as a dual encoder reads it, a response to the room that is always left.
+    `CrossEncoder.crossing` cuts what is too long at its end, which in a context is what the
+    response answers. So each text is cut by itself before: a context as a dual encoder reads it, a
+    response to the room that is always left.
 
     Args:
         encoder: whose `length` is that of a pair, at least `context_length` and two.
         contexts, responses: their tokens; titles are not read.
         context_length: longest context in pieces, [CLS] and its [SEP] included (DPR-PAQ: 256).
-        side: the end that a longer context loses. A longer response keeps its first `length - context_length - 1` pieces.
+        side: the end that a longer context loses. A longer response keeps its first `length -
+            context_length - 1` pieces.
     """
     room = encoder.settings.length - context_length - 1
-    return encoder.crossing(shortened(contexts, context_length - 2, side), shortened(responses, room, "right"))
+    return encoder.crossing(
+        shortened(contexts, context_length - 2, side), shortened(responses, room, "right")
+    )
 
 
-# Late interaction -----------------------------------------------------------------------------------------------------
-# A text keeps a vector for each word piece, and a query's pieces each look for their best match. The score of a passage is
-# the mean, over the pieces of the query, of the highest cosine with any piece of the passage, divided by a temperature
-# (Khattab and Zaharia 2020, ColBERT, which sums, fills queries up with [MASK] and marks the two sides with tokens of their
-# own). It reads query and passage apart, as a dual encoder does, and yet finds a word wherever it stands: here it re-ranks
+# Late interaction ---------------------------------------------------------------------------------
+# A text keeps a vector for each word piece, and a query's pieces each look for their best match.
+# The score of a passage is the mean, over the pieces of the query, of the highest cosine with any
+# piece of the passage, divided by a temperature (Khattab and Zaharia 2020, ColBERT, which sums,
+# fills queries up with [MASK] and marks the two sides with tokens of their own). It reads query and
+# passage apart, as a dual encoder does, and yet finds a word wherever it stands: here it re-ranks
 # and teaches. Page of the book: notebooks/methods/rerankers.
 
 
@@ -102,7 +141,8 @@ class LateInteractionSettings(Layout):
     """How texts become vectors of pieces, and how these are compared.
 
     Args:
-        title, passage_length, query_length, query_side: how texts become sequences, see `tokens.Layout`.
+        title, passage_length, query_length, query_side: how texts become sequences, see
+            `tokens.Layout`.
         width: of the vectors (ColBERT: 128).
         temperature: scores are divided by it.
     """
@@ -116,7 +156,8 @@ class Pieces(NamedTuple):
 
     Attributes:
         vectors: `[texts, length, width]` float32 of length 1.
-        read: `[texts, length]` bool, False at special tokens and padding, whose vectors are never compared.
+        read: `[texts, length]` bool, False at special tokens and padding, whose vectors are never
+            compared.
     """
 
     vectors: Tensor
@@ -147,11 +188,18 @@ class LateInteraction(TextModel):
     saved_beside = ("head",)
 
     def __init__(
-        self, encoder: PreTrainedModel, settings: LateInteractionSettings, tokenizer: PreTrainedTokenizerFast, *, seed: int = 0
+        self,
+        encoder: PreTrainedModel,
+        settings: LateInteractionSettings,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        seed: int = 0,
     ):
         super().__init__(encoder, settings, tokenizer)
         source = torch.Generator().manual_seed(seed)
-        self.head = fresh_linear(encoder.config.hidden_size, settings.width, source).to(encoder.device)
+        self.head = fresh_linear(encoder.config.hidden_size, settings.width, source).to(
+            encoder.device
+        )
 
     def forward(self, batch: TokenBatch) -> Pieces:
         """A vector for each piece of each text."""
@@ -159,7 +207,9 @@ class LateInteraction(TextModel):
         return Pieces(nn.functional.normalize(vectors, dim=2), ~batch.special)
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> TextPairs:
-        """Queries and passages of two stores, laid out as this model reads them; `InputError` for another tokenizer's."""
+        """Queries and passages of two stores, laid out as this model reads them; `InputError` for
+        another tokenizer's.
+        """
         for store in (queries, passages):
             store.check_tokenizer(self.tokenizer)
         return TextPairs(queries, passages, self.settings)
@@ -182,7 +232,8 @@ def best_matches(queries: Pieces, passages: Pieces) -> Tensor:
     """
     (asked, asking), (offered, offering) = queries, passages
     cosines = (asked.flatten(0, 1) @ offered.flatten(0, 1).T).view(*asking.shape, *offering.shape)
-    best = cosines.masked_fill(~offering, -1.0).amax(3)  # [Q, length, P]; nothing is less alike than -1
+    # [Q, length, P]; nothing is less alike than -1
+    best = cosines.masked_fill(~offering, -1.0).amax(3)
     return (best * asking[:, :, None]).sum(1) / asking.sum(1).clamp(min=1)[:, None]
 
 

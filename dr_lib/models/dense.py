@@ -1,7 +1,9 @@
-"""The dense encoder: a text becomes one vector (defaults as SimLM section 3.2). Page: ideas/dual-encoders.
+"""The dense encoder: a text becomes one vector (defaults as SimLM section 3.2). Page:
+ideas/dual-encoders.
 
-What a vector means depends on pooling, lengths and title handling, so these are saved with the weights. Every folder
-of sentence-transformers opens too, with whatever that says of itself (`open_encoder`).
+What a vector means depends on pooling, lengths and title handling, so these are saved with the
+weights. Every folder of sentence-transformers opens too, with whatever that says of itself
+(`open_encoder`).
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest
-from dr_lib.models.bert import TextModel, first_states, fresh_linear, hidden_states, quiet_transformers
+from dr_lib.models.bert import (
+    TextModel,
+    first_states,
+    fresh_linear,
+    hidden_states,
+    quiet_transformers,
+)
 from dr_lib.places import find_encoder
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
@@ -29,7 +37,8 @@ class DenseSettings(Layout):
     """How texts become vectors and how vectors are compared.
 
     Args:
-        title, passage_length, query_length, query_side: how texts become sequences, see `tokens.Layout`.
+        title, passage_length, query_length, query_side: how texts become sequences, see
+            `tokens.Layout`.
         pooling: last-layer state of position 0, or the mean over all tokens.
         normalise: vectors are compared at length 1 (cosine), or as they are (inner product).
         temperature: scores are divided by this in training.
@@ -43,7 +52,8 @@ class DenseSettings(Layout):
 
 
 class Projection(nn.Module):
-    """Linear layer of the vectors' own size, N(0, 0.02) with biases of zero, then LayerNorm (DPR-PAQ section 3.3).
+    """Linear layer of the vectors' own size, N(0, 0.02) with biases of zero, then LayerNorm
+    (DPR-PAQ section 3.3).
 
     Args:
         hidden: width of the vectors.
@@ -82,7 +92,14 @@ class DenseEncoder(TextModel):
     settings_file = "dense.json"
     saved_beside = ("projection",)
 
-    def __init__(self, encoder: PreTrainedModel, settings: DenseSettings, tokenizer: PreTrainedTokenizerFast, *, seed: int = 0):
+    def __init__(
+        self,
+        encoder: PreTrainedModel,
+        settings: DenseSettings,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        seed: int = 0,
+    ):
         super().__init__(encoder, settings, tokenizer)
         self.projection: nn.Module = nn.Identity()
         if settings.projection:
@@ -93,11 +110,15 @@ class DenseEncoder(TextModel):
         if self.settings.pooling == "cls":
             return self.projection(first_states(self.encoder, batch).float()).float()
         weights = batch.attention_mask[:, :, None].float()
-        mean = (hidden_states(self.encoder, batch).float() * weights).sum(1) / weights.sum(1).clamp(min=1)
+        mean = (hidden_states(self.encoder, batch).float() * weights).sum(1) / weights.sum(1).clamp(
+            min=1
+        )
         return self.projection(mean).float()
 
     @torch.inference_mode()
-    def encode(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False) -> np.ndarray:
+    def encode(
+        self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False
+    ) -> np.ndarray:
         """Vectors of some texts, as they are to be compared by inner product.
 
         For a whole collection see `retrieval.encode`, which resumes where it was interrupted.
@@ -118,57 +139,86 @@ class DenseEncoder(TextModel):
         with TemporaryDirectory() as folder:
             rows = datasets.Dataset.from_dict(columns)
             store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens", progress=False)
-            for part in plan_by_length(store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]):
+            for part in plan_by_length(
+                store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]
+            ):
                 batch = store.batch(part, **layout).to(self.encoder.device)
                 vectors[part] = self(batch).cpu().numpy()
             del store  # Windows cannot remove a folder with a mapped file
         self.train(training)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.settings.normalise else vectors
+        return (
+            vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            if self.settings.normalise
+            else vectors
+        )
 
 
 class SentenceEncoder(nn.Module):
-    """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and longest text.
+    """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and
+    longest text.
 
     Args:
         name_or_path: as `places.find_encoder` takes it.
         device: where to load it.
 
     Raises:
-        InputError: sentence-transformers cannot open the model; it has no weights in safetensors; or it compares
-            vectors neither by cosine nor by inner product.
+        InputError: sentence-transformers cannot open the model; it has no weights in safetensors;
+            or it compares vectors neither by cosine nor by inner product.
     """
 
     def __init__(self, name_or_path: str | Path, *, device: torch.device | str = "cpu"):
-        from sentence_transformers import SentenceTransformer  # takes seconds: only where it is asked for
+        # takes seconds: only where it is asked for
+        from sentence_transformers import SentenceTransformer
 
         super().__init__()
         safe, place = {"use_safetensors": True}, str(find_encoder(name_or_path))
         try:
             with quiet_transformers():
-                self.model = SentenceTransformer(place, device=str(device), trust_remote_code=False, model_kwargs=safe)
+                self.model = SentenceTransformer(
+                    place, device=str(device), trust_remote_code=False, model_kwargs=safe
+                )
         except Exception as error:  # whatever its modules raise
-            fix = "Give a folder that sentence-transformers can open, or one that `DenseEncoder.save` wrote."
-            raise InputError(f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix) from error
+            fix = (
+                "Give a folder that sentence-transformers can open, or one that `DenseEncoder.save`"
+                " wrote."
+            )
+            raise InputError(
+                f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix
+            ) from error
         if (similarity := self.model.similarity_fn_name) not in ("cosine", "dot"):
             fix = "Give a model that compares by cosine or inner product."
             raise InputError(f"compares vectors by {similarity}", where=name_or_path, fix=fix)
 
-    def encode(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False) -> np.ndarray:
-        """As `DenseEncoder.encode`; a title precedes its text, separated by a blank, as is usual there."""
-        whole = [f"{title} {text}".strip() for title, text in zip(titles or [""] * len(texts), texts, strict=True)]
+    def encode(
+        self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False
+    ) -> np.ndarray:
+        """As `DenseEncoder.encode`; a title precedes its text, separated by a blank, as is usual
+        there.
+        """
+        whole = [
+            f"{title} {text}".strip()
+            for title, text in zip(titles or [""] * len(texts), texts, strict=True)
+        ]
         function = self.model.encode_query if queries else self.model.encode_document
         cosine = self.model.similarity_fn_name == "cosine"
-        return np.asarray(function(whole, normalize_embeddings=cosine, show_progress_bar=False), np.float32)
+        return np.asarray(
+            function(whole, normalize_embeddings=cosine, show_progress_bar=False), np.float32
+        )
 
 
 def encoder_digest(folder: Path) -> str:
     """SHA-256 (hex) of all files of an encoder's folder but hidden ones and pages of text."""
     names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    return folder_digest(folder, {name for name in names if not name.endswith(".md") and "/." not in f"/{name}"})
+    return folder_digest(
+        folder, {name for name in names if not name.endswith(".md") and "/." not in f"/{name}"}
+    )
 
 
-def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> DenseEncoder | SentenceEncoder:
-    """Open a trained encoder of any origin: one that was saved here, else through sentence-transformers.
+def open_encoder(
+    name_or_path: str | Path, *, device: torch.device | str = "cpu"
+) -> DenseEncoder | SentenceEncoder:
+    """Open a trained encoder of any origin: one that was saved here, else through
+    sentence-transformers.
 
     Args:
         name_or_path: as `places.find_encoder` takes it.
@@ -179,4 +229,8 @@ def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu"
     """
     folder = find_encoder(name_or_path)
     ours = (folder / DenseEncoder.settings_file).is_file()
-    return DenseEncoder.from_pretrained(folder, device=device) if ours else SentenceEncoder(folder, device=device)
+    return (
+        DenseEncoder.from_pretrained(folder, device=device)
+        if ours
+        else SentenceEncoder(folder, device=device)
+    )

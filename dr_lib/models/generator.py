@@ -1,9 +1,11 @@
-"""The generator: a masked LM that fills masked positions (SimLM section 3.1). Page: ideas/generators.
+"""The generator: a masked LM that fills masked positions (SimLM section 3.1). Page:
+ideas/generators.
 
-A replaced token may equal the original one; nothing forces a difference, in paper and code alike. Ids are drawn by
-inverting the cumulative distribution: one uniform number per row decides, the drawn id is the first whose cumulative
-probability exceeds it. The search goes in two steps, first over sums of 128 neighbouring ids, then inside one such
-block: a cumulative sum over the whole vocabulary is sequential, and slower than the softmax on a CPU.
+A replaced token may equal the original one; nothing forces a difference, in paper and code alike.
+Ids are drawn by inverting the cumulative distribution: one uniform number per row decides, the
+drawn id is the first whose cumulative probability exceeds it. The search goes in two steps, first
+over sums of 128 neighbouring ids, then inside one such block: a cumulative sum over the whole
+vocabulary is sequential, and slower than the softmax on a CPU.
 """
 
 from collections.abc import Mapping
@@ -25,10 +27,12 @@ class Generator(nn.Module):
         model: masked LM with the encoder's vocabulary (ids are passed on unchanged).
         special_ids: ids by short name, as from `models.special_ids`.
         frozen: no parameter has a gradient.
-        dropout_active: False keeps a frozen generator in eval mode for good (the paper's "frozen"). True follows the
-            trainer's mode, which is what the released code really does. A generator that learns always follows it.
+        dropout_active: False keeps a frozen generator in eval mode for good (the paper's "frozen").
+            True follows the trainer's mode, which is what the released code really does. A
+            generator that learns always follows it.
         forbid_special: never sample [PAD], [CLS], [SEP] or [MASK] (the released code allows them).
-        pieces: number of pieces of the tokenizer; spare rows of the model above them are never sampled. None has none.
+        pieces: number of pieces of the tokenizer; spare rows of the model above them are never
+            sampled. None has none.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Generator(nn.Module):
         super().__init__()
         self.model = model.requires_grad_(not frozen)
         self.always_eval = frozen and not dropout_active
-        banned = [special_ids[name] for name in ("pad", "cls", "sep", "mask")] if forbid_special else []
+        banned = (
+            [special_ids[name] for name in ("pad", "cls", "sep", "mask")] if forbid_special else []
+        )
         banned += range(pieces or model.config.vocab_size, model.config.vocab_size)
         ids = torch.tensor(banned, dtype=torch.int64, device=model.device)
         self.register_buffer("forbidden", ids, persistent=False)
@@ -59,36 +65,64 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self, batch: TokenBatch, masked_ids: Tensor, mask: Tensor, generator: torch.Generator, at_most: int | None = None
+        self,
+        batch: TokenBatch,
+        masked_ids: Tensor,
+        mask: Tensor,
+        generator: torch.Generator,
+        at_most: int | None = None,
     ) -> Tensor:
-        """Ids `[batch, length]`: sampled where `mask` is True, those of the batch elsewhere; never differentiated.
+        """Ids `[batch, length]`: sampled where `mask` is True, those of the batch elsewhere; never
+        differentiated.
 
         Args:
             masked_ids: `[batch, length]` what the generator reads, [MASK] at the masked positions.
             mask: `[batch, length]` bool.
             at_most: a bound on the masked positions of the batch (see `masked_positions`).
         """
-        return self.fill(hidden_states(self.model, batch, masked_ids), batch, mask, generator, at_most)
+        return self.fill(
+            hidden_states(self.model, batch, masked_ids), batch, mask, generator, at_most
+        )
 
     @torch.no_grad()
     def fill(
-        self, hidden: Tensor, batch: TokenBatch, mask: Tensor, generator: torch.Generator, at_most: int | None = None
+        self,
+        hidden: Tensor,
+        batch: TokenBatch,
+        mask: Tensor,
+        generator: torch.Generator,
+        at_most: int | None = None,
     ) -> Tensor:
         """The second half of `sample`, from the generator's `[batch, length, hidden]` states."""
         rows = masked_positions(mask, at_most)
         uniform = torch.rand(mask.shape, generator=generator, device=mask.device).flatten()[rows]
         head = lm_head(self.model)
-        drawn = draw_ids(head.transform(hidden.flatten(0, 1)[rows]), head.weight, head.bias, uniform, self.forbidden)
+        drawn = draw_ids(
+            head.transform(hidden.flatten(0, 1)[rows]),
+            head.weight,
+            head.bias,
+            uniform,
+            self.forbidden,
+        )
         filled = batch.input_ids.flatten().scatter(0, rows, drawn).view_as(mask)
         return torch.where(mask, filled, batch.input_ids)
 
 
 BLOCK = 128
 BELOW_ONE = 1 - 2**-22
-"""Keeps a target strictly below its total, whatever the rounding, so that an id of probability 0 is never drawn."""
+"""Keeps a target strictly below its total, whatever the rounding, so that an id of probability 0 is
+never drawn.
+"""
 
 
-def draw_ids(states: Tensor, weight: Tensor, bias: Tensor, uniform: Tensor, forbidden: Tensor, chunk: int | None = None) -> Tensor:
+def draw_ids(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    uniform: Tensor,
+    forbidden: Tensor,
+    chunk: int | None = None,
+) -> Tensor:
     """Draw one id per row from ``softmax(states @ weight.T + bias)``, the softmax in float32.
 
     Args:
@@ -96,25 +130,36 @@ def draw_ids(states: Tensor, weight: Tensor, bias: Tensor, uniform: Tensor, forb
         weight, bias: `[vocab, width]` and `[vocab]` of the head.
         uniform: `[rows]` float32 numbers in [0, 1).
         forbidden: int64 ids of probability zero, on the same device; may be empty.
-        chunk: rows whose logits exist at a time; by default what fits a core's cache, much more on a GPU.
+        chunk: rows whose logits exist at a time; by default what fits a core's cache, much more on
+            a GPU.
 
     Returns:
         `[rows]` int64 ids.
     """
     device = states.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-    states, weight, bias = states.to(dtype), weight.to(dtype), bias.to(dtype).index_fill(0, forbidden, -torch.inf)
+    states, weight, bias = (
+        states.to(dtype),
+        weight.to(dtype),
+        bias.to(dtype).index_fill(0, forbidden, -torch.inf),
+    )
     fitting = max(1, (2**20 if device == "cpu" else 2**28) // weight.shape[0])
-    chunk = chunk or 1 << fitting.bit_length() - 1  # a power of two divides the padded rows: one shape, no tail
-    with torch.autocast(device, enabled=False):  # it would cast the whole table again for every chunk
+    # a power of two divides the padded rows: one shape, no tail
+    chunk = chunk or 1 << fitting.bit_length() - 1
+    # it would cast the whole table again for every chunk
+    with torch.autocast(device, enabled=False):
         parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
         logits = ((functional.linear(rows, weight, bias), numbers) for rows, numbers in parts)
-        drawn = [pick(torch.softmax(one, dim=-1, dtype=torch.float32), numbers) for one, numbers in logits]
+        drawn = [
+            pick(torch.softmax(one, dim=-1, dtype=torch.float32), numbers)
+            for one, numbers in logits
+        ]
     return torch.cat(drawn)
 
 
 def pick(chances: Tensor, uniform: Tensor) -> Tensor:
-    """The id of each row at which the cumulative sum of `chances` first exceeds its share `uniform` of the whole.
+    """The id of each row at which the cumulative sum of `chances` first exceeds its share `uniform`
+    of the whole.
 
     Args:
         chances: `[rows, vocab]` float32, not negative; a row need not sum to 1.
@@ -132,7 +177,9 @@ def pick(chances: Tensor, uniform: Tensor) -> Tensor:
 
 
 def search(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """First index `[rows, 1]` whose summed mass exceeds `target` `[rows, 1]`, and the target less what came before."""
+    """First index `[rows, 1]` whose summed mass exceeds `target` `[rows, 1]`, and the target less
+    what came before.
+    """
     upper = masses.cumsum(-1)
     target = torch.minimum(target, upper[:, -1:] * BELOW_ONE)
     index = torch.searchsorted(upper, target, right=True)

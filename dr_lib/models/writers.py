@@ -1,12 +1,13 @@
 """Models that write text: questions about a passage (doc2query), and what might follow it (GPT-2).
 
-Nogueira et al. 2019 and MASTER section 3.3 take public models. The small ones made here start from the recipe's masked
-LM. In the encoder-decoder the attention from decoder to encoder, which a masked LM lacks, starts as a copy of each
-layer's self-attention: it then looks for tokens like the one written last, a step from copying words, which fresh
-weights take about twice as many steps to find (Rothe et al. 2020 start them fresh). Texts are sampled from the top k
-(Fan et al. 2018) or the nucleus (Holtzman et al. 2020); one uniform number decides each token, so what a row becomes
-does not depend on the rows beside it: an interrupted run writes the same texts when it resumes. The library's own
-`generate` takes two to five times as long for small models. Page: ideas/generators.
+Nogueira et al. 2019 and MASTER section 3.3 take public models. The small ones made here start from
+the recipe's masked LM. In the encoder-decoder the attention from decoder to encoder, which a masked
+LM lacks, starts as a copy of each layer's self-attention: it then looks for tokens like the one
+written last, a step from copying words, which fresh weights take about twice as many steps to find
+(Rothe et al. 2020 start them fresh). Texts are sampled from the top k (Fan et al. 2018) or the
+nucleus (Holtzman et al. 2020); one uniform number decides each token, so what a row becomes does
+not depend on the rows beside it: an interrupted run writes the same texts when it resumes. The
+library's own `generate` takes two to five times as long for small models. Page: ideas/generators.
 """
 
 import copy
@@ -35,12 +36,15 @@ from dr_lib.errors import InputError
 from dr_lib.models.bert import attention_for, quiet_transformers, read_pretrained, seeded
 from dr_lib.models.generator import pick
 
-LOOK_EVERY = 4  # tokens between two looks at how many rows still go on; a GPU would have to wait for every look
-MULTIPLE = 64  # row counts are rounded up to this when ended rows are dropped, for few distinct shapes
+# tokens between two looks at how many rows still go on; a GPU would have to wait for every look
+LOOK_EVERY = 4
+# row counts are rounded up to this when ended rows are dropped, for few distinct shapes
+MULTIPLE = 64
 
 
 def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDecoderModel:
-    """Make an encoder-decoder of a masked LM: its encoder, and a decoder with the same weights and its head.
+    """Make an encoder-decoder of a masked LM: its encoder, and a decoder with the same weights and
+    its head.
 
     Args:
         model: BERT or ELECTRA with its head; it is left as it is.
@@ -56,7 +60,10 @@ def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDe
         decoder = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     lost, unknown = decoder.load_state_dict(model.state_dict(), strict=False)
     if unknown or any("crossattention" not in name for name in lost):
-        problem = f"{type(model).__name__} does not fit its decoder form ({', '.join([*unknown, *lost][:3])})"
+        problem = (
+            f"{type(model).__name__} does not fit its decoder form"
+            f" ({', '.join([*unknown, *lost][:3])})"
+        )
         raise InputError(problem, where="model", fix="Start from a BERT or an ELECTRA generator.")
     for layer in decoder.base_model.encoder.layer:
         layer.crossattention.load_state_dict(layer.attention.state_dict())
@@ -70,19 +77,25 @@ def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDe
         vocab_size=config.vocab_size,
     )
     with quiet_transformers():
-        writer = EncoderDecoderModel(config=joint, encoder=copy.deepcopy(model.base_model), decoder=decoder)
+        writer = EncoderDecoderModel(
+            config=joint, encoder=copy.deepcopy(model.base_model), decoder=decoder
+        )
     return writer.to(model.device).eval()
 
 
-def load_seq2seq(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> PreTrainedModel:
-    """Load an encoder-decoder in float32, in eval mode: one trained here, or a public checkpoint of T5's kind.
+def load_seq2seq(
+    name_or_path: str | Path, *, device: torch.device | str = "cpu"
+) -> PreTrainedModel:
+    """Load an encoder-decoder in float32, in eval mode: one trained here, or a public checkpoint of
+    T5's kind.
 
     Args:
         name_or_path: a local folder, or a name on the Hugging Face hub.
         device: where to load it.
 
     Raises:
-        InputError: nothing to load under that name, weights missing, or no token to begin a text with.
+        InputError: nothing to load under that name, weights missing, or no token to begin a text
+            with.
     """
     model = read_pretrained(
         AutoModelForSeq2SeqLM,
@@ -102,19 +115,24 @@ def start_id(model: PreTrainedModel) -> int:
     for config in (model.config, model.generation_config):
         if getattr(config, "decoder_start_token_id", None) is not None:
             return int(config.decoder_start_token_id)
-    raise InputError("no decoder_start_token_id", where="config.json", fix="Add it to the model's configuration.")
+    raise InputError(
+        "no decoder_start_token_id", where="config.json", fix="Add it to the model's configuration."
+    )
 
 
 class Seq2seqDecoding:
-    """An encoder-decoder that has read its input and is in the middle of writing; what it has read is in its cache.
+    """An encoder-decoder that has read its input and is in the middle of writing; what it has read
+    is in its cache.
 
     Attributes:
         first: `[rows]` int64, the id that each row goes on from.
 
     Args:
         model: in eval mode.
-        inputs: arguments of its encoder, `input_ids` and `attention_mask` `[batch, length]` among them.
-        copies: texts to write for each input, one after the other: row i * copies + j is text j of input i.
+        inputs: arguments of its encoder, `input_ids` and `attention_mask` `[batch, length]` among
+            them.
+        copies: texts to write for each input, one after the other: row i * copies + j is text j of
+            input i.
     """
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Tensor], copies: int = 1):
@@ -128,7 +146,11 @@ class Seq2seqDecoding:
     def logits(self, ids: Tensor) -> Tensor:
         """Logits `[rows, vocab]` of the next token."""
         read = BaseModelOutput(last_hidden_state=self.states)
-        written = {"decoder_input_ids": ids[:, None], "past_key_values": self.cache, "use_cache": True}
+        written = {
+            "decoder_input_ids": ids[:, None],
+            "past_key_values": self.cache,
+            "use_cache": True,
+        }
         return self.model(encoder_outputs=read, attention_mask=self.mask, **written).logits[:, -1]
 
     def keep(self, rows: Tensor) -> None:
@@ -138,7 +160,11 @@ class Seq2seqDecoding:
 
 
 def new_causal_lm(
-    model: PreTrainedModel, special: Mapping[str, int], *, positions: int | None = None, seed: int = 0
+    model: PreTrainedModel,
+    special: Mapping[str, int],
+    *,
+    positions: int | None = None,
+    seed: int = 0,
 ) -> GPT2LMHeadModel:
     """Make a GPT-2 of the masked LM's layers, width, heads and vocabulary.
 
@@ -169,8 +195,11 @@ def new_causal_lm(
     return writer.to(model.device).eval()
 
 
-def load_causal_lm(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> PreTrainedModel:
-    """Load a causal LM in float32, in eval mode: one trained here, or a public checkpoint such as ``"gpt2"``.
+def load_causal_lm(
+    name_or_path: str | Path, *, device: torch.device | str = "cpu"
+) -> PreTrainedModel:
+    """Load a causal LM in float32, in eval mode: one trained here, or a public checkpoint such as
+    ``"gpt2"``.
 
     Args:
         name_or_path: a local folder, or a name on the Hugging Face hub.
@@ -203,9 +232,16 @@ class CausalDecoding:
         return self.model(input_ids=ids[:, None], **self._place(1)).logits[:, -1]
 
     def _place(self, length: int) -> dict[str, Tensor | DynamicCache | bool]:
-        """Arguments that say where the last `length` tokens stand; padding does not count as a place."""
+        """Arguments that say where the last `length` tokens stand; padding does not count as a
+        place.
+        """
         places = (self.mask.cumsum(-1) - 1).clamp(min=0)[:, -length:]
-        return {"attention_mask": self.mask, "position_ids": places, "past_key_values": self.cache, "use_cache": True}
+        return {
+            "attention_mask": self.mask,
+            "position_ids": places,
+            "past_key_values": self.cache,
+            "use_cache": True,
+        }
 
     def keep(self, rows: Tensor) -> None:
         """Continue with these rows only."""
@@ -215,7 +251,8 @@ class CausalDecoding:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn: among all, the likeliest few, or those that hold most of the chances.
+    """How the next token is drawn: among all, the likeliest few, or those that hold most of the
+    chances.
 
     Args:
         top_k: among the so many likeliest tokens.
@@ -228,13 +265,19 @@ class Sampling:
 
 @torch.inference_mode()
 def write_texts(
-    decoding: Seq2seqDecoding | CausalDecoding, uniform: Tensor, choice: Sampling, *, end: int, forbidden: Tensor
+    decoding: Seq2seqDecoding | CausalDecoding,
+    uniform: Tensor,
+    choice: Sampling,
+    *,
+    end: int,
+    forbidden: Tensor,
 ) -> Tensor:
     """Let every row write until it ends or the room is used up.
 
     Args:
         decoding: the model and what it has read.
-        uniform: `[rows, steps]` float32 in [0, 1): one number per token; `steps` is the longest text.
+        uniform: `[rows, steps]` float32 in [0, 1): one number per token; `steps` is the longest
+            text.
         choice: how a token is drawn.
         end: id that ends a text; it is never the first one.
         forbidden: int64 ids that are never written.
@@ -293,9 +336,11 @@ def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
 
 
 def nucleus(chances: Tensor, top_p: float) -> Tensor:
-    """The chances, 0 outside the fewest likeliest tokens whose chances sum to `top_p` (ties stay in).
+    """The chances, 0 outside the fewest likeliest tokens whose chances sum to `top_p` (ties stay
+    in).
 
-    As many of the least likely tokens go as `1 - top_p` holds; only sorted chances are needed for that, no ids.
+    As many of the least likely tokens go as `1 - top_p` holds; only sorted chances are needed for
+    that, no ids.
 
     Args:
         chances: `[rows, vocab]` float32, each row summing to 1.
@@ -303,13 +348,20 @@ def nucleus(chances: Tensor, top_p: float) -> Tensor:
     """
     # On a CPU numpy's sort of plain numbers is many times as fast as torch's.
     on_cpu = chances.device.type == "cpu"
-    ascending = torch.from_numpy(np.sort(chances.numpy(), axis=-1)) if on_cpu else chances.sort(-1).values
-    dropped = (ascending.cumsum(-1) <= 1 - top_p).sum(-1, keepdim=True).clamp(max=chances.shape[1] - 1)
+    ascending = (
+        torch.from_numpy(np.sort(chances.numpy(), axis=-1)) if on_cpu else chances.sort(-1).values
+    )
+    dropped = (
+        (ascending.cumsum(-1) <= 1 - top_p).sum(-1, keepdim=True).clamp(max=chances.shape[1] - 1)
+    )
     return chances.masked_fill(chances < ascending.gather(1, dropped), 0.0)
 
 
-def never_written(tokenizer: PreTrainedTokenizerBase, vocab: int, end: int | None = None) -> list[int]:
-    """Ids that no text may hold: every special token but `end`, and rows of the model that stand for no token.
+def never_written(
+    tokenizer: PreTrainedTokenizerBase, vocab: int, end: int | None = None
+) -> list[int]:
+    """Ids that no text may hold: every special token but `end`, and rows of the model that stand
+    for no token.
 
     Args:
         tokenizer: of any kind.

@@ -5,7 +5,16 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, NoObjective, Objective, Settings, Source, predict_tokens, report
+from dr_lib.objectives.base import (
+    MaskedObjective,
+    MaskedSettings,
+    NoObjective,
+    Objective,
+    Settings,
+    Source,
+    predict_tokens,
+    report,
+)
 from dr_lib.objectives.bottleneck import Autoencoder, EncdecMlm
 from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
@@ -61,7 +70,9 @@ NAMES = {
     "nsp": "pairs read together (BERT)",
     "pair": "PAIR",
 }
-"""Code word -> what a page calls the method: `"mlm"` is masked LM, `"paq"` generated questions (PAQ)."""
+"""Code word -> what a page calls the method: `"mlm"` is masked LM, `"paq"` generated questions
+(PAQ).
+"""
 
 
 def names() -> tuple[str, ...]:
@@ -82,7 +93,9 @@ def word(name: str) -> str:
 def method(name: str) -> type[Objective]:
     """The class behind a name; an unknown one raises `InputError` with the list."""
     if name not in METHODS:
-        raise InputError(f"no method {name!r}", where="objective", fix=f"Choose one of {', '.join(METHODS)}.")
+        raise InputError(
+            f"no method {name!r}", where="objective", fix=f"Choose one of {', '.join(METHODS)}."
+        )
     return METHODS[name]
 
 
@@ -90,7 +103,8 @@ def parameters(name: str, **values: Any) -> Settings:
     """The settings of a method, defaults filled in.
 
     Raises:
-        InputError: an unknown method or parameter, or a value out of range; the message lists what is valid.
+        InputError: an unknown method or parameter, or a value out of range; the message lists what
+            is valid.
 
     Example:
         >>> parameters("mlm", rate=0.3)
@@ -113,13 +127,16 @@ def create(
         name: one of `names()`.
         model: masked LM with its head; it is trained in place.
         tokenizer: must fit the model, and the generator.
-        generator_model: masked LM that proposes replacements, for methods with ``needs_generator``; ignored by others.
+        generator_model: masked LM that proposes replacements, for methods with ``needs_generator``;
+            ignored by others.
         values: parameters of the method.
 
     Raises:
-        InputError: unknown name or parameter, ``none`` (nothing to train), a model, tokenizer or generator that do not
-            fit each other, a missing generator.
+        InputError: unknown name or parameter, ``none`` (nothing to train), a model, tokenizer or
+            generator that do not fit each other, a missing generator.
     """
     if method(name) is NoObjective:
-        raise InputError('"none" trains nothing', where="objective", fix="Skip the pre-training stage.")
+        raise InputError(
+            '"none" trains nothing', where="objective", fix="Skip the pre-training stage."
+        )
     return assemble(method(name), parameters(name, **values), model, tokenizer, generator_model)

@@ -1,9 +1,11 @@
 """What a pre-training method is: a module that turns a batch of passages into a loss.
 
-A new method is one file: a `Settings` class with its parameters, an `Objective` class with `forward`, and one line in
-`objectives/__init__.py`. What it needs besides the passages (importances of words, generated questions, pseudo-labelled
-pairs) is a material, made in advance as a stage of its own: the method names it in `Settings.materials` and reads it in
-`Objective.batches`. Page: practice/adding-an-objective.
+A new method is one file: a `Settings` class with its parameters, an `Objective` class with
+    `forward`, and one line in
+`objectives/__init__.py`. What it needs besides the passages (importances of words, generated
+questions, pseudo-labelled pairs) is a material, made in advance as a stage of its own: the method
+names it in `Settings.materials` and reads it in `Objective.batches`. Page:
+practice/adding-an-objective.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +32,9 @@ class Settings(settings.Settings):
     """Parameters of a method: frozen, each with a default, unknown names refused."""
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """What has to be made before pre-training: name of each material -> the parameters that the method decides."""
+        """What has to be made before pre-training: name of each material -> the parameters that the
+        method decides.
+        """
         return {}
 
 
@@ -38,8 +42,9 @@ class MaskedSettings(Settings):
     """Parameters of every method that hides tokens.
 
     Attributes:
-        mask_unknown: treat [UNK] as a word like any other. Without it (as in the released code) it counts as a special
-            token: it is not among the tokens that a rate refers to, never hidden, and never predicted.
+        mask_unknown: treat [UNK] as a word like any other. Without it (as in the released code) it
+            counts as a special token: it is not among the tokens that a rate refers to, never
+            hidden, and never predicted.
     """
 
     mask_unknown: bool = False
@@ -54,10 +59,12 @@ class Source:
         layout: how passages and queries become sequences.
         tokens_per_batch: budget of padded tokens of one micro-batch, the same for every method.
         seed: of every draw.
-        documents: `[passages]` int64, number of the document of each passage; one without a document is its own.
+        documents: `[passages]` int64, number of the document of each passage; one without a
+            document is its own.
         positions: `[passages]` int64, order of the passages inside their document.
         materials: finished folders by the names that `Settings.materials` gave.
-        tokenizer: the one that `store` was built with; None where a method does not ask about pieces.
+        tokenizer: the one that `store` was built with; None where a method does not ask about
+            pieces.
     """
 
     store: TokenStore
@@ -70,7 +77,9 @@ class Source:
     tokenizer: PreTrainedTokenizerFast | None = None
 
     def stream(self, **changes: Any) -> BatchStream:
-        """Passages in batches of the token budget; `changes` are further arguments of `BatchStream`."""
+        """Passages in batches of the token budget; `changes` are further arguments of
+        `BatchStream`.
+        """
         budget = {"tokens_per_batch": self.tokens_per_batch, "seed": self.seed}
         return BatchStream(self.store, **budget, **self.layout.passages, **changes)
 
@@ -83,7 +92,8 @@ class Objective(nn.Module, ABC):
         passage_model: a second one where passages have an encoder of their own, else None.
         settings: the method's parameters; its annotation in a class says of which type they are.
         special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by short name.
-        pieces: number of pieces of the tokenizer; a model may have spare rows above them, which no text contains.
+        pieces: number of pieces of the tokenizer; a model may have spare rows above them, which no
+            text contains.
     """
 
     settings: Settings
@@ -95,16 +105,21 @@ class Objective(nn.Module, ABC):
     reads_queries: ClassVar[bool] = False
     """Whether its batches hold queries, so that their longest length can change the result."""
     shares_batches: ClassVar[bool] = False
-    """Whether several processes have a part of every batch each, as a loss that compares rows needs; else whole batches go
-    round."""
+    """Whether several processes have a part of every batch each, as a loss that compares rows
+    needs; else whole batches go round.
+    """
     saved_beside: ClassVar[tuple[str, ...]] = ()
-    """Sub-modules whose weights are saved beside the model, so that pre-training can be continued."""
+    """Sub-modules whose weights are saved beside the model, so that pre-training can be
+    continued.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.settings_type = cls.__annotations__.get("settings", cls.settings_type)
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings
+    ):
         super().__init__()
         self.model, self.settings, self.special = model, settings, special_ids(tokenizer)
         self.pieces = len(tokenizer)
@@ -112,7 +127,9 @@ class Objective(nn.Module, ABC):
 
     @classmethod
     def batches(cls, settings: Settings, source: Source) -> Callable[[int], Any]:
-        """Micro-step -> batch, the same number always the same batch; here the passages alone, as a `TokenBatch`."""
+        """Micro-step -> batch, the same number always the same batch; here the passages alone, as a
+        `TokenBatch`.
+        """
         return source.stream().batch
 
     @abstractmethod
@@ -124,7 +141,8 @@ class Objective(nn.Module, ABC):
             generator: source of every random draw but dropout, on the same device.
 
         Returns:
-            ``loss`` (scalar with gradient) and detached scalars to log. Nothing here waits for the device.
+            ``loss`` (scalar with gradient) and detached scalars to log. Nothing here waits for the
+            device.
         """
 
     def extra_tensors(self) -> dict[str, Tensor]:
@@ -138,27 +156,45 @@ class MaskedObjective(Objective):
     settings: MaskedSettings
 
     def maskable(self, batch: TokenBatch) -> TokenBatch:
-        """The batch with [UNK] among the special positions, unless the settings treat it as a word."""
+        """The batch with [UNK] among the special positions, unless the settings treat it as a
+        word.
+        """
         if self.settings.mask_unknown:
             return batch
         unknown = batch.input_ids == self.special["unk"]
-        return replace(batch, special=batch.special | unknown, word_start=batch.word_start & ~unknown)
+        return replace(
+            batch, special=batch.special | unknown, word_start=batch.word_start & ~unknown
+        )
 
-    def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: MaskPolicy = "mask") -> Tensor:
-        """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
+    def hide(
+        self,
+        batch: TokenBatch,
+        mask: Tensor,
+        generator: torch.Generator,
+        policy: MaskPolicy = "mask",
+    ) -> Tensor:
+        """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is
+        a special one.
+        """
         # A random [CLS] or [PAD] in mid-passage would teach something that no passage ever shows.
         special = tuple(self.special.values())
-        return masking.hide(batch, mask, self.special["mask"], self.pieces, generator, policy, special)
+        return masking.hide(
+            batch, mask, self.special["mask"], self.pieces, generator, policy, special
+        )
 
 
 class NoObjective(Objective):
-    """No pre-training: the base model goes to fine-tuning as it is, the first row of most tables."""
+    """No pre-training: the base model goes to fine-tuning as it is, the first row of most
+    tables.
+    """
 
     cites = ("karpukhin2020",)
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Refuse: there is nothing to train."""
-        raise InputError('"none" trains nothing', where="objective", fix="Skip the pre-training stage.")
+        raise InputError(
+            '"none" trains nothing', where="objective", fix="Skip the pre-training stage."
+        )
 
 
 class Prediction(NamedTuple):
@@ -177,7 +213,8 @@ def predict_tokens(
     slack: int = 0,
     by_passage: bool = False,
 ) -> Prediction:
-    """Mean cross-entropy of the clean tokens at some positions under the model's own head, and the share it gets right.
+    """Mean cross-entropy of the clean tokens at some positions under the model's own head, and the
+    share it gets right.
 
     Vocabulary logits exist only at those positions, chunk by chunk.
 
@@ -186,20 +223,26 @@ def predict_tokens(
         states: `[batch, length, hidden]` last-layer states of encoder or decoder.
         input_ids: `[batch, length]` int64 clean ids.
         where: `[batch, length]` bool, what is to be predicted.
-        rates: of the draws whose union `where` is: a bound on its size that is known without looking, which would stall
-            a GPU. Without rates there is none.
+        rates: of the draws whose union `where` is: a bound on its size that is known without
+            looking, which would stall a GPU. Without rates there is none.
         slack: what masks may hide beyond their rates, in all.
-        by_passage: average within each passage first, then over passages; otherwise every token weighs the same.
+        by_passage: average within each passage first, then over passages; otherwise every token
+            weighs the same.
 
     Returns:
         The loss (float32 scalar with gradient; 0 without positions) and the accuracy (detached).
     """
-    # The head turns each position into a whole vocabulary of logits: gather first, so that most are never made.
+    # The head turns each position into a whole vocabulary of logits: gather first, so that most are
+    # never made.
     rows = masked_positions(where, max_masked(where, *rates) + slack if rates else None)
-    weights = (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
+    weights = (
+        (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
+    )
     head, labels = lm_head(model), input_ids.masked_fill(~where, IGNORED).flatten()[rows]
     hidden = head.transform(states.flatten(0, 1)[rows])
-    loss, correct = losses.chunked_cross_entropy(hidden, head.weight, head.bias, labels, weights=weights)
+    loss, correct = losses.chunked_cross_entropy(
+        hidden, head.weight, head.bias, labels, weights=weights
+    )
     return Prediction(loss, torch.as_tensor(correct) / where.sum().clamp(min=1))
 
 
@@ -213,5 +256,7 @@ def report(loss: Tensor, **parts: Prediction | Tensor) -> dict[str, Tensor]:
     logged: dict[str, Tensor] = {}
     for name, part in parts.items():
         pair = isinstance(part, Prediction)
-        logged |= {f"{name}_loss": part.loss, f"{name}_accuracy": part.accuracy} if pair else {name: part}
+        logged |= (
+            {f"{name}_loss": part.loss, f"{name}_accuracy": part.accuracy} if pair else {name: part}
+        )
     return {"loss": loss, **{name: value.detach() for name, value in logged.items()}}

@@ -1,11 +1,14 @@
-"""SimLM's bottleneck, a deep encoder and a shallow decoder with one vector between them, and what it can do alone.
+"""SimLM's bottleneck, a deep encoder and a shallow decoder with one vector between them, and what
+it can do alone.
 
-SimLM figure 1 is the base of several methods, which add what each side reads and what it has to predict. Two of SimLM's
-baselines (section 5.1, Table 7) need no generator. In `encdec_mlm` encoder and decoder read masked passages and predict
-the masked tokens. The paper gives the rates, 30 % and 50 %, and that only masked tokens carry a loss. It leaves open
-whether the decoder's mask contains the encoder's, as SimLM's does, and whether a masked token always becomes [MASK]. In
-`autoencoder`, which the paper finds worse than no pre-training, the encoder reads the clean passage (`encoder_rate` hides
-a part of it), and the decoder has nothing but its vector. Page: ideas/bottleneck.
+SimLM figure 1 is the base of several methods, which add what each side reads and what it has to
+predict. Two of SimLM's baselines (section 5.1, Table 7) need no generator. In `encdec_mlm` encoder
+and decoder read masked passages and predict the masked tokens. The paper gives the rates, 30 % and
+50 %, and that only masked tokens carry a loss. It leaves open whether the decoder's mask contains
+the encoder's, as SimLM's does, and whether a masked token always becomes [MASK]. In `autoencoder`,
+which the paper finds worse than no pre-training, the encoder reads the clean passage
+(`encoder_rate` hides a part of it), and the decoder has nothing but its vector. Page:
+ideas/bottleneck.
 """
 
 from typing import ClassVar, Literal
@@ -17,7 +20,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import Decoder, embed, hidden_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, predict_tokens, report
+from dr_lib.objectives.base import (
+    MaskedObjective,
+    MaskedSettings,
+    Prediction,
+    predict_tokens,
+    report,
+)
 from dr_lib.tokens import TokenBatch
 
 
@@ -25,7 +34,8 @@ class EncoderDecoderSettings(MaskedSettings):
     """Parameters of the shallow decoder.
 
     Attributes:
-        decoder_layers, decoder_init: depth of the decoder; copies of the encoder's last layers, or random weights.
+        decoder_layers, decoder_init: depth of the decoder; copies of the encoder's last layers, or
+            random weights.
         projection: a linear map between the two, used in pre-training only (CDMAE eq. 4).
         decoder_token_types: as the encoder's (paper), or all zero (SimLM's released code).
         init_seed: of whatever starts from random weights here; None takes the recipe's seed.
@@ -48,20 +58,29 @@ class EncoderDecoder(MaskedObjective):
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: EncoderDecoderSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: EncoderDecoderSettings):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: EncoderDecoderSettings,
+    ):
         super().__init__(model, tokenizer, settings)
         layers, init, seed = settings.decoder_layers, settings.decoder_init, settings.init_seed
         self.decoder = Decoder(model, layers, init, settings.projection, seed=seed)
 
-    def states(self, batch: TokenBatch, encoder_ids: Tensor, decoder_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def states(
+        self, batch: TokenBatch, encoder_ids: Tensor, decoder_ids: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """States of encoder and decoder, each `[batch, length, hidden]`.
 
         Args:
             batch: for padding and token types.
-            encoder_ids, decoder_ids: `[batch, length]` what each side reads; the decoder never sees its position 0.
+            encoder_ids, decoder_ids: `[batch, length]` what each side reads; the decoder never sees
+                its position 0.
         """
         encoded = hidden_states(self.model, batch, encoder_ids)
-        # The first state alone crosses over; all else that the decoder knows is what is left of its own input.
+        # The first state alone crosses over; all else that the decoder knows is what is left of its
+        # own input.
         types = batch.token_type_ids if self.settings.decoder_token_types == "paper" else None
         return encoded, self.decoder(embed(self.model, decoder_ids, types), encoded[:, 0], batch)
 
@@ -71,10 +90,11 @@ class EncdecMlmSettings(EncoderDecoderSettings):
 
     Attributes:
         encoder_rate, decoder_rate: share of tokens masked on each side.
-        decoder_mask: superset, the encoder's mask and more (as SimLM; at or below the encoder's rate the same mask), or
-            independent, a draw of its own.
+        decoder_mask: superset, the encoder's mask and more (as SimLM; at or below the encoder's
+            rate the same mask), or independent, a draw of its own.
         budget: the rates count non-special tokens, or [CLS] and [SEP] too (as SimLM's code does).
-        mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged, drawn for each side; or always [MASK].
+        mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged, drawn for each side;
+            or always [MASK].
         targets: masked tokens carry a loss (the paper), or all but special ones do, as in SimLM.
 
     The decoder's parameters are those of `EncoderDecoderSettings`.
@@ -89,7 +109,9 @@ class EncdecMlmSettings(EncoderDecoderSettings):
 
 
 class EncdecMlm(EncoderDecoder):
-    """Predict masked tokens: the encoder from its own input, the decoder from its input and one vector."""
+    """Predict masked tokens: the encoder from its own input, the decoder from its input and one
+    vector.
+    """
 
     cites = ("simlm",)
     settings: EncdecMlmSettings
@@ -99,23 +121,35 @@ class EncdecMlm(EncoderDecoder):
         batch = self.maskable(batch)
         policy, rate = self.settings.mask_policy, self.settings.encoder_rate
         encoder_mask, decoder_mask, decoder_rates = self.masks(batch, generator)
-        encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in (encoder_mask, decoder_mask))
+        encoder_ids, decoder_ids = (
+            self.hide(batch, mask, generator, policy) for mask in (encoder_mask, decoder_mask)
+        )
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
         encoder = self.side_loss(batch, encoded, encoder_mask, rate)
         decoder = self.side_loss(batch, decoded, decoder_mask, *decoder_rates)
         return report(encoder.loss + decoder.loss, encoder=encoder, decoder=decoder)
 
-    def masks(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Tensor, tuple[float, ...]]:
-        """The masks of encoder and decoder, `[batch, length]` bool, and the rates of the draws that made the second."""
+    def masks(
+        self, batch: TokenBatch, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, tuple[float, ...]]:
+        """The masks of encoder and decoder, `[batch, length]` bool, and the rates of the draws that
+        made the second.
+        """
         chosen, rate = self.settings, self.settings.encoder_rate
         how = {"generator": generator, "budget": chosen.budget}
         mask = masking.whole_word(batch, rate, **how)
         if chosen.decoder_mask == "independent":
-            return mask, masking.whole_word(batch, chosen.decoder_rate, **how), (chosen.decoder_rate,)
+            return (
+                mask,
+                masking.whole_word(batch, chosen.decoder_rate, **how),
+                (chosen.decoder_rate,),
+            )
         more = masking.superset(batch, mask, chosen.decoder_rate, encoder_rate=rate, **how)
         return mask, more, (rate, masking.extra_rate(rate, chosen.decoder_rate))
 
-    def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, *rates: float) -> Prediction:
+    def side_loss(
+        self, batch: TokenBatch, states: Tensor, mask: Tensor, *rates: float
+    ) -> Prediction:
         """One side's loss and accuracy at its masked tokens, or at all but special ones."""
         if self.settings.targets == "all":
             return predict_tokens(self.model, states, batch.input_ids, ~batch.special)
@@ -126,7 +160,8 @@ class AutoencoderSettings(EncoderDecoderSettings):
     """Parameters of the auto-encoder.
 
     Attributes:
-        encoder_rate: share of tokens masked for the encoder; 0 in the paper, whose explanation of the row is its clean text.
+        encoder_rate: share of tokens masked for the encoder; 0 in the paper, whose explanation of
+            the row is its clean text.
 
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
@@ -143,7 +178,8 @@ class Autoencoder(EncoderDecoder):
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The decoder's loss at every token but special ones; the encoder has none of its own."""
         batch = self.maskable(batch)
-        # The decoder sees lengths and special tokens, nothing else: every word has to come out of the vector.
+        # The decoder sees lengths and special tokens, nothing else: every word has to come out of
+        # the vector.
         nothing = self.hide(batch, ~batch.special, generator)
         mask = masking.whole_word(batch, self.settings.encoder_rate, generator)
         _, decoded = self.states(batch, self.hide(batch, mask, generator), nothing)

@@ -1,8 +1,10 @@
-"""CDMAE: a masked auto-encoder that hides the most informative words from its decoder (Li et al. 2023, sections 3.1 to 3.3).
+"""CDMAE: a masked auto-encoder that hides the most informative words from its decoder (Li et al.
+2023, sections 3.1 to 3.3).
 
-Encoder and decoder predict the masked tokens of one passage from two independent masks: 30 % of it at random, and 50 %
-by importance, the average mutual information of each word with its neighbours. Between them lies one vector behind a
-linear projection (eq. 4) that fine-tuning never sees. Page: ideas/masking.
+Encoder and decoder predict the masked tokens of one passage from two independent masks: 30 % of it
+at random, and 50 % by importance, the average mutual information of each word with its neighbours.
+Between them lies one vector behind a linear projection (eq. 4) that fine-tuning never sees. Page:
+ideas/masking.
 """
 
 from collections.abc import Callable
@@ -23,16 +25,21 @@ class CdmaeSettings(EncoderDecoderSettings):
 
     Attributes:
         encoder_rate, decoder_rate: share of tokens masked on each side.
-        decoder_masking: by importance; "rarity", by -ln p(word) alone, which needs no n-grams (not in the paper: what
-            mutual information adds to mere counts); or uniform as the encoder's (the paper's baseline).
-        noise, noise_scale: spread of the noise that every importance gets before the highest are masked; absolute (the
-            paper: variance 1), or in standard deviations of the passage's own importances.
+        decoder_masking: by importance; "rarity", by -ln p(word) alone, which needs no n-grams (not
+            in the paper: what mutual information adds to mere counts); or uniform as the encoder's
+            (the paper's baseline).
+        noise, noise_scale: spread of the noise that every importance gets before the highest are
+            masked; absolute (the paper: variance 1), or in standard deviations of the passage's own
+            importances.
         window: longest n-gram that an importance counts, L in eq. 8.
-        pmi, edges, floor, ppmi: the information of an n-gram, also at the ends of a text and where it is rare; see
-            `materials.importances.average_mutual_information`.
-        min_count: n-grams that occur less often count as `floor`; None decides by the size of the collection.
-        unit: masks and importances are of whole words (as the equations say), or of pieces (as the algorithm says).
-        mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged, drawn for each side; or always [MASK].
+        pmi, edges, floor, ppmi: the information of an n-gram, also at the ends of a text and where
+            it is rare; see `materials.importances.average_mutual_information`.
+        min_count: n-grams that occur less often count as `floor`; None decides by the size of the
+            collection.
+        unit: masks and importances are of whole words (as the equations say), or of pieces (as the
+            algorithm says).
+        mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged, drawn for each side;
+            or always [MASK].
         projection: the linear map between encoder and decoder (eq. 4, Table 4).
 
     The decoder's parameters are those of `EncoderDecoderSettings`.
@@ -65,7 +72,9 @@ class CdmaeSettings(EncoderDecoderSettings):
 
 
 class Cdmae(EncoderDecoder):
-    """Predict masked tokens: the encoder from its own input, the decoder from the least important words and one vector."""
+    """Predict masked tokens: the encoder from its own input, the decoder from the least important
+    words and one vector.
+    """
 
     cites = ("cdmae",)
     settings: CdmaeSettings
@@ -74,15 +83,21 @@ class Cdmae(EncoderDecoder):
     def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
         """Passages with the data behind the decoder's mask, for each piece, in `values`."""
         names = tuple(settings.materials())
-        values = TokenValues.open(source.materials[names[0]] / "values", source.store) if names else None
+        values = (
+            TokenValues.open(source.materials[names[0]] / "values", source.store) if names else None
+        )
         return source.stream(values=values).batch
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss (eq. 9), each the mean over its masked tokens."""
         batch = self.maskable(batch)
-        policy, rates = self.settings.mask_policy, (self.settings.encoder_rate, self.settings.decoder_rate)
+        policy, rates = (
+            self.settings.mask_policy,
+            (self.settings.encoder_rate, self.settings.decoder_rate),
+        )
         masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
-        encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)  # one draw a side
+        # one draw a side
+        encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
         encoder = predict_tokens(self.model, encoded, batch.input_ids, masks[0], rates[0])
         decoder = predict_tokens(self.model, decoded, batch.input_ids, masks[1], rates[1])
@@ -94,7 +109,9 @@ class Cdmae(EncoderDecoder):
         return draw(batch, rate, generator)
 
     def decoder_mask(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
-        """`[batch, length]` bool, what the decoder does not see, drawn without regard to the encoder's mask."""
+        """`[batch, length]` bool, what the decoder does not see, drawn without regard to the
+        encoder's mask.
+        """
         chosen = self.settings
         if chosen.decoder_masking == "uniform":
             return self.random_mask(batch, chosen.decoder_rate, generator)

@@ -1,10 +1,11 @@
-"""Condenser: the late layers pass on what they add only through [CLS] (Gao and Callan 2021); coCondenser (2022).
+"""Condenser: the late layers pass on what they add only through [CLS] (Gao and Callan 2021);
+coCondenser (2022).
 
-The encoder is cut in two. A short head, used in pre-training only, predicts the masked tokens from the early layers'
-states of all positions and the last layer's state of [CLS]. What the late layers have learned about the passage can
-reach it in no other way; what the early ones know bypasses the bottleneck. coCondenser reads two spans of each
-document: beside Condenser's losses, the last layer's [CLS] of each has to find its sibling in the batch. Pages:
-ideas/bottleneck, ideas/pairs.
+The encoder is cut in two. A short head, used in pre-training only, predicts the masked tokens from
+the early layers' states of all positions and the last layer's state of [CLS]. What the late layers
+have learned about the passage can reach it in no other way; what the early ones know bypasses the
+bottleneck. coCondenser reads two spans of each document: beside Condenser's losses, the last
+layer's [CLS] of each has to find its sibling in the batch. Pages: ideas/bottleneck, ideas/pairs.
 """
 
 from collections.abc import Callable
@@ -32,14 +33,18 @@ class CondenserSettings(MaskedSettings):
     """Parameters of Condenser.
 
     Attributes:
-        rate: share of tokens that are masked, once for encoder and head (SimLM's Table 7 pre-trains it at 0.3).
-        budget: the rate counts non-special tokens (as Condenser's code does), or [CLS] and [SEP] too.
+        rate: share of tokens that are masked, once for encoder and head (SimLM's Table 7 pre-trains
+            it at 0.3).
+        budget: the rate counts non-special tokens (as Condenser's code does), or [CLS] and [SEP]
+            too.
         mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged; or always [MASK].
-        skip_from: layer whose states the head reads at all positions but the first; 0 is the embedding, None half of
-            the layers (6 of BERT-base's 12, as published).
+        skip_from: layer whose states the head reads at all positions but the first; 0 is the
+            embedding, None half of the layers (6 of BERT-base's 12, as published).
         head_layers: depth of the head, N(0, 0.02) weights.
-        window: of a passage that is too long, its beginning, or in each epoch another window of its body (released).
-        late_mlm: also predict the masked tokens from the last layer itself, with weight 1 (on in the released recipe).
+        window: of a passage that is too long, its beginning, or in each epoch another window of its
+            body (released).
+        late_mlm: also predict the masked tokens from the last layer itself, with weight 1 (on in
+            the released recipe).
         init_seed: of the head's weights; None takes the recipe's seed.
     """
 
@@ -65,14 +70,23 @@ class Condenser(MaskedObjective):
     saved_beside: ClassVar[tuple[str, ...]] = ("head",)
     settings: CondenserSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: CondenserSettings):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: CondenserSettings,
+    ):
         super().__init__(model, tokenizer, settings)
         depth = model.config.num_hidden_layers
         self.skip_from = depth // 2 if settings.skip_from is None else settings.skip_from
         if self.skip_from >= depth:
             problem = f"layer {self.skip_from} of {depth} leaves no late layer"
-            raise InputError(problem, where="skip_from", fix=f"Give a number from 0 to {depth - 1}.")
-        self.head = Decoder(model, settings.head_layers, "random", seed=settings.init_seed, key="head_layers")
+            raise InputError(
+                problem, where="skip_from", fix=f"Give a number from 0 to {depth - 1}."
+            )
+        self.head = Decoder(
+            model, settings.head_layers, "random", seed=settings.init_seed, key="head_layers"
+        )
 
     @classmethod
     def batches(cls, settings: CondenserSettings, source: Source) -> Callable[[int], TokenBatch]:
@@ -83,23 +97,29 @@ class Condenser(MaskedObjective):
         """The head's loss (+ that of the last layer)."""
         return self.condense(batch, generator)[0]
 
-    def condense(self, batch: TokenBatch, generator: torch.Generator, chunk: int | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """What `forward` returns, and the passages' vectors `[batch, hidden]`: the last layer's states of [CLS].
+    def condense(
+        self, batch: TokenBatch, generator: torch.Generator, chunk: int | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """What `forward` returns, and the passages' vectors `[batch, hidden]`: the last layer's
+        states of [CLS].
 
-        The vectors are those of the masked passages and carry gradient (coCondenser compares them). With `chunk`
-        passages at a time losses and gradient stay what they are (`models.encode_in_chunks`).
+        The vectors are those of the masked passages and carry gradient (coCondenser compares them).
+        With `chunk` passages at a time losses and gradient stay what they are
+        (`models.encode_in_chunks`).
         """
         chosen, batch = self.settings, self.maskable(batch)
         mask = masking.whole_word(batch, chosen.rate, generator, budget=chosen.budget)
         ids = self.hide(batch, mask, generator, chosen.mask_policy)
-        # Chunks return sums, not means: they have different numbers of masked tokens, and only sums add up.
+        # Chunks return sums, not means: they have different numbers of masked tokens, and only sums
+        # add up.
         vectors, sums = encode_in_chunks(self.read, batch, chunk, ids, mask)
         means = sums / mask.sum().clamp(min=1)
         parts = dict(zip(LOGGED, means.detach(), strict=False))
         return {"loss": means[::2].sum(), **parts}, vectors
 
     def read(self, batch: TokenBatch, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors `[batch, hidden]`, and for the head (and the last layer) the sums of losses and of tokens recovered.
+        """Vectors `[batch, hidden]`, and for the head (and the last layer) the sums of losses and
+        of tokens recovered.
 
         Args:
             batch: clean passages.
@@ -108,10 +128,13 @@ class Condenser(MaskedObjective):
         """
         states = layer_states(self.model, batch, ids)
         early, late = states[self.skip_from], states[-1]
-        # Early states know the words around, the late [CLS] what the passage says: the head needs both to do well.
+        # Early states know the words around, the late [CLS] what the passage says: the head needs
+        # both to do well.
         heads = [self.head(early, late[:, 0], batch), *([late] if self.settings.late_mlm else [])]
         rate, ids = self.settings.rate, batch.input_ids
-        means = [mean for hidden in heads for mean in predict_tokens(self.model, hidden, ids, mask, rate)]
+        means = [
+            mean for hidden in heads for mean in predict_tokens(self.model, hidden, ids, mask, rate)
+        ]
         return late[:, 0], torch.stack(means) * mask.sum()
 
 
@@ -135,10 +158,11 @@ class CocondenserSettings(CondenserSettings):
     """Parameters of coCondenser, beside those of Condenser.
 
     Attributes:
-        batch_pairs: documents of a micro-batch, two spans of each; None takes as many as the token budget holds at full
-            length (published: about 2,000 on all devices together).
-        chunk: spans encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`). The loss is
-            the same; in the released code masked LM counts twice in its chunked path.
+        batch_pairs: documents of a micro-batch, two spans of each; None takes as many as the token
+            budget holds at full length (published: about 2,000 on all devices together).
+        chunk: spans encoded at a time, for batches that do not fit in memory
+            (`models.encode_in_chunks`). The loss is the same; in the released code masked LM counts
+            twice in its chunked path.
     """
 
     batch_pairs: int | None = Field(None, ge=2)
@@ -146,7 +170,9 @@ class CocondenserSettings(CondenserSettings):
 
 
 class Cocondenser(Condenser):
-    """Predict masked tokens from early states and the late [CLS], which must also know its document."""
+    """Predict masked tokens from early states and the late [CLS], which must also know its
+    document.
+    """
 
     cites = ("gao2021", "gao2022")
     shares_batches = True
@@ -159,18 +185,22 @@ class Cocondenser(Condenser):
         Raises:
             InputError: no document has two passages, or the budget holds no two pairs.
         """
-        documents = Documents.of(source.documents, source.positions, np.ones(len(source.documents), bool))
+        documents = Documents.of(
+            source.documents, source.positions, np.ones(len(source.documents), bool)
+        )
         every, longest = np.arange(len(documents)), 2 * source.layout.passage_length
         visits = visit_pairs(every, settings.batch_pairs, source, longest)
 
         def batch(step: int) -> Siblings:
             epoch, chosen = visits.of(step)
-            # Hashes, not draws: the spans of a document depend on seed, epoch and its number alone, so any step can
-            # be made at any time.
+            # Hashes, not draws: the spans of a document depend on seed, epoch and its number alone,
+            # so any step can be made at any time.
             lots = [hash64(source.seed, epoch, chosen, which) for which in (0, 1)]
             rows = np.stack(documents.two(chosen, *lots), axis=1).reshape(-1)
             windows = hash64(source.seed, epoch, rows, 2) if settings.window == "random" else None
-            spans = source.store.batch(rows, **source.layout.passages, pad_to_multiple=16, lots=windows)
+            spans = source.store.batch(
+                rows, **source.layout.passages, pad_to_multiple=16, lots=windows
+            )
             return Siblings(spans, torch.from_numpy(np.repeat(chosen, 2)))
 
         return batch
@@ -178,12 +208,16 @@ class Cocondenser(Condenser):
     def forward(self, batch: Siblings, generator: torch.Generator) -> dict[str, Tensor]:
         """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1.
 
-        Of several processes each takes the mean over the masked tokens of its own spans, and these means count equally.
+        Of several processes each takes the mean over the masked tokens of its own spans, and these
+        means count equally.
         """
         parts, vectors = self.condense(batch.spans, generator, self.settings.chunk)
-        # Every process compares its spans with those of all others, where most of the negatives are.
+        # Every process compares its spans with those of all others, where most of the negatives
+        # are.
         vectors, documents = losses.gather(vectors.float()), losses.gather(batch.documents)
         apart = losses.siblings(vectors, documents)
-        accuracy = losses.in_batch_accuracy(vectors[::2], vectors[1::2], normalise=False, passage_ids=documents[::2])
+        accuracy = losses.in_batch_accuracy(
+            vectors[::2], vectors[1::2], normalise=False, passage_ids=documents[::2]
+        )
         logged = {"contrastive_loss": apart.detach(), "in_batch_accuracy": accuracy}
         return {**parts, "loss": parts["loss"] + apart, **logged}

@@ -1,7 +1,8 @@
 """Shared by the methods that pre-train by picking the right passage from all in the batch.
 
-One encoder reads queries and passages, or two that start equal; a vector is the last layer's state of [CLS], compared
-by inner product (DPR-PAQ section 2). Methods differ in where their pairs come from. Page: ideas/pairs.
+One encoder reads queries and passages, or two that start equal; a vector is the last layer's state
+of [CLS], compared by inner product (DPR-PAQ section 2). Methods differ in where their pairs come
+from. Page: ideas/pairs.
 """
 
 import copy
@@ -27,16 +28,18 @@ class ContrastiveSettings(Settings):
     """Parameters of contrastive pre-training.
 
     Attributes:
-        batch_pairs: pairs of a micro-batch, all of them each other's negatives; None takes as many as the token budget
-            holds at full length, so that every method reads as many tokens per step.
+        batch_pairs: pairs of a micro-batch, all of them each other's negatives; None takes as many
+            as the token budget holds at full length, so that every method reads as many tokens per
+            step.
         temperature: scores are divided by it; the papers use none, that is 1.
         normalise: compare by cosine; otherwise by inner product (papers).
-        chunk: texts encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`); None encodes
-            all at once.
-        mask_positives: copies of a query's positive, and its other known positives, are no negatives of it; False takes
-            them for negatives, as the released code does.
-        separate: two encoders that start equal, one for queries and one for passages (DPR-PAQ for BERT; PAIR Table 3,
-            "w/o SP"); None has one for both. Fine-tuning must keep them apart, too.
+        chunk: texts encoded at a time, for batches that do not fit in memory
+            (`models.encode_in_chunks`); None encodes all at once.
+        mask_positives: copies of a query's positive, and its other known positives, are no
+            negatives of it; False takes them for negatives, as the released code does.
+        separate: two encoders that start equal, one for queries and one for passages (DPR-PAQ for
+            BERT; PAIR Table 3, "w/o SP"); None has one for both. Fine-tuning must keep them apart,
+            too.
     """
 
     batch_pairs: int | None = Field(None, ge=2)
@@ -59,27 +62,46 @@ class Contrastive(Objective):
     shares_batches: ClassVar[bool] = True
     settings: ContrastiveSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: ContrastiveSettings):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: ContrastiveSettings,
+    ):
         super().__init__(model, tokenizer, settings)
         self.passage_model = copy.deepcopy(model) if settings.separate else None
 
     @classmethod
-    def batches(cls, settings: ContrastiveSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Queries, each with its passage and `negatives` others, of the one material that the settings name."""
+    def batches(
+        cls, settings: ContrastiveSettings, source: Source
+    ) -> Callable[[int], RetrievalBatch]:
+        """Queries, each with its passage and `negatives` others, of the one material that the
+        settings name.
+        """
         (name,) = settings.materials()
         *stores, examples = stored_pairs(source, source.materials[name])
         layout, count = source.layout, 1 + settings.negatives
-        # Counted at full length: the number of pairs decides the loss, so it must not depend on how long texts happen to be.
+        # Counted at full length: the number of pairs decides the loss, so it must not depend on how
+        # long texts happen to be.
         longest = layout.query_length + count * layout.passage_length
         pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, longest, len(examples))
         sizes = {"batch_queries": pairs, "passages_per_query": count}
         return RetrievalBatches(*stores, examples, **sizes, layout=layout, seed=source.seed).batch
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
-        queries = encode_in_chunks(partial(self.encode, self.model), batch.queries, self.settings.chunk)
-        passages = encode_in_chunks(partial(self.encode, self.passage_model or self.model), batch.passages, self.settings.chunk)
-        compared = gather_batch(batch, queries, passages)  # of all processes: more negatives for every query
+        """Loss over the pairs of all processes, and the share of queries whose own passage scores
+        highest.
+        """
+        queries = encode_in_chunks(
+            partial(self.encode, self.model), batch.queries, self.settings.chunk
+        )
+        passages = encode_in_chunks(
+            partial(self.encode, self.passage_model or self.model),
+            batch.passages,
+            self.settings.chunk,
+        )
+        # of all processes: more negatives for every query
+        compared = gather_batch(batch, queries, passages)
         if not self.settings.mask_positives:
             compared |= {"passage_ids": None, "known_positives": None}
         accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
@@ -96,7 +118,12 @@ class Contrastive(Objective):
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
         """The loss of what `gather_batch` gives: each query against every passage."""
         chosen = self.settings
-        return losses.contrastive(**compared, temperature=chosen.temperature, normalise=chosen.normalise, blocks="query_passage")
+        return losses.contrastive(
+            **compared,
+            temperature=chosen.temperature,
+            normalise=chosen.normalise,
+            blocks="query_passage",
+        )
 
 
 def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, Examples]:
@@ -104,7 +131,8 @@ def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, 
 
     Args:
         source: its passages, where the material has none of its own.
-        folder: `queries/` (token store), `examples/` (see `Examples`) and, if it brings them, `passages/`.
+        folder: `queries/` (token store), `examples/` (see `Examples`) and, if it brings them,
+            `passages/`.
 
     Raises:
         InputError: pairs that are made of other passages than those of the store.
@@ -113,7 +141,9 @@ def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, 
     store = TokenStore.open(own) if own.is_dir() else source.store
     if examples.passages != len(store):
         problem = f"its pairs count {examples.passages} passages, and {len(store)} are there"
-        raise InputError(problem, where=folder, fix="Make the pairs of the passages that are pre-trained on.")
+        raise InputError(
+            problem, where=folder, fix="Make the pairs of the passages that are pre-trained on."
+        )
     return TokenStore.open(folder / "queries"), store, examples
 
 
@@ -135,9 +165,18 @@ def pairs_at_once(wanted: int | None, budget: int, tokens: int, available: int) 
     """
     pairs = min(budget // tokens, available) if wanted is None else wanted
     if pairs < 2:
-        problem = f"a batch of {budget} tokens holds {budget // tokens} pairs of {tokens}, and {available} are there"
-        raise InputError(problem, where="batch_pairs", fix="Two are needed: raise tokens_per_batch or shorten texts.")
+        problem = (
+            f"a batch of {budget} tokens holds {budget // tokens} pairs of {tokens}, and"
+            f" {available} are there"
+        )
+        raise InputError(
+            problem,
+            where="batch_pairs",
+            fix="Two are needed: raise tokens_per_batch or shorten texts.",
+        )
     if pairs > available:
         problem = f"{available} pairs do not fill a batch of {pairs}"
-        raise InputError(problem, where="batch_pairs", fix="Make batches smaller or take a larger collection.")
+        raise InputError(
+            problem, where="batch_pairs", fix="Make batches smaller or take a larger collection."
+        )
     return pairs

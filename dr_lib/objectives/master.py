@@ -1,6 +1,8 @@
-"""MASTER: one encoder, a shallow decoder for each of five tasks (Zhou et al. 2023, section 4, eq. 1-5).
+"""MASTER: one encoder, a shallow decoder for each of five tasks (Zhou et al. 2023, section 4, eq.
+1-5).
 
-Three groups: the passage itself (keywords, and what the encoder saw), its neighbour, and what other language models
+Three groups: the passage itself (keywords, and what the encoder saw), its neighbour, and what other
+    language models
 wrote about it. Every decoder is connected to the encoder by one vector. Page: papers/master.
 """
 
@@ -17,8 +19,23 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import Decoder, embed, hidden_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, Source, predict_tokens, report
-from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, Window, halves, join_texts, joined_lengths
+from dr_lib.objectives.base import (
+    MaskedObjective,
+    MaskedSettings,
+    Prediction,
+    Source,
+    predict_tokens,
+    report,
+)
+from dr_lib.tokens import (
+    TokenBatch,
+    TokenStore,
+    TokenValues,
+    Window,
+    halves,
+    join_texts,
+    joined_lengths,
+)
 from dr_lib.training import hash64
 
 Task = Literal["mkp", "cmp", "npr", "dor", "gor"]
@@ -28,26 +45,33 @@ MULTIPLE = 16  # of all padded lengths: five texts a passage would make many sha
 
 
 class MasterSettings(MaskedSettings):
-    """Parameters of MASTER. Where paper and released code differ, `paper` and `released` are the two values.
+    """Parameters of MASTER. Where paper and released code differ, `paper` and `released` are the
+    two values.
 
     Attributes:
-        tasks: mkp (masked keywords), cmp (complementary mask), npr (neighbouring passage), dor (doc2query's questions)
-            and gor (a language model's continuation). The paper's groups are CPR = mkp and cmp, RPR = npr, POR = dor
-            and gor. A task that is left out needs no decoder and no material.
+        tasks: mkp (masked keywords), cmp (complementary mask), npr (neighbouring passage), dor
+            (doc2query's questions) and gor (a language model's continuation). The paper's groups
+            are CPR = mkp and cmp, RPR = npr, POR = dor and gor. A task that is left out needs no
+            decoder and no material.
         shared_decoder: one decoder for all tasks (the last variant of Table 6).
         encoder_rate, decoder_rate: share of tokens hidden on each side.
-        complement: the encoder of cmp reads its own mask of `complement_rate` (released), or the one mask of
-            `encoder_rate` (paper), whose complement is much larger.
-        complement_rate: share of tokens that the encoder of cmp loses, where it has a mask of its own.
-        neighbour: the next passage of the document where the collection keeps documents, else halves of one passage
-            (paper); always halves (released).
-        window: of a passage that is too long, its beginning, or in each epoch another window of its body (released).
-        weighting: of words for keyword masks, 1 / count in the collection (released) or TF-IDF (paper).
-        questions: generated questions of a passage (the public sample has 10, the paper says only k).
+        complement: the encoder of cmp reads its own mask of `complement_rate` (released), or the
+            one mask of `encoder_rate` (paper), whose complement is much larger.
+        complement_rate: share of tokens that the encoder of cmp loses, where it has a mask of its
+            own.
+        neighbour: the next passage of the document where the collection keeps documents, else
+            halves of one passage (paper); always halves (released).
+        window: of a passage that is too long, its beginning, or in each epoch another window of its
+            body (released).
+        weighting: of words for keyword masks, 1 / count in the collection (released) or TF-IDF
+            (paper).
+        questions: generated questions of a passage (the public sample has 10, the paper says only
+            k).
         mask_policy: what becomes of a hidden token.
         decoder_layers: depth of each decoder; weights are drawn anew, N(0, 0.02).
-        passage_weight, complement_weight, half_weight: of the encoder's own masked-LM loss in each of its passes; with
-            the last two at 0 there is one such loss, as in the paper's eq. 5 (released: three, each of weight 1).
+        passage_weight, complement_weight, half_weight: of the encoder's own masked-LM loss in each
+            of its passes; with the last two at 0 there is one such loss, as in the paper's eq. 5
+            (released: three, each of weight 1).
         init_seed: of the decoders; None takes the recipe's seed.
     """
 
@@ -82,21 +106,25 @@ class MasterSettings(MaskedSettings):
             "questions": ({"dor"}, {"per_passage": self.questions}),
             "continuations": ({"gor"}, {}),
         }
-        return {name: params for name, (readers, params) in named.items() if readers & set(self.tasks)}
+        return {
+            name: params for name, (readers, params) in named.items() if readers & set(self.tasks)
+        }
 
 
 @dataclass(frozen=True)
 class MasterBatch:
-    """Texts of one step; what no chosen task reads is None. Row i of every part belongs to passage i.
+    """Texts of one step; what no chosen task reads is None. Row i of every part belongs to passage
+    i.
 
     Attributes:
         passages: what the encoder reads; `values` are keyword weights.
-        halves: first halves of the passages, which the encoder reads before a decoder recovers the second ones; None
-            where the neighbours are real.
-        neighbours: the next passage of the document or the second half, `values` are keyword weights. A passage
-            without a next one has no token to recover here.
+        halves: first halves of the passages, which the encoder reads before a decoder recovers the
+            second ones; None where the neighbours are real.
+        neighbours: the next passage of the document or the second half, `values` are keyword
+            weights. A passage without a next one has no token to recover here.
         questions: the generated questions of each passage, a [SEP] after each.
-        continuations: a language model's continuation of the passage; the passage itself where there is none.
+        continuations: a language model's continuation of the passage; the passage itself where
+            there is none.
         longest_word: pieces of the longest word in any of these.
     """
 
@@ -120,19 +148,30 @@ class Reading(NamedTuple):
 
 
 class Master(MaskedObjective):
-    """Recover hidden tokens of five kinds of text, each by a shallow decoder that sees the encoder as one vector."""
+    """Recover hidden tokens of five kinds of text, each by a shallow decoder that sees the encoder
+    as one vector.
+    """
 
     cites = ("master",)
     saved_beside: ClassVar[tuple[str, ...]] = ("decoders",)
     settings: MasterSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: MasterSettings):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: MasterSettings
+    ):
         super().__init__(model, tokenizer, settings)
         # A decoder's seed goes by its task, so that leaving a task out changes no other decoder.
         seeds = {task: settings.init_seed * len(TASKS) + place for place, task in enumerate(TASKS)}
-        names = {SHARED: seeds["mkp"]} if settings.shared_decoder else {task: seeds[task] for task in settings.tasks}
+        names = (
+            {SHARED: seeds["mkp"]}
+            if settings.shared_decoder
+            else {task: seeds[task] for task in settings.tasks}
+        )
         self.decoders = nn.ModuleDict(
-            {name: Decoder(model, settings.decoder_layers, "random", seed=seed) for name, seed in names.items()}
+            {
+                name: Decoder(model, settings.decoder_layers, "random", seed=seed)
+                for name, seed in names.items()
+            }
         )
 
     @classmethod
@@ -145,14 +184,20 @@ class Master(MaskedObjective):
 
         A passage without questions adds nothing to dor, one without a neighbour nothing to npr.
         """
-        texts = {name: self.maskable(part) for name, part in vars(batch).items() if isinstance(part, TokenBatch)}
+        texts = {
+            name: self.maskable(part)
+            for name, part in vars(batch).items()
+            if isinstance(part, TokenBatch)
+        }
         batch = replace(batch, **texts)
         readings = self.read(batch, generator)
         parts, total = {}, torch.zeros((), device=batch.passages.input_ids.device)
         for name, (text, mask, states) in readings.items():
             prefix = "encoder" if name == "passage" else f"{name}_encoder"
             if weight := getattr(self.settings, f"{name}_weight"):
-                parts[prefix] = predict_tokens(self.model, states, text.input_ids, mask, self.rate_of(name))
+                parts[prefix] = predict_tokens(
+                    self.model, states, text.input_ids, mask, self.rate_of(name)
+                )
                 total = total + weight * parts[prefix].loss
         for task in self.settings.tasks:
             parts[task] = self.decode(task, batch, readings, generator)
@@ -160,42 +205,62 @@ class Master(MaskedObjective):
         return report(total, **parts)
 
     def read(self, batch: MasterBatch, generator: torch.Generator) -> dict[str, Reading]:
-        """The encoder's passes: over the passages, over them with the mask of cmp, and over first halves.
+        """The encoder's passes: over the passages, over them with the mask of cmp, and over first
+        halves.
 
         The first two go through the encoder as one batch.
         """
         # What is not needed is not read: a pass through the encoder is the dearest part of a step.
         names = ["passage"] if self.needs_passage(batch) else []
-        names += ["complement"] if "cmp" in self.settings.tasks and self.settings.complement == "released" else []
+        names += (
+            ["complement"]
+            if "cmp" in self.settings.tasks and self.settings.complement == "released"
+            else []
+        )
         readings = self.encode(names, batch.passages, generator) if names else {}
         if batch.halves is not None:
             readings |= self.encode(["half"], batch.halves, generator)
         return readings
 
-    def encode(self, names: list[str], text: TokenBatch, generator: torch.Generator) -> dict[str, Reading]:
+    def encode(
+        self, names: list[str], text: TokenBatch, generator: torch.Generator
+    ) -> dict[str, Reading]:
         """One pass over several masked copies of a text."""
         masks = [masking.whole_word(text, self.rate_of(name), generator) for name in names]
         ids = [self.hide(text, mask, generator, self.settings.mask_policy) for mask in masks]
-        # Both masks of a passage go through as one batch of twice the rows: one pass of better filled products.
+        # Both masks of a passage go through as one batch of twice the rows: one pass of better
+        # filled products.
         copies = text.take(torch.arange(len(text), device=text.rows.device).repeat(len(names)))
         hidden = hidden_states(self.model, copies, torch.cat(ids)).chunk(len(names))
-        return {name: Reading(text, mask, part) for name, mask, part in zip(names, masks, hidden, strict=True)}
+        return {
+            name: Reading(text, mask, part)
+            for name, mask, part in zip(names, masks, hidden, strict=True)
+        }
 
-    def decode(self, task: Task, batch: MasterBatch, readings: dict[str, Reading], generator: torch.Generator) -> Prediction:
+    def decode(
+        self,
+        task: Task,
+        batch: MasterBatch,
+        readings: dict[str, Reading],
+        generator: torch.Generator,
+    ) -> Prediction:
         """Loss and accuracy of one task."""
         reading = readings[self.vector_of(task, batch)]
         text, mask, rate = self.target(task, batch, reading, generator)
         ids = self.hide(text, mask, generator, self.settings.mask_policy)
         decoder = self.decoders[SHARED if self.settings.shared_decoder else task]
         decoded = decoder(embed(self.model, ids, text.token_type_ids), reading.hidden[:, 0], text)
-        # Words that carry a keyword mask past its budget, or keep the encoder's mask below its own, are hidden too.
+        # Words that carry a keyword mask past its budget, or keep the encoder's mask below its own,
+        # are hidden too.
         slack = 0 if task in ("dor", "gor") else len(mask) * batch.longest_word
         return predict_tokens(self.model, decoded, text.input_ids, mask, rate, slack=slack)
 
     def target(
         self, task: Task, batch: MasterBatch, reading: Reading, generator: torch.Generator
     ) -> tuple[TokenBatch, Tensor, float]:
-        """What the decoder of a task recovers: the text, what is hidden of it, and at which rate."""
+        """What the decoder of a task recovers: the text, what is hidden of it, and at which
+        rate.
+        """
         rate = self.settings.decoder_rate
         if task in ("mkp", "npr"):
             text = batch.passages if task == "mkp" else batch.neighbours
@@ -217,7 +282,9 @@ class Master(MaskedObjective):
         return "half" if task == "npr" and batch.halves is not None else "passage"
 
     def needs_passage(self, batch: MasterBatch) -> bool:
-        """Whether the plain pass over the passages has a loss of its own or a decoder that reads its vector."""
+        """Whether the plain pass over the passages has a loss of its own or a decoder that reads
+        its vector.
+        """
         read = {self.vector_of(task, batch) for task in self.settings.tasks}
         return self.settings.passage_weight > 0 or "passage" in read
 
@@ -228,23 +295,34 @@ class MasterBatches:
     A batch has as many passages as the token budget holds at the longest of all their texts.
 
     Args:
-        settings: the tasks, and which texts are neighbours: "paper" takes the next passage of the document where the
-            collection has any, else halves the passage; "released" always halves it.
-        source: tokens, order of the documents, and the materials `keyword_weights`, `questions` and `continuations` as
-            far as the tasks read them.
+        settings: the tasks, and which texts are neighbours: "paper" takes the next passage of the
+            document where the collection has any, else halves the passage; "released" always halves
+            it.
+        source: tokens, order of the documents, and the materials `keyword_weights`, `questions` and
+            `continuations` as far as the tasks read them.
     """
 
     def __init__(self, settings: MasterSettings, source: Source):
         self.source, self.store, tasks = source, source.store, settings.tasks
         self.layout = source.layout.passages | {"pad_to_multiple": MULTIPLE}
         weighted = {"mkp", "npr"} & set(tasks)
-        self.weights = TokenValues.open(source.materials["keyword_weights"] / "values", self.store) if weighted else None
+        self.weights = (
+            TokenValues.open(source.materials["keyword_weights"] / "values", self.store)
+            if weighted
+            else None
+        )
         self.questions = _texts(source, "questions") if "dor" in tasks else None
         self.continuations = _texts(source, "continuations") if "gor" in tasks else None
         follows = next_passages(source.documents, source.positions)
-        self.halved = "npr" in tasks and (settings.neighbour == "released" or not (follows >= 0).any())
+        self.halved = "npr" in tasks and (
+            settings.neighbour == "released" or not (follows >= 0).any()
+        )
         self.follows = follows if "npr" in tasks and not self.halved else None
-        options = {"beside": self._longest(), "pad_to_multiple": MULTIPLE, "window": settings.window}
+        options = {
+            "beside": self._longest(),
+            "pad_to_multiple": MULTIPLE,
+            "window": settings.window,
+        }
         self.stream = source.stream(values=self.weights, **options)
 
     def batch(self, step: int) -> MasterBatch:
@@ -261,7 +339,8 @@ class MasterBatches:
 
     def _longest(self) -> np.ndarray:
         """Length of the longest text that goes with each passage."""
-        # Batches are planned by the longest of a passage's texts, so that none of them breaks the token budget.
+        # Batches are planned by the longest of a passage's texts, so that none of them breaks the
+        # token budget.
         longest = np.zeros(len(self.store), np.int64)
         for texts in (self.questions, self.continuations):
             if texts:
@@ -279,20 +358,28 @@ class MasterBatches:
             return {"halves": None, "neighbours": None}
         rows = passages.rows.numpy()
         after = self.follows[rows]
-        # A passage without a next one stands in with itself, blanked: rows of all parts belong to the same passages.
+        # A passage without a next one stands in with itself, blanked: rows of all parts belong to
+        # the same passages.
         next_ones = self.store.batch(np.where(after >= 0, after, rows), **self.layout)
         next_ones = self.weights.attach(next_ones, **self.layout)
         return {"halves": None, "neighbours": _blank(next_ones, torch.from_numpy(after < 0))}
 
     def _joined(self, texts: "PassageTexts", passages: TokenBatch, epoch: int) -> TokenBatch:
-        """The texts of each passage in an order of their own in this epoch, long ones cut to a random window."""
+        """The texts of each passage in an order of their own in this epoch, long ones cut to a
+        random window.
+        """
         owners, seed = passages.rows.numpy(), self.source.seed
         counts = texts.offsets[owners + 1] - texts.offsets[owners]
-        rows = np.repeat(texts.offsets[owners] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-        # Sorted by owner, then by a hash that changes with the epoch: shuffled inside each passage, whole between them.
+        rows = np.repeat(texts.offsets[owners] - (np.cumsum(counts) - counts), counts) + np.arange(
+            counts.sum()
+        )
+        # Sorted by owner, then by a hash that changes with the epoch: shuffled inside each passage,
+        # whole between them.
         order = np.lexsort((hash64(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
         layout = {"max_length": self.source.layout.passage_length, "pad_to_multiple": MULTIPLE}
-        return join_texts(texts.store, rows[order], counts, owners, lots=hash64(seed, epoch, owners, 1), **layout)
+        return join_texts(
+            texts.store, rows[order], counts, owners, lots=hash64(seed, epoch, owners, 1), **layout
+        )
 
     def _continued(self, passages: TokenBatch, epoch: int) -> TokenBatch:
         written = self._joined(self.continuations, passages, epoch)
@@ -301,7 +388,9 @@ class MasterBatches:
 
 @dataclass(frozen=True)
 class PassageTexts:
-    """Texts written about passages: those of passage p are the rows offsets[p] to offsets[p + 1] of the store."""
+    """Texts written about passages: those of passage p are the rows offsets[p] to offsets[p + 1] of
+    the store.
+    """
 
     store: TokenStore
     offsets: np.ndarray
@@ -309,7 +398,9 @@ class PassageTexts:
 
 def _texts(source: Source, name: str) -> PassageTexts:
     folder = source.materials[name]
-    return PassageTexts(TokenStore.open(folder / "store"), np.load(folder / "offsets.npy", allow_pickle=False))
+    return PassageTexts(
+        TokenStore.open(folder / "store"), np.load(folder / "offsets.npy", allow_pickle=False)
+    )
 
 
 def next_passages(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -353,9 +444,17 @@ def _filled(batch: TokenBatch, other: TokenBatch, rows: Tensor, pad_id: int) -> 
     if not rows.any():
         return batch
     width = max(batch.input_ids.shape[1], other.input_ids.shape[1])
-    fill = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": 0, "special": True, "word_start": False}
+    fill = {
+        "input_ids": pad_id,
+        "attention_mask": 0,
+        "token_type_ids": 0,
+        "special": True,
+        "word_start": False,
+    }
     parts = {}
     for name, value in fill.items():
         both = (getattr(one, name) for one in (other, batch))
-        parts[name] = torch.where(rows[:, None], *(pad(one, (0, width - one.shape[1]), value=value) for one in both))
+        parts[name] = torch.where(
+            rows[:, None], *(pad(one, (0, width - one.shape[1]), value=value) for one in both)
+        )
     return TokenBatch(**parts, rows=batch.rows)

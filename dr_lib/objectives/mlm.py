@@ -1,4 +1,6 @@
-"""Masked language modelling on the target corpus (BERT; the baseline of SimLM Table 6). Page: ideas/masking."""
+"""Masked language modelling on the target corpus (BERT; the baseline of SimLM Table 6). Page:
+ideas/masking.
+"""
 
 from typing import Literal
 
@@ -8,7 +10,13 @@ from torch import Tensor
 
 from dr_lib import masking
 from dr_lib.models import hidden_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, predict_tokens, report
+from dr_lib.objectives.base import (
+    MaskedObjective,
+    MaskedSettings,
+    Prediction,
+    predict_tokens,
+    report,
+)
 from dr_lib.tokens import TokenBatch
 
 
@@ -18,7 +26,8 @@ class MlmSettings(MaskedSettings):
     Attributes:
         rate: share of tokens that are hidden.
         unit: hide whole words or single pieces.
-        budget: whether the rate counts non-special tokens or [CLS] and [SEP] too (as SimLM's code does).
+        budget: whether the rate counts non-special tokens or [CLS] and [SEP] too (as SimLM's code
+            does).
         mask_policy: always [MASK], or BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged.
     """
 
@@ -40,9 +49,13 @@ class Mlm(MaskedObjective):
         return report(encoder.loss, encoder=encoder)
 
     def read(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Prediction]:
-        """States `[batch, length, hidden]` of the masked batch, and what they predict at the hidden positions."""
+        """States `[batch, length, hidden]` of the masked batch, and what they predict at the hidden
+        positions.
+        """
         chosen, batch = self.settings, self.maskable(batch)
         draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
         mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
-        states = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
+        states = hidden_states(
+            self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy)
+        )
         return states, predict_tokens(self.model, states, batch.input_ids, mask, chosen.rate)

@@ -1,7 +1,9 @@
-"""BERT's two tasks on pairs that people wrote: masked words, and whether the second text follows the first.
+"""BERT's two tasks on pairs that people wrote: masked words, and whether the second text follows
+the first.
 
-Both texts are read as one sequence, as a cross-encoder reads them. Humeau et al. 2019 pre-train so on posts and comments;
-DPR-PAQ compares its dual encoder with that (section 5.1; Table 3, row 5). Page: ideas/pairs.
+Both texts are read as one sequence, as a cross-encoder reads them. Humeau et al. 2019 pre-train so
+on posts and comments; DPR-PAQ compares its dual encoder with that (section 5.1; Table 3, row 5).
+Page: ideas/pairs.
 """
 
 from collections.abc import Callable
@@ -25,7 +27,8 @@ class NspSettings(MlmSettings):
     """Parameters: those of masked language modelling, and of the pairs.
 
     Attributes:
-        batch_pairs: true pairs of a micro-batch, each beside a random one; None fills the token budget at full length.
+        batch_pairs: true pairs of a micro-batch, each beside a random one; None fills the token
+            budget at full length.
         init_seed: of the head that tells them apart; None takes the recipe's seed.
     """
 
@@ -40,9 +43,9 @@ class NspSettings(MlmSettings):
 class Nsp(Mlm):
     """Predict hidden words of two texts, and whether they belong together; half of them do.
 
-    A pair is as long as a passage may be, so that a step reads as many tokens as that of any other method. A random text
-    is never one that belongs to the first, too. What is said of a pair is read off [CLS] through one layer, without
-    BERT's pooler: none of the book's base models has one.
+    A pair is as long as a passage may be, so that a step reads as many tokens as that of any other
+    method. A random text is never one that belongs to the first, too. What is said of a pair is
+    read off [CLS] through one layer, without BERT's pooler: none of the book's base models has one.
 
     Attributes:
         follows: from [CLS] to the logit of "belongs together".
@@ -53,19 +56,33 @@ class Nsp(Mlm):
     saved_beside: ClassVar[tuple[str, ...]] = ("follows",)
     settings: NspSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: NspSettings):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: NspSettings
+    ):
         super().__init__(model, tokenizer, settings)
         source = torch.Generator().manual_seed(settings.init_seed or 0)
         self.follows = fresh_linear(model.config.hidden_size, 1, source).to(model.device)
 
     @classmethod
     def batches(cls, settings: NspSettings, source: Source) -> Callable[[int], TokenBatch]:
-        """Sequences of two texts: at even rows a true pair, below it the same first text with a random second one."""
+        """Sequences of two texts: at even rows a true pair, below it the same first text with a
+        random second one.
+        """
         queries, passages, examples = stored_pairs(source, source.materials["reddit_pairs"])
         length = source.layout.passage_length
-        pairs = QueryPassagePairs(queries, passages, source.tokenizer, max_length=length, title=source.layout.title != "none")
-        count = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, 2 * length, len(examples))
-        return PairBatches(pairs, examples, batch_queries=count, passages_per_query=2, seed=source.seed).batch
+        pairs = QueryPassagePairs(
+            queries,
+            passages,
+            source.tokenizer,
+            max_length=length,
+            title=source.layout.title != "none",
+        )
+        count = pairs_at_once(
+            settings.batch_pairs, source.tokens_per_batch, 2 * length, len(examples)
+        )
+        return PairBatches(
+            pairs, examples, batch_queries=count, passages_per_query=2, seed=source.seed
+        ).batch
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The sum of both losses, as BERT has it, and the share told right."""

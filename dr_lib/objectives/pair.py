@@ -1,7 +1,9 @@
-"""PAIR: pre-training on pseudo-labelled pairs, seen from the query and from the passage (Ren et al. 2021).
+"""PAIR: pre-training on pseudo-labelled pairs, seen from the query and from the passage (Ren et al.
+2021).
 
-A cross-encoder decides which passages answer a query and which do not (section 3.3). The joint loss, eq. 6, is of this
-stage; fine-tuning keeps the query-centric part alone (section 3.4). Page: ideas/passage-centric.
+A cross-encoder decides which passages answer a query and which do not (section 3.3). The joint
+loss, eq. 6, is of this stage; fine-tuning keeps the query-centric part alone (section 3.4). Page:
+ideas/passage-centric.
 """
 
 from typing import Any
@@ -15,14 +17,17 @@ from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings
 
 
 class PairSettings(ContrastiveSettings):
-    """Parameters of PAIR. Where paper and released code differ, `paper` and `released` are the two values.
+    """Parameters of PAIR. Where paper and released code differ, `paper` and `released` are the two
+    values.
 
     Attributes:
         alpha: weight of the passage-centric loss; 0 leaves the query-centric one alone.
-        candidates: what a positive passage is compared with beside its own query: all other queries and all hard
-            negatives (released), hard negatives alone (paper, eq. 5), or what is released and the other positives.
-        negatives: hard negatives beside each positive. A row of the released data has one; the paper's four to each
-            positive are rows that repeat the pair, here other ones in each epoch.
+        candidates: what a positive passage is compared with beside its own query: all other queries
+            and all hard negatives (released), hard negatives alone (paper, eq. 5), or what is
+            released and the other positives.
+        negatives: hard negatives beside each positive. A row of the released data has one; the
+            paper's four to each positive are rows that repeat the pair, here other ones in each
+            epoch.
     """
 
     alpha: float = Field(0.1, ge=0, le=1)

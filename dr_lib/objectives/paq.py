@@ -1,8 +1,9 @@
-"""DPR-PAQ: contrastive pre-training on questions with the passages they were generated from, or posts (Oguz et al. 2022).
+"""DPR-PAQ: contrastive pre-training on questions with the passages they were generated from, or
+posts (Oguz et al. 2022).
 
-Hard negatives are what a first retriever finds for a question (section 3.3). For dialogue, `reddit` reads posts and
-their comments (section 3.1.2), or any texts that people wrote as a pair, such as title and body. Questions, negatives
-and pairs are materials, made before. Page: ideas/pairs.
+Hard negatives are what a first retriever finds for a question (section 3.3). For dialogue, `reddit`
+reads posts and their comments (section 3.1.2), or any texts that people wrote as a pair, such as
+title and body. Questions, negatives and pairs are materials, made before. Page: ideas/pairs.
 """
 
 from typing import Any, ClassVar
@@ -20,8 +21,9 @@ class PaqSettings(ContrastiveSettings):
 
     Attributes:
         negatives: hard negatives beside each positive (the published file has one per question).
-        projection: Linear and LayerNorm over [CLS] (the paper for RoBERTa; its released configurations have none). It
-            is saved beside the model; fine-tuning continues with it if it has one too (`Finetuning.projection`).
+        projection: Linear and LayerNorm over [CLS] (the paper for RoBERTa; its released
+            configurations have none). It is saved beside the model; fine-tuning continues with it
+            if it has one too (`Finetuning.projection`).
         init_seed: of the projection; None takes the recipe's seed.
     """
 
@@ -37,8 +39,8 @@ class PaqSettings(ContrastiveSettings):
 class Paq(Contrastive):
     """Find the passage that a question was generated from.
 
-    One encoder serves both sides, or two (`separate`), as with the paper's BERT; two may also part in fine-tuning only
-    (`Finetuning.shared`).
+    One encoder serves both sides, or two (`separate`), as with the paper's BERT; two may also part
+    in fine-tuning only (`Finetuning.shared`).
 
     Attributes:
         projection: over the vectors, or nothing.
@@ -48,10 +50,14 @@ class Paq(Contrastive):
     saved_beside: ClassVar[tuple[str, ...]] = ("projection",)
     settings: PaqSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: PaqSettings):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: PaqSettings
+    ):
         super().__init__(model, tokenizer, settings)
         hidden = model.config.hidden_size
-        self.projection = Projection(hidden, settings.init_seed) if settings.projection else nn.Identity()
+        self.projection = (
+            Projection(hidden, settings.init_seed) if settings.projection else nn.Identity()
+        )
 
     def project(self, vectors: Tensor) -> Tensor:
         """The vectors, projected where the settings say so; by one projection for both sides."""
@@ -69,7 +75,9 @@ class RedditSettings(ContrastiveSettings):
 
 
 class Reddit(Contrastive):
-    """Find the comment that answers a post; without hard negatives, since 200 million were too many to index."""
+    """Find the comment that answers a post; without hard negatives, since 200 million were too many
+    to index.
+    """
 
     cites = ("dpr_paq",)
     settings: RedditSettings

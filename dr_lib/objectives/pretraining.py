@@ -1,4 +1,6 @@
-"""The stage that pre-trains a base model with any of the methods. Page of the book: ideas/bottleneck."""
+"""The stage that pre-trains a base model with any of the methods. Page of the book:
+ideas/bottleneck.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +34,8 @@ def pretrained(
     dropout: float | None,
     seed: int,
 ) -> None:
-    """`model/` (`passage_model/` where there are two): the masked LM after pre-training, decoder beside it; `log.json`.
+    """`model/` (`passage_model/` where there are two): the masked LM after pre-training, decoder
+    beside it; `log.json`.
 
     Args:
         folder: where to write.
@@ -41,8 +44,8 @@ def pretrained(
         collection: their order in documents.
         generator: masked LM that proposes replacements, for methods that need one.
         materials: finished folders by the names that the method's settings gave.
-        beside: file of the decoder and heads that an earlier pre-training left, to go on with; where they are not those
-            of `method`, its own are drawn. The optimiser starts anew.
+        beside: file of the decoder and heads that an earlier pre-training left, to go on with;
+            where they are not those of `method`, its own are drawn. The optimiser starts anew.
         method, settings: the method and its parameters.
         training: how it is trained.
         layout: how a passage becomes a sequence.
@@ -57,13 +60,24 @@ def pretrained(
     if left.keys() == objective.extra_tensors().keys():
         objective.load_state_dict(left, strict=False)
     store, order = TokenStore.open(passages / "store"), collection.documents()
-    source = Source(store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer)
+    source = Source(
+        store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer
+    )
     batches = objective.batches(settings, source)
     title = f"pre-training {method.__name__}"
-    train(objective, batches, training.with_seed(seed), folder, title=title, together=method.shares_batches)
+    train(
+        objective,
+        batches,
+        training.with_seed(seed),
+        folder,
+        title=title,
+        together=method.shares_batches,
+    )
     models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
     if objective.passage_model is not None:
-        models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
+        models.save_masked_lm(
+            objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors()
+        )
 
 
 def assemble(
@@ -75,7 +89,8 @@ def assemble(
     *,
     seed: int = 0,
 ) -> Objective:
-    """The method on its model, fresh weights drawn by `seed` unless the settings name one (`init_seed`).
+    """The method on its model, fresh weights drawn by `seed` unless the settings name one
+    (`init_seed`).
 
     Raises:
         InputError: model, tokenizer and generator do not fit each other.

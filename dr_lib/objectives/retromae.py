@@ -1,8 +1,9 @@
-"""RetroMAE: rebuild the passage from one vector, each position from its own sample of the others (Xiao et al. 2022).
+"""RetroMAE: rebuild the passage from one vector, each position from its own sample of the others
+(Xiao et al. 2022).
 
-The encoder predicts the masked tokens of its input. A decoder of one layer predicts every token: row i of its attention
-has the passage's vector plus position i as its query, and sees the vector and about half of the clean tokens, never token i.
-Page: ideas/bottleneck.
+The encoder predicts the masked tokens of its input. A decoder of one layer predicts every token:
+row i of its attention has the passage's vector plus position i as its query, and sees the vector
+and about half of the clean tokens, never token i. Page: ideas/bottleneck.
 """
 
 from typing import ClassVar, Literal
@@ -20,20 +21,24 @@ from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
 NEVER = -1e4
-"""Stands for the logit at special positions, below any other, and finite where a passage has no token."""
+"""Stands for the logit at special positions, below any other, and finite where a passage has no
+token.
+"""
 
 
 class RetromaeSettings(MaskedSettings):
-    """Parameters of RetroMAE. Where paper and released code differ, `paper` and `released` are the two values.
+    """Parameters of RetroMAE. Where paper and released code differ, `paper` and `released` are the
+    two values.
 
     Attributes:
         encoder_rate: share of tokens masked for the encoder.
         decoder_rate: share of tokens that a row of the decoder does not see.
         budget: the rates count non-special tokens (recommended), or [CLS] and [SEP] too (released).
         mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged; or always [MASK].
-        draws: a draw for each row (paper), or up to 256 draws a passage, of which each row picks one (released).
-        bag_weight: weight of DupMAE's bag-of-words loss, 0.1 in its released code; DupMAE's LayerNorm on the queries
-            and its second vector for retrieval are not part of this.
+        draws: a draw for each row (paper), or up to 256 draws a passage, of which each row picks
+            one (released).
+        bag_weight: weight of DupMAE's bag-of-words loss, 0.1 in its released code; DupMAE's
+            LayerNorm on the queries and its second vector for retrieval are not part of this.
         init_seed: of the decoder's weights; None takes the recipe's seed.
     """
 
@@ -57,7 +62,9 @@ class Retromae(MaskedObjective):
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: RetromaeSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: RetromaeSettings):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: RetromaeSettings
+    ):
         super().__init__(model, tokenizer, settings)
         self.decoder = EnhancedDecoder(model, settings.init_seed)
 
@@ -65,7 +72,9 @@ class Retromae(MaskedObjective):
         """Encoder loss + decoder loss (+ weighted bag-of-words loss)."""
         chosen, batch = self.settings, self.maskable(batch)
         mask = masking.whole_word(batch, chosen.encoder_rate, generator, budget=chosen.budget)
-        encoded = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
+        encoded = hidden_states(
+            self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy)
+        )
         decoded = self.decode(batch, encoded[:, :1], generator)
         encoder = predict_tokens(self.model, encoded, batch.input_ids, mask, chosen.encoder_rate)
         decoder = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
@@ -85,19 +94,28 @@ class Retromae(MaskedObjective):
         """
         chosen = self.settings
         draws = RELEASED_DRAWS if chosen.draws == "released" else None
-        unseen = masking.per_row(batch, chosen.decoder_rate, generator, budget=chosen.budget, draws=draws)
+        unseen = masking.per_row(
+            batch, chosen.decoder_rate, generator, budget=chosen.budget, draws=draws
+        )
         embedded = embed(self.model, batch.input_ids, batch.token_type_ids)
-        # Position 0 holds the passage's vector in place of [CLS]: every row may see it, whatever else it sees.
+        # Position 0 holds the passage's vector in place of [CLS]: every row may see it, whatever
+        # else it sees.
         contents = torch.cat([bottleneck.to(embedded.dtype), embedded[:, 1:]], dim=1)
-        return self.decoder(bottleneck + position_vectors(self.model, embedded.shape[1]), contents, unseen)
+        return self.decoder(
+            bottleneck + position_vectors(self.model, embedded.shape[1]), contents, unseen
+        )
 
 
-def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a_time: int | None = None) -> Tensor:
-    """DupMAE's second task (Xiao and Liu 2022): cross-entropy of the distinct tokens under the passage's logits.
+def bag_of_words(
+    model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a_time: int | None = None
+) -> Tensor:
+    """DupMAE's second task (Xiao and Liu 2022): cross-entropy of the distinct tokens under the
+    passage's logits.
 
-    Each id of the vocabulary gets its highest logit over the passage's tokens; the loss is the mean over passages of
-    `-sum(log softmax(highest)[distinct ids]) / tokens`. The division by the tokens, repeated ones included, is the
-    released code's; it pools over [SEP] too, here only tokens that are not special count.
+    Each id of the vocabulary gets its highest logit over the passage's tokens; the loss is the mean
+    over passages of `-sum(log softmax(highest)[distinct ids]) / tokens`. The division by the
+    tokens, repeated ones included, is the released code's; it pools over [SEP] too, here only
+    tokens that are not special count.
 
     Args:
         model: its head gives the logits.
@@ -108,13 +126,26 @@ def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a
     Returns:
         float32 scalar with gradient; a passage without tokens adds nothing.
     """
-    # Logits of all positions of a passage would fill memory: some passages at a time, of which only the highest stay.
+    # Logits of all positions of a passage would fill memory: some passages at a time, of which only
+    # the highest stay.
     head, (passages, length), vocab = lm_head(model), batch.special.shape, model.config.vocab_size
-    at_a_time = at_a_time or max(1, (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab))
-    parts = zip(*(t.split(at_a_time) for t in (head.transform(hidden), batch.special[..., None])), strict=True)
-    logits = (functional.linear(part, head.weight, head.bias).masked_fill(special, NEVER) for part, special in parts)
+    at_a_time = at_a_time or max(
+        1, (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab)
+    )
+    parts = zip(
+        *(t.split(at_a_time) for t in (head.transform(hidden), batch.special[..., None])),
+        strict=True,
+    )
+    logits = (
+        functional.linear(part, head.weight, head.bias).masked_fill(special, NEVER)
+        for part, special in parts
+    )
     highest = torch.cat([part.max(1).values for part in logits])
     tokens = (~batch.special).float()
-    bag = hidden.new_zeros(passages, vocab, dtype=torch.float32).scatter_add_(1, batch.input_ids, tokens).clamp_(max=1)
+    bag = (
+        hidden.new_zeros(passages, vocab, dtype=torch.float32)
+        .scatter_add_(1, batch.input_ids, tokens)
+        .clamp_(max=1)
+    )
     shares = bag / tokens.sum(1, keepdim=True).clamp(min=1)
     return -(shares * functional.log_softmax(highest.float(), dim=-1)).sum(1).mean()

@@ -1,8 +1,10 @@
-"""Replaced token detection (ELECTRA, Clark et al. 2020): what SimLM's Tables 1 and 5 start from. Page: ideas/bottleneck.
+"""Replaced token detection (ELECTRA, Clark et al. 2020): what SimLM's Tables 1 and 5 start from.
+Page: ideas/bottleneck.
 
-A generator fills the gaps of a passage, and the encoder says of each token whether it is the original. Settled here: the
-generator is frozen, as in SimLM, where ELECTRA's learns beside the model; a token that was sampled again but equals the
-original counts as original. There is no bottleneck and no decoder; with both it is `encdec_rtd`.
+A generator fills the gaps of a passage, and the encoder says of each token whether it is the
+original. Settled here: the generator is frozen, as in SimLM, where ELECTRA's learns beside the
+model; a token that was sampled again but equals the original counts as original. There is no
+bottleneck and no decoder; with both it is `encdec_rtd`.
 """
 
 import copy
@@ -47,12 +49,18 @@ class Rtd(MaskedObjective):
     settings: RtdSettings
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: RtdSettings, generator_model: PreTrainedModel
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: RtdSettings,
+        generator_model: PreTrainedModel,
     ):
         super().__init__(model, tokenizer, settings)
         generator_model = copy.deepcopy(model) if generator_model is model else generator_model
         self.generator = Generator(generator_model, self.special, pieces=self.pieces)
-        self.detector = ReplacedTokenHead(model.config.hidden_size, settings.init_seed).to(model.device)
+        self.detector = ReplacedTokenHead(model.config.hidden_size, settings.init_seed).to(
+            model.device
+        )
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The mean binary cross-entropy over all tokens, and the share told right."""
@@ -61,12 +69,20 @@ class Rtd(MaskedObjective):
         hidden = self.hide(batch, mask, generator)
         ids = self.generator.sample(batch, hidden, mask, generator, max_masked(mask, rate))
         replaced = ids != batch.input_ids
-        found = detect_replaced(self.detector, hidden_states(self.model, batch, ids), replaced, ~batch.special)
-        return report(found.loss, encoder=found, encoder_replaced=replaced.sum() / batch.attention_mask.sum())
+        found = detect_replaced(
+            self.detector, hidden_states(self.model, batch, ids), replaced, ~batch.special
+        )
+        return report(
+            found.loss, encoder=found, encoder_replaced=replaced.sum() / batch.attention_mask.sum()
+        )
 
 
 def detect_replaced(
-    detector: ReplacedTokenHead, states: Tensor, replaced: Tensor, where: Tensor, by_passage: bool = False
+    detector: ReplacedTokenHead,
+    states: Tensor,
+    replaced: Tensor,
+    where: Tensor,
+    by_passage: bool = False,
 ) -> Prediction:
     """Binary cross-entropy of "replaced or original?" at some positions, and the share told right.
 
@@ -75,7 +91,8 @@ def detect_replaced(
         states: `[batch, length, hidden]` of what was read.
         replaced: `[batch, length]` bool, where it differs from the clean passage.
         where: `[batch, length]` bool, the positions that count.
-        by_passage: average within each passage first, then over passages; otherwise every token weighs the same.
+        by_passage: average within each passage first, then over passages; otherwise every token
+            weighs the same.
     """
     logits, counted = detector(states).float(), where.float()
     total = counted.sum().clamp(min=1)

@@ -1,8 +1,10 @@
-"""SimLM: replaced language modelling with a representation bottleneck (Wang et al. 2023, section 3.1, eq. 1-2).
+"""SimLM: replaced language modelling with a representation bottleneck (Wang et al. 2023, section
+3.1, eq. 1-2).
 
-A generator replaces 30 % of the passage for the encoder and 50 % (the same tokens and more) for a two-layer decoder,
-which sees the encoder only through its first state. Both sides recover the clean passage. Page: papers/simlm. Below it
-stands `encdec_rtd`, SimLM's inputs with ELECTRA's question (section 5.1, Table 7).
+A generator replaces 30 % of the passage for the encoder and 50 % (the same tokens and more) for a
+two-layer decoder, which sees the encoder only through its first state. Both sides recover the clean
+passage. Page: papers/simlm. Below it stands `encdec_rtd`, SimLM's inputs with ELECTRA's question
+(section 5.1, Table 7).
 """
 
 import copy
@@ -22,20 +24,24 @@ from dr_lib.tokens import TokenBatch
 
 
 class SimlmSettings(EncoderDecoderSettings):
-    """Parameters of SimLM. Where paper and released code differ, `paper` and `released` are the two values.
+    """Parameters of SimLM. Where paper and released code differ, `paper` and `released` are the two
+    values.
 
     Attributes:
-        encoder_rate, decoder_rate: share of tokens replaced on each side. At or below the encoder's rate the decoder
-            reuses the encoder's mask (its tokens are sampled anew).
+        encoder_rate, decoder_rate: share of tokens replaced on each side. At or below the encoder's
+            rate the decoder reuses the encoder's mask (its tokens are sampled anew).
         budget: the rates count non-special tokens (recommended), or [CLS] and [SEP] too (released).
-        mask_policy: what the generator reads at chosen positions; the released script always uses [MASK], its
-            configuration defaults to BERT's 80/10/10.
-        generator: frozen; joint, also trained by masked LM on the encoder's mask; joint_random, the same from fresh
-            weights (SimLM Table 12).
+        mask_policy: what the generator reads at chosen positions; the released script always uses
+            [MASK], its configuration defaults to BERT's 80/10/10.
+        generator: frozen; joint, also trained by masked LM on the encoder's mask; joint_random, the
+            same from fresh weights (SimLM Table 12).
         generator_weight: weight of the generator's loss where it is trained.
-        generator_dropout: a frozen generator has none (paper), or keeps it active (released code, by accident).
-        forbid_special_samples: never sample [PAD], [CLS], [SEP] or [MASK]; the released code allows them.
-        loss_mean: over all tokens of the batch (released), or within passages, then over them (paper, eq. 2).
+        generator_dropout: a frozen generator has none (paper), or keeps it active (released code,
+            by accident).
+        forbid_special_samples: never sample [PAD], [CLS], [SEP] or [MASK]; the released code allows
+            them.
+        loss_mean: over all tokens of the batch (released), or within passages, then over them
+            (paper, eq. 2).
 
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
@@ -52,14 +58,20 @@ class SimlmSettings(EncoderDecoderSettings):
 
 
 class Simlm(EncoderDecoder):
-    """Recover the clean passage from replaced tokens: encoder from its own input, decoder through one vector."""
+    """Recover the clean passage from replaced tokens: encoder from its own input, decoder through
+    one vector.
+    """
 
     cites = ("simlm",)
     needs_generator: ClassVar[bool] = True
     settings: SimlmSettings
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: SimlmSettings, generator_model: PreTrainedModel
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: SimlmSettings,
+        generator_model: PreTrainedModel,
     ):
         super().__init__(model, tokenizer, settings)
         if settings.generator == "joint_random":
@@ -87,7 +99,9 @@ class Simlm(EncoderDecoder):
             loss = loss + self.settings.generator_weight * learned["generator"].loss
         # Fewer than were chosen: a token sampled again is often the one that stood there.
         sides, real = {"encoder": encoder_ids, "decoder": decoder_ids}, batch.attention_mask.sum()
-        shares = {f"{side}_replaced": (ids != batch.input_ids).sum() / real for side, ids in sides.items()}
+        shares = {
+            f"{side}_replaced": (ids != batch.input_ids).sum() / real for side, ids in sides.items()
+        }
         return report(loss, encoder=encoder, decoder=decoder, **shares, **learned)
 
     def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> Prediction:
@@ -99,23 +113,41 @@ class Simlm(EncoderDecoder):
             states: `[batch, length, hidden]` what it made of it.
         """
         by_passage = self.settings.loss_mean == "paper"
-        return predict_tokens(self.model, states, batch.input_ids, ~batch.special, by_passage=by_passage)
+        return predict_tokens(
+            self.model, states, batch.input_ids, ~batch.special, by_passage=by_passage
+        )
 
-    def replaced_inputs(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Tensor, dict[str, Prediction]]:
-        """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the masked LM of a generator that learns."""
+    def replaced_inputs(
+        self, batch: TokenBatch, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, dict[str, Prediction]]:
+        """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the masked LM of a
+        generator that learns.
+        """
         chosen, rate = self.settings, self.settings.encoder_rate
         how = {"generator": generator, "budget": chosen.budget}
         encoder_mask = masking.whole_word(batch, rate, **how)
-        # The decoder loses the same words and more: what the encoder had to guess, it is not told either.
-        decoder_mask = masking.superset(batch, encoder_mask, chosen.decoder_rate, encoder_rate=rate, **how)
+        # The decoder loses the same words and more: what the encoder had to guess, it is not told
+        # either.
+        decoder_mask = masking.superset(
+            batch, encoder_mask, chosen.decoder_rate, encoder_rate=rate, **how
+        )
         rates = (rate, masking.extra_rate(rate, chosen.decoder_rate))
-        encoder_ids, learned = self.replace(batch, encoder_mask, generator, rates[:1], chosen.generator != "frozen")
+        encoder_ids, learned = self.replace(
+            batch, encoder_mask, generator, rates[:1], chosen.generator != "frozen"
+        )
         return encoder_ids, self.replace(batch, decoder_mask, generator, rates)[0], learned
 
     def replace(
-        self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, rates: tuple[float, ...], learn: bool = False
+        self,
+        batch: TokenBatch,
+        mask: Tensor,
+        generator: torch.Generator,
+        rates: tuple[float, ...],
+        learn: bool = False,
     ) -> tuple[Tensor, dict[str, Prediction]]:
-        """Ids with the masked positions re-sampled; where the generator learns, its masked LM as well."""
+        """Ids with the masked positions re-sampled; where the generator learns, its masked LM as
+        well.
+        """
         masked_ids = self.hide(batch, mask, generator, self.settings.mask_policy)
         at_most = max_masked(mask, *rates)
         if not learn:
@@ -123,19 +155,23 @@ class Simlm(EncoderDecoder):
         # One pass serves the sample and the generator's own loss.
         states = hidden_states(self.generator.model, batch, masked_ids)
         ids = self.generator.fill(states, batch, mask, generator, at_most)
-        return ids, {"generator": predict_tokens(self.generator.model, states, batch.input_ids, mask, *rates)}
+        return ids, {
+            "generator": predict_tokens(self.generator.model, states, batch.input_ids, mask, *rates)
+        }
 
 
 class EncdecRtd(Simlm):
-    """Tell replaced tokens from original ones: the encoder by itself, the decoder with one vector's help.
+    """Tell replaced tokens from original ones: the encoder by itself, the decoder with one vector's
+    help.
 
-    SimLM's paper says no more than that replaced token detection (Clark et al. 2020) takes the place of language
-    modelling on both sides. Settled here: a token that was sampled again but equals the original counts as original, as
-    in ELECTRA; every position but special ones carries a loss; encoder and decoder share one head of
-    ELECTRA's shape, as they share one head in SimLM; both losses weigh 1. The masked-LM head is left as it was. The
-    parameters are SimLM's.
+    SimLM's paper says no more than that replaced token detection (Clark et al. 2020) takes the
+    place of language modelling on both sides. Settled here: a token that was sampled again but
+    equals the original counts as original, as in ELECTRA; every position but special ones carries a
+    loss; encoder and decoder share one head of ELECTRA's shape, as they share one head in SimLM;
+    both losses weigh 1. The masked-LM head is left as it was. The parameters are SimLM's.
 
-    An accuracy below `1 - encoder_replaced` (or `decoder_replaced`) is less than calling every token original gives.
+    An accuracy below `1 - encoder_replaced` (or `decoder_replaced`) is less than calling every
+    token original gives.
 
     Attributes:
         detector: the head that both sides share; thrown away after pre-training.
@@ -146,9 +182,15 @@ class EncdecRtd(Simlm):
 
     def __init__(self, model: PreTrainedModel, *others: Any):
         super().__init__(model, *others)
-        self.detector = ReplacedTokenHead(model.config.hidden_size, self.settings.init_seed).to(model.device)
+        self.detector = ReplacedTokenHead(model.config.hidden_size, self.settings.init_seed).to(
+            model.device
+        )
 
     def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> Prediction:
-        """One side's binary cross-entropy and accuracy: does `ids` differ from the clean passage here?"""
+        """One side's binary cross-entropy and accuracy: does `ids` differ from the clean passage
+        here?
+        """
         by_passage = self.settings.loss_mean == "paper"
-        return detect_replaced(self.detector, states, ids != batch.input_ids, ~batch.special, by_passage)
+        return detect_replaced(
+            self.detector, states, ids != batch.input_ids, ~batch.special, by_passage
+        )

@@ -1,9 +1,10 @@
 """Pairs from the collection itself: the inverse cloze task and body first selection.
 
-ICT (Lee et al. 2019; DPR-PAQ Table 4) finds the passage that a sentence was taken from: a random sentence is the query, the
-rest of the passage its positive; now and then the sentence stays in, so that shared words count too. BFS (Chang et al.
-2020) asks with a random sentence of a document's first passage for a random other passage of that document; DPR-PAQ
-(section 1) describes it the other way round: a sentence of the document finds its first passage. Page: ideas/pairs.
+ICT (Lee et al. 2019; DPR-PAQ Table 4) finds the passage that a sentence was taken from: a random
+sentence is the query, the rest of the passage its positive; now and then the sentence stays in, so
+that shared words count too. BFS (Chang et al. 2020) asks with a random sentence of a document's
+first passage for a random other passage of that document; DPR-PAQ (section 1) describes it the
+other way round: a sentence of the document finds its first passage. Page: ideas/pairs.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,16 @@ from transformers import PreTrainedTokenizerFast
 from dr_lib.errors import InputError
 from dr_lib.objectives.base import Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, pairs_at_once
-from dr_lib.tokens import Slice, Title, TokenBatch, TokenStore, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens import (
+    Slice,
+    Title,
+    TokenBatch,
+    TokenStore,
+    concat_runs,
+    padded_length,
+    to_batch,
+    truncate,
+)
 from dr_lib.training import RetrievalBatch, Visits, hash64
 
 ENDS = (".", "!", "?")
@@ -26,7 +36,9 @@ BLOCK = 1 << 24
 
 
 class Spans(NamedTuple):
-    """One piece of text a passage: `rows` of the store, and where each `begin`s and `end`s in its `text_ids`, int64."""
+    """One piece of text a passage: `rows` of the store, and where each `begin`s and `end`s in its
+    `text_ids`, int64.
+    """
 
     rows: np.ndarray
     begin: np.ndarray
@@ -55,26 +67,34 @@ class Ict(Contrastive):
 
     @classmethod
     def batches(cls, settings: IctSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Sentences and what is left of their passages; each passage once an epoch, with another sentence each time.
+        """Sentences and what is left of their passages; each passage once an epoch, with another
+        sentence each time.
 
         Raises:
             InputError: no passage has a sentence to spare, or the budget holds no two pairs.
         """
         store, layout = source.store, source.layout
-        sentences = Sentences.find(store, source.tokenizer, **source.layout.passages, shortest=settings.shortest)
+        sentences = Sentences.find(
+            store, source.tokenizer, **source.layout.passages, shortest=settings.shortest
+        )
         usable = np.flatnonzero(sentences.counts > 1)
         if not len(usable):
             fix = "Take longer passages, or choose another method."
             raise InputError("no passage has two sentences", where="ict", fix=fix)
-        visits = visit_pairs(usable, settings.batch_pairs, source, layout.query_length + layout.passage_length)
+        visits = visit_pairs(
+            usable, settings.batch_pairs, source, layout.query_length + layout.passage_length
+        )
 
         def batch(step: int) -> RetrievalBatch:
             epoch, rows = visits.of(step)
             lots = [hash64(source.seed, epoch, rows, which) for which in (0, 1)]
             queries, limits = sentences.draw(rows, lots[0]), sentences.limits[rows]
-            # A sentence that always left could be found by what is missing, one that always stayed by its words.
+            # A sentence that always left could be found by what is missing, one that always stayed
+            # by its words.
             stays = lots[1] / 2.0**64 < settings.keep
-            left_out = Spans(rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end))
+            left_out = Spans(
+                rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end)
+            )
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
                 passages_without(store, left_out, limits, **source.layout.passages),
@@ -88,7 +108,8 @@ class BfsSettings(ContrastiveSettings):
     """Parameters of body first selection.
 
     Attributes:
-        shortest: pieces of the shortest sentence that is drawn where the first passage has longer ones.
+        shortest: pieces of the shortest sentence that is drawn where the first passage has longer
+            ones.
     """
 
     shortest: int = Field(4, ge=1)
@@ -102,19 +123,25 @@ class Bfs(Contrastive):
 
     @classmethod
     def batches(cls, settings: BfsSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Lead sentences and other passages; each document once an epoch, so that no other passage is right too.
+        """Lead sentences and other passages; each document once an epoch, so that no other passage
+        is right too.
 
-        Documents of one passage are left out. Where a collection holds some passages of a document only, the first that
-        it holds, and that has a body, leads. `passage_rows` are numbers of documents.
+        Documents of one passage are left out. Where a collection holds some passages of a document
+        only, the first that it holds, and that has a body, leads. `passage_rows` are numbers of
+        documents.
 
         Raises:
             InputError: no document has two passages, or the budget holds no two pairs.
         """
         store, layout = source.store, source.layout
-        sentences = Sentences.find(store, source.tokenizer, **source.layout.passages, shortest=settings.shortest)
+        sentences = Sentences.find(
+            store, source.tokenizer, **source.layout.passages, shortest=settings.shortest
+        )
         documents = Documents.of(source.documents, source.positions, sentences.counts > 0)
         every = np.arange(len(documents))
-        visits = visit_pairs(every, settings.batch_pairs, source, layout.query_length + layout.passage_length)
+        visits = visit_pairs(
+            every, settings.batch_pairs, source, layout.query_length + layout.passage_length
+        )
 
         def batch(step: int) -> RetrievalBatch:
             epoch, chosen = visits.of(step)
@@ -122,7 +149,9 @@ class Bfs(Contrastive):
             queries = sentences.draw(documents.first(chosen), lots[0])
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
-                store.batch(documents.another(chosen, lots[1]), **source.layout.passages, pad_to_multiple=16),
+                store.batch(
+                    documents.another(chosen, lots[1]), **source.layout.passages, pad_to_multiple=16
+                ),
                 torch.from_numpy(chosen),
             )
 
@@ -130,8 +159,12 @@ class Bfs(Contrastive):
 
 
 def visit_pairs(things: np.ndarray, wanted: int | None, source: Source, tokens: int) -> Visits:
-    """Visits of as many things a step as were asked for, or as fill the budget with pairs of so many tokens."""
-    return Visits(things, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(things)), source.seed)
+    """Visits of as many things a step as were asked for, or as fill the budget with pairs of so
+    many tokens.
+    """
+    return Visits(
+        things, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(things)), source.seed
+    )
 
 
 @dataclass(frozen=True)
@@ -163,15 +196,23 @@ class Documents:
             >>> found.rows.tolist(), found.offsets.tolist()
             ([2, 3, 0], [0, 3])
         """
-        # By document and, inside it, by position; what cannot be used goes before documents are counted.
+        # By document and, inside it, by position; what cannot be used goes before documents are
+        # counted.
         order = np.lexsort((positions, documents))
         order = order[usable[order]]
         _, place, counts = np.unique(documents[order], return_inverse=True, return_counts=True)
         order, counts = order[counts[place] > 1], counts[counts > 1]
         if not len(counts):
-            fix = "Give the passages a document (doc and position), or choose a method that reads passages alone."
-            raise InputError("no document of this collection has two passages", where="documents", fix=fix)
-        return cls(order.astype(np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+            fix = (
+                "Give the passages a document (doc and position), or choose a method that reads"
+                " passages alone."
+            )
+            raise InputError(
+                "no document of this collection has two passages", where="documents", fix=fix
+            )
+        return cls(
+            order.astype(np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -184,10 +225,13 @@ class Documents:
         """Any passage but the first of each document, by whole numbers `lots`."""
         return self.rows[self.offsets[chosen] + 1 + _below(lots, self._counts(chosen) - 1)]
 
-    def two(self, chosen: np.ndarray, lots: np.ndarray, more_lots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def two(
+        self, chosen: np.ndarray, lots: np.ndarray, more_lots: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Two distinct passages of each document, every ordered pair equally likely."""
         counts, begin = self._counts(chosen), self.offsets[chosen]
-        # The second is so many places behind the first, round the end: never none, so the two are distinct.
+        # The second is so many places behind the first, round the end: never none, so the two are
+        # distinct.
         one = _below(lots, counts)
         other = (one + 1 + _below(more_lots, counts - 1)) % counts
         return self.rows[begin + one], self.rows[begin + other]
@@ -203,16 +247,20 @@ def _below(lots: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of all passages of a store, as far as a batch of `max_length` reads their bodies.
+    """The sentences of all passages of a store, as far as a batch of `max_length` reads their
+    bodies.
 
-    A sentence ends behind a piece ".", "!" or "?". Pieces do not tell an abbreviation or a dotted name from an end, so
-    sentences of fewer than `shortest` pieces are not drawn, unless a passage has no other.
+    A sentence ends behind a piece ".", "!" or "?". Pieces do not tell an abbreviation or a dotted
+    name from an end, so sentences of fewer than `shortest` pieces are not drawn, unless a passage
+    has no other.
 
     Attributes:
         begin, end: `[sentences]` int64, places in `text_ids` of the sentences that may be drawn.
-        offsets: `[passages + 1]` int64, those of passage p are number `offsets[p]` to `offsets[p + 1]`.
+        offsets: `[passages + 1]` int64, those of passage p are number `offsets[p]` to `offsets[p +
+            1]`.
         counts: `[passages]` int64, sentences of each passage, the short ones too; 0 without a body.
-        limits: `[passages]` int64, place in `text_ids` behind the last piece of each body that is read.
+        limits: `[passages]` int64, place in `text_ids` behind the last piece of each body that is
+            read.
     """
 
     begin: np.ndarray
@@ -223,7 +271,13 @@ class Sentences:
 
     @classmethod
     def find(
-        cls, store: TokenStore, tokenizer: PreTrainedTokenizerFast, *, max_length: int, title: Title = "pair", shortest: int = 4
+        cls,
+        store: TokenStore,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        max_length: int,
+        title: Title = "pair",
+        shortest: int = 4,
     ) -> "Sentences":
         """Find all sentences.
 
@@ -238,7 +292,10 @@ class Sentences:
         """
         store.check_tokenizer(tokenizer)
         titles, bodies = np.diff(store.title_offsets), np.diff(store.text_offsets)
-        limits = store.text_offsets[:-1] + truncate(titles, bodies, max_length=max_length, mode=title).body
+        limits = (
+            store.text_offsets[:-1]
+            + truncate(titles, bodies, max_length=max_length, mode=title).body
+        )
         begin = _beginnings(store, tokenizer)
         owner = np.searchsorted(store.text_offsets, begin, side="right") - 1
         # A sentence ends where the next one begins, or where the batch stops reading its passage.
@@ -246,10 +303,13 @@ class Sentences:
         inside = begin < end
         begin, end, owner = begin[inside], end[inside], owner[inside]
         long = end - begin >= shortest
-        # Short ones are mostly no sentences ("Fig.", "e.g."); a passage with nothing else has to do with them.
+        # Short ones are mostly no sentences ("Fig.", "e.g."); a passage with nothing else has to do
+        # with them.
         drawn = long | (np.bincount(owner[long], minlength=len(store)) == 0)[owner]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[drawn], minlength=len(store)))])
-        return cls(begin[drawn], end[drawn], offsets, np.bincount(owner, minlength=len(store)), limits)
+        return cls(
+            begin[drawn], end[drawn], offsets, np.bincount(owner, minlength=len(store)), limits
+        )
 
     def draw(self, rows: np.ndarray, lots: np.ndarray) -> Spans:
         """One sentence of each passage.
@@ -262,17 +322,29 @@ class Sentences:
         return Spans(rows, self.begin[number], self.end[number])
 
 
-def spans_alone(store: TokenStore, spans: Spans, *, max_length: int, pad_to_multiple: int = 8) -> TokenBatch:
-    """Each span as a text of its own, [CLS] pieces [SEP], cut at `max_length`; `TokenBatch.rows` are the passages."""
+def spans_alone(
+    store: TokenStore, spans: Spans, *, max_length: int, pad_to_multiple: int = 8
+) -> TokenBatch:
+    """Each span as a text of its own, [CLS] pieces [SEP], cut at `max_length`; `TokenBatch.rows`
+    are the passages.
+    """
     nothing = np.zeros_like(spans.begin)
     kept = truncate(nothing, spans.end - spans.begin, max_length=max_length, mode="none")
     width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
     cut = Slice(spans.rows, kept, nothing, spans.begin, width)
-    return to_batch(cut, store.title_ids, store.text_ids, special=store.special, continuation=store.continuation)
+    return to_batch(
+        cut, store.title_ids, store.text_ids, special=store.special, continuation=store.continuation
+    )
 
 
 def passages_without(
-    store: TokenStore, spans: Spans, limits: np.ndarray, *, max_length: int, title: Title = "pair", pad_to_multiple: int = 16
+    store: TokenStore,
+    spans: Spans,
+    limits: np.ndarray,
+    *,
+    max_length: int,
+    title: Title = "pair",
+    pad_to_multiple: int = 16,
 ) -> TokenBatch:
     """Passages less a span of each, the text before it and the text behind it put together.
 
@@ -282,25 +354,38 @@ def passages_without(
         limits: `[batch]` int64, place in `text_ids` where each body ends.
         max_length, title, pad_to_multiple: as in `TokenStore.batch`.
     """
-    # Two runs of each body, before and behind the span, are joined into one text; then it is cut as any other.
+    # Two runs of each body, before and behind the span, are joined into one text; then it is cut as
+    # any other.
     rows, start = spans.rows, store.text_offsets[spans.rows]
     before, behind = spans.begin - start, limits - spans.end
     parts = np.stack([start, spans.end], axis=1), np.stack([before, behind], axis=1)
-    text, pieces = concat_runs(store.text_ids, *(part.reshape(-1) for part in parts)), before + behind
+    text, pieces = (
+        concat_runs(store.text_ids, *(part.reshape(-1) for part in parts)),
+        before + behind,
+    )
     title_from = store.title_offsets[rows]
-    kept = truncate(store.title_offsets[rows + 1] - title_from, pieces, max_length=max_length, mode=title)
+    kept = truncate(
+        store.title_offsets[rows + 1] - title_from, pieces, max_length=max_length, mode=title
+    )
     width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
     cut = Slice(rows, kept, title_from, np.cumsum(pieces) - pieces, width)
-    return to_batch(cut, store.title_ids, text, special=store.special, continuation=store.continuation)
+    return to_batch(
+        cut, store.title_ids, text, special=store.special, continuation=store.continuation
+    )
 
 
 def _beginnings(store: TokenStore, tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
-    """Places in `text_ids` where a passage or a sentence begins, rising; a row of end marks ends one sentence."""
+    """Places in `text_ids` where a passage or a sentence begins, rising; a row of end marks ends
+    one sentence.
+    """
     vocabulary, marks = tokenizer.get_vocab(), np.zeros(store.vocab_size, bool)
     marks[[vocabulary[mark] for mark in ENDS if mark in vocabulary]] = True
     behind = []
-    for block in range(0, len(store.text_ids), BLOCK):  # in blocks: flags of a whole web collection would fill memory
+    # in blocks: flags of a whole web collection would fill memory
+    for block in range(0, len(store.text_ids), BLOCK):
         ends = marks[store.text_ids[block : block + BLOCK + 1]]
-        behind.append(block + 1 + np.flatnonzero(ends[:BLOCK] & ~np.append(ends[1:], False)[:BLOCK]))
+        behind.append(
+            block + 1 + np.flatnonzero(ends[:BLOCK] & ~np.append(ends[1:], False)[:BLOCK])
+        )
     found = np.unique(np.concatenate([store.text_offsets[:-1], *behind]))
     return found[found < len(store.text_ids)]

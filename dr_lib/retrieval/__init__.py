@@ -1,4 +1,6 @@
-"""From vectors and words to ranked passages: BM25, encoding, exact search, mined negatives, run files."""
+"""From vectors and words to ranked passages: BM25, encoding, exact search, mined negatives, run
+files.
+"""
 
 from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run, cut_texts
 from dr_lib.retrieval.encode import dense_run, encode, encode_queries, open_vectors, shards, vectors

@@ -1,10 +1,12 @@
-"""BM25 over stemmed words: the first negatives of every paper here, and the baseline of their tables.
+"""BM25 over stemmed words: the first negatives of every paper here, and the baseline of their
+tables.
 
-The score of a passage is the sum, over the words w of the query, of
-``idf(w) * tf / (tf + k1 * (1 - b + b * length / mean_length))`` with ``idf(w) = log(1 + (N - df + 0.5) / (df + 0.5))``:
-Lucene's form, with the k1 = 0.9 and b = 0.4 that are usual for MS MARCO passages. Words, stems, stop words and weights
-are those of the library `bm25s`. Building and search are our own: whole arrays at a time, one sparse product for many
-queries, ties decided (`benchmarks/bench_bm25.py` compares). Page of the book: ideas/negatives.
+The score of a passage is the sum, over the words w of the query, of ``idf(w) * tf / (tf + k1 * (1 -
+b + b * length / mean_length))`` with ``idf(w) = log(1 + (N - df + 0.5) / (df + 0.5))``: Lucene's
+form, with the k1 = 0.9 and b = 0.4 that are usual for MS MARCO passages. Words, stems, stop words
+and weights are those of the library `bm25s`. Building and search are our own: whole arrays at a
+time, one sparse product for many queries, ties decided (`benchmarks/bench_bm25.py` compares). Page
+of the book: ideas/negatives.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,17 +27,50 @@ from dr_lib.stages import stage
 from dr_lib.tokens import Layout, load_tokenizer, truncate
 from dr_lib.warm import WORD, best
 
-CHUNK = 16_384  # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
+# passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
+CHUNK = 16_384
 MATCHES = 1 << 22  # scores in memory at a time
-# English stop words of Lucene and of bm25s, which is not imported for them: where JAX is installed, its import starts JAX on the
-# GPU and takes three quarters of the memory there from whatever trains beside it.
-# fmt: off
+# English stop words of Lucene and of bm25s, which is not imported for them: where JAX is installed,
+# its import starts JAX on the GPU and takes three quarters of the memory there from whatever trains
+# beside it. fmt: off
 STOP_WORDS = (
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not",
-    "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
+    "a",
+    "an",
+    "and",
+    "are",
+    "as",
+    "at",
+    "be",
+    "but",
+    "by",
+    "for",
+    "if",
+    "in",
+    "into",
+    "is",
+    "it",
+    "no",
+    "not",
+    "of",
+    "on",
+    "or",
+    "such",
+    "that",
+    "the",
+    "their",
+    "then",
+    "there",
+    "these",
+    "they",
+    "this",
+    "to",
+    "was",
+    "will",
+    "with",
 )
 # fmt: on
-ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}  # as scipy's sparse rows have them
+# as scipy's sparse rows have them
+ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
 
 
 class Bm25:
@@ -63,12 +98,14 @@ class Bm25:
     ) -> "Bm25":
         """Index a collection.
 
-        With a folder, memory holds about 3 bytes for each pair of a passage and a word in it, beside the vocabulary: a
-        good gigabyte for the 8.8 million passages of MS MARCO, whose weights are written to disk as they are made.
+        With a folder, memory holds about 3 bytes for each pair of a passage and a word in it,
+        beside the vocabulary: a good gigabyte for the 8.8 million passages of MS MARCO, whose
+        weights are written to disk as they are made.
 
         Args:
             texts: passages with the columns `title` and `text`, read in chunks.
-            folder: where to write the index; it is then opened memory-mapped. In memory only if None.
+            folder: where to write the index; it is then opened memory-mapped. In memory only if
+                None.
             title: put the title before the text.
             k1: saturation of repeated words, at least 0.
             b: share of length normalisation, in [0, 1].
@@ -98,12 +135,24 @@ class Bm25:
             InputError: a file is missing or cut short.
         """
         folder = Path(folder)
-        info, arrays = read_json(folder / "bm25.json"), [open_array(folder / f"{name}.npy") for name in ARRAYS]
+        info, arrays = (
+            read_json(folder / "bm25.json"),
+            [open_array(folder / f"{name}.npy") for name in ARRAYS],
+        )
         words = _Words(read_json(folder / "words.json"))
-        weights = sparse.csr_matrix(tuple(arrays), shape=(len(words.stems), info["passages"]), copy=False)
+        weights = sparse.csr_matrix(
+            tuple(arrays), shape=(len(words.stems), info["passages"]), copy=False
+        )
         return cls(weights, words, title=info["title"])
 
-    def search(self, queries: Sequence[str], k: int, *, query_ids: Sequence[str] | None = None, progress: bool = False) -> Ranking:
+    def search(
+        self,
+        queries: Sequence[str],
+        k: int,
+        *,
+        query_ids: Sequence[str] | None = None,
+        progress: bool = False,
+    ) -> Ranking:
         """Rank the passages that share a word with each query.
 
         Args:
@@ -131,7 +180,9 @@ class Bm25:
         names = query_ids if query_ids is not None else [str(i) for i in range(len(queries))]
         return Ranking(names, rows, scores, self.passages)
 
-    def pair_scores(self, queries: Sequence[str], owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def pair_scores(
+        self, queries: Sequence[str], owners: np.ndarray, rows: np.ndarray
+    ) -> np.ndarray:
         """The scores of some passages of each query, those that share no word with it (0) included.
 
         Args:
@@ -153,7 +204,10 @@ class Bm25:
     def _counts(self, queries: Sequence[str]) -> sparse.csr_matrix:
         """How often each known word occurs in each query: `[queries, words]` float32."""
         ids = [self._words.known(query) for query in queries]
-        ends, words = np.cumsum([0, *map(len, ids)]), np.array([word for query in ids for word in query], np.int32)
+        ends, words = (
+            np.cumsum([0, *map(len, ids)]),
+            np.array([word for query in ids for word in query], np.int32),
+        )
         shape = (len(queries), self._weights.shape[0])
         counts = sparse.csr_matrix((np.ones(len(words), np.float32), words, ends), shape=shape)
         counts.sum_duplicates()
@@ -165,13 +219,17 @@ class Bm25:
         sums = np.concatenate([[0], np.cumsum(matches, dtype=np.int64)])[words.indptr]
         start = 0
         while start < words.shape[0]:
-            stop = max(start + 1, int(np.searchsorted(sums, sums[start] + MATCHES, side="right")) - 1)
+            stop = max(
+                start + 1, int(np.searchsorted(sums, sums[start] + MATCHES, side="right")) - 1
+            )
             yield start, stop
             start = stop
 
 
 class _Words(dict):
-    """From a word as it is written to the number of its stem, -1 for a stop word; stems are numbered as they come."""
+    """From a word as it is written to the number of its stem, -1 for a stop word; stems are
+    numbered as they come.
+    """
 
     def __init__(self, stems: Sequence[str] = ()):
         super().__init__(dict.fromkeys(STOP_WORDS, -1))
@@ -188,13 +246,19 @@ class _Words(dict):
 
     def known(self, text: str) -> list[int]:
         """The numbers of a text's words, without those that no passage has."""
-        stems = (self.stems.get(self._stem(word)) for word in WORD(text.lower()) if self.get(word) != -1)
+        stems = (
+            self.stems.get(self._stem(word)) for word in WORD(text.lower()) if self.get(word) != -1
+        )
         return [number for number in stems if number is not None]
 
 
 def _strings(texts: Dataset, start: int, title: bool) -> list[str]:
     rows = texts[start : start + CHUNK]
-    return [f"{a} {b}" for a, b in zip(rows["title"], rows["text"], strict=True)] if title else rows["text"]
+    return (
+        [f"{a} {b}" for a, b in zip(rows["title"], rows["text"], strict=True)]
+        if title
+        else rows["text"]
+    )
 
 
 class _Counts(NamedTuple):
@@ -203,7 +267,8 @@ class _Counts(NamedTuple):
     Attributes:
         words: `[words of the chunk]` int32, ascending.
         frequency: `[words of the chunk]` int32, in how many of its passages each is.
-        passages, counts: `[pairs]` place of the passage in the chunk, and how often the word is in it; in few bits.
+        passages, counts: `[pairs]` place of the passage in the chunk, and how often the word is in
+            it; in few bits.
         lengths: `[passages]` int32, in words.
     """
 
@@ -217,25 +282,44 @@ class _Counts(NamedTuple):
 def _count(words: _Words, texts: list[str]) -> _Counts:
     ids = [words.of(text) for text in texts]
     lengths = np.array([len(numbers) for numbers in ids], np.int32)
-    numbers = np.fromiter((number for passage in ids for number in passage), np.int64, lengths.sum())
+    numbers = np.fromiter(
+        (number for passage in ids for number in passage), np.int64, lengths.sum()
+    )
     # One whole number for word and passage: sorting them is much quicker than sorting by two keys.
     keys = np.sort((numbers << 16) | np.repeat(np.arange(len(ids)), lengths))
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(first, append=len(keys))
-    passages, (distinct, frequency) = keys[first] & 0xFFFF, np.unique(keys[first] >> 16, return_counts=True)
+    passages, (distinct, frequency) = (
+        keys[first] & 0xFFFF,
+        np.unique(keys[first] >> 16, return_counts=True),
+    )
     few = np.min_scalar_type(counts.max(initial=0))
-    return _Counts(distinct.astype(np.int32), frequency, passages.astype(np.uint16), counts.astype(few), lengths)
+    return _Counts(
+        distinct.astype(np.int32),
+        frequency,
+        passages.astype(np.uint16),
+        counts.astype(few),
+        lengths,
+    )
 
 
-def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path | None = None) -> sparse.csr_matrix:
-    """The weight of each word in each passage `[words, passages]` float32, in memory or in the files of a folder."""
-    lengths, frequency = np.concatenate([chunk.lengths for chunk in chunks]), np.zeros(words, np.int64)
+def _weigh(
+    chunks: list[_Counts], words: int, k1: float, b: float, folder: Path | None = None
+) -> sparse.csr_matrix:
+    """The weight of each word in each passage `[words, passages]` float32, in memory or in the
+    files of a folder.
+    """
+    lengths, frequency = (
+        np.concatenate([chunk.lengths for chunk in chunks]),
+        np.zeros(words, np.int64),
+    )
     for chunk in chunks:
         frequency[chunk.words] += chunk.frequency
     idf = np.log(1 + (len(lengths) - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
     saturation = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9))
     indptr = np.concatenate([[0], np.cumsum(frequency)])
-    sizes = [max(1, int(size)) for size in (indptr[-1], indptr[-1], words + 1)]  # an empty file cannot be memory-mapped
+    # an empty file cannot be memory-mapped
+    sizes = [max(1, int(size)) for size in (indptr[-1], indptr[-1], words + 1)]
     arrays = [
         new_array(folder / f"{name}.npy", kind, (size,)) if folder else np.empty(size, kind)
         for (name, kind), size in zip(ARRAYS.items(), sizes, strict=True)
@@ -246,10 +330,15 @@ def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path 
     for chunk in chunks:
         # The next free place of each word's row, then the places after it.
         before = np.cumsum(chunk.frequency) - chunk.frequency
-        places = np.repeat(free[chunk.words] - before, chunk.frequency) + np.arange(len(chunk.passages))
+        places = np.repeat(free[chunk.words] - before, chunk.frequency) + np.arange(
+            len(chunk.passages)
+        )
         passages = chunk.passages.astype(np.int32) + start
         shares = chunk.counts / (chunk.counts + saturation[passages])
-        indices[places], data[places] = passages, np.repeat(idf[chunk.words], chunk.frequency) * shares
+        indices[places], data[places] = (
+            passages,
+            np.repeat(idf[chunk.words], chunk.frequency) * shares,
+        )
         free[chunk.words] += chunk.frequency
         start += len(chunk.lengths)
     return sparse.csr_matrix(tuple(arrays), shape=(words, len(lengths)), copy=False)
@@ -257,19 +346,36 @@ def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path 
 
 @stage()
 def bm25_index(
-    folder: Path, collection: Collection, *, title: bool, tokenizer: Path | str | None = None, layout: Layout | None = None
+    folder: Path,
+    collection: Collection,
+    *,
+    title: bool,
+    tokenizer: Path | str | None = None,
+    layout: Layout | None = None,
 ) -> None:
-    """`index/`: BM25 over the passages, titles included or not; with a layout only over what an encoder reads of them."""
+    """`index/`: BM25 over the passages, titles included or not; with a layout only over what an
+    encoder reads of them.
+    """
     passages = collection.passages
     if layout:
         read = {"tokenizer": load_tokenizer(tokenizer), "layout": layout}
         names = passages.column_names
-        passages = passages.map(cut_texts, batched=True, fn_kwargs=read, remove_columns=names, keep_in_memory=True, desc="cut")
+        passages = passages.map(
+            cut_texts,
+            batched=True,
+            fn_kwargs=read,
+            remove_columns=names,
+            keep_in_memory=True,
+            desc="cut",
+        )
     Bm25.build(passages, folder / "index", title=title)
 
 
-def cut_texts(rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, layout: Layout) -> dict[str, list[str]]:
-    """What an encoder reads of each passage, as text: the control for what a retriever loses by its limit alone.
+def cut_texts(
+    rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, layout: Layout
+) -> dict[str, list[str]]:
+    """What an encoder reads of each passage, as text: the control for what a retriever loses by its
+    limit alone.
 
     Args:
         rows: passages with the columns `title` and `text`.
@@ -280,7 +386,8 @@ def cut_texts(rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, la
         `title` and `text`, each up to the last character of its last piece that is read.
     """
     columns = [
-        (rows[name], tokenizer(rows[name], add_special_tokens=False, return_offsets_mapping=True)) for name in ("title", "text")
+        (rows[name], tokenizer(rows[name], add_special_tokens=False, return_offsets_mapping=True))
+        for name in ("title", "text")
     ]
     pieces = [np.array([len(ids) for ids in found["input_ids"]]) for _, found in columns]
     kept = truncate(*pieces, max_length=layout.passage_length, mode=layout.title)
@@ -289,7 +396,9 @@ def cut_texts(rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, la
             text[: places[count - 1][1]] if count else ""
             for text, places, count in zip(texts, found["offset_mapping"], counts, strict=True)
         ]
-        for name, (texts, found), counts in zip(("title", "text"), columns, (kept.title, kept.body), strict=True)
+        for name, (texts, found), counts in zip(
+            ("title", "text"), columns, (kept.title, kept.body), strict=True
+        )
     }
 
 
@@ -297,5 +406,7 @@ def cut_texts(rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, la
 def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, depth: int) -> None:
     """`ranking/`: what BM25 finds for the queries of a split."""
     queries = collection.queries(split)
-    ranking = Bm25.open(index / "index").search(queries["text"][:], depth, query_ids=queries["id"][:], progress=True)
+    ranking = Bm25.open(index / "index").search(
+        queries["text"][:], depth, query_ids=queries["id"][:], progress=True
+    )
     ranking.save(folder / "ranking")

@@ -1,14 +1,16 @@
-"""From passages to vectors on disk: sorted by length, in few shapes, resumable, and whole or absent.
+"""From passages to vectors on disk: sorted by length, in few shapes, resumable, and whole or
+absent.
 
-Passages are taken longest first, so that a batch holds passages of about one length and hardly any padding, the most
-costly batch comes first (what fits it fits all), and only a few shapes ever reach the model. Vectors go straight into a
-memory-mapped `.npy`. A side file records the progress; a killed run resumes there and ends with the same vectors.
+Passages are taken longest first, so that a batch holds passages of about one length and hardly any
+padding, the most costly batch comes first (what fits it fits all), and only a few shapes ever reach
+the model. Vectors go straight into a memory-mapped `.npy`. A side file records the progress; a
+killed run resumes there and ends with the same vectors.
 
-A large collection is encoded in shards, each a stage of its own, so that several machines share the work. The last bits
-of a vector depend on the shape of its batch, hence on what it is sorted with; so rows are sorted within fixed blocks,
-and a shard is some whole blocks: however a collection is cut, its batches, and hence its vectors, are the same. SimLM
-encodes in half precision and keeps vectors as float32. Pages of the book: ideas/dual-encoders,
-practice/from-thousands-to-a-billion.
+A large collection is encoded in shards, each a stage of its own, so that several machines share the
+work. The last bits of a vector depend on the shape of its batch, hence on what it is sorted with;
+so rows are sorted within fixed blocks, and a shard is some whole blocks: however a collection is
+cut, its batches, and hence its vectors, are the same. SimLM encodes in half precision and keeps
+vectors as float32. Pages of the book: ideas/dual-encoders, practice/from-thousands-to-a-billion.
 """
 
 import hashlib
@@ -36,7 +38,8 @@ from dr_lib.training import machine
 
 MULTIPLE = 8  # padded lengths, as `plan_by_length` counts them
 BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
-SHARD = 4 * BLOCK  # rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
+# rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
+SHARD = 4 * BLOCK
 SAVE_EVERY = 10.0  # seconds between notes of how far the work came
 
 
@@ -58,18 +61,20 @@ def encode(
     """Encode the rows of a token store, or a shard of them, into one array on disk.
 
     Args:
-        encoder: a module that turns a `TokenBatch` into `[batch, hidden]`, such as `models.DenseEncoder`; it computes
-            on the device where its weights lie.
+        encoder: a module that turns a `TokenBatch` into `[batch, hidden]`, such as
+            `models.DenseEncoder`; it computes on the device where its weights lie.
         store: the tokens of passages or queries.
         path: the `.npy` file to write; it appears only when complete.
         max_length: longest sequence, special tokens included.
         title: how a title joins its passage, as in `TokenStore.batch`.
         side: the end that a long text loses; "left" keeps the last turns of a dialogue.
-        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more a GPU.
+        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more
+            a GPU.
         dtype: number type of the stored vectors.
-        precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights too, which is
-            about a quarter faster on a CPU and moves a vector a hundred times as far (cosine to float32 0.99998
-            against 0.9999998 for a 2 x 128 model); "auto" takes "bf16" where the machine has it, else "fp32".
+        precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights
+            too, which is about a quarter faster on a CPU and moves a vector a hundred times as far
+            (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes "bf16"
+            where the machine has it, else "fp32".
         normalise: scale each vector to length 1.
         rows: first row and end of a shard, as `shards` cuts them; None encodes all.
         progress: show a bar.
@@ -81,19 +86,38 @@ def encode(
         InputError: nothing to encode, or a vector that is not finite.
     """
     if len(store) == 0:
-        raise InputError("there is nothing to encode", where="encode", fix="Give a store with at least one row.")
+        raise InputError(
+            "there is nothing to encode", where="encode", fix="Give a store with at least one row."
+        )
     first, end = rows or (0, len(store))
     device = next(encoder.parameters()).device
     how = precision if precision == "bf16_weights" else machine.precision(precision, device)
     lengths = store.lengths(max_length, title)
-    plans = ((part, plan_by_length(lengths[part], tokens_per_batch, max_length)) for part in blocks(first, end))
+    plans = (
+        (part, plan_by_length(lengths[part], tokens_per_batch, max_length))
+        for part in blocks(first, end)
+    )
     batches = [part.start + batch for part, plan in plans for batch in plan]
     layout = {"max_length": max_length, "title": title, "side": side}
-    key = json_digest([store.digest, layout, tokens_per_batch, dtype, how, normalise, first, end, _weights_digest(encoder)])
+    key = json_digest(
+        [
+            store.digest,
+            layout,
+            tokens_per_batch,
+            dtype,
+            how,
+            normalise,
+            first,
+            end,
+            _weights_digest(encoder),
+        ]
+    )
     with machine.evaluating(encoder, how) as forward:
 
         def vectors_of(rows: np.ndarray) -> Tensor:
-            vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)).float()
+            vectors = forward(
+                store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)
+            ).float()
             return nn.functional.normalize(vectors, dim=1) if normalise else vectors
 
         return fill(Path(path), batches, vectors_of, key, dtype=dtype, progress=progress)
@@ -116,9 +140,16 @@ def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
 
 
 def fill(
-    path: Path, batches: Sequence[np.ndarray], vectors_of: Callable[[np.ndarray], Tensor], key: str, *, dtype: str, progress: bool
+    path: Path,
+    batches: Sequence[np.ndarray],
+    vectors_of: Callable[[np.ndarray], Tensor],
+    key: str,
+    *,
+    dtype: str,
+    progress: bool,
 ) -> np.ndarray:
-    """Write vectors into one array on disk, batch by batch; a killed call is continued by the next one of the same key.
+    """Write vectors into one array on disk, batch by batch; a killed call is continued by the next
+    one of the same key.
 
     Args:
         path: the array, whole or absent.
@@ -135,8 +166,15 @@ def fill(
         InputError: a vector that is not finite.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft, note = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress.json")
-    saved, size, first = time.monotonic(), sum(map(len, batches)), min(int(rows.min()) for rows in batches)
+    draft, note = (
+        path.with_name(f".{path.name}.partial"),
+        path.with_name(f".{path.name}.progress.json"),
+    )
+    saved, size, first = (
+        time.monotonic(),
+        sum(map(len, batches)),
+        min(int(rows.min()) for rows in batches),
+    )
     array, done, check = _unfinished(draft, note, key, batches, first)
 
     def save() -> None:
@@ -144,9 +182,16 @@ def fill(
         write_json(note, {"key": key, "batches": done, "crc32": check})
 
     made = ((rows, fetching(vectors_of(rows))) for rows in batches[done:])
-    with tqdm(total=size, initial=sum(map(len, batches[:done])), desc="encode", unit="passage", disable=not progress) as bar:
+    with tqdm(
+        total=size,
+        initial=sum(map(len, batches[:done])),
+        desc="encode",
+        unit="passage",
+        disable=not progress,
+    ) as bar:
         try:
-            # A GPU works on the next batch while the last one's vectors are written and the one after it is made.
+            # A GPU works on the next batch while the last one's vectors are written and the one
+            # after it is made.
             for (rows, fetch), _ in pairwise(chain(made, [None])):
                 values = np.ascontiguousarray(fetch(), dtype)
                 if not np.isfinite(values).all():
@@ -172,7 +217,8 @@ def fill(
 def fetching(vectors: Tensor) -> Callable[[], np.ndarray]:
     """Begin to copy vectors to the host; what comes back waits for them.
 
-    A copy that is asked for behind the next batch would wait for that, too; in pinned memory it needs nobody to wait.
+    A copy that is asked for behind the next batch would wait for that, too; in pinned memory it
+    needs nobody to wait.
     """
     if vectors.device.type != "cuda":
         return lambda: vectors.cpu().numpy()
@@ -186,10 +232,14 @@ def fetching(vectors: Tensor) -> Callable[[], np.ndarray]:
     return fetch
 
 
-def _unfinished(draft: Path, note: Path, key: str, batches: Sequence[np.ndarray], first: int) -> tuple[np.memmap | None, int, int]:
-    """The array of a run that was stopped, the number of its batches and their CRC-32, if it was the same work.
+def _unfinished(
+    draft: Path, note: Path, key: str, batches: Sequence[np.ndarray], first: int
+) -> tuple[np.memmap | None, int, int]:
+    """The array of a run that was stopped, the number of its batches and their CRC-32, if it was
+    the same work.
 
-    What was written is read again: after a power cut a note may be on the disk and the vectors that it speaks of not.
+    What was written is read again: after a power cut a note may be on the disk and the vectors that
+        it speaks of not.
     """
     try:
         left, check = read_json(note), 0
@@ -213,14 +263,20 @@ def _weights_digest(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def encode_queries(encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any) -> np.ndarray:
-    """The queries of a store as vectors, laid out as the encoder's own settings say; further arguments of `encode`."""
+def encode_queries(
+    encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any
+) -> np.ndarray:
+    """The queries of a store as vectors, laid out as the encoder's own settings say; further
+    arguments of `encode`.
+    """
     own = {"normalise": encoder.settings.normalise, "tokens_per_batch": machine.encoding_budget()}
     return encode(encoder, store, path, **encoder.settings.queries, **own, **options)
 
 
 @stage(resumable=True)
-def vectors(folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int], dtype: str = "float32") -> None:
+def vectors(
+    folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int], dtype: str = "float32"
+) -> None:
     """`vectors.npy`: a vector for each passage of a shard, as the retriever's own settings have it.
 
     Args:
@@ -233,13 +289,31 @@ def vectors(folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int
     places = [encoder / "passage_model", encoder / "model", encoder]
     place = next(one for one in places if (one / "dense.json").is_file())
     model = DenseEncoder.from_pretrained(place, device=machine.device())
-    own = {"normalise": model.settings.normalise, "tokens_per_batch": machine.encoding_budget(), "dtype": dtype, "rows": rows}
-    encode(model, TokenStore.open(passages / "store"), folder / "vectors.npy", **model.settings.passages, **own)
+    own = {
+        "normalise": model.settings.normalise,
+        "tokens_per_batch": machine.encoding_budget(),
+        "dtype": dtype,
+        "rows": rows,
+    }
+    encode(
+        model,
+        TokenStore.open(passages / "store"),
+        folder / "vectors.npy",
+        **model.settings.passages,
+        **own,
+    )
 
 
 @stage(resumable=True)
 def dense_run(
-    folder: Path, encoder: Path, vectors: list[Path], queries: Path, collection: Collection, *, split: str | None, depth: int
+    folder: Path,
+    encoder: Path,
+    vectors: list[Path],
+    queries: Path,
+    collection: Collection,
+    *,
+    split: str | None,
+    depth: int,
 ) -> None:
     """`ranking/`: the passages nearest to each query; `queries.npy`, the vectors of these queries.
 
@@ -258,9 +332,17 @@ def dense_run(
 
 
 def save_nearest(
-    folder: Path, asked: np.ndarray, vectors: list[Path], collection: Collection, *, split: str | None, depth: int
+    folder: Path,
+    asked: np.ndarray,
+    vectors: list[Path],
+    collection: Collection,
+    *,
+    split: str | None,
+    depth: int,
 ) -> None:
-    """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`; all shards in order."""
+    """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`; all
+    shards in order.
+    """
     passages = open_vectors(vectors)
     scores, rows = search(asked, passages, depth, device=machine.device())
     ids = collection.queries(split)["id"][:] if split else map(str, range(len(rows)))
@@ -268,5 +350,7 @@ def save_nearest(
 
 
 def open_vectors(folders: list[Path]) -> list[np.ndarray]:
-    """The arrays of the finished shards of a collection, in order, as `search` and `vectors_at` take them."""
+    """The arrays of the finished shards of a collection, in order, as `search` and `vectors_at`
+    take them.
+    """
     return [open_array(folder / "vectors.npy") for folder in folders]

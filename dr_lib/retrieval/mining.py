@@ -1,9 +1,10 @@
 """Hard negatives from a ranking, as SimLM prepares them.
 
-Of a query's ranking the labelled positives are dropped, the first `depth` passages kept, shuffled and cut to `keep`;
-random passages fill the list up, and it is shuffled again. So a contiguous window of the list is a random draw, and
-training walks through windows epoch by epoch. There is no filter for unlabelled positives. The same draw serves BM25
-and mined negatives. Page of the book: ideas/negatives.
+Of a query's ranking the labelled positives are dropped, the first `depth` passages kept, shuffled
+and cut to `keep`; random passages fill the list up, and it is shuffled again. So a contiguous
+window of the list is a random draw, and training walks through windows epoch by epoch. There is no
+filter for unlabelled positives. The same draw serves BM25 and mined negatives. Page of the book:
+ideas/negatives.
 """
 
 from collections.abc import Sequence
@@ -34,18 +35,20 @@ def mine_negatives(
 
     Args:
         ranking: the ranking to mine, best first.
-        positives: rows of the positives of each query, in the ranking's order (`collections.judged_rows`).
+        positives: rows of the positives of each query, in the ranking's order
+            (`collections.judged_rows`).
         passages: size of the collection, from which random negatives are drawn.
         depth: passages kept of the ranking, after the positives are dropped (SimLM: 200, NQ: 100).
         keep: at most so many of those after shuffling; `depth` if None.
-        random_negatives: random passages added (SimLM: 10), more where the ranking is shorter than `keep`; never
-            one of the ranking or a positive.
+        random_negatives: random passages added (SimLM: 10), more where the ranking is shorter than
+            `keep`; never one of the ranking or a positive.
         seed: of all draws.
-        among: `[rows]` the passages that may be negatives, ascending; None for all of the collection.
+        among: `[rows]` the passages that may be negatives, ascending; None for all of the
+            collection.
 
     Returns:
-        `[queries, keep + random_negatives]` int32, distinct rows in random order. Where the collection has no
-        further passage, -1 fills the end.
+        `[queries, keep + random_negatives]` int32, distinct rows in random order. Where the
+        collection has no further passage, -1 fills the end.
 
     Example:
         >>> ranking = Ranking(["q"], np.array([[3, 1, 2]]), np.array([[3.0, 2.0, 1.0]]))
@@ -61,7 +64,9 @@ def mine_negatives(
     for start in range(0, len(ranking), QUERIES_AT_ONCE):
         part = slice(start, start + QUERIES_AT_ONCE)
         ranked = numbers[np.asarray(ranking.rows[part])]
-        out[part] = _draw(ranked, positives[part], numbers, len(among), depth, keep, out.shape[1], [seed, start])
+        out[part] = _draw(
+            ranked, positives[part], numbers, len(among), depth, keep, out.shape[1], [seed, start]
+        )
     return np.append(among, -1).astype(np.int32)[out]
 
 
@@ -75,10 +80,11 @@ def _draw(
     width: int,
     seed: list,
 ) -> np.ndarray:
-    """The lists `[queries, width]` of some queries, in the `numbers` of the passages that may be drawn; positives have their rows.
+    """The lists `[queries, width]` of some queries, in the `numbers` of the passages that may be
+    drawn; positives have their rows.
 
-    A pair of query and passage is one whole number, query * passages + row: what belongs to whom is then a matter of
-    sorted numbers, for all queries at once.
+    A pair of query and passage is one whole number, query * passages + row: what belongs to whom is
+    then a matter of sorted numbers, for all queries at once.
     """
     rng = np.random.default_rng(seed)
     owners = np.repeat(np.arange(len(positives)), [len(rows) for rows in positives])
@@ -86,8 +92,11 @@ def _draw(
     positive_keys = np.sort((owners * passages + right)[right >= 0])
     ranked_keys = np.arange(len(ranked))[:, None] * passages + ranked
     usable = (ranked >= 0) & ~_among(ranked_keys, positive_keys)
-    first = np.argsort(~usable, axis=1, kind="stable")[:, :depth]  # usable ones first, in the order of the ranking
-    hard = np.where(np.take_along_axis(usable, first, axis=1), np.take_along_axis(ranked, first, axis=1), -1)
+    # usable ones first, in the order of the ranking
+    first = np.argsort(~usable, axis=1, kind="stable")[:, :depth]
+    hard = np.where(
+        np.take_along_axis(usable, first, axis=1), np.take_along_axis(ranked, first, axis=1), -1
+    )
     drawn = np.full((len(ranked), width), -1, np.int64)
     hard = _shuffle(hard, rng)[:, :keep]
     drawn[:, : hard.shape[1]] = hard
@@ -113,28 +122,35 @@ def _shuffle(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.take_along_axis(rows, np.argsort(places, axis=1, kind="stable"), axis=1)
 
 
-def _fill_with_random(drawn: np.ndarray, taken: np.ndarray, passages: int, rng: np.random.Generator) -> None:
+def _fill_with_random(
+    drawn: np.ndarray, taken: np.ndarray, passages: int, rng: np.random.Generator
+) -> None:
     """Replace each -1 of `drawn` by a random row that its query has not taken, while there is one.
 
-    Drawing and throwing away what is taken is fast while most passages are free; a query that is short of free
-    passages picks from the list of them.
+    Drawing and throwing away what is taken is fast while most passages are free; a query that is
+    short of free passages picks from the list of them.
     """
     missing = (drawn < 0).sum(axis=1)
     free = passages - np.bincount(taken // passages, minlength=len(drawn))
     for query in np.flatnonzero((missing > 0) & (free < 2 * missing + passages // 8)):
-        own = taken[slice(*np.searchsorted(taken, [query * passages, (query + 1) * passages]))] - query * passages
+        own = (
+            taken[slice(*np.searchsorted(taken, [query * passages, (query + 1) * passages]))]
+            - query * passages
+        )
         pool = rng.permutation(np.delete(np.arange(passages), own))[: missing[query]]
         drawn[query, np.flatnonzero(drawn[query] < 0)[: len(pool)]] = pool
         missing[query] = 0
     while missing.any():
-        # As many draws as there are holes. Of equal ones the first counts, in the order of the draws.
+        # As many draws as there are holes. Of equal ones the first counts, in the order of the
+        # draws.
         queries = np.repeat(np.flatnonzero(missing), missing[missing > 0])
         keys = queries * passages + rng.integers(0, passages, len(queries))
         order = np.argsort(keys, kind="stable")
         fresh = (np.diff(keys[order], prepend=-1) != 0) & ~_among(keys[order], taken)
         first = np.sort(order[fresh])
         queries, keys = queries[first], keys[first]
-        # The n-th draw of a query goes into its n-th hole; what was taken already leaves holes for the next round.
+        # The n-th draw of a query goes into its n-th hole; what was taken already leaves holes for
+        # the next round.
         rank = np.arange(len(queries)) - np.searchsorted(queries, queries)
         hole = np.argsort(drawn >= 0, axis=1, kind="stable")
         drawn[queries, hole[queries, rank]] = keys - queries * passages
@@ -145,12 +161,15 @@ def _fill_with_random(drawn: np.ndarray, taken: np.ndarray, passages: int, rng: 
 def not_held_out(collection: Collection) -> np.ndarray:
     """Rows, ascending, of the passages that answer a training query, or no query of any split.
 
-    The others are positives in an evaluation and can only be negatives in training. Where each passage is judged, as in SQuAD,
-    a scorer that reads query and passage together learns to recognise them, and puts them last (`ideas/negatives`).
+    The others are positives in an evaluation and can only be negatives in training. Where each
+    passage is judged, as in SQuAD, a scorer that reads query and passage together learns to
+    recognise them, and puts them last (`ideas/negatives`).
     """
     allowed = np.ones(len(collection.passages), bool)
     for split in sorted(collection.splits, key="train".__eq__):  # the training's word is the last
-        allowed[np.concatenate([np.empty(0, np.int64), *collection.relevant_rows(split)])] = split == "train"
+        allowed[np.concatenate([np.empty(0, np.int64), *collection.relevant_rows(split)])] = (
+            split == "train"
+        )
     return np.flatnonzero(allowed)
 
 
@@ -168,7 +187,8 @@ def negatives(
     held_out: Literal["drop"] | None = None,
     keep: int | None = None,
 ) -> None:
-    """`negatives.npy`: `[train queries, negatives]` int32, drawn from a ranking of the training queries; -1 for none.
+    """`negatives.npy`: `[train queries, negatives]` int32, drawn from a ranking of the training
+    queries; -1 for none.
 
     Args:
         folder: where to write.
@@ -176,28 +196,45 @@ def negatives(
         collection: what was searched.
         also: folder of further negatives, put behind these, each passage once.
         depth, random_negatives, seed, keep: as in `mine_negatives`.
-        answers: "drop" leaves out passages that hold an accepted answer; "positive" makes those among the first `depth`
-            positives besides (SimLM's rule for NQ): `positives.npy` `[pairs, 2]`, rows of queries and passages.
-        held_out: "drop" leaves out passages that answer queries of other splits and none of the training's.
+        answers: "drop" leaves out passages that hold an accepted answer; "positive" makes those
+            among the first `depth` positives besides (SimLM's rule for NQ): `positives.npy`
+            `[pairs, 2]`, rows of queries and passages.
+        held_out: "drop" leaves out passages that answer queries of other splits and none of the
+            training's.
     """
     ranking = Ranking.open(run / "ranking")
     positives = collection.relevant_rows("train")
     if answers != "keep":
-        held = holds_answer(ranking.rows, collection.passages, collection.queries("train")["answers"][:])
+        held = holds_answer(
+            ranking.rows, collection.passages, collection.queries("train")["answers"][:]
+        )
         holding = [np.asarray(ranking.rows[query])[marked] for query, marked in enumerate(held)]
         if answers == "positive":
-            first = (np.asarray(ranking.rows[query])[:depth][marked[:depth]] for query, marked in enumerate(held))
-            new = [rows[~np.isin(rows, known)] for rows, known in zip(first, positives, strict=True)]
+            first = (
+                np.asarray(ranking.rows[query])[:depth][marked[:depth]]
+                for query, marked in enumerate(held)
+            )
+            new = [
+                rows[~np.isin(rows, known)] for rows, known in zip(first, positives, strict=True)
+            ]
             owners = np.repeat(np.arange(len(new)), [len(rows) for rows in new])
-            np.save(folder / "positives.npy", np.stack([owners, np.concatenate(new)], axis=1).astype(np.int32))
-        positives = [np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)]
+            np.save(
+                folder / "positives.npy",
+                np.stack([owners, np.concatenate(new)], axis=1).astype(np.int32),
+            )
+        positives = [
+            np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)
+        ]
     options = {"depth": depth, "keep": keep, "random_negatives": random_negatives, "seed": seed}
     options |= {"among": not_held_out(collection)} if held_out == "drop" else {}
     drawn = mine_negatives(ranking, positives, passages=len(collection.passages), **options)
     if also:
         further = np.load(also / "negatives.npy")
-        owners, passages = np.arange(len(drawn))[:, None], len(collection.passages)  # a pair is one number, as in `_draw`
-        known = np.repeat(owners[:, 0], [len(rows) for rows in positives]) * passages + np.concatenate(positives)
+        # a pair is one number, as in `_draw`
+        owners, passages = np.arange(len(drawn))[:, None], len(collection.passages)
+        known = np.repeat(
+            owners[:, 0], [len(rows) for rows in positives]
+        ) * passages + np.concatenate(positives)
         known = np.sort(np.append(known, (owners * passages + drawn)[drawn >= 0]))
         repeated = _among(owners * passages + further, known)
         drawn = np.concatenate([drawn, np.where(repeated, -1, further)], axis=1)

@@ -1,6 +1,8 @@
-"""A ranking: for each query the best passages in order, the form that all searches give and all measures take.
+"""A ranking: for each query the best passages in order, the form that all searches give and all
+measures take.
 
-Order is strict everywhere: score descending, then row ascending. So a ranking has no ties left to decide. As a
+Order is strict everywhere: score descending, then row ascending. So a ranking has no ties left to
+    decide. As a
 TREC run file (`write_run`) it goes to other tools. Page of the book: ideas/evaluation.
 """
 
@@ -29,13 +31,14 @@ class Ranking:
 
     Attributes:
         query_ids: one id per query, distinct.
-        rows: `[queries, depth]` int32, rows of the collection; -1 fills up a query with fewer passages.
+        rows: `[queries, depth]` int32, rows of the collection; -1 fills up a query with fewer
+            passages.
         scores: `[queries, depth]` float32, higher is better; `-inf` where the row is -1.
         passages: number of passages in the collection; None where it is not known.
 
     Raises:
-        InputError: shapes that do not fit, an id twice, a row that the collection does not have, a score that is not
-            a number, or rows out of order.
+        InputError: shapes that do not fit, an id twice, a row that the collection does not have, a
+            score that is not a number, or rows out of order.
 
     Example:
         >>> ranking = Ranking(["q1"], np.array([[7, 2, -1]]), np.array([[3.0, 1.5, -np.inf]]))
@@ -53,17 +56,32 @@ class Ranking:
         last = np.iinfo(np.int32).max if self.passages is None else self.passages - 1
         if self.rows.size and (self.rows.min() < -1 or self.rows.max() > last):
             problem = f"rows from {self.rows.min()} to {self.rows.max()}"
-            raise InputError(problem, where="ranking", fix=f"Give rows from 0 to {last}, and -1 for none.")
+            raise InputError(
+                problem, where="ranking", fix=f"Give rows from 0 to {last}, and -1 for none."
+            )
         for name, kind in (("rows", np.int32), ("scores", np.float32)):
             array = getattr(self, name)
             object.__setattr__(self, name, array if array.dtype == kind else array.astype(kind))
         object.__setattr__(self, "query_ids", list(self.query_ids))
-        if self.rows.shape != self.scores.shape or self.rows.ndim != 2 or len(self.rows) != len(self.query_ids):
-            shapes = f"{len(self.query_ids)} query ids, rows {self.rows.shape}, scores {self.scores.shape}"
-            raise InputError(f"shapes do not fit: {shapes}", where="ranking", fix="Give [queries, depth] for both.")
+        if (
+            self.rows.shape != self.scores.shape
+            or self.rows.ndim != 2
+            or len(self.rows) != len(self.query_ids)
+        ):
+            shapes = (
+                f"{len(self.query_ids)} query ids, rows {self.rows.shape}, scores"
+                f" {self.scores.shape}"
+            )
+            raise InputError(
+                f"shapes do not fit: {shapes}",
+                where="ranking",
+                fix="Give [queries, depth] for both.",
+            )
         if len(set(self.query_ids)) != len(self.query_ids):
             twice = next(q for i, q in enumerate(self.query_ids) if q in self.query_ids[:i])
-            raise InputError(f"query id {twice!r} occurs twice", where="ranking", fix="Give each query once.")
+            raise InputError(
+                f"query id {twice!r} occurs twice", where="ranking", fix="Give each query once."
+            )
         for start in range(0, len(self), 65_536):
             self._check_order(start, start + 65_536)
 
@@ -73,11 +91,21 @@ class Ranking:
         better = scores[:, :-1] > scores[:, 1:]
         tied = (scores[:, :-1] == scores[:, 1:]) & (rows[:, :-1] < rows[:, 1:])
         follows = ~filled[:, 1:] | (filled[:, :-1] & (better | tied))
-        wrong = ~follows.all(axis=1) | (filled != np.isfinite(scores)).any(axis=1) | np.isnan(scores).any(axis=1)
+        wrong = (
+            ~follows.all(axis=1)
+            | (filled != np.isfinite(scores)).any(axis=1)
+            | np.isnan(scores).any(axis=1)
+        )
         if wrong.any():
             query = self.query_ids[start + int(wrong.argmax())]
-            problem = "scores are not finite, or not in the order score descending, then row ascending"
-            raise InputError(problem, where=f"ranking of query {query!r}", fix="Sort it, or make the ranking again.")
+            problem = (
+                "scores are not finite, or not in the order score descending, then row ascending"
+            )
+            raise InputError(
+                problem,
+                where=f"ranking of query {query!r}",
+                fix="Sort it, or make the ranking again.",
+            )
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -92,14 +120,18 @@ class Ranking:
         with fresh_folder(Path(folder)) as draft:
             np.save(draft / "rows.npy", self.rows, allow_pickle=False)
             np.save(draft / "scores.npy", self.scores, allow_pickle=False)
-            write_json(draft / "ranking.json", {"query_ids": self.query_ids, "depth": self.depth, "passages": self.passages})
+            write_json(
+                draft / "ranking.json",
+                {"query_ids": self.query_ids, "depth": self.depth, "passages": self.passages},
+            )
 
     @classmethod
     def open(cls, folder: Path) -> "Ranking":
         """Open a saved ranking; its arrays stay on disk (memory-mapped).
 
         Raises:
-            InputError: a file is missing, cut short, or altered so that rows or their order are wrong.
+            InputError: a file is missing, cut short, or altered so that rows or their order are
+                wrong.
         """
         folder = Path(folder)
         info = read_json(folder / "ranking.json")
@@ -118,9 +150,13 @@ def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.
         >>> also_in(np.array([[4, 7, -1]]), [np.array([7, 9])])
         array([[False,  True, False]])
     """
-    lists, owners = np.asarray(lists, np.int64), np.repeat(np.arange(len(lists)), [len(own) for own in others])
+    lists, owners = (
+        np.asarray(lists, np.int64),
+        np.repeat(np.arange(len(lists)), [len(own) for own in others]),
+    )
     flat = np.concatenate([np.zeros(0, np.int64), *others]).astype(np.int64)
-    span = int(max(lists.max(initial=0), flat.max(initial=0))) + 1  # a query and a passage are one number
+    # a query and a passage are one number
+    span = int(max(lists.max(initial=0), flat.max(initial=0))) + 1
     pairs = (owners * span + flat)[flat >= 0]
     return (lists >= 0) & np.isin(np.arange(len(lists))[:, None] * span + lists, pairs)
 
@@ -128,8 +164,8 @@ def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.
 def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str) -> None:
     """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); padding is left out.
 
-    Scores get nine significant digits, which give every float32 back unchanged. Programs like trec_eval ignore the rank
-    and sort by score, equal scores by passage id.
+    Scores get nine significant digits, which give every float32 back unchanged. Programs like
+    trec_eval ignore the rank and sort by score, equal scores by passage id.
 
     Args:
         ranking: what is to be written.
@@ -141,28 +177,42 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
         InputError: an id or the tag holds a blank, which the format cannot carry.
     """
     query, rank = np.nonzero(ranking.rows >= 0)
-    passages = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(pa.array(ranking.rows[query, rank]))
+    passages = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(
+        pa.array(ranking.rows[query, rank])
+    )
     names = np.array(ranking.query_ids, object)[query]
     columns = (names, "Q0", passages.to_pylist(), rank + 1, ranking.scores[query, rank], tag)
     table = pd.DataFrame(dict(zip(RUN_COLUMNS, columns, strict=True)))
     try:
-        text = table.to_csv(sep=" ", header=False, index=False, float_format="%.9g", quoting=csv.QUOTE_NONE, lineterminator="\n")
+        text = table.to_csv(
+            sep=" ",
+            header=False,
+            index=False,
+            float_format="%.9g",
+            quoting=csv.QUOTE_NONE,
+            lineterminator="\n",
+        )
     except csv.Error:
-        raise InputError("an id or the tag is not one word", where=path, fix="Use ids and a tag without blanks.") from None
+        raise InputError(
+            "an id or the tag is not one word", where=path, fix="Use ids and a tag without blanks."
+        ) from None
     write_text(Path(path), text)
 
 
-# Answers in ranked passages -------------------------------------------------------------------------------------------
-# DPR's rule (accuracy@k, and negatives that are none after all): text and answers are normalised (Unicode NFD), cut into
-# tokens (runs of letters, marks and digits, or single other visible characters) and lower-cased; an answer matches where its
-# tokens occur consecutively. Page of the book: ideas/evaluation.
+# Answers in ranked passages -----------------------------------------------------------------------
+# DPR's rule (accuracy@k, and negatives that are none after all): text and answers are normalised
+# (Unicode NFD), cut into tokens (runs of letters, marks and digits, or single other visible
+# characters) and lower-cased; an answer matches where its tokens occur consecutively. Page of the
+# book: ideas/evaluation.
 
 
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 TEXTS_AT_ONCE = 10_000
 
 
-def holds_answer(rows: np.ndarray, passages: Dataset, answers: Sequence[Sequence[str]]) -> np.ndarray:
+def holds_answer(
+    rows: np.ndarray, passages: Dataset, answers: Sequence[Sequence[str]]
+) -> np.ndarray:
     """Which passages hold an accepted answer of their query, by the rule of accuracy@k.
 
     Args:
@@ -177,7 +227,13 @@ def holds_answer(rows: np.ndarray, passages: Dataset, answers: Sequence[Sequence
     distinct = np.unique(rows[rows >= 0])
     for part in np.split(distinct, range(TEXTS_AT_ONCE, len(distinct), TEXTS_AT_ONCE)):
         # Each passage is normalised once, however many queries found it.
-        texts.update(zip(part.tolist(), map(normal_form, passages.select_columns("text")[part]["text"]), strict=True))
+        texts.update(
+            zip(
+                part.tolist(),
+                map(normal_form, passages.select_columns("text")[part]["text"]),
+                strict=True,
+            )
+        )
     found = np.zeros(rows.shape, bool)
     for place, (line, given) in enumerate(zip(rows.tolist(), answers, strict=True)):
         wanted = [normal for answer in given if (normal := normal_form(answer)).strip()]
@@ -194,4 +250,6 @@ def normal_form(text: str) -> str:
         >>> normal_form("O'Neil, 1999"), normal_form("neil") in normal_form("O'Neil, 1999")
         (" o ' neil , 1999 ", True)
     """
-    return " ".join(["", *(token.lower() for token in TOKEN.findall(unicodedata.normalize("NFD", text))), ""])
+    return " ".join(
+        ["", *(token.lower() for token in TOKEN.findall(unicodedata.normalize("NFD", text))), ""]
+    )

@@ -1,8 +1,10 @@
-"""Re-ranking: a scorer judges the first passages of a ranking anew; the rest keeps its order below them.
+"""Re-ranking: a scorer judges the first passages of a ranking anew; the rest keeps its order below
+them.
 
-SimLM section 4.1 (the first 200 passages, for NQ 100). The same scoring gives a teacher's scores for distillation and
-the probabilities behind PAIR's pseudo-labels. The scorer is a cross-encoder, or a late-interaction model, which reads
-each text once however many pairs it stands in. Page of the book: ideas/distillation.
+SimLM section 4.1 (the first 200 passages, for NQ 100). The same scoring gives a teacher's scores
+for distillation and the probabilities behind PAIR's pseudo-labels. The scorer is a cross-encoder,
+or a late-interaction model, which reads each text once however many pairs it stands in. Page of the
+book: ideas/distillation.
 """
 
 from pathlib import Path
@@ -43,7 +45,8 @@ def score_pairs(
         cross_encoder: computes on the device where its weights lie; left in the mode it was in.
         crossing: how a pair is laid out, from `cross_encoder.crossing`.
         query_rows, passage_rows: `[pairs]` integers, rows of the two stores.
-        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more a GPU.
+        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more
+            a GPU.
         precision: of the forward pass; "auto" takes "bf16" where the machine has it.
         title: what is scored, for the bar.
         progress: show a bar.
@@ -56,7 +59,9 @@ def score_pairs(
     """
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
     if isinstance(cross_encoder, LateInteraction):
-        with machine.evaluating(cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)) as scorer:
+        with machine.evaluating(
+            cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)
+        ) as scorer:
             show = {"desc": title, "disable": not progress}
             return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, show)
     device, scores = next(cross_encoder.parameters()).device, np.empty(len(query_rows), np.float32)
@@ -65,25 +70,41 @@ def score_pairs(
         tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):
-            asked, rows = (part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows))
+            asked, rows = (
+                part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows)
+            )
             lengths, parts = crossing.lengths(asked, rows), []
             batches = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
             for chosen in batches:
                 # Fetched at once: so the host's copy of a batch stays until a GPU has read it.
-                parts.append(scorer(crossing.batch(asked[chosen], rows[chosen]).to(device)).float().cpu())
+                parts.append(
+                    scorer(crossing.batch(asked[chosen], rows[chosen]).to(device)).float().cpu()
+                )
                 bar.update(len(chosen))
             scores[start + np.concatenate(batches)] = torch.cat(parts).numpy()
     if not np.isfinite(scores).all():
         pair = int((~np.isfinite(scores)).argmax())
-        problem = f"the score of query row {query_rows[pair]} and passage row {passage_rows[pair]} is not finite"
-        raise InputError(problem, where="score_pairs", fix="Train the cross-encoder again, at a lower rate.")
+        problem = (
+            f"the score of query row {query_rows[pair]} and passage row {passage_rows[pair]} is not"
+            " finite"
+        )
+        raise InputError(
+            problem, where="score_pairs", fix="Train the cross-encoder again, at a lower rate."
+        )
     return scores
 
 
 def _match_pairs(
-    scorer: LateInteraction, texts: TextPairs, query_rows: np.ndarray, passage_rows: np.ndarray, budget: int, show: dict
+    scorer: LateInteraction,
+    texts: TextPairs,
+    query_rows: np.ndarray,
+    passage_rows: np.ndarray,
+    budget: int,
+    show: dict,
 ) -> np.ndarray:
-    """`score_pairs` of late interaction: queries are kept in memory, passages read once each, with all pairs they are in."""
+    """`score_pairs` of late interaction: queries are kept in memory, passages read once each, with
+    all pairs they are in.
+    """
     asked, places = np.unique(query_rows, return_inverse=True)
     queries = _pieces(scorer, texts.queries, asked, texts.layout.queries, budget)
     order = np.argsort(passage_rows, kind="stable")
@@ -92,22 +113,33 @@ def _match_pairs(
     lengths = texts.passages.lengths(**texts.layout.passages)[passages]
     with tqdm(total=len(order), unit="pair", **show) as bar:
         for chosen in plan_by_length(lengths, budget, texts.layout.passage_length):
-            batch = texts.passages.batch(passages[chosen], **texts.layout.passages).to(scorer.head.weight.device)
+            batch = texts.passages.batch(passages[chosen], **texts.layout.passages).to(
+                scorer.head.weight.device
+            )
             found, counts = scorer(batch), ends[chosen] - starts[chosen]
             pairs = order[np.concatenate([np.arange(starts[one], ends[one]) for one in chosen])]
-            own = np.repeat(np.arange(len(chosen)), counts)  # the place in the batch of each pair's passage
+            # the place in the batch of each pair's passage
+            own = np.repeat(np.arange(len(chosen)), counts)
             step = max(1, COSINES_AT_ONCE // (queries.read.shape[1] * found.read.shape[1]))
             for start in range(0, len(pairs), step):
-                part, of = pairs[start : start + step], torch.from_numpy(own[start : start + step]).to(found.read.device)
+                part, of = (
+                    pairs[start : start + step],
+                    torch.from_numpy(own[start : start + step]).to(found.read.device),
+                )
                 asking = torch.from_numpy(places[part]).to(found.read.device)
                 with torch.autocast(found.vectors.device.type, enabled=False):
-                    matches = best_matches_of_pairs(Pieces(*(one[asking] for one in queries)), Pieces(*(one[of] for one in found)))
+                    matches = best_matches_of_pairs(
+                        Pieces(*(one[asking] for one in queries)),
+                        Pieces(*(one[of] for one in found)),
+                    )
                 scores[part] = (matches / scorer.settings.temperature).cpu().numpy()
             bar.update(len(pairs))
     return scores
 
 
-def _pieces(scorer: LateInteraction, store: TokenStore, rows: np.ndarray, layout: dict, budget: int) -> Pieces:
+def _pieces(
+    scorer: LateInteraction, store: TokenStore, rows: np.ndarray, layout: dict, budget: int
+) -> Pieces:
     """The pieces of some texts, all padded to the longest allowed."""
     length, device = layout["max_length"], scorer.head.weight.device
     vectors = torch.zeros(len(rows), length, scorer.settings.width, device=device)
@@ -119,7 +151,12 @@ def _pieces(scorer: LateInteraction, store: TokenStore, rows: np.ndarray, layout
 
 
 def rerank(
-    cross_encoder: Scorer, ranking: Ranking, crossing: QueryPassagePairs | TextPairs, *, top: int = 200, **options: object
+    cross_encoder: Scorer,
+    ranking: Ranking,
+    crossing: QueryPassagePairs | TextPairs,
+    *,
+    top: int = 200,
+    **options: object,
 ) -> Ranking:
     """Order the first passages of each query by a cross-encoder's score.
 
@@ -127,7 +164,8 @@ def rerank(
         cross_encoder: the re-ranker.
         ranking: what a first retriever found.
         crossing: its queries, in order, and passages, from `cross_encoder.crossing`.
-        top: passages scored, at least one; the others follow in the order they had, each with a score one below the one before.
+        top: passages scored, at least one; the others follow in the order they had, each with a
+            score one below the one before.
         options: of `score_pairs`.
 
     Returns:
@@ -135,7 +173,9 @@ def rerank(
     """
     rows = np.array(ranking.rows)
     best = rows[:, :top]
-    scores = score_candidates(cross_encoder, crossing, np.arange(len(rows)), best, title="re-rank", **options)
+    scores = score_candidates(
+        cross_encoder, crossing, np.arange(len(rows)), best, title="re-rank", **options
+    )
     order = np.lexsort((best, -scores), axis=1)
     best, scores = (np.take_along_axis(part, order, axis=1) for part in (best, scores))
     rest = rows[:, top:]  # below the lowest of those that were scored, in steps of one
@@ -146,9 +186,14 @@ def rerank(
 
 
 def score_candidates(
-    cross_encoder: Scorer, crossing: QueryPassagePairs | TextPairs, query_rows: np.ndarray, rows: np.ndarray, **options: object
+    cross_encoder: Scorer,
+    crossing: QueryPassagePairs | TextPairs,
+    query_rows: np.ndarray,
+    rows: np.ndarray,
+    **options: object,
 ) -> np.ndarray:
-    """Scores `[queries, depth]` float32 of each query's passages, -inf where the row is -1; `options` of `score_pairs`.
+    """Scores `[queries, depth]` float32 of each query's passages, -inf where the row is -1;
+    `options` of `score_pairs`.
 
     Args:
         cross_encoder: the scorer.
@@ -160,59 +205,108 @@ def score_candidates(
     asked = np.broadcast_to(np.asarray(query_rows)[:, None], rows.shape)
     scores = np.full(rows.shape, -np.inf, np.float32)
     if present.any():
-        scores[present] = score_pairs(cross_encoder, crossing, asked[present], rows[present], **options)
+        scores[present] = score_pairs(
+            cross_encoder, crossing, asked[present], rows[present], **options
+        )
     return scores
 
 
 @stage()
-def reranked(folder: Path, run: Path, scorer: Path, queries: Path, passages: Path, *, depth: int, rest: bool = True) -> None:
-    """`ranking/`: a run with its first `depth` passages in the scorer's order, the others below as they were, or left out."""
+def reranked(
+    folder: Path,
+    run: Path,
+    scorer: Path,
+    queries: Path,
+    passages: Path,
+    *,
+    depth: int,
+    rest: bool = True,
+) -> None:
+    """`ranking/`: a run with its first `depth` passages in the scorer's order, the others below as
+    they were, or left out.
+    """
     encoder, pairs = open_scorer(scorer, queries, passages)
     ranking = Ranking.open(run / "ranking")
     if not rest:
-        ranking = Ranking(ranking.query_ids, ranking.rows[:, :depth], ranking.scores[:, :depth], ranking.passages)
-    rerank(encoder, ranking, pairs, top=depth, tokens_per_batch=machine.encoding_budget()).save(folder / "ranking")
+        ranking = Ranking(
+            ranking.query_ids, ranking.rows[:, :depth], ranking.scores[:, :depth], ranking.passages
+        )
+    rerank(encoder, ranking, pairs, top=depth, tokens_per_batch=machine.encoding_budget()).save(
+        folder / "ranking"
+    )
 
 
 @stage()
-def teacher_scores(folder: Path, scorer: Path, queries: Path, passages: Path, examples: Path) -> None:
-    """`positives.npy` and `negatives.npy`: the scorer's scores beside the training examples (`TeacherScores`).
+def teacher_scores(
+    folder: Path, scorer: Path, queries: Path, passages: Path, examples: Path
+) -> None:
+    """`positives.npy` and `negatives.npy`: the scorer's scores beside the training examples
+    (`TeacherScores`).
 
-    SimLM stores raw logits, without temperature or normalisation; where there is no negative the score is NaN.
+    SimLM stores raw logits, without temperature or normalisation; where there is no negative the
+    score is NaN.
     """
     (encoder, pairs), learned = open_scorer(scorer, queries, passages), Examples.open(examples)
-    owners, options = np.repeat(learned.query_rows, learned.counts()), {"tokens_per_batch": machine.encoding_budget()}
+    owners, options = (
+        np.repeat(learned.query_rows, learned.counts()),
+        {"tokens_per_batch": machine.encoding_budget()},
+    )
     positives = score_pairs(encoder, pairs, owners, learned.positives, **options)
     scores = score_candidates(encoder, pairs, learned.query_rows, learned.negatives, **options)
-    TeacherScores(positives, np.where(learned.negatives >= 0, scores, np.float32(np.nan))).save(folder)
+    TeacherScores(positives, np.where(learned.negatives >= 0, scores, np.float32(np.nan))).save(
+        folder
+    )
 
 
 @stage()
 def bm25_teacher_scores(folder: Path, index: Path, collection: Collection, examples: Path) -> None:
-    """The same files with BM25's scores: a teacher that needs no training, to see whether learning from one works at all."""
-    texts, bm25, learned = collection.queries("train")["text"][:], Bm25.open(index / "index"), Examples.open(examples)
+    """The same files with BM25's scores: a teacher that needs no training, to see whether learning
+    from one works at all.
+    """
+    texts, bm25, learned = (
+        collection.queries("train")["text"][:],
+        Bm25.open(index / "index"),
+        Examples.open(examples),
+    )
     asked, listed = [texts[row] for row in learned.query_rows], learned.negatives >= 0
     owners = np.arange(len(asked))
     positives = bm25.pair_scores(asked, np.repeat(owners, learned.counts()), learned.positives)
     scores = np.full(listed.shape, np.nan, np.float32)
-    scores[listed] = bm25.pair_scores(asked, np.repeat(owners, listed.sum(1)), learned.negatives[listed])
+    scores[listed] = bm25.pair_scores(
+        asked, np.repeat(owners, listed.sum(1)), learned.negatives[listed]
+    )
     TeacherScores(positives, scores).save(folder)
 
 
 @stage()
-def candidate_scores(folder: Path, cross_encoder: Path, queries: Path, passages: Path, candidates: Path) -> None:
-    """`scores.npy`: the cross-encoder's logit of each candidate, `[queries, depth]` float32, -inf for none."""
+def candidate_scores(
+    folder: Path, cross_encoder: Path, queries: Path, passages: Path, candidates: Path
+) -> None:
+    """`scores.npy`: the cross-encoder's logit of each candidate, `[queries, depth]` float32, -inf
+    for none.
+    """
     encoder, pairs = open_scorer(cross_encoder, queries, passages)
     rows = np.array(Ranking.open(candidates / "ranking").rows)
     budget = machine.encoding_budget()
-    scores = score_candidates(encoder, pairs, np.arange(len(rows)), rows, tokens_per_batch=budget, title="score candidates")
+    scores = score_candidates(
+        encoder,
+        pairs,
+        np.arange(len(rows)),
+        rows,
+        tokens_per_batch=budget,
+        title="score candidates",
+    )
     np.save(folder / "scores.npy", scores)
 
 
-def open_scorer(scorer: Path, queries: Path, passages: Path) -> tuple[Scorer, QueryPassagePairs | TextPairs]:
+def open_scorer(
+    scorer: Path, queries: Path, passages: Path
+) -> tuple[Scorer, QueryPassagePairs | TextPairs]:
     """A trained scorer on this machine's device, and the pairs it reads."""
     encoder = load_scorer(scorer / "model")
-    return encoder, encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
+    return encoder, encoder.crossing(
+        TokenStore.open(queries / "store"), TokenStore.open(passages / "store")
+    )
 
 
 def load_scorer(folder: Path) -> Scorer:
@@ -226,4 +320,8 @@ def load_scorer(folder: Path) -> Scorer:
         if (folder / kind.settings_file).is_file():
             return kind.from_pretrained(folder, device=machine.device())
     names = " nor ".join(kind.settings_file for kind in kinds)
-    raise InputError(f"neither {names} in this folder", where=folder, fix="Give a re-ranker saved or exported by dr_lib.")
+    raise InputError(
+        f"neither {names} in this folder",
+        where=folder,
+        fix="Give a re-ranker saved or exported by dr_lib.",
+    )

@@ -1,15 +1,18 @@
-"""Exact search by inner product, with one order for every machine: score descending, then row ascending.
+"""Exact search by inner product, with one order for every machine: score descending, then row
+ascending.
 
-The last bits of a matrix product depend on its number type and on the blocks it is cut into, so ties and near ties
-would fall differently with another block size, on a GPU, or in bfloat16. So fast products only propose; the score of
-whatever may be among the first is computed again, pair by pair in float64, rounded to float32, and decides.
+The last bits of a matrix product depend on its number type and on the blocks it is cut into, so
+ties and near ties would fall differently with another block size, on a GPU, or in bfloat16. So fast
+products only propose; the score of whatever may be among the first is computed again, pair by pair
+in float64, rounded to float32, and decides.
 
-Why no passage is missed. Let a fast score be off by at most e (`_Products` bounds it). Then k passages whose fast
-scores are at least f have true scores of at least f - e, and whoever belongs among the first k has a fast score of at
-least f - 2e. Everything above that is scored again, however much it is: with ties and duplicates, if need be, all rows.
+Why no passage is missed. Let a fast score be off by at most e (`_Products` bounds it). Then k
+passages whose fast scores are at least f have true scores of at least f - e, and whoever belongs
+among the first k has a fast score of at least f - 2e. Everything above that is scored again,
+however much it is: with ties and duplicates, if need be, all rows.
 
-Brute force as in SimLM (section 4.1), whose released code stops where a shard has fewer passages than `k`: here all
-come back. Page of the book: ideas/evaluation.
+Brute force as in SimLM (section 4.1), whose released code stops where a shard has fewer passages
+than `k`: here all come back. Page of the book: ideas/evaluation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,27 +39,34 @@ PAIRS = 512
 SLICE = 1 << 20
 """Numbers rounded at a time."""
 BF16_QUERIES, BF16_PASSAGES = 64, 16
-"""From so many queries on, and passages for one that is wanted, rounding to bfloat16 pays on a CPU that has it."""
+"""From so many queries on, and passages for one that is wanted, rounding to bfloat16 pays on a CPU
+that has it.
+"""
 
 Vectors = np.ndarray | Tensor
 
 
 def search(
-    queries: Vectors, passages: Vectors | Sequence[Vectors], k: int, *, device: torch.device | str = "cpu", progress: bool = False
+    queries: Vectors,
+    passages: Vectors | Sequence[Vectors],
+    k: int,
+    *,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `k` passages of highest inner product with each query.
 
     Args:
         queries: `[queries, hidden]` float.
-        passages: `[passages, hidden]` float16 or float32, or a list of such arrays whose rows are counted on; may be
-            memory-mapped and larger than memory.
+        passages: `[passages, hidden]` float16 or float32, or a list of such arrays whose rows are
+            counted on; may be memory-mapped and larger than memory.
         k: passages wanted, at least 1; with fewer in the collection all of them come back.
         device: where the fast products are computed. The result does not depend on it.
         progress: show a bar over the passages.
 
     Returns:
-        Scores `[queries, min(k, passages)]` float32 and rows of the same shape int64. A score is the inner product
-        in float64, rounded to float32.
+        Scores `[queries, min(k, passages)]` float32 and rows of the same shape int64. A score is
+        the inner product in float64, rounded to float32.
 
     Raises:
         InputError: a vector is not finite.
@@ -67,20 +77,27 @@ def search(
         >>> rows.tolist(), scores.tolist()
         ([[0, 1]], [[1.0, 0.0]])
     """
-    if torch.device(device).type == "mps":  # the bound on the error has not been held against products of Apple's GPUs
+    # the bound on the error has not been held against products of Apple's GPUs
+    if torch.device(device).type == "mps":
         device = "cpu"
     queries = np.require(_array(queries), np.float32, ["C", "W"])
     shards = _arrays(passages)
     _lengths(queries, "queries")
     total = sum(map(len, shards))
-    best = np.full((len(queries), min(k, total)), _keys(np.float32([-np.inf]), np.array([2**32 - 1])))
+    best = np.full(
+        (len(queries), min(k, total)), _keys(np.float32([-np.inf]), np.array([2**32 - 1]))
+    )
     many = len(queries) >= BF16_QUERIES and total >= BF16_PASSAGES * k
     bf16 = many and torch.device(device).type == "cpu" and machine.has_bf16(torch.device("cpu"))
     kinds = [torch.bfloat16, torch.float32] if bf16 else [torch.float32]
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # no TF32 or bf16 in float32 products: the bound counts on 24 bits
+    # no TF32 or bf16 in float32 products: the bound counts on 24 bits
+    torch.set_float32_matmul_precision("highest")
     try:
-        with torch.inference_mode(), tqdm(total=total, desc="search", unit="passage", disable=not progress) as bar:
+        with (
+            torch.inference_mode(),
+            tqdm(total=total, desc="search", unit="passage", disable=not progress) as bar,
+        ):
             for block in _blocks(shards) if best.size else ():
                 _take(queries, block, best, kinds, device)
                 bar.update(len(block.vectors))
@@ -90,7 +107,8 @@ def search(
 
 
 def vectors_at(passages: Vectors | Sequence[Vectors], rows: np.ndarray) -> np.ndarray:
-    """Vectors `[n, hidden]` of some rows `[n]` of an array, or of a list of arrays over which they are counted on.
+    """Vectors `[n, hidden]` of some rows `[n]` of an array, or of a list of arrays over which they
+    are counted on.
 
     Example:
         >>> vectors_at([np.array([[1.0], [2.0]]), np.array([[3.0]])], np.array([2, 0])).tolist()
@@ -106,7 +124,9 @@ def vectors_at(passages: Vectors | Sequence[Vectors], rows: np.ndarray) -> np.nd
     return found
 
 
-def exact_scores(queries: np.ndarray, passages: np.ndarray | Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
+def exact_scores(
+    queries: np.ndarray, passages: np.ndarray | Sequence[np.ndarray], rows: np.ndarray
+) -> np.ndarray:
     """Inner products of each query with its own rows, summed in float64 and rounded to float32.
 
     Args:
@@ -124,7 +144,9 @@ def exact_scores(queries: np.ndarray, passages: np.ndarray | Sequence[np.ndarray
 
 
 def _true_scores(query: np.ndarray, passages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Each pair is summed alone, so that nothing but its two vectors matters: duplicates get one score."""
+    """Each pair is summed alone, so that nothing but its two vectors matters: duplicates get one
+    score.
+    """
     scores = np.empty(len(rows))
     for start in range(0, len(rows), PAIRS):
         part = slice(start, start + PAIRS)
@@ -133,7 +155,9 @@ def _true_scores(query: np.ndarray, passages: np.ndarray, rows: np.ndarray) -> n
 
 
 class _Block(NamedTuple):
-    """Consecutive passages in memory: vectors `[passages, hidden]` float32, row of the first, length of the longest."""
+    """Consecutive passages in memory: vectors `[passages, hidden]` float32, row of the first,
+    length of the longest.
+    """
 
     vectors: np.ndarray
     start: int
@@ -150,14 +174,21 @@ def _blocks(shards: list[np.ndarray]) -> Iterator[_Block]:
             start += len(vectors)
 
 
-def _take(queries: np.ndarray, block: _Block, best: np.ndarray, kinds: list[torch.dtype], device: torch.device | str) -> None:
+def _take(
+    queries: np.ndarray,
+    block: _Block,
+    best: np.ndarray,
+    kinds: list[torch.dtype],
+    device: torch.device | str,
+) -> None:
     """Bring the best passages of all queries up to date with a block.
 
     Args:
         queries: `[queries, hidden]` float32.
         block: the passages.
         best: `[queries, k]` int64, the best so far as `_keys` writes them; changed in place.
-        kinds: number types for fast scores; the first is dropped for good where it leaves too many candidates.
+        kinds: number types for fast scores; the first is dropped for good where it leaves too many
+            candidates.
         device: where fast scores are computed.
     """
     k, workers = best.shape[1], machine.threads()
@@ -166,13 +197,18 @@ def _take(queries: np.ndarray, block: _Block, best: np.ndarray, kinds: list[torc
         tile = slice(start, min(start + products.tile, len(queries)))
         least = _opened(best[tile, -1])[0].astype(np.float64)
         found = products.candidates(tile, least)
-        # Vectors of a model that has hardly learnt lie in one narrow cone: bfloat16 cannot tell them apart.
-        if len(kinds) > 1 and sum(len(rows) for rows, _ in found) > len(found) * (2 * k + len(block.vectors) // 64):
+        # Vectors of a model that has hardly learnt lie in one narrow cone: bfloat16 cannot tell
+        # them apart.
+        if len(kinds) > 1 and sum(len(rows) for rows, _ in found) > len(found) * (
+            2 * k + len(block.vectors) // 64
+        ):
             kinds.pop(0)
             products = _Products(queries, block, k, kinds[0], device, products.tile)
             found = products.candidates(tile, least)
 
-        def decide(share: int, start: int = start, found: list = found, products: _Products = products) -> None:
+        def decide(
+            share: int, start: int = start, found: list = found, products: _Products = products
+        ) -> None:
             for query, (rows, fast) in list(enumerate(found, start))[share::workers]:
                 rows = products.hopeful(query, rows, fast)
                 scores = _true_scores(queries[query].astype(np.float64), block.vectors, rows)
@@ -188,33 +224,49 @@ def _take(queries: np.ndarray, block: _Block, best: np.ndarray, kinds: list[torc
 
 
 class _Products:
-    """Fast inner products of the queries with one block, and how far they may be from the true ones.
+    """Fast inner products of the queries with one block, and how far they may be from the true
+    ones.
 
-    With q~ and p~ for vectors rounded to bfloat16, q.p - q~.p~ = (q - q~).p~ + q.(p - p~). By Cauchy and Schwarz that
-    is bounded by the lengths of what rounding took away. To that come the error of a sum in float32 and the rounding of
-    the result.
+    With q~ and p~ for vectors rounded to bfloat16, q.p - q~.p~ = (q - q~).p~ + q.(p - p~). By
+    Cauchy and Schwarz that is bounded by the lengths of what rounding took away. To that come the
+    error of a sum in float32 and the rounding of the result.
     """
 
-    def __init__(self, queries: np.ndarray, block: _Block, k: int, kind: torch.dtype, device: torch.device | str, tile: int = 256):
+    def __init__(
+        self,
+        queries: np.ndarray,
+        block: _Block,
+        k: int,
+        kind: torch.dtype,
+        device: torch.device | str,
+        tile: int = 256,
+    ):
         self._queries, lost = _rounded(torch.from_numpy(queries), kind, device)
         passages, lost_passages = _rounded(torch.from_numpy(block.vectors), kind, device)
         self._columns, lost_passage = passages.T, float(lost_passages.max())
         length = np.linalg.norm(queries.astype(np.float64), axis=1)
-        sums = (queries.shape[1] + 8) * 2.0**-23 * length * block.longest  # 8: rounding of the true scores, and more
-        self._off = 1.02 * (length * lost_passage + lost.numpy() * (block.longest + lost_passage) + sums) + 1e-35
+        # 8: rounding of the true scores, and more
+        sums = (queries.shape[1] + 8) * 2.0**-23 * length * block.longest
+        self._off = (
+            1.02 * (length * lost_passage + lost.numpy() * (block.longest + lost_passage) + sums)
+            + 1e-35
+        )
         self._rounding = torch.finfo(kind).eps / 2
         # Passage i is in group i modulo `groups`, because that way the maxima are quickest to take.
         self.k, self.passages = k, len(block.vectors)
         self.group = max(1, min(GROUP, self.passages // (2 * k)))
         self.groups = -(-self.passages // self.group)
         self.tile = max(1, min(tile, len(queries), SCORES // self.passages))
-        self._table = torch.full((self.tile, self.group * self.groups), -torch.inf, dtype=kind, device=device)
+        self._table = torch.full(
+            (self.tile, self.group * self.groups), -torch.inf, dtype=kind, device=device
+        )
 
     def candidates(self, tile: slice, least: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The passages that may be among the first `k` of each query of the tile, and few others: rows, fast scores.
+        """The passages that may be among the first `k` of each query of the tile, and few others:
+        rows, fast scores.
 
-        A group of passages is looked at by its highest score first. At least `k` passages reach the k-th highest of
-        these, which gives a threshold, and only the groups above it are opened.
+        A group of passages is looked at by its highest score first. At least `k` passages reach the
+        k-th highest of these, which gives a threshold, and only the groups above it are opened.
 
         Args:
             tile: of the queries.
@@ -224,7 +276,8 @@ class _Products:
         torch.matmul(self._queries[tile], self._columns, out=self._table[:count, : self.passages])
         grouped = self._table[:count].view(count, self.group, self.groups)
         highest = grouped.amax(1).float().cpu().numpy()
-        coarse = max(1, self.groups // (4 * self.k))  # for a small k, the highest of several groups will do
+        # for a small k, the highest of several groups will do
+        coarse = max(1, self.groups // (4 * self.k))
         few = highest[:, : self.groups // coarse * coarse].reshape(count, coarse, -1).max(1)
         if few.shape[1] >= self.k:
             kth = np.partition(few, few.shape[1] - self.k, axis=1)[:, few.shape[1] - self.k]
@@ -238,27 +291,36 @@ class _Products:
         return [(rows[i:j], fast[i:j]) for i, j in pairwise(ends)]
 
     def hopeful(self, query: int, rows: np.ndarray, fast: np.ndarray) -> np.ndarray:
-        """Those of one query's candidates that may be among its first `k`, by the k-th highest of their own scores."""
+        """Those of one query's candidates that may be among its first `k`, by the k-th highest of
+        their own scores.
+        """
         if len(rows) <= self.k + PAIRS // 8:  # quicker to score them again than to look closer
             return rows
         kth = np.partition(fast, len(fast) - self.k)[len(fast) - self.k]
         return rows[fast >= self._surely(self._surely(kth, query), query)]
 
     def _surely(self, score: np.ndarray, queries: slice | int) -> np.ndarray:
-        """The least true score behind a fast one of at least `score`, and the least fast score for such a true one."""
+        """The least true score behind a fast one of at least `score`, and the least fast score for
+        such a true one.
+        """
         left = score.astype(np.float64) - self._off[queries]
         return left - 2.1 * self._rounding * np.abs(left)
 
 
-def _rounded(vectors: Tensor, kind: torch.dtype, device: torch.device | str) -> tuple[Tensor, Tensor]:
+def _rounded(
+    vectors: Tensor, kind: torch.dtype, device: torch.device | str
+) -> tuple[Tensor, Tensor]:
     """Vectors of another type on a device, and the length of what each has lost by it."""
     if kind == torch.float32:
         return vectors.to(device), torch.zeros(1)
     rounded, lost = torch.empty_like(vectors, dtype=kind), torch.empty(len(vectors))
-    # Slices that stay in a cache, yet so large that threads do not spend their time waiting for each other.
+    # Slices that stay in a cache, yet so large that threads do not spend their time waiting for
+    # each other.
     size = max(1, SLICE // max(1, vectors.shape[1]))
     back = torch.empty_like(vectors[:size])
-    for part, low, length in zip(*(whole.split(size) for whole in (vectors, rounded, lost)), strict=True):
+    for part, low, length in zip(
+        *(whole.split(size) for whole in (vectors, rounded, lost)), strict=True
+    ):
         difference = back[: len(part)].copy_(low.copy_(part)).sub_(part)
         torch.linalg.vector_norm(difference, dim=1, out=length)
     return rounded.to(device), lost
@@ -272,9 +334,11 @@ def _places(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _keys(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Score and row as one whole number, so that the order (score descending, then row ascending) is that of numbers.
+    """Score and row as one whole number, so that the order (score descending, then row ascending)
+    is that of numbers.
 
-    The bits of a float32, read as an integer, are in order once those of negative numbers are flipped.
+    The bits of a float32, read as an integer, are in order once those of negative numbers are
+    flipped.
 
     Example:
         >>> _opened(np.sort(_keys(np.array([1.0, 2.0, 2.0, -3.0], np.float32), np.array([0, 9, 4, 1]))))[1].tolist()
@@ -291,7 +355,9 @@ def _opened(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _arrays(passages: Vectors | Sequence[Vectors]) -> list[np.ndarray]:
-    return [_array(shard) for shard in (passages if isinstance(passages, list | tuple) else [passages])]
+    return [
+        _array(shard) for shard in (passages if isinstance(passages, list | tuple) else [passages])
+    ]
 
 
 def _array(vectors: Vectors) -> np.ndarray:
@@ -304,5 +370,7 @@ def _lengths(vectors: np.ndarray, what: str, start: int = 0) -> np.ndarray:
     usable = lengths < 1e18  # beyond that, products overflow; false for NaN too
     if not usable.all():
         row = start + int((~usable).argmax())
-        raise InputError("vector is not finite", where=f"{what} row {row}", fix=f"Encode the {what} again.")
+        raise InputError(
+            "vector is not finite", where=f"{what} row {row}", fix=f"Encode the {what} again."
+        )
     return lengths

@@ -1,6 +1,19 @@
-"""From text to padded batches: the tokenizer, the token store on disk, and the order in which training sees it."""
+"""From text to padded batches: the tokenizer, the token store on disk, and the order in which
+training sees it.
+"""
 
-from dr_lib.tokens.layout import Layout, Side, Slice, Title, TokenBatch, Truncated, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens.layout import (
+    Layout,
+    Side,
+    Slice,
+    Title,
+    TokenBatch,
+    Truncated,
+    concat_runs,
+    padded_length,
+    to_batch,
+    truncate,
+)
 from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths, shortened
 from dr_lib.tokens.store import TokenStore, TokenValues, passage_tokens, query_tokens
 from dr_lib.tokens.stream import BatchStream, Window, plan_by_length

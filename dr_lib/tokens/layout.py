@@ -1,6 +1,8 @@
-"""The batch that every later step works on, and how titles and bodies become one: which pieces stay, where each lands.
+"""The batch that every later step works on, and how titles and bodies become one: which pieces
+stay, where each lands.
 
-Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one segment). Nothing here
+Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one
+    segment). Nothing here
 knows files, only lengths and flat arrays of pieces. Page of the book: practice/own-corpus.
 """
 
@@ -23,9 +25,12 @@ class Layout(Settings):
     """How queries and passages become sequences.
 
     Args:
-        title: how a title joins its passage: two segments, one, or not at all, see `TokenStore.slice`.
-        passage_length, query_length: longest sequences in pieces, special tokens included (SimLM: 144 and 32).
-        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue (DPR-PAQ section 3.3).
+        title: how a title joins its passage: two segments, one, or not at all, see
+            `TokenStore.slice`.
+        passage_length, query_length: longest sequences in pieces, special tokens included (SimLM:
+            144 and 32).
+        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue
+            (DPR-PAQ section 3.3).
 
     Example:
         >>> Layout(passage_length=64).passages
@@ -57,12 +62,14 @@ class TokenBatch:
     Attributes:
         input_ids: `[batch, length]` int64.
         attention_mask: `[batch, length]` int64, 1 at real tokens, 0 at padding.
-        token_type_ids: `[batch, length]` int64, 0 for title (or the only segment), 1 for the body of a pair.
+        token_type_ids: `[batch, length]` int64, 0 for title (or the only segment), 1 for the body
+            of a pair.
         special: `[batch, length]` bool, True at [CLS], [SEP] and padding.
-        word_start: `[batch, length]` bool, True at the first piece of each word, never at a special position.
+        word_start: `[batch, length]` bool, True at the first piece of each word, never at a special
+            position.
         rows: `[batch]` int64, the row of each sequence in its token store.
-        values: `[batch, length]` float32, a number for each piece (importance, keyword weight), 0 at special positions;
-            None where a method needs none.
+        values: `[batch, length]` float32, a number for each piece (importance, keyword weight), 0
+            at special positions; None where a method needs none.
     """
 
     input_ids: Tensor
@@ -87,7 +94,9 @@ class TokenBatch:
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "TokenBatch":
         named = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return TokenBatch(**{name: None if tensor is None else change(tensor) for name, tensor in named})
+        return TokenBatch(
+            **{name: None if tensor is None else change(tensor) for name, tensor in named}
+        )
 
     def with_ids(self, input_ids: Tensor) -> "TokenBatch":
         """The same positions with other ids, for masked or replaced input."""
@@ -95,17 +104,25 @@ class TokenBatch:
 
     def model_inputs(self) -> dict[str, Tensor]:
         """Keyword arguments of a Hugging Face encoder."""
-        return {name: getattr(self, name) for name in ("input_ids", "attention_mask", "token_type_ids")}
+        return {
+            name: getattr(self, name) for name in ("input_ids", "attention_mask", "token_type_ids")
+        }
 
     def __len__(self) -> int:
         return self.input_ids.shape[0]
 
 
 def to_device(batch: Any, device: torch.device | str) -> Any:
-    """A tensor, or a dataclass of tensors and of further such dataclasses, on a device; other values stay as they are."""
+    """A tensor, or a dataclass of tensors and of further such dataclasses, on a device; other
+    values stay as they are.
+    """
     if is_dataclass(batch):
-        return replace(batch, **{part.name: to_device(getattr(batch, part.name), device) for part in fields(batch)})
-    # CUDA has read the host's memory when the call is back; Apple's GPUs read it later, when it may be another tensor's.
+        return replace(
+            batch,
+            **{part.name: to_device(getattr(batch, part.name), device) for part in fields(batch)},
+        )
+    # CUDA has read the host's memory when the call is back; Apple's GPUs read it later, when it may
+    # be another tensor's.
     on_its_way = torch.device(device).type == "cuda"
     return batch.to(device, non_blocking=on_its_way) if isinstance(batch, Tensor) else batch
 
@@ -138,21 +155,28 @@ class Truncated:
 
 
 def truncate(
-    title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Title, side: Side = "right", lots: np.ndarray | None = None
+    title: np.ndarray,
+    body: np.ndarray,
+    *,
+    max_length: int,
+    mode: Title,
+    side: Side = "right",
+    lots: np.ndarray | None = None,
 ) -> Truncated:
     """Cut titles and bodies of the given lengths to `max_length`, special tokens included.
 
-    A pair is cut longest-first as Hugging Face's tokenizers do it: a segment shorter than half the room is kept whole
-    and the other takes the rest; if both are longer, the room is split in half, and an odd piece goes to the longer
-    one (to the body where they are equal). A passage that lacks title or body is a single segment in every mode.
+    A pair is cut longest-first as Hugging Face's tokenizers do it: a segment shorter than half the
+    room is kept whole and the other takes the rest; if both are longer, the room is split in half,
+    and an odd piece goes to the longer one (to the body where they are equal). A passage that lacks
+    title or body is a single segment in every mode.
 
     Args:
         title, body: `[batch]` int64, number of pieces.
         max_length: the longest sequence allowed, at least 4.
         mode: `"pair"`, `"joined"` (title and body in one segment) or `"none"` (body alone).
         side: the end that loses pieces; `"left"` keeps the last turns of a dialogue.
-        lots: `[batch]` uint64; a long body then keeps a window that begins at any place, each equally likely, drawn by
-            these numbers. None keeps what `side` says.
+        lots: `[batch]` uint64; a long body then keeps a window that begins at any place, each
+            equally likely, drawn by these numbers. None keeps what `side` says.
 
     Example:
         >>> left = truncate(np.array([30, 2]), np.array([40, 90]), max_length=20, mode="pair")
@@ -165,7 +189,10 @@ def truncate(
     if mode == "pair":
         shorter = np.minimum(np.minimum(title, body), room // 2)
         longer = np.minimum(np.maximum(title, body), room - shorter)
-        title_left, body_left = np.where(title > body, longer, shorter), np.where(title > body, shorter, longer)
+        title_left, body_left = (
+            np.where(title > body, longer, shorter),
+            np.where(title > body, shorter, longer),
+        )
     elif side == "right":
         title_left = np.minimum(title, room)
         body_left = np.minimum(body, room - title_left)
@@ -180,7 +207,8 @@ def truncate(
 
 
 def padded_length(length: int | np.ndarray, multiple: int, max_length: int) -> np.ndarray:
-    """Lengths rounded up to a multiple, but never past `max_length`, so that no position lies outside the model.
+    """Lengths rounded up to a multiple, but never past `max_length`, so that no position lies
+    outside the model.
 
     Example:
         >>> padded_length(np.array([3, 8, 9, 29]), multiple=8, max_length=30)
@@ -208,7 +236,9 @@ class Slice:
 
     def take(self, titles: np.ndarray, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What stays of two flat arrays that run beside the store's pieces, all rows end to end."""
-        return concat_runs(titles, self.title_from, self.left.title), concat_runs(bodies, self.body_from, self.left.body)
+        return concat_runs(titles, self.title_from, self.left.title), concat_runs(
+            bodies, self.body_from, self.left.body
+        )
 
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """`[batch, width]` bool twice: positions of title pieces, and of body pieces."""
@@ -220,7 +250,12 @@ class Slice:
 
 
 def to_batch(
-    cut: Slice, titles: np.ndarray, bodies: np.ndarray, *, special: Mapping[str, int], continuation: np.ndarray
+    cut: Slice,
+    titles: np.ndarray,
+    bodies: np.ndarray,
+    *,
+    special: Mapping[str, int],
+    continuation: np.ndarray,
 ) -> TokenBatch:
     """Put the pieces of all titles and bodies in their places.
 
@@ -235,16 +270,20 @@ def to_batch(
     real = position < cut.left.lengths[:, None]
     in_title, in_body = cut.places()
     content = in_title | in_body
-    # Everything real is a [SEP] at first; [CLS] and the pieces then take their places, and the separators are left.
+    # Everything real is a [SEP] at first; [CLS] and the pieces then take their places, and the
+    # separators are left.
     ids = np.where(real, special["sep"], special["pad"]).astype(np.int64)
     ids[:, 0] = special["cls"]
     ids[in_title], ids[in_body] = cut.take(titles, bodies)
-    # A piece that truncation cut off from the start of its word counts as a word, as in the papers' mask draw.
+    # A piece that truncation cut off from the start of its word counts as a word, as in the papers'
+    # mask draw.
     first = (position == 1) | (position == body_start)
     return TokenBatch(
         input_ids=torch.from_numpy(ids),
         attention_mask=torch.from_numpy(real.astype(np.int64)),
-        token_type_ids=torch.from_numpy((real & cut.left.separate[:, None] & (position >= body_start)).astype(np.int64)),
+        token_type_ids=torch.from_numpy(
+            (real & cut.left.separate[:, None] & (position >= body_start)).astype(np.int64)
+        ),
         special=torch.from_numpy(~content),
         word_start=torch.from_numpy(content & (first | ~continuation[ids])),
         rows=torch.from_numpy(cut.rows),
@@ -258,6 +297,7 @@ def concat_runs(ids: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.n
         >>> concat_runs(np.arange(10, 20), starts=np.array([7, 0]), counts=np.array([2, 3]))
         array([17, 18, 10, 11, 12])
     """
-    # Row by row the positions rise by 1; the shift is what takes a row's part of the result to its place in `ids`.
+    # Row by row the positions rise by 1; the shift is what takes a row's part of the result to its
+    # place in `ids`.
     shift = starts - (np.cumsum(counts) - counts)
     return ids[np.repeat(shift, counts) + np.arange(counts.sum())]

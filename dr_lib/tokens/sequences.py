@@ -1,8 +1,9 @@
-"""Sequences made of several texts: a query with a passage, the questions of a passage, a passage cut in two.
+"""Sequences made of several texts: a query with a passage, the questions of a passage, a passage
+cut in two.
 
-SimLM's cross-encoder (section 3.2) reads [CLS] query [SEP] title: body [SEP]; MASTER (section 4.2) recovers all
-generated questions of a passage as one text, and its released code takes two halves of a passage for two neighbouring
-passages. Pages: ideas/distillation, ideas/bottleneck.
+SimLM's cross-encoder (section 3.2) reads [CLS] query [SEP] title: body [SEP]; MASTER (section 4.2)
+recovers all generated questions of a passage as one text, and its released code takes two halves of
+a passage for two neighbouring passages. Pages: ideas/distillation, ideas/bottleneck.
 """
 
 from copy import copy
@@ -13,12 +14,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.tokens.layout import Side, Slice, TokenBatch, Truncated, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens.layout import (
+    Side,
+    Slice,
+    TokenBatch,
+    Truncated,
+    concat_runs,
+    padded_length,
+    to_batch,
+    truncate,
+)
 from dr_lib.tokens.store import TokenStore
 
 
 class QueryPassagePairs:
-    """Queries and passages of two stores as single sequences, what a cross-encoder reads; no loop over pairs.
+    """Queries and passages of two stores as single sequences, what a cross-encoder reads; no loop
+    over pairs.
 
     Args:
         queries: their texts; titles are not read.
@@ -56,22 +67,36 @@ class QueryPassagePairs:
         """Lay out pair after pair; `TokenBatch.rows` are those of the passages.
 
         Args:
-            query_rows, passage_rows: `[pairs]` integers, rows of the two stores, in any order, repeats allowed.
+            query_rows, passage_rows: `[pairs]` integers, rows of the two stores, in any order,
+                repeats allowed.
         """
         store, rows = self.queries, np.asarray(passage_rows).astype(np.int64)
         left, title = self._cut(query_rows, rows)
         width = int(padded_length(left.lengths.max(), self.pad_to_multiple, self.max_length))
         texts = self._passage_pieces(rows, title, left.body)
-        cut = Slice(rows, left, store.text_offsets[query_rows], np.cumsum(left.body) - left.body, width)
-        return to_batch(cut, store.text_ids, texts, special=store.special, continuation=store.continuation)
+        cut = Slice(
+            rows, left, store.text_offsets[query_rows], np.cumsum(left.body) - left.body, width
+        )
+        return to_batch(
+            cut, store.text_ids, texts, special=store.special, continuation=store.continuation
+        )
 
-    def _cut(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> tuple[Truncated, np.ndarray]:
-        """What stays of each query (as the title) and passage (as the body), and the pieces of its title."""
+    def _cut(
+        self, query_rows: np.ndarray, passage_rows: np.ndarray
+    ) -> tuple[Truncated, np.ndarray]:
+        """What stays of each query (as the title) and passage (as the body), and the pieces of its
+        title.
+        """
         queries, passages = self.queries, self.passages
         query = queries.text_offsets[query_rows + 1] - queries.text_offsets[query_rows]
-        title = (passages.title_offsets[passage_rows + 1] - passages.title_offsets[passage_rows]) * self.title
+        title = (
+            passages.title_offsets[passage_rows + 1] - passages.title_offsets[passage_rows]
+        ) * self.title
         body = passages.text_offsets[passage_rows + 1] - passages.text_offsets[passage_rows]
-        return truncate(query, title + (title > 0) + body, max_length=self.max_length, mode="pair"), title
+        return (
+            truncate(query, title + (title > 0) + body, max_length=self.max_length, mode="pair"),
+            title,
+        )
 
     def _passage_pieces(self, rows: np.ndarray, title: np.ndarray, count: np.ndarray) -> np.ndarray:
         """The first `count` pieces of title, colon and body of each passage, end to end."""
@@ -79,7 +104,10 @@ class QueryPassagePairs:
         colons = np.minimum(title > 0, count - titles)
         bodies = count - titles - colons
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        in_title, in_body = place < np.repeat(titles, count), place >= np.repeat(titles + colons, count)
+        in_title, in_body = (
+            place < np.repeat(titles, count),
+            place >= np.repeat(titles + colons, count),
+        )
         pieces = np.full(len(place), self._colon, np.int64)
         store = self.passages
         pieces[in_title] = concat_runs(store.title_ids, store.title_offsets[rows], titles)
@@ -98,7 +126,10 @@ def shortened(store: TokenStore, pieces: int, side: Side) -> TokenStore:
     view, lengths = copy(store), np.diff(store.text_offsets)
     left = np.minimum(lengths, pieces)
     starts = store.text_offsets[:-1] + (lengths - left) * (side == "left")
-    view.text_ids, view.text_offsets = concat_runs(store.text_ids, starts, left), np.append(0, np.cumsum(left))
+    view.text_ids, view.text_offsets = (
+        concat_runs(store.text_ids, starts, left),
+        np.append(0, np.cumsum(left)),
+    )
     return view
 
 
@@ -112,19 +143,22 @@ def join_texts(
     lots: np.ndarray | None = None,
     pad_to_multiple: int = 8,
 ) -> TokenBatch:
-    """Lay out [CLS] text [SEP] text [SEP] ... for each sequence, and cut one that is too long to a window.
+    """Lay out [CLS] text [SEP] text [SEP] ... for each sequence, and cut one that is too long to a
+    window.
 
     Args:
         store: the texts; titles are not read.
         rows: `[texts]` integers, rows of the store, those of the first sequence first.
-        counts: `[batch]` integers, number of texts of each sequence; one without texts is [CLS] [SEP].
+        counts: `[batch]` integers, number of texts of each sequence; one without texts is [CLS]
+            [SEP].
         owners: `[batch]` integers, becomes `TokenBatch.rows`.
         max_length: longest sequence, special tokens included, at least 4.
-        lots: `[batch]` whole numbers of which the window of a long sequence is drawn, every place equally likely;
-            None keeps its beginning.
+        lots: `[batch]` whole numbers of which the window of a long sequence is drawn, every place
+            equally likely; None keeps its beginning.
         pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
 
-    Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the sequence), here once.
+    Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the
+        sequence), here once.
     """
     flat, lengths = _separated(store, np.asarray(rows, np.int64), np.asarray(counts, np.int64))
     none, lots = np.zeros_like(lengths), None if lots is None else np.asarray(lots, np.uint64)
@@ -138,7 +172,8 @@ def join_texts(
 
 
 def joined_lengths(store: TokenStore, offsets: np.ndarray) -> np.ndarray:
-    """Lengths `[groups]` int64 before any cut, special tokens included, where group g has the rows offsets[g : g + 2].
+    """Lengths `[groups]` int64 before any cut, special tokens included, where group g has the rows
+    offsets[g : g + 2].
 
     Args:
         store: the texts.
@@ -148,30 +183,41 @@ def joined_lengths(store: TokenStore, offsets: np.ndarray) -> np.ndarray:
     return np.diff(store.text_offsets[offsets]) + 2 + np.maximum(counts - 1, 0)
 
 
-def _separated(store: TokenStore, rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All pieces, a [SEP] behind each text and one for each sequence without; pieces of each sequence less the last."""
+def _separated(
+    store: TokenStore, rows: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """All pieces, a [SEP] behind each text and one for each sequence without; pieces of each
+    sequence less the last.
+    """
     pieces = store.text_offsets[rows + 1] - store.text_offsets[rows]
     owner = np.repeat(np.arange(len(counts)), counts)
     lengths = np.maximum(np.bincount(owner, pieces + 1, len(counts)).astype(np.int64), 1) - 1
-    # Behind each text comes its separator; a sequence without texts holds one alone, which the closing [SEP] replaces.
+    # Behind each text comes its separator; a sequence without texts holds one alone, which the
+    # closing [SEP] replaces.
     ends = np.cumsum(pieces + 1) + np.cumsum(counts == 0)[owner] - 1
     flat = np.full(int(lengths.sum() + len(counts)), store.special["sep"], np.int64)
     is_piece = np.zeros(len(flat), bool)
-    is_piece[np.repeat(ends - pieces - (np.cumsum(pieces) - pieces), pieces) + np.arange(pieces.sum())] = True
+    is_piece[
+        np.repeat(ends - pieces - (np.cumsum(pieces) - pieces), pieces) + np.arange(pieces.sum())
+    ] = True
     flat[is_piece] = concat_runs(store.text_ids, store.text_offsets[rows], pieces)
     return flat, lengths
 
 
-def halves(batch: TokenBatch, pad_id: int, *, pad_to_multiple: int = 8) -> tuple[TokenBatch, TokenBatch]:
-    """The first floor(n / 2) pieces of each sequence and the rest, each as [CLS] pieces [SEP], token types 0.
+def halves(
+    batch: TokenBatch, pad_id: int, *, pad_to_multiple: int = 8
+) -> tuple[TokenBatch, TokenBatch]:
+    """The first floor(n / 2) pieces of each sequence and the rest, each as [CLS] pieces [SEP],
+    token types 0.
 
-    A separator between title and body is left out; a word may be cut, and its second part then begins with what counts
-    as the start of a word. Of a single piece the first half is empty.
+    A separator between title and body is left out; a word may be cut, and its second part then
+    begins with what counts as the start of a word. Of a single piece the first half is empty.
 
     Args:
         batch: sequences; `values`, if any, go along.
         pad_id: id of [PAD].
-        pad_to_multiple: the padded length is a multiple of this, but never more than that of `batch`.
+        pad_to_multiple: the padded length is a multiple of this, but never more than that of
+            `batch`.
 
     Returns:
         Two batches of one padded length and the rows of `batch`.
@@ -185,15 +231,21 @@ def halves(batch: TokenBatch, pad_id: int, *, pad_to_multiple: int = 8) -> tuple
     """
     count = (~batch.special).sum(1)
     longest = int((count - count // 2).max()) + 2
-    length = min(-(-longest // pad_to_multiple) * pad_to_multiple, max(longest, batch.input_ids.shape[1]))
+    length = min(
+        -(-longest // pad_to_multiple) * pad_to_multiple, max(longest, batch.input_ids.shape[1])
+    )
     # A stable sort by "special" moves the pieces of each sequence to the front, in their order.
     pieces = torch.argsort(batch.special.to(torch.int8), dim=1, stable=True)
     first = _part(batch, pieces, torch.zeros_like(count), count // 2, length, pad_id)
     return first, _part(batch, pieces, count // 2, count - count // 2, length, pad_id)
 
 
-def _part(batch: TokenBatch, pieces: Tensor, begin: Tensor, count: Tensor, length: int, pad_id: int) -> TokenBatch:
-    """Some pieces of each sequence in a new one; `pieces` `[batch, length]` are their columns, in order."""
+def _part(
+    batch: TokenBatch, pieces: Tensor, begin: Tensor, count: Tensor, length: int, pad_id: int
+) -> TokenBatch:
+    """Some pieces of each sequence in a new one; `pieces` `[batch, length]` are their columns, in
+    order.
+    """
     place = torch.arange(length, device=count.device)[None, :]
     inside = (place > 0) & (place <= count[:, None])
     real = place < count[:, None] + 2
@@ -204,4 +256,6 @@ def _part(batch: TokenBatch, pieces: Tensor, begin: Tensor, count: Tensor, lengt
     ids[:, 0] = batch.input_ids[:, 0]
     starts = batch.word_start.gather(1, source) | (place == 1)
     values = None if batch.values is None else batch.values.gather(1, source).where(inside, 0.0)
-    return TokenBatch(ids, real.long(), torch.zeros_like(ids), ~inside, starts & inside, batch.rows, values)
+    return TokenBatch(
+        ids, real.long(), torch.zeros_like(ids), ~inside, starts & inside, batch.rows, values
+    )

@@ -1,7 +1,8 @@
-"""The token store: every passage tokenised once, kept flat on disk, and cut into padded batches without a Python loop.
+"""The token store: every passage tokenised once, kept flat on disk, and cut into padded batches
+without a Python loop.
 
-Beside the pieces may lie a number for each (importances of CDMAE, keyword weights of MASTER). Packing of a passage:
-see `layout.py`. Explained in the book's chapter on your own corpus.
+Beside the pieces may lie a number for each (importances of CDMAE, keyword weights of MASTER).
+Packing of a passage: see `layout.py`. Explained in the book's chapter on your own corpus.
 """
 
 from collections.abc import Iterable
@@ -31,15 +32,21 @@ CHUNK = 2048  # texts tokenised at a time: memory stays bounded
 
 @stage()
 def passage_tokens(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
-    """`store/`: titles and texts of the passages as token ids; the same for all models that share a tokenizer."""
+    """`store/`: titles and texts of the passages as token ids; the same for all models that share a
+    tokenizer.
+    """
     words = load_tokenizer(tokenizer)
     TokenStore.build(collection.passages, words, folder / "store", columns=("title", "text"))
 
 
 @stage()
-def query_tokens(folder: Path, collection: Collection, tokenizer: Path | str, *, split: str) -> None:
+def query_tokens(
+    folder: Path, collection: Collection, tokenizer: Path | str, *, split: str
+) -> None:
     """`store/`: the queries of a split as token ids."""
-    TokenStore.build(collection.queries(split), load_tokenizer(tokenizer), folder / "store", columns=("text",))
+    TokenStore.build(
+        collection.queries(split), load_tokenizer(tokenizer), folder / "store", columns=("text",)
+    )
 
 
 class TokenStore:
@@ -51,7 +58,8 @@ class TokenStore:
         tokenizer: digest of the tokenizer it was built with.
         special: ids of the special tokens, keys ``pad unk cls sep mask``.
         vocab_size: number of ids that the tokenizer knows.
-        title_ids, text_ids: the pieces of all titles and all bodies, end to end, without special tokens.
+        title_ids, text_ids: the pieces of all titles and all bodies, end to end, without special
+            tokens.
         title_offsets, text_offsets: `[n + 1]` int64, where each begins and the last one ends.
         continuation: `[vocab]` bool, True for pieces that continue a word.
 
@@ -78,8 +86,12 @@ class TokenStore:
 
     def _column(self, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all texts of a column end to end, and where each begins."""
-        offsets, ids = np.load(self.folder / f"{name}_offsets.npy", mmap_mode="r"), self.folder / f"{name}_ids.bin"
-        flat = np.memmap(ids, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)  # an empty file cannot be mapped
+        offsets, ids = (
+            np.load(self.folder / f"{name}_offsets.npy", mmap_mode="r"),
+            self.folder / f"{name}_ids.bin",
+        )
+        # an empty file cannot be mapped
+        flat = np.memmap(ids, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)
         return np.asarray(flat), np.asarray(offsets)
 
     @staticmethod
@@ -92,7 +104,8 @@ class TokenStore:
     ) -> "TokenStore":
         """Tokenise `texts` into `folder` and open the result; the folder is whole or absent.
 
-        The text of a collection is data: a literal [MASK] in a passage becomes ordinary pieces, not the special token.
+        The text of a collection is data: a literal [MASK] in a passage becomes ordinary pieces, not
+            the special token.
 
         Args:
             texts: rows with the columns named, strings without null.
@@ -105,7 +118,11 @@ class TokenStore:
             InputError: the tokenizer does not fit, or `folder` holds something else.
         """
         folder, special = Path(folder), special_ids(tokenizer)
-        if folder.exists() and not (folder / "meta.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        if (
+            folder.exists()
+            and not (folder / "meta.json").is_file()
+            and (not folder.is_dir() or any(folder.iterdir()))
+        ):
             fix = "Give a new or empty folder."
             raise InputError("holds something that is not a token store", where=folder, fix=fix)
         pieces = tokenizer.get_vocab()
@@ -113,7 +130,9 @@ class TokenStore:
         dtype = "uint16" if vocab_size < 2**16 else "int32"
         prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
         continuation = np.zeros(vocab_size, bool)
-        continuation[[id_ for piece, id_ in pieces.items() if piece.startswith(prefix) and piece != prefix]] = True
+        continuation[
+            [id_ for piece, id_ in pieces.items() if piece.startswith(prefix) and piece != prefix]
+        ] = True
         with fresh_folder(folder) as draft:
             parts = dict(zip(("title", "text")[-len(columns) :], columns, strict=True))
             _write_ids(texts, _plain(tokenizer), draft, parts, dtype, progress)
@@ -138,15 +157,21 @@ class TokenStore:
         return len(self.text_offsets) - 1
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        """Raise `InputError` that names both digests if the store was built with another tokenizer."""
+        """Raise `InputError` that names both digests if the store was built with another
+        tokenizer.
+        """
         digest = tokenizer_digest(tokenizer)
         if digest != self.tokenizer:
-            problem = f"built with tokenizer {self.tokenizer[:16]}, not with the given {digest[:16]}"
+            problem = (
+                f"built with tokenizer {self.tokenizer[:16]}, not with the given {digest[:16]}"
+            )
             fix = "Build the store again with this tokenizer, or load the one it was built with."
             raise InputError(problem, where=self.folder, fix=fix)
 
     def lengths(self, max_length: int, title: Title = "pair", **_: Any) -> np.ndarray:
-        """Sequence lengths `[n]` int64 after truncation, special tokens included; no other argument changes them."""
+        """Sequence lengths `[n]` int64 after truncation, special tokens included; no other argument
+        changes them.
+        """
         title_pieces, body_pieces = np.diff(self.title_offsets), np.diff(self.text_offsets)
         return truncate(title_pieces, body_pieces, max_length=max_length, mode=title).lengths
 
@@ -158,7 +183,9 @@ class TokenStore:
             layout: arguments of `slice`.
         """
         cut = self.slice(rows, **layout)
-        return to_batch(cut, self.title_ids, self.text_ids, special=self.special, continuation=self.continuation)
+        return to_batch(
+            cut, self.title_ids, self.text_ids, special=self.special, continuation=self.continuation
+        )
 
     def slice(
         self,
@@ -175,16 +202,24 @@ class TokenStore:
         Args:
             rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
             max_length: longest sequence, special tokens included, at least 4.
-            title: ``"pair"`` = [CLS] title [SEP] body [SEP] with types 0 and 1, or [CLS] body [SEP] where there is no
-                title; ``"joined"`` = [CLS] title body [SEP]; ``"none"`` = [CLS] body [SEP].
-            pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
+            title: ``"pair"`` = [CLS] title [SEP] body [SEP] with types 0 and 1, or [CLS] body [SEP]
+                where there is no title; ``"joined"`` = [CLS] title body [SEP]; ``"none"`` = [CLS]
+                body [SEP].
+            pad_to_multiple: the padded length is a multiple of this, but never more than
+                `max_length`.
             side: the end that loses pieces; ``"left"`` keeps the last turns of a dialogue.
-            lots: `[batch]` uint64 by which a window of each long body is drawn, see `truncate`; None keeps one end.
+            lots: `[batch]` uint64 by which a window of each long body is drawn, see `truncate`;
+                None keeps one end.
         """
         rows = np.asarray(rows).astype(np.int64)
         title_from, body_from = self.title_offsets[rows], self.text_offsets[rows]
-        title_pieces, body_pieces = self.title_offsets[rows + 1] - title_from, self.text_offsets[rows + 1] - body_from
-        left = truncate(title_pieces, body_pieces, max_length=max_length, mode=title, side=side, lots=lots)
+        title_pieces, body_pieces = (
+            self.title_offsets[rows + 1] - title_from,
+            self.text_offsets[rows + 1] - body_from,
+        )
+        left = truncate(
+            title_pieces, body_pieces, max_length=max_length, mode=title, side=side, lots=lots
+        )
         width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
         return Slice(rows, left, title_from + left.title_start, body_from + left.body_start, width)
 
@@ -199,34 +234,50 @@ def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
 
 
 def _write_ids(
-    texts: datasets.Dataset, tokenizer: Tokenizer, draft: Path, columns: dict[str, str], dtype: str, progress: bool
+    texts: datasets.Dataset,
+    tokenizer: Tokenizer,
+    draft: Path,
+    columns: dict[str, str],
+    dtype: str,
+    progress: bool,
 ) -> None:
     """Ids of each column end to end, and where each text begins, a chunk of texts at a time."""
     counts: dict[str, list[np.ndarray]] = {part: [] for part in columns}
     with ExitStack() as stack:
-        files = {part: stack.enter_context((draft / f"{part}_ids.bin").open("wb")) for part in columns}
-        bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress))
+        files = {
+            part: stack.enter_context((draft / f"{part}_ids.bin").open("wb")) for part in columns
+        }
+        bar = stack.enter_context(
+            tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress)
+        )
         for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
             for part, column in columns.items():
                 codes = tokenizer.encode_batch_fast(chunk[column], add_special_tokens=False)
                 pieces = [code.ids for code in codes]
                 counts[part].append(np.fromiter(map(len, pieces), np.int64, len(pieces)))
-                np.fromiter(chain.from_iterable(pieces), dtype, counts[part][-1].sum()).tofile(files[part])
+                np.fromiter(chain.from_iterable(pieces), dtype, counts[part][-1].sum()).tofile(
+                    files[part]
+                )
             bar.update(len(pieces))
     for part, parts in counts.items():
-        np.save(draft / f"{part}_offsets.npy", np.cumsum(np.concatenate([np.zeros(1, np.int64), *parts])))
+        np.save(
+            draft / f"{part}_offsets.npy",
+            np.cumsum(np.concatenate([np.zeros(1, np.int64), *parts])),
+        )
 
 
 class TokenValues:
-    """A number for each piece of a store (importances of CDMAE, keyword weights of MASTER), memory-mapped.
+    """A number for each piece of a store (importances of CDMAE, keyword weights of MASTER),
+    memory-mapped.
 
-    They are made once and laid out as the pieces are, so that a batch carries them in `TokenBatch.values`.
-    Page: ideas/masking.
+    They are made once and laid out as the pieces are, so that a batch carries them in
+    `TokenBatch.values`. Page: ideas/masking.
 
     Attributes:
         folder: where they lie.
         store: the tokens that they belong to.
-        title, text: a float16 or float32 for each piece of all titles and of all bodies, end to end.
+        title, text: a float16 or float32 for each piece of all titles and of all bodies, end to
+            end.
 
     Example:
         >>> import tempfile, datasets
@@ -258,7 +309,8 @@ class TokenValues:
             store: the tokens.
             folder: where to write; older values there are replaced.
             blocks: values of some titles and of some bodies, in the order of the store's pieces.
-            dtype: float16 takes half the room and keeps three digits of numbers between 0.0001 and 65,504.
+            dtype: float16 takes half the room and keeps three digits of numbers between 0.0001 and
+                65,504.
 
         Raises:
             InputError: a value is not finite in `dtype`.
@@ -266,7 +318,10 @@ class TokenValues:
         with fresh_folder(Path(folder)) as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
             written = dict.fromkeys(lengths, 0)
-            files = {part: new_array(draft / f"{part}.npy", dtype, (length,)) for part, length in lengths.items()}
+            files = {
+                part: new_array(draft / f"{part}.npy", dtype, (length,))
+                for part, length in lengths.items()
+            }
             for values in blocks:
                 for part, numbers in zip(files, values, strict=True):
                     end = written[part] + len(numbers)
@@ -274,7 +329,9 @@ class TokenValues:
                         files[part][written[part] : end] = numbers
                     if not np.isfinite(files[part][written[part] : end]).all():
                         fix = "Give finite numbers, or float32."
-                        raise InputError(f"a value is not a finite {dtype}", where="blocks", fix=fix)
+                        raise InputError(
+                            f"a value is not a finite {dtype}", where="blocks", fix=fix
+                        )
                     written[part] = end
             del files  # closes them, which Windows needs before the folder can be renamed
         return TokenValues(Path(folder), store)
@@ -285,7 +342,8 @@ class TokenValues:
         return TokenValues(Path(folder), store)
 
     def batch(self, rows: np.ndarray, **layout: Any) -> Tensor:
-        """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same arguments.
+        """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same
+        arguments.
 
         0 at special positions and padding.
         """
@@ -296,5 +354,7 @@ class TokenValues:
         return torch.from_numpy(values)
 
     def attach(self, batch: TokenBatch, **layout: Any) -> TokenBatch:
-        """The batch with its `values`; `layout` are the arguments of `TokenStore.batch` that it was made with."""
+        """The batch with its `values`; `layout` are the arguments of `TokenStore.batch` that it was
+        made with.
+        """
         return replace(batch, values=self.batch(batch.rows.numpy(), **layout))

@@ -1,10 +1,12 @@
-"""Open a tokenizer, check that it serves a masked language model of BERT's kind, name it by its digest; train one.
+"""Open a tokenizer, check that it serves a masked language model of BERT's kind, name it by its
+digest; train one.
 
-A vocabulary is trained with BERT's normaliser and word borders by `tokenizers`' own trainer (pairs of pieces merged by
-count; BERT, Devlin et al. 2019). Left alone, that trainer numbers the single characters in the order of a randomly
-seeded hash table, and since ties between equally frequent pairs are broken by those numbers, two runs over one text
-give two vocabularies. Here the characters are counted first and handed to the trainer in a fixed order, which fixes
-everything after. Explained in the book's chapter on your own corpus.
+A vocabulary is trained with BERT's normaliser and word borders by `tokenizers`' own trainer (pairs
+of pieces merged by count; BERT, Devlin et al. 2019). Left alone, that trainer numbers the single
+characters in the order of a randomly seeded hash table, and since ties between equally frequent
+pairs are broken by those numbers, two runs over one text give two vocabularies. Here the characters
+are counted first and handed to the trainer in a fixed order, which fixes everything after.
+Explained in the book's chapter on your own corpus.
 """
 
 import json
@@ -30,14 +32,18 @@ CODES = sys.maxunicode + 1
 NORMALISE = normalizers.BertNormalizer(lowercase=True)
 WORDS = pre_tokenizers.BertPreTokenizer()
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
-WAY_OUT = 'Give "embedded", a folder with a saved tokenizer, or a name on the hub that this machine can reach.'
+WAY_OUT = (
+    'Give "embedded", a folder with a saved tokenizer, or a name on the hub that this machine can'
+    " reach."
+)
 
 
 def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
     """Open a WordPiece tokenizer by name.
 
     Args:
-        name_or_path: ``"embedded"`` for the one that is part of the book, a local folder, or a name on the hub.
+        name_or_path: ``"embedded"`` for the one that is part of the book, a local folder, or a name
+            on the hub.
 
     Raises:
         InputError: there is no such tokenizer, it is not WordPiece, or it lacks a special token.
@@ -49,7 +55,9 @@ def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(place), trust_remote_code=False)
     except Exception as error:  # the Rust library raises plain Exception for a broken file
-        raise InputError(f"cannot open this tokenizer ({first_line(error)})", where=place, fix=WAY_OUT) from error
+        raise InputError(
+            f"cannot open this tokenizer ({first_line(error)})", where=place, fix=WAY_OUT
+        ) from error
     special_ids(tokenizer, where=place)
     return tokenizer
 
@@ -58,23 +66,38 @@ def special_ids(tokenizer: PreTrainedTokenizerFast, where: object = "tokenizer")
     """Ids of the five special tokens, by the names ``pad unk cls sep mask``.
 
     Raises:
-        InputError: one is missing, two are the same, or the tokenizer is not WordPiece (other kinds mark words and lay
-            out pairs differently).
+        InputError: one is missing, two are the same, or the tokenizer is not WordPiece (other kinds
+            mark words and lay out pairs differently).
     """
-    if type(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)).__name__ != "WordPiece":
-        raise InputError("not a WordPiece tokenizer", where=where, fix="Use a tokenizer of BERT's or ELECTRA's kind.")
+    if (
+        type(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)).__name__
+        != "WordPiece"
+    ):
+        raise InputError(
+            "not a WordPiece tokenizer",
+            where=where,
+            fix="Use a tokenizer of BERT's or ELECTRA's kind.",
+        )
     ids = {name: getattr(tokenizer, f"{name}_token_id") for name in SPECIAL_NAMES}
     missing = [f"[{name.upper()}]" for name, value in ids.items() if value is None]
     if missing or len(set(ids.values())) < len(ids):
-        problem = f"no {', '.join(missing)} token" if missing else f"special tokens share an id ({ids})"
-        raise InputError(problem, where=where, fix="Use a tokenizer made for masked language models.")
+        problem = (
+            f"no {', '.join(missing)} token" if missing else f"special tokens share an id ({ids})"
+        )
+        raise InputError(
+            problem, where=where, fix="Use a tokenizer made for masked language models."
+        )
     return {name: int(value) for name, value in ids.items()}
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
-    """SHA-256 (hex) of all that decides which ids a text gets; truncation, padding and file names do not count."""
+    """SHA-256 (hex) of all that decides which ids a text gets; truncation, padding and file names
+    do not count.
+    """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
-    parts = {key: content.get(key) for key in ("added_tokens", "normalizer", "pre_tokenizer", "model")}
+    parts = {
+        key: content.get(key) for key in ("added_tokens", "normalizer", "pre_tokenizer", "model")
+    }
     return json_digest(parts | {"special": special_ids(tokenizer)})
 
 
@@ -82,15 +105,15 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
     """Train a lower-casing WordPiece tokenizer with BERT's special tokens as ids 0 to 4.
 
     Args:
-        texts: the text to learn from, read twice; a one-way iterator is first gathered into memory. Order does not
-            matter. A sample of a million passages is plenty.
-        vocab_size: number of pieces wanted, special tokens included. A small text may give fewer, since a pair is
-            merged only where it occurs twice.
+        texts: the text to learn from, read twice; a one-way iterator is first gathered into memory.
+            Order does not matter. A sample of a million passages is plenty.
+        vocab_size: number of pieces wanted, special tokens included. A small text may give fewer,
+            since a pair is merged only where it occurs twice.
 
     Returns:
-        A `BertTokenizerFast`; its saved folder opens with `AutoTokenizer` and gives the same ids. Ids 0 to 4 are
-        [PAD], [UNK], [CLS], [SEP], [MASK]; then come the 1,000 most frequent characters in code-point order, those
-        of them that continue a word, and the merges.
+        A `BertTokenizerFast`; its saved folder opens with `AutoTokenizer` and gives the same ids.
+        Ids 0 to 4 are [PAD], [UNK], [CLS], [SEP], [MASK]; then come the 1,000 most frequent
+        characters in code-point order, those of them that continue a word, and the merges.
 
     Raises:
         InputError: `vocab_size` leaves no room for the characters of the text, or there is no text.
@@ -104,7 +127,10 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
     singles = _single_pieces(source)
     least = len(SPECIAL) + len(singles)
     if vocab_size < least:
-        problem = f"{vocab_size} pieces cannot hold {len(SPECIAL)} special tokens and {len(singles)} single characters"
+        problem = (
+            f"{vocab_size} pieces cannot hold {len(SPECIAL)} special tokens and {len(singles)}"
+            " single characters"
+        )
         raise InputError(problem, where="vocab_size", fix=f"Ask for at least {least}.")
     characters = [piece for piece in singles if len(piece) == 1]
     trainer = trainers.WordPieceTrainer(
@@ -123,8 +149,14 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
 
 
 def _single_pieces(texts: Iterable[str]) -> list[str]:
-    """The frequent characters, then those that occur inside words, prefixed by `##`; each in code-point order."""
-    anywhere, inside, kinds = np.zeros(CODES, np.int64), np.zeros(CODES, bool), np.zeros(CODES, np.int8)
+    """The frequent characters, then those that occur inside words, prefixed by `##`; each in
+    code-point order.
+    """
+    anywhere, inside, kinds = (
+        np.zeros(CODES, np.int64),
+        np.zeros(CODES, bool),
+        np.zeros(CODES, np.int8),
+    )
     for codes in _code_points(texts):
         anywhere += np.bincount(codes, minlength=CODES)
         for code in np.flatnonzero((anywhere > 0) & (kinds == 0)):
@@ -134,9 +166,15 @@ def _single_pieces(texts: Iterable[str]) -> list[str]:
     anywhere[kinds == 2] = 0
     frequent = np.argsort(-anywhere, kind="stable")[: min(ALPHABET, np.count_nonzero(anywhere))]
     if not len(frequent):
-        raise InputError("no text to learn from", where="texts", fix="Give at least one passage that is not blank.")
+        raise InputError(
+            "no text to learn from",
+            where="texts",
+            fix="Give at least one passage that is not blank.",
+        )
     frequent = np.sort(frequent)
-    return [chr(code) for code in frequent] + [PREFIX + chr(code) for code in frequent[inside[frequent]]]
+    return [chr(code) for code in frequent] + [
+        PREFIX + chr(code) for code in frequent[inside[frequent]]
+    ]
 
 
 def _code_points(texts: Iterable[str]) -> Iterator[np.ndarray]:
@@ -148,5 +186,7 @@ def _code_points(texts: Iterable[str]) -> Iterator[np.ndarray]:
 
 
 def _kind(character: str) -> int:
-    """What the pre-tokenizer takes a character for: 1 part of a word, 2 blank, 3 a word of its own."""
+    """What the pre-tokenizer takes a character for: 1 part of a word, 2 blank, 3 a word of its
+    own.
+    """
     return len(WORDS.pre_tokenize_str(f"a{character}a"))

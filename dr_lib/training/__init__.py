@@ -1,14 +1,42 @@
-"""Training: one visible loop with checkpoints, examples and their batches, dual encoder and re-ranker."""
+"""Training: one visible loop with checkpoints, examples and their batches, dual encoder and
+re-ranker.
+"""
 
 from dr_lib.training import machine
-from dr_lib.training.batches import PairBatches, RetrievalBatch, RetrievalBatches, Visits, gather_batch
-from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder, ValidationPool, pool_mrr, retriever, untuned
-from dr_lib.training.examples import Examples, TeacherScores, hash64, text_hash, training_examples, training_set
+from dr_lib.training.batches import (
+    PairBatches,
+    RetrievalBatch,
+    RetrievalBatches,
+    Visits,
+    gather_batch,
+)
+from dr_lib.training.bi_encoder import (
+    BiEncoder,
+    DistilledBiEncoder,
+    ValidationPool,
+    pool_mrr,
+    retriever,
+    untuned,
+)
+from dr_lib.training.examples import (
+    Examples,
+    TeacherScores,
+    hash64,
+    text_hash,
+    training_examples,
+    training_set,
+)
 from dr_lib.training.launch import on_processes
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work
-from dr_lib.training.reranker import LateInteractionTrainer, Reranker, cross_encoder, dialogue_cross_encoder, late_interaction
+from dr_lib.training.reranker import (
+    LateInteractionTrainer,
+    Reranker,
+    cross_encoder,
+    dialogue_cross_encoder,
+    late_interaction,
+)
 from dr_lib.training.schedule import (
     CrossEncoderTraining,
     Distillation,

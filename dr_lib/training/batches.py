@@ -1,8 +1,10 @@
-"""Batches of fine-tuning: queries, each with one positive and its hard negatives, apart or pair by pair.
+"""Batches of fine-tuning: queries, each with one positive and its hard negatives, apart or pair by
+pair.
 
-SimLM section 3.2 and its loader (reference code: unilm, simlm/src/loaders): a fixed number of queries per batch, one
-positive per query and epoch, a window of negatives that moves on with the epoch. Any step can be requested at any time.
-Book: ideas/negatives, ideas/distillation.
+SimLM section 3.2 and its loader (reference code: unilm, simlm/src/loaders): a fixed number of
+    queries per batch, one
+positive per query and epoch, a window of negatives that moves on with the epoch. Any step can be
+requested at any time. Book: ideas/negatives, ideas/distillation.
 """
 
 from dataclasses import dataclass
@@ -16,26 +18,37 @@ from torch import Tensor, distributed
 from dr_lib.errors import InputError
 from dr_lib.losses import gather, processes
 from dr_lib.tokens import Layout, QueryPassagePairs, TokenBatch, TokenStore
-from dr_lib.training.examples import Examples, Positive, TeacherScores, draw_negatives, draw_positives, known_positives
+from dr_lib.training.examples import (
+    Examples,
+    Positive,
+    TeacherScores,
+    draw_negatives,
+    draw_positives,
+    known_positives,
+)
 
 MULTIPLE = 16  # of the padded lengths of passages, for few distinct shapes
 
 
 @dataclass(frozen=True)
 class RetrievalBatch:
-    """Queries and their passages: query i's positive is row i * n of `passages`, its n - 1 negatives follow.
+    """Queries and their passages: query i's positive is row i * n of `passages`, its n - 1
+    negatives follow.
 
-    All tensors are on one device. Of several processes each has its own part, `B` queries, of the step's batch.
+    All tensors are on one device. Of several processes each has its own part, `B` queries, of the
+    step's batch.
 
     Attributes:
         queries: `B` sequences.
         passages: `B * n` sequences.
-        passage_rows: `[B * n]` int64, rows of the passages in their token store, or other numbers that are equal where
-            one passage is as right as the other (body first selection: documents).
-        known_positives: `[B, W * B * n]` bool, True where the passage of that column is any known positive of the
-            query, the query's own positive column excepted; columns of the whole batch, of all W processes. None where
-            `passage_rows` tell all.
-        teacher_scores: `[B, n]` float32, NaN where the teacher has not read a pair; None without a teacher.
+        passage_rows: `[B * n]` int64, rows of the passages in their token store, or other numbers
+            that are equal where one passage is as right as the other (body first selection:
+            documents).
+        known_positives: `[B, W * B * n]` bool, True where the passage of that column is any known
+            positive of the query, the query's own positive column excepted; columns of the whole
+            batch, of all W processes. None where `passage_rows` tell all.
+        teacher_scores: `[B, n]` float32, NaN where the teacher has not read a pair; None without a
+            teacher.
     """
 
     queries: TokenBatch
@@ -49,9 +62,11 @@ class RetrievalBatch:
 
 
 class Visits:
-    """Step -> what to visit of some things: each once an epoch, those too few for a batch left out of it.
+    """Step -> what to visit of some things: each once an epoch, those too few for a batch left out
+    of it.
 
-    Batches are of equal size: what contrastive training compares must not depend on the texts' lengths. Of several
+    Batches are of equal size: what contrastive training compares must not depend on the texts'
+        lengths. Of several
     processes each takes an equal part of every batch.
 
     Args:
@@ -69,7 +84,8 @@ class Visits:
     def __init__(self, things: np.ndarray, at_once: int, seed: int):
         self.things, self.at_once, self.seed = things, at_once, seed
         self.steps_per_epoch = len(things) // at_once
-        # Two orders are kept: that of an epoch and, at its end, of the next one, whose batches are made ahead.
+        # Two orders are kept: that of an epoch and, at its end, of the next one, whose batches are
+        # made ahead.
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def of(self, step: int) -> tuple[int, np.ndarray]:
@@ -87,7 +103,11 @@ class Visits:
         count, beyond = divmod(self.at_once, processes())
         if beyond:
             problem = f"{processes()} processes cannot share a batch of {self.at_once} evenly"
-            raise InputError(problem, where="DR_PROCESSES", fix="Change the number of processes, or the size of a batch.")
+            raise InputError(
+                problem,
+                where="DR_PROCESSES",
+                fix="Change the number of processes, or the size of a batch.",
+            )
         first = count * (distributed.get_rank() if processes() > 1 else 0)
         return slice(first, first + count)
 
@@ -97,7 +117,8 @@ class Visits:
         return epoch, self._order(epoch)[within * self.at_once :][: self.at_once]
 
     def _shuffled(self, epoch: int) -> np.ndarray:
-        # An order of the epoch's number alone: a run that goes on at any step needs nothing of the steps before.
+        # An order of the epoch's number alone: a run that goes on at any step needs nothing of the
+        # steps before.
         return np.random.default_rng([self.seed, epoch]).permutation(self.things)
 
 
@@ -108,7 +129,8 @@ class RetrievalBatches:
         query_store: tokens of the queries.
         passage_store: tokens of the passages.
         examples: positives and negatives; its rows are rows of the two stores.
-        batch_queries: queries per batch, of all processes; the queries that do not fill one are left out of that epoch.
+        batch_queries: queries per batch, of all processes; the queries that do not fill one are
+            left out of that epoch.
         passages_per_query: one positive and this many less one negatives (`n`, SimLM: 16).
         layout: how queries and passages become sequences.
         seed: of the order of queries and of the choice of positives and negatives.
@@ -138,16 +160,29 @@ class RetrievalBatches:
             raise InputError(problem, where="batch_queries", fix=fix)
         self.query_store, self.passage_store = query_store, passage_store
         self.examples, self.teacher, self.positive = examples, teacher, positive
-        self.passages_per_query, self.seed, self.layout = passages_per_query, seed, layout or Layout()
+        self.passages_per_query, self.seed, self.layout = (
+            passages_per_query,
+            seed,
+            layout or Layout(),
+        )
         self.visits = Visits(np.arange(len(examples)), batch_queries, seed)
 
     def batch(self, step: int) -> RetrievalBatch:
-        """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the same batch."""
-        # A process compares its queries with the passages of all processes, so it has to know what these are.
+        """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the
+        same batch.
+        """
+        # A process compares its queries with the passages of all processes, so it has to know what
+        # these are.
         (every, columns), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
         chosen, rows = every[part], columns[part.start * n : part.stop * n]
-        known = known_positives(self.examples, chosen, columns, passages_per_query=n, first=part.start * n)
-        scores = None if self.teacher is None else self.teacher.of(self.examples, chosen, rows.reshape(-1, n))
+        known = known_positives(
+            self.examples, chosen, columns, passages_per_query=n, first=part.start * n
+        )
+        scores = (
+            None
+            if self.teacher is None
+            else self.teacher.of(self.examples, chosen, rows.reshape(-1, n))
+        )
         return RetrievalBatch(
             self.query_store.batch(self.examples.query_rows[chosen], **self.layout.queries),
             self.passage_store.batch(rows, **self.layout.passages, pad_to_multiple=MULTIPLE),
@@ -157,12 +192,16 @@ class RetrievalBatches:
         )
 
     def drawn(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Queries of a step as numbers in the examples, and the rows of their passages: of all processes together."""
+        """Queries of a step as numbers in the examples, and the rows of their passages: of all
+        processes together.
+        """
         epoch, chosen = self.visits.whole(step)
         return chosen, self.passage_rows(chosen, epoch)
 
     def passage_rows(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
-        """Rows `[len(chosen) * n]` int64 of the passages that these queries get in an epoch, each positive first."""
+        """Rows `[len(chosen) * n]` int64 of the passages that these queries get in an epoch, each
+        positive first.
+        """
         draw = {"seed": self.seed, "epoch": epoch}
         positives = draw_positives(self.examples, chosen, rule=self.positive, **draw)
         negatives = draw_negatives(self.examples, chosen, self.passages_per_query - 1, **draw)
@@ -170,7 +209,8 @@ class RetrievalBatches:
 
 
 class PairBatches(RetrievalBatches):
-    """Batches of a cross-encoder's training by step number: each query with its positive and negatives, pair by pair.
+    """Batches of a cross-encoder's training by step number: each query with its positive and
+    negatives, pair by pair.
 
     The queries of a step and their passages are drawn as for the dual encoder.
 
@@ -188,23 +228,33 @@ class PairBatches(RetrievalBatches):
         self.pairs = pairs
 
     def batch(self, step: int) -> TokenBatch:
-        """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1 negatives follow."""
+        """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1
+        negatives follow.
+        """
         (every, rows), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
-        return self.pairs.batch(np.repeat(self.examples.query_rows[every[part]], n), rows[part.start * n : part.stop * n])
+        return self.pairs.batch(
+            np.repeat(self.examples.query_rows[every[part]], n),
+            rows[part.start * n : part.stop * n],
+        )
 
 
-def gather_batch(batch: RetrievalBatch, queries: Tensor, passages: Tensor) -> dict[str, Tensor | None]:
-    """What a contrastive loss compares: the vectors of a batch, and beside them those of all other processes.
+def gather_batch(
+    batch: RetrievalBatch, queries: Tensor, passages: Tensor
+) -> dict[str, Tensor | None]:
+    """What a contrastive loss compares: the vectors of a batch, and beside them those of all other
+    processes.
 
     Args:
         batch: this process's own.
-        queries: `[B, hidden]` its vectors, any float type: scores need more than the eight bits of bf16.
+        queries: `[B, hidden]` its vectors, any float type: scores need more than the eight bits of
+            bf16.
         passages: `[B * n, hidden]`.
 
     Returns:
-        Arguments of `losses.contrastive`, `losses.pair` and `losses.in_batch_accuracy`, the same in every process;
-        ``queries`` `[W * B, hidden]` and ``passages`` `[W * B * n, hidden]` of all W processes, float32, with gradient;
-        ``passage_ids`` `[W * B * n]` and ``known_positives`` `[W * B, W * B * n]` or None.
+        Arguments of `losses.contrastive`, `losses.pair` and `losses.in_batch_accuracy`, the same in
+        every process; ``queries`` `[W * B, hidden]` and ``passages`` `[W * B * n, hidden]` of all W
+        processes, float32, with gradient; ``passage_ids`` `[W * B * n]` and ``known_positives`` `[W
+        * B, W * B * n]` or None.
     """
     known = batch.known_positives
     return {

@@ -1,9 +1,10 @@
-"""The dual encoder in training, and the stage that trains it: SimLM section 3.2 (eq. 3) and Figure 2.
+"""The dual encoder in training, and the stage that trains it: SimLM section 3.2 (eq. 3) and Figure
+2.
 
-Queries and passages become vectors, vectors the contrastive loss or a teacher's (KL divergence from a re-ranker's raw
-scores + 0.2 x contrastive). One encoder serves both sides, as in the released code; others use two. Every retriever of
-a pipeline is this stage, and only what it learns from changes. Book: ideas/dual-encoders, ideas/distillation,
-ideas/pipeline.
+Queries and passages become vectors, vectors the contrastive loss or a teacher's (KL divergence from
+a re-ranker's raw scores + 0.2 x contrastive). One encoder serves both sides, as in the released
+code; others use two. Every retriever of a pipeline is this stage, and only what it learns from
+changes. Book: ideas/dual-encoders, ideas/distillation, ideas/pipeline.
 """
 
 from collections.abc import Sequence
@@ -36,17 +37,26 @@ class BiEncoder(nn.Module):
 
     Args:
         encoder: `encoder(batch)` -> `[batch, hidden]`, not normalised.
-        settings: what is compared and how, see `Finetuning`; its defaults are SimLM's. PAIR itself leaves the
-            passage-centric part (`alpha`) to pre-training (its Table 3, "w/ PSR FT").
+        settings: what is compared and how, see `Finetuning`; its defaults are SimLM's. PAIR itself
+            leaves the passage-centric part (`alpha`) to pre-training (its Table 3, "w/ PSR FT").
         passage_encoder: a second encoder for passages; None shares the first.
 
     Attributes:
         temperature: by which the scores of the next update are divided.
     """
 
-    def __init__(self, encoder: nn.Module, settings: Finetuning | None = None, passage_encoder: nn.Module | None = None):
+    def __init__(
+        self,
+        encoder: nn.Module,
+        settings: Finetuning | None = None,
+        passage_encoder: nn.Module | None = None,
+    ):
         super().__init__()
-        self.encoder, self.passage_encoder, self.settings = encoder, passage_encoder, settings or Finetuning()
+        self.encoder, self.passage_encoder, self.settings = (
+            encoder,
+            passage_encoder,
+            settings or Finetuning(),
+        )
         self.temperature = self.settings.temperature
 
     def before_update(self, settings: TrainSettings, step: int) -> None:
@@ -55,9 +65,11 @@ class BiEncoder(nn.Module):
             self.temperature = warm_temperature(self.settings.temperature, settings, step)
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Loss of a batch, and the share of queries whose own positive scores highest among its passages.
+        """Loss of a batch, and the share of queries whose own positive scores highest among its
+        passages.
 
-        With several processes the queries and passages of all of them are compared, in each (`losses.gather`).
+        With several processes the queries and passages of all of them are compared, in each
+        (`losses.gather`).
 
         Args:
             batch: `B` queries and `B * n` passages on the encoder's device.
@@ -73,22 +85,32 @@ class BiEncoder(nn.Module):
         return queries, self._encode(self.passage_encoder or self.encoder, batch.passages)
 
     def _encode(self, encoder: nn.Module, texts: TokenBatch) -> Tensor:
-        return encode_in_chunks(partial(encode_by_length, encoder), texts, self.settings.chunk).float()
+        return encode_in_chunks(
+            partial(encode_by_length, encoder), texts, self.settings.chunk
+        ).float()
 
-    def contrastive(self, compared: dict[str, Tensor | None], *, own_negatives: bool = True) -> Tensor:
-        """The contrastive loss of what `gather_batch` gives, with its passage-centric part where `alpha` is above 0."""
+    def contrastive(
+        self, compared: dict[str, Tensor | None], *, own_negatives: bool = True
+    ) -> Tensor:
+        """The contrastive loss of what `gather_batch` gives, with its passage-centric part where
+        `alpha` is above 0.
+        """
         chosen, alpha = self.settings, self.settings.alpha or 0.0
         if not chosen.mask_positives:
             compared = compared | {"passage_ids": None, "known_positives": None}
         scale = {"temperature": self.temperature, "normalise": chosen.normalise}
-        about_queries = losses.contrastive(**compared, **scale, blocks=chosen.blocks, own_negatives=own_negatives)
+        about_queries = losses.contrastive(
+            **compared, **scale, blocks=chosen.blocks, own_negatives=own_negatives
+        )
         if alpha == 0:
             return about_queries
         return (1 - alpha) * about_queries + alpha * losses.passage_centric(**compared, **scale)
 
 
 class DistilledBiEncoder(BiEncoder):
-    """A `BiEncoder` that learns its teacher's scores beside the labels; `settings` are those of a `Distillation`."""
+    """A `BiEncoder` that learns its teacher's scores beside the labels; `settings` are those of a
+    `Distillation`.
+    """
 
     settings: Distillation
 
@@ -96,11 +118,13 @@ class DistilledBiEncoder(BiEncoder):
         """Loss of a batch, its two parts, and the share of queries whose positive scores highest.
 
         Args:
-            batch: with `teacher_scores`; passages that the teacher has not read take no part in the KL divergence.
+            batch: with `teacher_scores`; passages that the teacher has not read take no part in the
+                KL divergence.
             generator: not used; the loop hands it to every module.
         """
         queries, passages = self.vectors(batch)
-        # In float32: divided by so small a temperature scores are large, and bf16 keeps less than three digits of them.
+        # In float32: divided by so small a temperature scores are large, and bf16 keeps less than
+        # three digits of them.
         with torch.autocast(queries.device.type, enabled=False):
             divergence = self.divergence(queries, passages, batch.teacher_scores)
         compared = gather_batch(batch, queries, passages)
@@ -109,13 +133,18 @@ class DistilledBiEncoder(BiEncoder):
             "loss": divergence + self.settings.contrastive_weight * contrastive,
             "divergence_loss": divergence.detach(),
             "contrastive_loss": contrastive.detach(),
-            "in_batch_accuracy": losses.in_batch_accuracy(**compared, normalise=self.settings.normalise),
+            "in_batch_accuracy": losses.in_batch_accuracy(
+                **compared, normalise=self.settings.normalise
+            ),
         }
 
     def divergence(self, queries: Tensor, passages: Tensor, teacher_scores: Tensor) -> Tensor:
         """KL divergence from the teacher's distribution over each query's own passages."""
         if self.settings.normalise:
-            queries, passages = nn.functional.normalize(queries, dim=1), nn.functional.normalize(passages, dim=1)
+            queries, passages = (
+                nn.functional.normalize(queries, dim=1),
+                nn.functional.normalize(passages, dim=1),
+            )
         own = passages.unflatten(0, (len(queries), -1))
         return losses.distillation(
             (queries[:, None] * own).sum(2),
@@ -153,53 +182,103 @@ def retriever(
         passages, queries: their tokens (`store/`).
         examples: training queries with their positives and negatives, as `Examples.save` left them.
         teacher: scores of these, for a `Distillation`.
-        validation: the collection, tokens of its dev queries and BM25's ranking for them, for a validation.
+        validation: the collection, tokens of its dev queries and BM25's ranking for them, for a
+            validation.
         training: how it is trained.
         layout, pooling, dropout: how texts become vectors.
         seed: of order, draws and fresh weights.
-        distil: how a teacher's scores are learned (`DistilledBiEncoder`); named by the caller alone, so that its code
-            counts only where there is a teacher.
+        distil: how a teacher's scores are learned (`DistilledBiEncoder`); named by the caller
+            alone, so that its code counts only where there is a teacher.
     """
-    options = {"layout": layout, "pooling": pooling, "dropout": dropout, "training": training, "seed": seed}
+    options = {
+        "layout": layout,
+        "pooling": pooling,
+        "dropout": dropout,
+        "training": training,
+        "seed": seed,
+    }
     encoder = start_encoder(start, **options)
-    passage_encoder = None if training.shared else start_encoder(start, of="passage_model", **options)
+    passage_encoder = (
+        None if training.shared else start_encoder(start, of="passage_model", **options)
+    )
     module = (distil or BiEncoder)(encoder, training, passage_encoder)
     scores = TeacherScores.open(teacher) if teacher else None
-    batches = batches_of(training, queries, passages, examples, layout=layout, seed=seed, teacher=scores)
+    batches = batches_of(
+        training, queries, passages, examples, layout=layout, seed=seed, teacher=scores
+    )
     look = None
     if training.validation:
         collection, dev_queries, run = validation
-        sides = dev_pool(collection, run, training), TokenStore.open(dev_queries / "store"), batches.passage_store
-        options = {"layout": layout, "normalise": training.normalise, "precision": training.precision}
+        sides = (
+            dev_pool(collection, run, training),
+            TokenStore.open(dev_queries / "store"),
+            batches.passage_store,
+        )
+        options = {
+            "layout": layout,
+            "normalise": training.normalise,
+            "precision": training.precision,
+        }
         look = Validation(
             lambda _: pool_mrr(*sides, encoder, passage_encoder, **options).mean(),
             training.validation.every,
             training.validation.keep,
         )
     numbers = training.with_seed(seed)
-    train(module, batches.batch, numbers, folder, title="fine-tuning", validation=look, together=True)
+    train(
+        module, batches.batch, numbers, folder, title="fine-tuning", validation=look, together=True
+    )
     save_encoders(folder, encoder, passage_encoder)
 
 
 @stage()
-def untuned(folder: Path, start: Path, *, training: Finetuning, layout: Layout, pooling: str, seed: int) -> None:
-    """`model/` (and `passage_model/`): the starting encoder as a retriever, as it is (DPR-PAQ Table 4, "w/o FT")."""
-    options = {"layout": layout, "pooling": pooling, "dropout": None, "training": training, "seed": seed}
-    second = start_encoder(start, of="passage_model", **options) if (start / "passage_model").is_dir() else None
+def untuned(
+    folder: Path, start: Path, *, training: Finetuning, layout: Layout, pooling: str, seed: int
+) -> None:
+    """`model/` (and `passage_model/`): the starting encoder as a retriever, as it is (DPR-PAQ Table
+    4, "w/o FT").
+    """
+    options = {
+        "layout": layout,
+        "pooling": pooling,
+        "dropout": None,
+        "training": training,
+        "seed": seed,
+    }
+    second = (
+        start_encoder(start, of="passage_model", **options)
+        if (start / "passage_model").is_dir()
+        else None
+    )
     save_encoders(folder, start_encoder(start, **options), second)
 
 
-def batches_of(training: Finetuning, queries: Path, passages: Path, examples: Path, **options: Any) -> RetrievalBatches:
-    """Batches of what stages have made, as a training says; `options` are further arguments of `RetrievalBatches`."""
+def batches_of(
+    training: Finetuning, queries: Path, passages: Path, examples: Path, **options: Any
+) -> RetrievalBatches:
+    """Batches of what stages have made, as a training says; `options` are further arguments of
+    `RetrievalBatches`.
+    """
     stores = (TokenStore.open(side / "store") for side in (queries, passages))
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    return RetrievalBatches(*stores, Examples.open(examples), **sizes, positive=training.positive, **options)
+    return RetrievalBatches(
+        *stores, Examples.open(examples), **sizes, positive=training.positive, **options
+    )
 
 
 def start_encoder(
-    start: Path | str, *, of: str = "model", layout: Layout, pooling: str, dropout: float | None, training: Finetuning, seed: int
+    start: Path | str,
+    *,
+    of: str = "model",
+    layout: Layout,
+    pooling: str,
+    dropout: float | None,
+    training: Finetuning,
+    seed: int,
 ) -> DenseEncoder:
-    """The encoder that a retriever starts from; `of="passage_model"` is another one only where pre-training had two."""
+    """The encoder that a retriever starts from; `of="passage_model"` is another one only where
+    pre-training had two.
+    """
     saved = [Path(start) / name for name in (of, "model") if (Path(start) / name).is_dir()]
     return DenseEncoder.from_pretrained(
         saved[0] if saved else start,
@@ -214,21 +293,25 @@ def start_encoder(
     )
 
 
-def save_encoders(folder: Path, encoder: DenseEncoder, passage_encoder: DenseEncoder | None) -> None:
+def save_encoders(
+    folder: Path, encoder: DenseEncoder, passage_encoder: DenseEncoder | None
+) -> None:
     """`model/`, and `passage_model/` where the encoders are two."""
     encoder.save(folder / "model")
     if passage_encoder is not None:
         passage_encoder.save(folder / "passage_model")
 
 
-# Validation during training, without an index (DPR-PAQ, section 3.3) ------------------------------------------------
-# The pool holds the relevant passages of some dev queries and hard negatives of each. The paper finds that the MRR over
-# it goes with that of the full search, which loss and in-batch accuracy often do not. It costs seconds and is never below
-# the full one: it chooses checkpoints and is not reported. A rank is found by counting the scores above the best relevant
-# passage, so nothing is sorted. Order and rounding are those of `retrieval.search`: on the whole collection the ranks are
-# those of the search. The released code (dpr-scale) keeps a passage that several queries bring as often as they bring it,
-# and its twin is then a wrong answer; it ranks the first relevant passage only. Here each passage stands once, and the
-# first relevant one that is found counts. Page of the book: ideas/evaluation.
+# Validation during training, without an index (DPR-PAQ, section 3.3) ------------------------------
+# The pool holds the relevant passages of some dev queries and hard negatives of each. The paper
+# finds that the MRR over it goes with that of the full search, which loss and in-batch accuracy
+# often do not. It costs seconds and is never below the full one: it chooses checkpoints and is not
+# reported. A rank is found by counting the scores above the best relevant passage, so nothing is
+# sorted. Order and rounding are those of `retrieval.search`: on the whole collection the ranks are
+# those of the search. The released code (dpr-scale) keeps a passage that several queries bring as
+# often as they bring it, and its twin is then a wrong answer; it ranks the first relevant passage
+# only. Here each passage stands once, and the first relevant one that is found counts. Page of the
+# book: ideas/evaluation.
 
 
 SCORE_BYTES = 1 << 28  # of float64 scores in memory together
@@ -242,7 +325,8 @@ class ValidationPool:
         query_rows: `[queries]` int64, rows of the query store.
         passage_rows: `[pool]` int64, rows of the passage store, ascending, each once.
         places: `[relevant ones of all queries]` int64, places in the pool.
-        offsets: `[queries + 1]` int64; those of query i are `places[offsets[i]:offsets[i + 1]]`, at least one.
+        offsets: `[queries + 1]` int64; those of query i are `places[offsets[i]:offsets[i + 1]]`, at
+            least one.
 
     Example:
         >>> pool = ValidationPool.of([0, 3], positives=[[7], [2, 9]], negatives=np.array([[2, 5], [8, -1]]))
@@ -257,15 +341,19 @@ class ValidationPool:
 
     @classmethod
     def of(
-        cls, query_rows: Sequence[int] | np.ndarray, positives: Sequence[Sequence[int] | np.ndarray], negatives: np.ndarray
+        cls,
+        query_rows: Sequence[int] | np.ndarray,
+        positives: Sequence[Sequence[int] | np.ndarray],
+        negatives: np.ndarray,
     ) -> "ValidationPool":
-        """Collect the passages of some queries; whatever is relevant to one is a negative of the others.
+        """Collect the passages of some queries; whatever is relevant to one is a negative of the
+        others.
 
         Args:
             query_rows: rows of the query store, a few hundred.
             positives: rows of the relevant passages of each, at least one.
-            negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a pool that is a whole
-                collection: one line of all its rows.
+            negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a
+                pool that is a whole collection: one line of all its rows.
         """
         counts = [len(rows) for rows in positives]
         relevant = np.concatenate([np.asarray(rows, np.int64) for rows in positives])
@@ -279,14 +367,19 @@ class ValidationPool:
 
 
 def dev_pool(collection: Collection, run: Path, training: Finetuning) -> ValidationPool:
-    """Some queries of the validation split, with their relevant passages and what BM25 finds for them."""
+    """Some queries of the validation split, with their relevant passages and what BM25 finds for
+    them.
+    """
     options = training.validation
     relevant = collection.relevant_rows(options.split)
     usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
     # By the validation's own seed: runs of a study are compared on the same dev queries.
-    drawn = np.random.default_rng([options.seed, VALIDATION_DRAW]).permutation(usable)[: options.queries]
+    drawn = np.random.default_rng([options.seed, VALIDATION_DRAW]).permutation(usable)[
+        : options.queries
+    ]
     chosen = np.sort(drawn)
-    ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")  # [queries of the split, per_query]
+    # [queries of the split, per_query]
+    ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")
     return ValidationPool.of(chosen, [relevant[row] for row in chosen], np.asarray(ranking)[chosen])
 
 
@@ -334,7 +427,8 @@ def pool_mrr(
     Args:
         pool: queries and passages.
         query_store, passage_store: where their tokens are.
-        encoder: `encoder(batch)` -> `[batch, hidden]`; of queries, and of passages that have none of their own.
+        encoder: `encoder(batch)` -> `[batch, hidden]`; of queries, and of passages that have none
+            of their own.
         passage_encoder: a second encoder, for passages.
         layout: how queries and passages become sequences.
         normalise: compare by cosine in place of the inner product.
@@ -344,17 +438,29 @@ def pool_mrr(
         MRR of each query, `[queries]` float64.
     """
     queries = _encode(encoder, query_store, pool.query_rows, layout.queries, precision)
-    passages = _encode(passage_encoder or encoder, passage_store, pool.passage_rows, layout.passages, precision)
+    passages = _encode(
+        passage_encoder or encoder, passage_store, pool.passage_rows, layout.passages, precision
+    )
     if normalise:
-        queries, passages = nn.functional.normalize(queries, dim=1), nn.functional.normalize(passages, dim=1)
+        queries, passages = (
+            nn.functional.normalize(queries, dim=1),
+            nn.functional.normalize(passages, dim=1),
+        )
     return 1 / pool_ranks(queries, passages, pool)
 
 
-def _encode(encoder: nn.Module, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], precision: str) -> Tensor:
-    """Vectors `[rows, hidden]` float32 of some rows of a store; every module is left in the mode that it was in."""
+def _encode(
+    encoder: nn.Module, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], precision: str
+) -> Tensor:
+    """Vectors `[rows, hidden]` float32 of some rows of a store; every module is left in the mode
+    that it was in.
+    """
     device = next(encoder.parameters()).device
-    # Sorted by length a batch holds hardly any padding; in the end the vectors go back to their rows' order.
-    plan = plan_by_length(store.lengths(**layout)[rows], machine.encoding_budget(), layout["max_length"])
+    # Sorted by length a batch holds hardly any padding; in the end the vectors go back to their
+    # rows' order.
+    plan = plan_by_length(
+        store.lengths(**layout)[rows], machine.encoding_budget(), layout["max_length"]
+    )
     with machine.evaluating(encoder, machine.precision(precision, device)) as forward:
         vectors = [forward(store.batch(rows[part], **layout).to(device)).float() for part in plan]
     return torch.cat(vectors)[torch.from_numpy(np.argsort(np.concatenate(plan))).to(device)]

@@ -1,11 +1,13 @@
-"""Checkpoints that are whole or absent: weights and optimiser as safetensors, everything else as checksummed JSON::
+"""Checkpoints that are whole or absent: weights and optimiser as safetensors, everything else as
+checksummed JSON::
 
     folder/checkpoint-<step>/model.safetensors      parameters that learn, and buffers
                              optimizer.safetensors  AdamW's moments, named after their parameters
                              best.safetensors       with validation: what the best score so far belongs to
                              state.json             step, settings, checksums, log so far; written last
 
-Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up again. Random
+Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up
+    again. Random
 state is not kept either: every step seeds itself (`schedule.py`). Book: practice/troubleshooting.
 """
 
@@ -27,19 +29,28 @@ STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters with gradient by name; a tensor that is tied into several places appears once, under its first name.
+    """Parameters with gradient by name; a tensor that is tied into several places appears once,
+    under its first name.
 
     Raises:
         InputError: nothing in `module` learns.
     """
-    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    trained = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
     if not trained:
-        raise InputError("no parameter has requires_grad", where="module", fix="Unfreeze the part that is to learn.")
+        raise InputError(
+            "no parameter has requires_grad",
+            where="module",
+            fix="Unfreeze the part that is to learn.",
+        )
     return trained
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Everything that training can change: learning parameters (tied ones once) and persistent buffers, by name."""
+    """Everything that training can change: learning parameters (tied ones once) and persistent
+    buffers, by name.
+    """
     persistent = module.state_dict(keep_vars=True)
     buffers = {name: buffer for name, buffer in module.named_buffers() if name in persistent}
     return {**trained_parameters(module), **buffers}
@@ -47,10 +58,14 @@ def module_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def host_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous copies on the CPU, by name; safetensors refuses tensors that share memory."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    return {
+        name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()
+    }
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter]
+) -> dict[str, Tensor]:
     """The moments and counters of AdamW, flattened to `<key>.<parameter name>`."""
     return {
         f"{key}.{name}": optimizer.state[parameter][key]
@@ -60,16 +75,25 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Pa
     }
 
 
-def load_optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter], tensors: dict[str, Tensor]) -> None:
-    """Put `optimizer_tensors` back. A parameter that had no gradient yet has no entry, and gets none."""
-    # AdamW numbers its parameters group by group (matrices, then vectors): another order than that of the module.
+def load_optimizer_tensors(
+    optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter], tensors: dict[str, Tensor]
+) -> None:
+    """Put `optimizer_tensors` back. A parameter that had no gradient yet has no entry, and gets
+    none.
+    """
+    # AdamW numbers its parameters group by group (matrices, then vectors): another order than that
+    # of the module.
     names = {parameter: name for name, parameter in trained.items()}
-    ordered = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    ordered = [
+        names[parameter] for group in optimizer.param_groups for parameter in group["params"]
+    ]
     state: dict[int, dict[str, Tensor]] = {}
     for index, name in enumerate(ordered):
         if f"step.{name}" in tensors:
             state[index] = {key: tensors[f"{key}.{name}"] for key in STATE_KEYS}
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict(
+        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
 
 
 def save_checkpoint(
@@ -97,12 +121,20 @@ def save_checkpoint(
     # Written beside its place and renamed into it: who looks finds the whole checkpoint or none.
     with fresh_folder(folder / f"checkpoint-{step}") as draft:
         save_file(host_copies(weights), draft / MODEL)
-        save_file(host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / OPTIMIZER)
+        save_file(
+            host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / OPTIMIZER
+        )
         if best:
             save_file(best, draft / BEST)
         # Checksums of all: a file cut off by a full disk is noticed before it is trained on.
         files = {path.name: file_digest(path) for path in draft.iterdir()}
-        state = {"step": step, "settings": settings, "shapes": _shapes(weights), "progress": progress, "files": files}
+        state = {
+            "step": step,
+            "settings": settings,
+            "shapes": _shapes(weights),
+            "progress": progress,
+            "files": files,
+        }
         write_json(draft / "state.json", sealed(state))
     for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
         shutil.rmtree(old)
@@ -111,10 +143,12 @@ def save_checkpoint(
 def resume(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Put weights, buffers and optimiser state of the newest sound checkpoint back, in place (ties stay ties).
+    """Put weights, buffers and optimiser state of the newest sound checkpoint back, in place (ties
+    stay ties).
 
     Returns:
-        Progress and the best weights as `save_checkpoint` had them; both empty where there is no checkpoint.
+        Progress and the best weights as `save_checkpoint` had them; both empty where there is no
+        checkpoint.
 
     Raises:
         InputError: it was made with other settings or another model.
@@ -123,7 +157,9 @@ def resume(
         try:
             state = read_state(place)
         except InputError as error:
-            message = f"damaged checkpoint passed over, training goes on from an earlier one: {error}"
+            message = (
+                f"damaged checkpoint passed over, training goes on from an earlier one: {error}"
+            )
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             continue
         _check_matches(place, state, settings, module)
@@ -138,7 +174,11 @@ def resume(
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """All checkpoints below `folder`, oldest first, whether sound or not."""
-    numbered = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
+    numbered = [
+        path
+        for path in folder.glob("checkpoint-*")
+        if path.name.removeprefix("checkpoint-").isdecimal()
+    ]
     return sorted(numbered, key=_step)
 
 
@@ -156,13 +196,20 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def _check_matches(place: Path, state: dict[str, Any], settings: dict[str, Any], module: nn.Module) -> None:
+def _check_matches(
+    place: Path, state: dict[str, Any], settings: dict[str, Any], module: nn.Module
+) -> None:
     """Refuse to continue a run under other settings or with another module; name what differs."""
     shapes = _shapes(module_tensors(module))
-    for what, saved, now in (("settings", state["settings"], settings), ("model", state["shapes"], shapes)):
+    for what, saved, now in (
+        ("settings", state["settings"], settings),
+        ("model", state["shapes"], shapes),
+    ):
         names = [name for name in sorted({*saved, *now}) if saved.get(name) != now.get(name)]
         if names:
-            differences = ", ".join(f"{name} was {saved.get(name)} and is {now.get(name)}" for name in names[:3])
+            differences = ", ".join(
+                f"{name} was {saved.get(name)} and is {now.get(name)}" for name in names[:3]
+            )
             fix = "Continue with the settings it was made with, or train into another folder."
             raise InputError(f"checkpoint of another {what}: {differences}", where=place, fix=fix)
 

@@ -1,9 +1,12 @@
-"""What fine-tuning learns from: queries with their known positives and hard negatives, and what is drawn in an epoch.
+"""What fine-tuning learns from: queries with their known positives and hard negatives, and what is
+drawn in an epoch.
 
-SimLM section 3.2 (reference code: unilm, simlm/src/loaders): one positive per query and epoch, and a contiguous cyclic
-window over a shuffled list of negatives, so that epochs walk through disjoint windows until the list is used up (210
-negatives, 15 a step: 14 epochs). The list is shuffled here by a hash and not when the file is built, and short lists
-are filled with random passages. Book: ideas/negatives, ideas/distillation.
+SimLM section 3.2 (reference code: unilm, simlm/src/loaders): one positive per query and epoch, and
+    a contiguous cyclic
+window over a shuffled list of negatives, so that epochs walk through disjoint windows until the
+list is used up (210 negatives, 15 a step: 14 epochs). The list is shuffled here by a hash and not
+when the file is built, and short lists are filled with random passages. Book: ideas/negatives,
+ideas/distillation.
 """
 
 from collections.abc import Sequence
@@ -32,11 +35,14 @@ class Examples:
 
     Attributes:
         query_rows: `[queries]` int64, each at most once.
-        positives: `[all positives]` int64, those of query i at `offsets[i]:offsets[i + 1]`, at least one each.
+        positives: `[all positives]` int64, those of query i at `offsets[i]:offsets[i + 1]`, at
+            least one each.
         offsets: `[queries + 1]` int64.
-        negatives: `[queries, depth]` int32, none of them a positive of its query, -1 where a query has fewer.
+        negatives: `[queries, depth]` int32, none of them a positive of its query, -1 where a query
+            has fewer.
         passages: number of passages that may be drawn.
-        annotated: `[queries]` int64, the positive of each that was judged first; None takes the first of `positives`.
+        annotated: `[queries]` int64, the positive of each that was judged first; None takes the
+            first of `positives`.
 
     Raises:
         InputError: no query, or one without positive.
@@ -64,10 +70,18 @@ class Examples:
         passages: int,
         annotated: Sequence[int] | np.ndarray | None = None,
     ) -> "Examples":
-        """Make examples from one list of positives a query; without `negatives` hard ones are drawn at random."""
+        """Make examples from one list of positives a query; without `negatives` hard ones are drawn
+        at random.
+        """
         counts = [len(rows) for rows in positives]
-        flat = np.concatenate([np.asarray(rows, dtype=np.int64) for rows in positives] or [np.zeros(0, np.int64)])
-        given = np.zeros((len(counts), 0), np.int32) if negatives is None else np.asarray(negatives, dtype=np.int32)
+        flat = np.concatenate(
+            [np.asarray(rows, dtype=np.int64) for rows in positives] or [np.zeros(0, np.int64)]
+        )
+        given = (
+            np.zeros((len(counts), 0), np.int32)
+            if negatives is None
+            else np.asarray(negatives, dtype=np.int32)
+        )
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         first = None if annotated is None else np.asarray(annotated, dtype=np.int64)
         return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages, first)
@@ -85,7 +99,9 @@ class Examples:
         """Open saved examples; the arrays stay on disk (memory-mapped)."""
         folder = Path(folder)
         passages = read_json(folder / "examples.json")["passages"]
-        arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS}
+        arrays = {
+            name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS
+        }
         return cls(**arrays, passages=passages)
 
     def __post_init__(self) -> None:
@@ -93,10 +109,14 @@ class Examples:
         counts = self.counts()
         if len(counts) == 0 or counts.min() < 1:
             fix = "Leave queries without a positive out, and give at least one other."
-            raise InputError("no training query, or one without a positive", where="positives", fix=fix)
+            raise InputError(
+                "no training query, or one without a positive", where="positives", fix=fix
+            )
         if counts.max() >= self.passages:
             fix = "Leave it out."
-            raise InputError("a query to which every passage is positive", where="positives", fix=fix)
+            raise InputError(
+                "a query to which every passage is positive", where="positives", fix=fix
+            )
 
     def __len__(self) -> int:
         return len(self.query_rows)
@@ -106,7 +126,9 @@ class Examples:
         return self.offsets[1:][chosen] - self.offsets[:-1][chosen]
 
     def places_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where in `positives` those of the chosen queries stand, one after the other, and where each query's begin."""
+        """Where in `positives` those of the chosen queries stand, one after the other, and where
+        each query's begin.
+        """
         counts = self.counts(chosen)
         first = np.cumsum(counts) - counts
         return np.repeat(self.offsets[chosen] - first, counts) + np.arange(counts.sum()), first
@@ -116,7 +138,9 @@ class Examples:
         return self.positives[self.offsets[:-1]] if self.annotated is None else self.annotated
 
     def positives_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positives of the chosen queries one after the other, and where each query's own ones begin."""
+        """Positives of the chosen queries one after the other, and where each query's own ones
+        begin.
+        """
         places, first = self.places_of(chosen)
         return self.positives[places], first
 
@@ -133,25 +157,33 @@ def training_examples(
 
     Args:
         collection: its split train.
-        negatives: folder with `negatives.npy` `[train queries, depth]`, and perhaps `positives.npy` `[pairs, 2]`: rows
-            of queries and of passages that are positives too; None lists none.
+        negatives: folder with `negatives.npy` `[train queries, depth]`, and perhaps `positives.npy`
+            `[pairs, 2]`: rows of queries and of passages that are positives too; None lists none.
         pseudo_labels: folder with `examples/` to add.
         share, share_seed: of the usable queries, as in `nested_share`; None takes all.
     """
     judged = collection.relevant_rows("train")
     relevant = [np.sort(rows) for rows in judged]
-    if negatives and (negatives / "positives.npy").is_file():  # passages that hold an answer, behind the judged ones
+    # passages that hold an answer, behind the judged ones
+    if negatives and (negatives / "positives.npy").is_file():
         queries, rows = np.load(negatives / "positives.npy").T
         bounds = np.searchsorted(queries, np.arange(len(relevant) + 1))
-        relevant = [np.append(own, rows[slice(*ends)]) for own, ends in zip(relevant, pairwise(bounds), strict=True)]
+        relevant = [
+            np.append(own, rows[slice(*ends)])
+            for own, ends in zip(relevant, pairwise(bounds), strict=True)
+        ]
     usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
     if share is not None:
         usable = nested_share(usable, share, share_seed)
     listed = np.load(negatives / "negatives.npy")[usable] if negatives else None
     annotated = [(judged[row] if len(judged[row]) else relevant[row])[0] for row in usable]
     positives = [relevant[row] for row in usable]
-    given = Examples.of(usable, positives, listed, passages=len(collection.passages), annotated=annotated)
-    return merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
+    given = Examples.of(
+        usable, positives, listed, passages=len(collection.passages), annotated=annotated
+    )
+    return (
+        merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
+    )
 
 
 @stage()
@@ -165,11 +197,14 @@ def training_set(
     share_seed: int = 0,
 ) -> None:
     """`examples/`: what every training on labels learns from, see `training_examples`."""
-    training_examples(collection, negatives, pseudo_labels, share=share, share_seed=share_seed).save(folder / "examples")
+    training_examples(
+        collection, negatives, pseudo_labels, share=share, share_seed=share_seed
+    ).save(folder / "examples")
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """A share of some rows, in order and at least one: of the same seed, a larger share contains a smaller one.
+    """A share of some rows, in order and at least one: of the same seed, a larger share contains a
+    smaller one.
 
     Example:
         >>> nested_share(np.arange(8), 0.25, seed=0).tolist(), nested_share(np.arange(8), 0.5, seed=0).tolist()
@@ -198,7 +233,8 @@ def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         hashes: `[n]` int64.
 
     Returns:
-        The row of each, `[n]` int64, and where each row appears first, `[distinct]` int64 ascending.
+        The row of each, `[n]` int64, and where each row appears first, `[distinct]` int64
+        ascending.
 
     Example:
         >>> rows, first = distinct_rows(np.array([7, 3, 7, 5]))
@@ -221,8 +257,8 @@ def group_examples(
 
     Args:
         positive_queries, positive_passages: `[pairs]` int64 rows; a pair may repeat.
-        negative_queries, negative_passages: the same for passages known not to answer; those that are a positive of
-            their query, and queries without positive, are left out.
+        negative_queries, negative_passages: the same for passages known not to answer; those that
+            are a positive of their query, and queries without positive, are left out.
         passages: number of passages.
         depth: most negatives per query, the first ones given; None keeps all.
 
@@ -238,7 +274,8 @@ def group_examples(
         >>> examples.query_rows.tolist(), examples.positives.tolist(), examples.negatives.tolist()
         ([2, 4], [0, 1, 3], [[-1], [2]])
     """
-    # A pair is one number, query * passages + passage: sorting these groups them by query and drops repetitions.
+    # A pair is one number, query * passages + passage: sorting these groups them by query and drops
+    # repetitions.
     keys = np.unique(positive_queries * passages + positive_passages)
     owners, positives = np.divmod(keys, max(passages, 1))
     rows, counts = np.unique(owners, return_counts=True)
@@ -250,13 +287,21 @@ def group_examples(
 
 
 def _negatives(
-    positive_keys: np.ndarray, rows: np.ndarray, queries: np.ndarray, candidates: np.ndarray, passages: int, depth: int | None
+    positive_keys: np.ndarray,
+    rows: np.ndarray,
+    queries: np.ndarray,
+    candidates: np.ndarray,
+    passages: int,
+    depth: int | None,
 ) -> np.ndarray:
-    """`[rows, most negatives of a query]` int32 in the order given, -1 behind a query's last one."""
+    """`[rows, most negatives of a query]` int32 in the order given, -1 behind a query's last
+    one.
+    """
     listed = pd.DataFrame({"query": queries, "passage": candidates}).drop_duplicates()
     positive = (listed["query"] * passages + listed["passage"]).isin(positive_keys)
     listed = listed[listed["query"].isin(rows) & ~positive]
-    rank = listed.groupby("query").cumcount().to_numpy()  # in the order given (hardest first); it becomes the column
+    # in the order given (hardest first); it becomes the column
+    rank = listed.groupby("query").cumcount().to_numpy()
     fits = rank < (len(rank) if depth is None else depth)
     table = np.full((len(rows), int(rank[fits].max(initial=-1)) + 1), -1, np.int32)
     table[np.searchsorted(rows, listed["query"][fits]), rank[fits]] = listed["passage"][fits]
@@ -264,16 +309,18 @@ def _negatives(
 
 
 def merge_examples(first: Examples, second: Examples) -> Examples:
-    """The queries of both, each with all its positives, and the negatives of the first before those of the second.
+    """The queries of both, each with all its positives, and the negatives of the first before those
+    of the second.
 
-    What is a positive in either is a negative in neither, and a negative that both list stands once.
+    What is a positive in either is a negative in neither, and a negative that both list stands
+    once.
 
     Args:
         first, second: examples whose rows mean the same queries and passages.
 
     Returns:
-        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing stands; what the first
-        say is annotated stays so.
+        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing
+        stands; what the first say is annotated stays so.
 
     Example:
         >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
@@ -284,12 +331,15 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     """
     rows, span = np.union1d(first.query_rows, second.query_rows), first.passages
     places = [np.searchsorted(rows, part.query_rows) for part in (first, second)]
-    keys = np.unique(np.concatenate([_keys(part, at) for part, at in zip((first, second), places, strict=True)]))
+    keys = np.unique(
+        np.concatenate([_keys(part, at) for part, at in zip((first, second), places, strict=True)])
+    )
     owners, positives = np.divmod(keys, span)
     annotated = np.zeros(len(rows), np.int64)
     annotated[places[1]] = second.first_positives()
     annotated[places[0]] = first.first_positives()
-    # The lists stand side by side and keep their columns: a query without pseudo-labels draws as it would without them.
+    # The lists stand side by side and keep their columns: a query without pseudo-labels draws as it
+    # would without them.
     width = first.negatives.shape[1]
     lists = np.full((len(rows), width + second.negatives.shape[1]), -1, np.int32)
     lists[places[0], :width], lists[places[1], width:] = first.negatives, second.negatives
@@ -297,7 +347,9 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     repeated = np.isin(pairs, keys)
     repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
     lists[repeated] = -1
-    return Examples(rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span, annotated)
+    return Examples(
+        rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span, annotated
+    )
 
 
 def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
@@ -306,7 +358,8 @@ def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
 
 
 def hash64(*numbers: np.ndarray | int) -> np.ndarray:
-    """A 64-bit hash of whole numbers, element by element with broadcasting (the splitmix64 finaliser, chained).
+    """A 64-bit hash of whole numbers, element by element with broadcasting (the splitmix64
+    finaliser, chained).
 
     Example:
         >>> bool(hash64(7, np.arange(3))[1] == hash64(7, 1)[0])
@@ -322,15 +375,18 @@ def hash64(*numbers: np.ndarray | int) -> np.ndarray:
     return state
 
 
-def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int, rule: Positive = "rotate") -> np.ndarray:
+def draw_positives(
+    examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int, rule: Positive = "rotate"
+) -> np.ndarray:
     """The positive that each query trains with in an epoch.
 
     Args:
         examples: queries and positives.
         chosen: `[batch]` numbers of queries in `examples`.
         seed, epoch: from 0.
-        rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's loader), "first"
-            always the first one judged (DPR for Natural Questions, where that is the annotated passage).
+        rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's
+            loader), "first" always the first one judged (DPR for Natural Questions, where that is
+            the annotated passage).
 
     Returns:
         `[batch]` int64 passage rows.
@@ -341,7 +397,9 @@ def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: 
     return examples.positives[examples.offsets[chosen] + (epoch + seed) % examples.counts(chosen)]
 
 
-def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
+def draw_negatives(
+    examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int
+) -> np.ndarray:
     """Negatives of each chosen query in this epoch.
 
     Args:
@@ -352,13 +410,15 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
         epoch: from 0.
 
     Returns:
-        `[batch, count]` int64 passage rows, never a known positive of the query. From the list: the window from
-        (epoch + seed) * count on, cyclic. A list shorter than `count` is taken whole and filled with random passages,
-        other ones in each epoch; no passage comes twice while there are others.
+        `[batch, count]` int64 passage rows, never a known positive of the query. From the list: the
+        window from (epoch + seed) * count on, cyclic. A list shorter than `count` is taken whole
+        and filled with random passages, other ones in each epoch; no passage comes twice while
+        there are others.
     """
     listed = examples.negatives[chosen].astype(np.int64)
     available = (listed >= 0).sum(axis=1)
-    # The window moves on by `count` each epoch and wraps: no negative comes twice before all have come once.
+    # The window moves on by `count` each epoch and wraps: no negative comes twice before all have
+    # come once.
     start = (epoch + seed) % 2**31 * count % np.maximum(available, 1)
     start[available < count] = 0
     slot = start[:, None] + np.arange(count)
@@ -369,25 +429,37 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
         drawn = np.take_along_axis(order, slot % np.maximum(available, 1)[:, None], axis=1)
     if short.any():
         some = short.any(axis=1)
-        drawn[short] = _random_negatives(examples, chosen[some], listed[some], short[some], seed=seed, epoch=epoch)
+        drawn[short] = _random_negatives(
+            examples, chosen[some], listed[some], short[some], seed=seed, epoch=epoch
+        )
     return drawn
 
 
 def _shuffled(listed: np.ndarray, query_rows: np.ndarray, seed: int) -> np.ndarray:
-    """Each row of `listed` in an order of its own that depends on (seed, query); -1 goes to the end."""
-    # Sorting by a hash shuffles each row by itself: the same whichever queries share its batch, and in every epoch.
+    """Each row of `listed` in an order of its own that depends on (seed, query); -1 goes to the
+    end.
+    """
+    # Sorting by a hash shuffles each row by itself: the same whichever queries share its batch, and
+    # in every epoch.
     keys = hash64(seed, query_rows[:, None], np.arange(listed.shape[1])[None, :])
     keys[listed < 0] = np.iinfo(np.uint64).max
     return np.take_along_axis(listed, np.argsort(keys, axis=1, kind="stable"), axis=1)
 
 
 def _random_negatives(
-    examples: Examples, chosen: np.ndarray, listed: np.ndarray, short: np.ndarray, *, seed: int, epoch: int
+    examples: Examples,
+    chosen: np.ndarray,
+    listed: np.ndarray,
+    short: np.ndarray,
+    *,
+    seed: int,
+    epoch: int,
 ) -> np.ndarray:
     """Passages by hash for the places `short` `[batch, count]`, row after row.
 
-    One that is a known positive of its query, listed as its negative or drawn for an earlier place moves on to the next
-    that is not. Where a query has too few passages for that, only positives are passed over.
+    One that is a known positive of its query, listed as its negative or drawn for an earlier place
+    moves on to the next that is not. Where a query has too few passages for that, only positives
+    are passed over.
     """
     query, slot = examples.query_rows[chosen][:, None], np.arange(short.shape[1])[None, :]
     drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
@@ -395,7 +467,8 @@ def _random_negatives(
     counts = examples.counts(chosen)
     owner = np.repeat(np.arange(len(chosen)), counts)
     enough = examples.passages - counts - (listed >= 0).sum(axis=1) >= short.sum(axis=1)
-    earlier = short[:, None, :] & (slot < slot.T)  # [batch, place, places before it that are drawn, too]
+    # [batch, place, places before it that are drawn, too]
+    earlier = short[:, None, :] & (slot < slot.T)
     while True:
         wrong = np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)
         taken = (drawn[:, :, None] == listed[:, None, :]).any(axis=2)
@@ -407,7 +480,12 @@ def _random_negatives(
 
 
 def known_positives(
-    examples: Examples, chosen: np.ndarray, columns: np.ndarray, *, passages_per_query: int, first: int = 0
+    examples: Examples,
+    chosen: np.ndarray,
+    columns: np.ndarray,
+    *,
+    passages_per_query: int,
+    first: int = 0,
 ) -> np.ndarray:
     """Where a passage of the batch is a known positive of a query.
 
@@ -419,9 +497,11 @@ def known_positives(
         first: column where this batch begins; query i's own positive is in column first + i * n.
 
     Returns:
-        `[batch, columns]` bool; False in the query's own positive column, True in a repetition of that passage.
+        `[batch, columns]` bool; False in the query's own positive column, True in a repetition of
+        that passage.
     """
-    # Ragged lists of positives lie flat; `reduceat` joins the rows of the comparison that belong to one query.
+    # Ragged lists of positives lie flat; `reduceat` joins the rows of the comparison that belong to
+    # one query.
     positives, begin = examples.positives_of(chosen)
     known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
     batch = np.arange(len(chosen))
@@ -435,7 +515,8 @@ class TeacherScores:
 
     Attributes:
         positives: `[all positives]` float32, beside `Examples.positives`.
-        negatives: `[queries, depth]` float32, beside `Examples.negatives`; any number where there is no passage.
+        negatives: `[queries, depth]` float32, beside `Examples.negatives`; any number where there
+            is no passage.
 
     Example:
         >>> examples = Examples.of([0], positives=[[4]], negatives=[[7, 2]], passages=9)

@@ -1,9 +1,11 @@
-"""Training on several processes, one a GPU: the stage starts them as its children and waits. Page: practice/many-machines.
+"""Training on several processes, one a GPU: the stage starts them as its children and waits. Page:
+practice/many-machines.
 
-`DR_PROCESSES` says how many. Each of them runs the whole body of the stage, with the variables that torchrun would set;
-`train` shares the batches of one process out among them, so that a recipe means the same on any number. Only the first
-returns from `train`, and hence writes what comes after it. If one is killed, the others end too, and the next run of
-the stage goes on from the last checkpoint.
+`DR_PROCESSES` says how many. Each of them runs the whole body of the stage, with the variables that
+torchrun would set; `train` shares the batches of one process out among them, so that a recipe means
+the same on any number. Only the first returns from `train`, and hence writes what comes after it.
+If one is killed, the others end too, and the next run of the stage goes on from the last
+checkpoint.
 """
 
 import functools
@@ -27,7 +29,9 @@ from dr_lib.training.loop import TrainingError
 
 
 def on_processes(body: Callable[..., None]) -> Callable[..., None]:
-    """Make the body of a stage run on as many processes as `machine.processes` says; for bodies that train once."""
+    """Make the body of a stage run on as many processes as `machine.processes` says; for bodies
+    that train once.
+    """
 
     @functools.wraps(body)
     def run(*given: Any, **named: Any) -> None:
@@ -35,17 +39,22 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
         if count == 1 or "RANK" in os.environ:  # alone, or one of those started below
             return body(*given, **named)
         if current_process().daemon:
-            fix = "Start Dask's workers with DASK_DISTRIBUTED__WORKER__DAEMON=False in their environment."
+            fix = (
+                "Start Dask's workers with DASK_DISTRIBUTED__WORKER__DAEMON=False in their"
+                " environment."
+            )
             raise InputError("this worker may not start processes", where="DR_PROCESSES", fix=fix)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         errors = get_context("spawn").SimpleQueue()
         work = (count, port, errors, body.__module__, body.__name__, given, named)
-        if torch.cuda.is_initialized():  # memory that earlier stages have left with this process is for the first of them
+        # memory that earlier stages have left with this process is for the first of them
+        if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         children = start_processes(_work, work, nprocs=count, join=False, daemon=True)
-        time_is_up()  # no alarm in this process, which would end them without a checkpoint: they ask themselves
+        # no alarm in this process, which would end them without a checkpoint: they ask themselves
+        time_is_up()
         try:
             while not children.join():
                 pass
@@ -54,7 +63,9 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
                 raise errors.get() from None
             said = str(error).strip().splitlines()[-1]
             way_out = "Run again: it goes on from the last checkpoint."
-            raise TrainingError(f"{body.__name__} on {count} processes: {said}. {way_out}") from error
+            raise TrainingError(
+                f"{body.__name__} on {count} processes: {said}. {way_out}"
+            ) from error
         finally:
             for child in children.processes:
                 child.kill()
@@ -63,10 +74,20 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _work(rank: int, count: int, port: int, errors: Any, module: str, name: str, given: Any, named: Any) -> None:
+def _work(
+    rank: int, count: int, port: int, errors: Any, module: str, name: str, given: Any, named: Any
+) -> None:
     """One process: joins the others, then runs the body."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_PORT": port}
-    os.environ |= {variable: str(number) for variable, number in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    place = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": count,
+        "LOCAL_WORLD_SIZE": count,
+        "MASTER_PORT": port,
+    }
+    os.environ |= {variable: str(number) for variable, number in place.items()} | {
+        "MASTER_ADDR": "127.0.0.1"
+    }
     os.environ["DR_THREADS"] = str(max(1, machine.threads() // count))
     Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -84,6 +105,8 @@ def _work(rank: int, count: int, port: int, errors: Any, module: str, name: str,
 
 
 def _end_with_parent() -> None:
-    """A stage that is killed must not leave processes behind, which would go on writing into its folder."""
+    """A stage that is killed must not leave processes behind, which would go on writing into its
+    folder.
+    """
     parent_process().join()
     os._exit(1)

@@ -24,9 +24,11 @@ class TrainLog:
             `tokens_per_second`; scalars are means over the updates since the row before.
         tokens: real tokens (padding not counted) seen so far, over all processes.
         train_seconds: seconds spent in updates.
-        wall_seconds: seconds from first to last, checkpoints included, time between two resumes not.
+        wall_seconds: seconds from first to last, checkpoints included, time between two resumes
+            not.
         peak_memory: most bytes ever held, `host` and (on CUDA) `gpu`.
-        validation: a dict with `step` and `score` for each look at dev queries (`training.Validation`).
+        validation: a dict with `step` and `score` for each look at dev queries
+            (`training.Validation`).
         resumed_at: updates after which the run was taken up again.
         precision, device, processes, threads: how it was computed.
 
@@ -78,7 +80,9 @@ class TrainLog:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainLog":
         """The log that `as_dict` described."""
-        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
+        return cls(
+            **{name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+        )
 
     def save(self, path: Path) -> None:
         """Write the log as JSON, in one step."""

@@ -1,8 +1,8 @@
 """The one training loop, for pre-training and fine-tuning alike.
 
-Rate and randomness are exact functions of the step (`schedule.py`), so a resumed run needs no saved state for either.
-Weights, gradients and moments are fp32; with bf16 only the forward pass runs in autocast. Book: ideas/bottleneck shows
-it at work, practice/troubleshooting explains its messages.
+Rate and randomness are exact functions of the step (`schedule.py`), so a resumed run needs no saved
+state for either. Weights, gradients and moments are fp32; with bf16 only the forward pass runs in
+autocast. Book: ideas/bottleneck shows it at work, practice/troubleshooting explains its messages.
 """
 
 import math
@@ -26,7 +26,14 @@ from dr_lib.errors import InputError
 from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.tokens.layout import finest, to_device
 from dr_lib.training import machine
-from dr_lib.training.checkpoint import host_copies, module_tensors, remove_drafts, resume, save_checkpoint, trained_parameters
+from dr_lib.training.checkpoint import (
+    host_copies,
+    module_tensors,
+    remove_drafts,
+    resume,
+    save_checkpoint,
+    trained_parameters,
+)
 from dr_lib.training.log import TrainLog
 from dr_lib.training.schedule import TrainSettings, learning_rate, seed_step
 
@@ -34,18 +41,22 @@ AHEAD = 2  # batches that are made while a GPU computes
 
 
 class TrainingError(RuntimeError):
-    """Training cannot continue: the loss or the gradient of a step, or a validation score, is not a finite number."""
+    """Training cannot continue: the loss or the gradient of a step, or a validation score, is not a
+    finite number.
+    """
 
 
 @dataclass(frozen=True)
 class Validation:
-    """How to validate a model while it is trained (DPR-PAQ, section 3.3). Page of the book: ideas/evaluation.
+    """How to validate a model while it is trained (DPR-PAQ, section 3.3). Page of the book:
+    ideas/evaluation.
 
     Attributes:
-        score: module -> a number, more is better. It may leave the module in eval mode; it must not draw at random.
+        score: module -> a number, more is better. It may leave the module in eval mode; it must not
+            draw at random.
         every: updates between two validations; the last update is always validated.
-        keep: "best" ends the training with the weights of the highest score (the first of equal ones), "last" with
-            those of the last update.
+        keep: "best" ends the training with the weights of the highest score (the first of equal
+            ones), "last" with those of the last update.
     """
 
     score: Callable[[nn.Module], float]
@@ -67,36 +78,42 @@ def train(
 ) -> TrainLog:
     """Train `module` in place, from the newest checkpoint in `folder` if there is one.
 
-    A run that is cut off anywhere and started again ends in the same weights, bit for bit, as an unbroken one on the
-    same processor with the same number of threads; on a GPU but for the order in which that adds things up.
-    Several processes do together what one would do, up to rounding (and, where `together`, draws of dropout and masks,
-    and coCondenser's mean over masked tokens, which each takes of its own); where `DR_PROCESSES` started them, only the
-    first returns.
+    A run that is cut off anywhere and started again ends in the same weights, bit for bit, as an
+    unbroken one on the same processor with the same number of threads; on a GPU but for the order
+    in which that adds things up. Several processes do together what one would do, up to rounding
+    (and, where `together`, draws of dropout and masks, and coCondenser's mean over masked tokens,
+    which each takes of its own); where `DR_PROCESSES` started them, only the first returns.
 
     Args:
-        module: `module(batch, generator)` returns a dict with `loss` (a scalar with gradient, a mean over the
-            micro-batch) and any other scalars to log. Frozen parameters are neither trained nor kept. Where it has a
-            method `before_update(settings, step)`, that is called before each update.
+        module: `module(batch, generator)` returns a dict with `loss` (a scalar with gradient, a
+            mean over the micro-batch) and any other scalars to log. Frozen parameters are neither
+            trained nor kept. Where it has a method `before_update(settings, step)`, that is called
+            before each update.
         batches: micro-step -> micro-batch; the same number must always give the same batch.
         settings: steps, rate, precision, seed and so on.
         folder: the run's own folder, for checkpoints and `log.json`.
         title: what is trained, for the bar and the log.
         progress: show a bar on stderr.
-        stop_after: break off (with a checkpoint) once this many updates are done, counted from the very first; a later
-            call resumes. To end a run before its schedule does, see `TrainSettings.stop_at`.
-        validation: how to score the model on the way, and whether the best or the last weights are kept; None does not.
-        together: all processes take part in every micro-batch, of which `batches` gives each its own rows (as `Visits`
-            does), because rows are compared across processes. Otherwise whole micro-batches go round the processes.
+        stop_after: break off (with a checkpoint) once this many updates are done, counted from the
+            very first; a later call resumes. To end a run before its schedule does, see
+            `TrainSettings.stop_at`.
+        validation: how to score the model on the way, and whether the best or the last weights are
+            kept; None does not.
+        together: all processes take part in every micro-batch, of which `batches` gives each its
+            own rows (as `Visits` does), because rows are compared across processes. Otherwise whole
+            micro-batches go round the processes.
 
     Returns:
-        The log, earlier parts of the run included. `module` is left in eval mode, torch's global generator where the
-        last step put it.
+        The log, earlier parts of the run included. `module` is left in eval mode, torch's global
+        generator where the last step put it.
 
     Raises:
-        InputError: nothing to train, the checkpoint in `folder` was made with other settings or another model, or the
-            micro-batches of an update cannot go round the processes evenly.
-        TrainingError: loss, gradient or validation score became NaN or infinite; the message names step and rows.
-        TimeIsUpError: the time of the stage is up (`stages.until`); the last step has its checkpoint.
+        InputError: nothing to train, the checkpoint in `folder` was made with other settings or
+            another model, or the micro-batches of an update cannot go round the processes evenly.
+        TrainingError: loss, gradient or validation score became NaN or infinite; the message names
+            step and rows.
+        TimeIsUpError: the time of the stage is up (`stages.until`); the last step has its
+            checkpoint.
 
     Example:
         >>> import tempfile, torch
@@ -115,16 +132,28 @@ def train(
     started = time.perf_counter()
     torch.set_num_threads(machine.threads())
     accelerator = Accelerator(
-        mixed_precision="no",  # it would fix one precision for the life of the process; a notebook may train in several
+        # it would fix one precision for the life of the process; a notebook may train in several
+        mixed_precision="no",
         cpu=machine.device().type == "cpu",
-        # A head that an objective leaves out must not stop several processes from agreeing on gradients.
+        # A head that an objective leaves out must not stop several processes from agreeing on
+        # gradients.
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
-    device, processes, is_main = accelerator.device, accelerator.num_processes, accelerator.is_main_process
+    device, processes, is_main = (
+        accelerator.device,
+        accelerator.num_processes,
+        accelerator.is_main_process,
+    )
     turns = 1 if together else processes
     if settings.accumulation % turns:
-        problem = f"{processes} processes cannot share {settings.accumulation} micro-batches of an update evenly"
-        fix = "Make accumulation a multiple of DR_PROCESSES (and tokens_per_batch smaller by as much)."
+        problem = (
+            f"{processes} processes cannot share {settings.accumulation} micro-batches of an update"
+            " evenly"
+        )
+        fix = (
+            "Make accumulation a multiple of DR_PROCESSES (and tokens_per_batch smaller by as"
+            " much)."
+        )
         raise InputError(problem, where="accumulation", fix=fix)
     accelerator.gradient_accumulation_steps = settings.accumulation // turns
     precision = machine.precision(settings.precision, device)
@@ -159,20 +188,37 @@ def train(
         return range((step - 1) * settings.accumulation + own, step * settings.accumulation, turns)
 
     def explain(index: int, name: str, process: int) -> str:
-        """What to say of a bad number: the step and its rows, for which the batch is made once more."""
+        """What to say of a bad number: the step and its rows, for which the batch is made once
+        more.
+        """
         step, apart = index // settings.accumulation + 1, process - accelerator.process_index
-        what, guilty = "gradient", range((step - 1) * settings.accumulation, step * settings.accumulation)
+        what, guilty = (
+            "gradient",
+            range((step - 1) * settings.accumulation, step * settings.accumulation),
+        )
         if name == "loss":
             what, guilty = "loss", [index if together else index + apart]
-        unknown = f"rows of process {process}" if together and apart else ""  # which only that one can make
-        rows = "; ".join(f"micro-step {one}: {unknown or describe_rows(batches(one)) or 'rows unknown'}" for one in guilty)
-        way_out = "Lower the learning rate, or look at these rows; the last checkpoint is untouched."
+        # which only that one can make
+        unknown = f"rows of process {process}" if together and apart else ""
+        rows = "; ".join(
+            f"micro-step {one}: {unknown or describe_rows(batches(one)) or 'rows unknown'}"
+            for one in guilty
+        )
+        way_out = (
+            "Lower the learning rate, or look at these rows; the last checkpoint is untouched."
+        )
         return f"{title}: the {what} of step {step} is not finite ({rows}). {way_out}"
 
     last = settings.last if stop_after is None else min(settings.last, stop_after)
-    ready = feed(batches, (index for step in range(log.step + 1, last + 1) for index in micro_steps(step)), device)
+    ready = feed(
+        batches,
+        (index for step in range(log.step + 1, last + 1) for index in micro_steps(step)),
+        device,
+    )
     shown = progress and is_main
-    with tqdm(total=settings.last, initial=log.step, desc=title, disable=not shown, mininterval=0.5) as bar:
+    with tqdm(
+        total=settings.last, initial=log.step, desc=title, disable=not shown, mininterval=0.5
+    ) as bar:
         for step in range(log.step + 1, last + 1):
             rate = learning_rate(settings, step)
             for group in optimizer.param_groups:
@@ -182,19 +228,27 @@ def train(
             for _ in micro_steps(step):
                 index, batch, tokens = next(ready)
                 draw = index * processes + accelerator.process_index if together else index
-                seed_step(settings.seed, draw, generator)  # dropout, masks and samples depend on nothing that came before
-                with accelerator.accumulate(model), meter.counting(tokens if shown and not settings.compile else 0):
+                # dropout, masks and samples depend on nothing that came before
+                seed_step(settings.seed, draw, generator)
+                with (
+                    accelerator.accumulate(model),
+                    meter.counting(tokens if shown and not settings.compile else 0),
+                ):
                     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                         parts = model(batch, generator)
-                    accelerator.backward(parts["loss"])  # divided by the accumulation: gradients add up to their mean
+                    # divided by the accumulation: gradients add up to their mean
+                    accelerator.backward(parts["loss"])
                 meter.add(index, parts | {"tokens": tokens})
             norm = accelerator.clip_grad_norm_(trained.values(), settings.clip or float("inf"))
             meter.add(index, {"grad_norm": norm})
 
             ends_row = step % settings.log_every == 0 or step == settings.last
-            validates = validation is not None and (step % validation.every == 0 or step == settings.last)
+            validates = validation is not None and (
+                step % validation.every == 0 or step == settings.last
+            )
             saves = step % settings.checkpoint_every == 0 or step == last
-            # Losses are fetched before the weights change: a bad step leaves them, and every checkpoint, untouched.
+            # Losses are fetched before the weights change: a bad step leaves them, and every
+            # checkpoint, untouched.
             stops = False
             if ends_row or saves or validates or step % fetch_every(device, settings) == 0:
                 meter.fetch(explain)
@@ -209,26 +263,42 @@ def train(
                 score = float(validation.score(module))
                 module.train()
                 if not math.isfinite(score):
-                    raise TrainingError(f"{title}: the validation score after step {step} is {score}")
+                    raise TrainingError(
+                        f"{title}: the validation score after step {step} is {score}"
+                    )
                 is_best = all(score > row["score"] for row in log.validation)
                 log.validation.append({"step": step, "score": score})
                 if validation.keep == "best" and is_best:
                     best = host_copies(module_tensors(module))
                 meter.pause()
             if saves or stops:
-                log.wall_seconds, started = log.wall_seconds + time.perf_counter() - started, time.perf_counter()
+                log.wall_seconds, started = (
+                    log.wall_seconds + time.perf_counter() - started,
+                    time.perf_counter(),
+                )
                 for kind, most in machine.peak_memory().items():
                     log.peak_memory[kind] = max(most, log.peak_memory.get(kind, 0))
                 if is_main:
-                    save_checkpoint(folder, step, module, optimizer, settings=identity, progress=meter.state(), best=best)
+                    save_checkpoint(
+                        folder,
+                        step,
+                        module,
+                        optimizer,
+                        settings=identity,
+                        progress=meter.state(),
+                        best=best,
+                    )
                     log.save(folder / "log.json")
                 accelerator.wait_for_everyone()
                 meter.pause()
             bar.update()
             if stops and step < last:
-                raise TimeIsUpError(f"{title} was stopped after {step:,} of {settings.last:,} steps")
+                raise TimeIsUpError(
+                    f"{title} was stopped after {step:,} of {settings.last:,} steps"
+                )
     if is_main:
-        log.save(folder / "log.json")  # once more: a run that was killed between checkpoint and log has none
+        # once more: a run that was killed between checkpoint and log has none
+        log.save(folder / "log.json")
     if best and log.finished:
         with torch.no_grad():
             for name, tensor in module_tensors(module).items():
@@ -240,10 +310,16 @@ def train(
 
 
 def out_of_time(accelerator: Accelerator) -> bool:
-    """Whether the time is up for any of the processes: all of them have to stop after the same step."""
+    """Whether the time is up for any of the processes: all of them have to stop after the same
+    step.
+    """
     if accelerator.num_processes == 1:  # nobody to agree with: a GPU would be waited for
         return time_is_up()
-    return bool(accelerator.gather(torch.tensor([time_is_up()], dtype=torch.int32, device=accelerator.device)).any())
+    return bool(
+        accelerator.gather(
+            torch.tensor([time_is_up()], dtype=torch.int32, device=accelerator.device)
+        ).any()
+    )
 
 
 def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) -> torch.optim.AdamW:
@@ -251,38 +327,57 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) ->
     # Decay pulls weights towards zero; a norm's scale or a bias has no reason to be near it.
     matrices = [parameter for parameter in trained.values() if parameter.ndim >= 2]
     vectors = [parameter for parameter in trained.values() if parameter.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    fused = next(iter(trained.values())).device.type in ("cpu", "cuda")  # one kernel on the devices that have it
-    options = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "fused": fused}
+    groups = [
+        {"params": matrices, "weight_decay": settings.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    # one kernel on the devices that have it
+    fused = next(iter(trained.values())).device.type in ("cpu", "cuda")
+    options = {
+        "lr": settings.learning_rate,
+        "betas": settings.betas,
+        "eps": settings.epsilon,
+        "fused": fused,
+    }
     return torch.optim.AdamW([group for group in groups if group["params"]], **options)
 
 
 def compile_layers(module: nn.Module) -> None:
     """Compile, in place, the layers of every stack in a module, once for all shapes of batches.
 
-    Layers alike share their code. What lies around them is not compiled: draws of masks, and rows gathered by what was
-    drawn, would cut it to pieces, and on a CPU be compiled anew for every shape.
+    Layers alike share their code. What lies around them is not compiled: draws of masks, and rows
+    gathered by what was drawn, would cut it to pieces, and on a CPU be compiled anew for every
+    shape.
 
     Raises:
         InputError: the module has no stack of layers.
     """
-    layers = [layer for stack in module.modules() if isinstance(stack, nn.ModuleList) for layer in stack]
+    layers = [
+        layer for stack in module.modules() if isinstance(stack, nn.ModuleList) for layer in stack
+    ]
     if not layers:
-        raise InputError("there are no layers to compile in this module", where="compile", fix="Leave it false.")
+        raise InputError(
+            "there are no layers to compile in this module", where="compile", fix="Leave it false."
+        )
     for layer in layers:
         layer.compile(dynamic=True)
 
 
 def fetch_every(device: torch.device, settings: TrainSettings) -> int:
-    """Updates between two looks at the losses: each on a CPU; a GPU would have to wait for every look."""
+    """Updates between two looks at the losses: each on a CPU; a GPU would have to wait for every
+    look.
+    """
     return 1 if device.type == "cpu" else settings.log_every
 
 
-def feed(batches: Callable[[int], Any], indices: Iterable[int], device: torch.device) -> Iterator[tuple[int, Any, int]]:
+def feed(
+    batches: Callable[[int], Any], indices: Iterable[int], device: torch.device
+) -> Iterator[tuple[int, Any, int]]:
     """Yield `(index, batch on device, real tokens)` for each index, in order.
 
-    Beside a GPU a thread makes the next batches while that computes; on a CPU it would only take cores away from the
-    computation, and Apple's GPUs take work from one thread only. An exception of `batches` surfaces where its batch was due.
+    Beside a GPU a thread makes the next batches while that computes; on a CPU it would only take
+    cores away from the computation, and Apple's GPUs take work from one thread only. An exception
+    of `batches` surfaces where its batch was due.
 
     Args:
         batches: gives the micro-batch of an index.
@@ -312,27 +407,39 @@ def real_tokens(batch: Any) -> int:
     """Tokens of a batch that are not padding: the sum of every attention mask in it."""
     if hasattr(batch, "attention_mask"):
         return int(batch.attention_mask.sum())
-    return sum(real_tokens(getattr(batch, part.name)) for part in fields(batch)) if is_dataclass(batch) else 0
+    return (
+        sum(real_tokens(getattr(batch, part.name)) for part in fields(batch))
+        if is_dataclass(batch)
+        else 0
+    )
 
 
 def describe_rows(batch: Any, limit: int = 64) -> str:
-    """The rows of a batch in words: `rows 3, 17, 4`, or one such list for each part of the batch."""
+    """The rows of a batch in words: `rows 3, 17, 4`, or one such list for each part of the
+    batch.
+    """
     rows = getattr(batch, "rows", None)
     if isinstance(rows, Tensor):
         more = f" ... ({len(rows)} in all)" if len(rows) > limit else ""
         return f"rows {', '.join(map(str, rows[:limit].tolist()))}{more}"
     if is_dataclass(batch):
-        named = {part.name: describe_rows(getattr(batch, part.name), limit) for part in fields(batch)}
+        named = {
+            part.name: describe_rows(getattr(batch, part.name), limit) for part in fields(batch)
+        }
         return "; ".join(f"{name} {text}" for name, text in named.items() if text)
     return ""
 
 
 class Operations(TorchDispatchMode):
-    """Adds up the floating-point operations of matrix products, as torch counts them; results are not touched."""
+    """Adds up the floating-point operations of matrix products, as torch counts them; results are
+    not touched.
+    """
 
     total = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         if count := flop_registry.get(func.overloadpacket):
             self.total += count(*args, **(kwargs or {}), out_val=result)
@@ -343,8 +450,9 @@ class Operations(TorchDispatchMode):
 class Meter:
     """Losses on their way to the log, and the guard against numbers that are none.
 
-    Scalars stay on the device until they are fetched, so a GPU is not made to wait at every step; what was not fetched
-    yet is kept step by step, so that the first bad step is named and not the one where it was noticed.
+    Scalars stay on the device until they are fetched, so a GPU is not made to wait at every step;
+    what was not fetched yet is kept step by step, so that the first bad step is named and not the
+    one where it was noticed.
 
     Attributes:
         row: name -> its values in the micro-steps since the last row of the log.
@@ -364,7 +472,9 @@ class Meter:
 
     @contextmanager
     def counting(self, tokens: int) -> Iterator[None]:
-        """Count the operations of a batch of so many tokens, forward and backward, if none was counted yet."""
+        """Count the operations of a batch of so many tokens, forward and backward, if none was
+        counted yet.
+        """
         if self.operations or not tokens:
             yield
             return
@@ -384,20 +494,28 @@ class Meter:
             self._waiting.append((index, name, scalar))
 
     def fetch(self, explain: Callable[[int, str, int], str]) -> None:
-        """Bring all waiting scalars to the host, as means over the processes, and add them to the open row.
+        """Bring all waiting scalars to the host, as means over the processes, and add them to the
+        open row.
 
         Args:
-            explain: micro-step and name of a bad value, and the process that has it -> what to say of its batch.
+            explain: micro-step and name of a bad value, and the process that has it -> what to say
+                of its batch.
 
         Raises:
             TrainingError: a loss or gradient norm is NaN or infinite.
         """
-        # One stack, one transfer: fetching scalars one by one would stop a GPU as often as there are losses.
-        of_each = self.accelerator.gather(torch.stack([value for _, _, value in self._waiting])[None]).tolist()  # a process a row
+        # One stack, one transfer: fetching scalars one by one would stop a GPU as often as there
+        # are losses.
+        # a process a row
+        of_each = self.accelerator.gather(
+            torch.stack([value for _, _, value in self._waiting])[None]
+        ).tolist()
         for (index, name, _), *values in zip(self._waiting, *of_each, strict=True):
             value = sum(values) / len(values)
             if name in ("loss", "grad_norm") and not math.isfinite(value):
-                raise TrainingError(explain(index, name, [math.isfinite(one) for one in values].index(False)))
+                raise TrainingError(
+                    explain(index, name, [math.isfinite(one) for one in values].index(False))
+                )
             if name == "tokens":
                 self.tokens += round(sum(values))
             else:
@@ -416,7 +534,10 @@ class Meter:
         text = f"loss {sum(losses) / len(losses):.3f}, lr {lr:.1e}, {self.rate():,.0f} tokens/s"
         if not self.operations:
             return text
-        most = machine.most_operations(self.accelerator.device, self.log.precision) * self.accelerator.num_processes
+        most = (
+            machine.most_operations(self.accelerator.device, self.log.precision)
+            * self.accelerator.num_processes
+        )
         self.pause()  # that was measured, once
         return f"{text}, MFU {self.rate() * self.operations / most:.0%}"
 

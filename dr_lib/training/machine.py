@@ -1,4 +1,5 @@
-"""Capabilities of the machine: threads, processes, device, precision, and the facts that a record keeps.
+"""Capabilities of the machine: threads, processes, device, precision, and the facts that a record
+keeps.
 
 Nothing here names a person, a host or a folder. Book: reference/status prints these facts.
 """
@@ -27,7 +28,8 @@ except ImportError:  # Windows
 
 
 def threads() -> int:
-    """Threads for torch: `DR_THREADS`, else `OMP_NUM_THREADS`, else the physical cores this process may use.
+    """Threads for torch: `DR_THREADS`, else `OMP_NUM_THREADS`, else the physical cores this process
+    may use.
 
     Raises:
         InputError: the variable is not a whole number above 0.
@@ -56,13 +58,17 @@ def _number_in(variable: str) -> int | None:
     """The whole number above 0 that an environment variable holds; None where it is not set."""
     text = os.environ.get(variable)
     if text and (not text.isdecimal() or int(text) < 1):
-        raise InputError(f"{text!r} is not a whole number above 0", where=variable, fix="Give 1 or more.")
+        raise InputError(
+            f"{text!r} is not a whole number above 0", where=variable, fix="Give 1 or more."
+        )
     return int(text) if text else None
 
 
 def allowed_cores() -> int:
     """Cores that the scheduler and a container's quota (Linux) grant to this process."""
-    granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     quota = Path("/sys/fs/cgroup/cpu.max")
     if quota.is_file():
         share, period = quota.read_text().split()
@@ -72,12 +78,18 @@ def allowed_cores() -> int:
 
 
 def device() -> torch.device:
-    """Where to compute: `DR_DEVICE` (`cpu`, `cuda` or `mps`), else CUDA where there is one, else the CPU.
+    """Where to compute: `DR_DEVICE` (`cpu`, `cuda` or `mps`), else CUDA where there is one, else
+    the CPU.
 
-    Apple's GPU (`mps`) is taken only where it is asked for: it computes in float32, and small models are no faster on
+    Apple's GPU (`mps`) is taken only where it is asked for: it computes in float32, and small
+        models are no faster on
     it than on the processor beside it.
     """
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
     wanted = os.environ.get("DR_DEVICE") or ("cuda" if present["cuda"] else "cpu")
     if wanted not in present:
         fix = "Give cpu, cuda or mps, or leave it out."
@@ -95,12 +107,16 @@ def device_name(where: torch.device) -> str:
 
 @cache
 def _cpu_facts() -> dict[str, str]:
-    """Name and instruction sets of the processor as Linux has them; empty where there is no /proc/cpuinfo."""
+    """Name and instruction sets of the processor as Linux has them; empty where there is no
+    /proc/cpuinfo.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return {}
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {
+        name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
 
 
 def _cpu_flags() -> set[str]:
@@ -109,21 +125,27 @@ def _cpu_flags() -> set[str]:
 
 
 def has_bf16(where: torch.device) -> bool:
-    """True where bf16 products run in hardware: AVX-512 bf16, AMX, Arm's bf16, or a CUDA device that has them."""
+    """True where bf16 products run in hardware: AVX-512 bf16, AMX, Arm's bf16, or a CUDA device
+    that has them.
+    """
     if where.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return where.type == "cpu" and bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def precision(requested: Literal["auto", "bf16", "fp32"], where: torch.device) -> Literal["bf16", "fp32"]:
+def precision(
+    requested: Literal["auto", "bf16", "fp32"], where: torch.device
+) -> Literal["bf16", "fp32"]:
     """The precision to compute in.
 
     Args:
-        requested: `"auto"` means bf16 where the hardware has it; the others are taken at their word.
+        requested: `"auto"` means bf16 where the hardware has it; the others are taken at their
+            word.
         where: the device of the computation.
 
     Raises:
-        InputError: bf16 was asked for on a CUDA device without it. (A CPU without it computes it slowly but rightly.)
+        InputError: bf16 was asked for on a CUDA device without it. (A CPU without it computes it
+            slowly but rightly.)
 
     Example:
         >>> precision("fp32", torch.device("cpu"))
@@ -144,7 +166,10 @@ def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
         model: its modules may be in any mode.
         kind: what `precision` gives, or "bf16_weights", for which a copy is rounded.
     """
-    device, modes = next(model.parameters()).device, [(module, module.training) for module in model.modules()]
+    device, modes = (
+        next(model.parameters()).device,
+        [(module, module.training) for module in model.modules()],
+    )
     rounded = copy.deepcopy(model).to(torch.bfloat16) if kind == "bf16_weights" else model
     autocast = torch.autocast(device.type, torch.bfloat16) if kind == "bf16" else nullcontext()
     try:
@@ -159,7 +184,8 @@ def machine_facts() -> dict[str, Any]:
     """What a record keeps of the machine and its software; no host name, user name or path.
 
     Returns:
-        `cpu`, `cores`, `threads`, `memory_gib`, `gpus` (names), `bf16`, `system`, and `versions` by package.
+        `cpu`, `cores`, `threads`, `memory_gib`, `gpus` (names), `bf16`, `system`, and `versions` by
+        package.
     """
     return {
         "cpu": _cpu_facts().get("model name") or platform.processor() or platform.machine(),
@@ -194,10 +220,13 @@ def encoding_budget() -> int:
 def most_operations(where: torch.device, kind: str) -> float:
     """Floating-point operations a second of one large matrix product, the quickest of three.
 
-    No training can exceed it; its share of that is its utilisation (MFU). The data sheet's figure is larger still.
+    No training can exceed it; its share of that is its utilisation (MFU). The data sheet's figure
+    is larger still.
     """
     size = 1024 if where.type == "cpu" else 8192
-    matrix = torch.ones(size, size, dtype=torch.bfloat16 if kind == "bf16" else torch.float32, device=where)
+    matrix = torch.ones(
+        size, size, dtype=torch.bfloat16 if kind == "bf16" else torch.float32, device=where
+    )
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
@@ -206,11 +235,16 @@ def most_operations(where: torch.device, kind: str) -> float:
     return 2 * size**3 / min(seconds)
 
 
-def bert_work(layers: int, hidden: int, vocabulary: int, share_predicted: float = 1.0, length: int = 128) -> float:
-    """Floating-point operations of one training step per token (forward and backward) of a BERT with head.
+def bert_work(
+    layers: int, hidden: int, vocabulary: int, share_predicted: float = 1.0, length: int = 128
+) -> float:
+    """Floating-point operations of one training step per token (forward and backward) of a BERT
+    with head.
 
-    Kaplan et al. 2020, section 2.1: a forward pass takes about two operations per weight and token, a backward pass
-    twice that. Attention scores and the vocabulary's logits are added here because small models are full of them.
+    Kaplan et al. 2020, section 2.1: a forward pass takes about two operations per weight and token,
+        a backward pass
+    twice that. Attention scores and the vocabulary's logits are added here because small models are
+    full of them.
 
     Args:
         layers, hidden, vocabulary: size; the feed-forward part has 4 x `hidden` units.

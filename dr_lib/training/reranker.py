@@ -1,7 +1,9 @@
-"""The cross-encoder in training: scores of a query's passages, and the loss that puts the positive first.
+"""The cross-encoder in training: scores of a query's passages, and the loss that puts the positive
+first.
 
-SimLM section 3.2, eq. 4, and what its released code does besides; PAIR's teacher judges pair by pair instead. Book:
-ideas/distillation. For dialogues, whose responses have no hard negatives, see `dialogue_cross_encoder`.
+SimLM section 3.2, eq. 4, and what its released code does besides; PAIR's teacher judges pair by
+pair instead. Book: ideas/distillation. For dialogues, whose responses have no hard negatives, see
+`dialogue_cross_encoder`.
 """
 
 from pathlib import Path
@@ -31,19 +33,26 @@ class Reranker(nn.Module):
 
     Args:
         cross_encoder: `cross_encoder(batch)` -> `[pairs]` scores.
-        settings: how many passages a query has (`negatives` and the positive, which stands first), and which of them
-            have a gradient: all (paper), or the positive and the hardest others only, a quarter in all. Then all are
-            scored first without gradient or dropout, and those once more (released: 64 and 16).
+        settings: how many passages a query has (`negatives` and the positive, which stands first),
+            and which of them have a gradient: all (paper), or the positive and the hardest others
+            only, a quarter in all. Then all are scored first without gradient or dropout, and those
+            once more (released: 64 and 16).
         loss: "listwise" (SimLM) or "pointwise" (RocketQA and PAIR: a probability for each pair).
     """
 
-    def __init__(self, cross_encoder: nn.Module, settings: CrossEncoderTraining, loss: RerankerLoss = "listwise"):
+    def __init__(
+        self,
+        cross_encoder: nn.Module,
+        settings: CrossEncoderTraining,
+        loss: RerankerLoss = "listwise",
+    ):
         super().__init__()
         self.cross_encoder, self.settings, self.loss = cross_encoder, settings, loss
         self.passages_per_query = settings.negatives + 1
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Loss of a batch, and the share of queries whose positive scores highest among the passages with gradient.
+        """Loss of a batch, and the share of queries whose positive scores highest among the
+        passages with gradient.
 
         Args:
             batch: `B * n` pairs, pair i * n with the positive of query i.
@@ -55,7 +64,11 @@ class Reranker(nn.Module):
             batch, n = batch.take(self.hardest(batch, count)), count
         passes = 2 if self.settings.r_drop else 1
         # R-drop's two passes are one batch of two copies: dropout is drawn for each row anew.
-        copies = batch if passes == 1 else batch.take(torch.arange(len(batch), device=batch.rows.device).repeat(2))
+        copies = (
+            batch
+            if passes == 1
+            else batch.take(torch.arange(len(batch), device=batch.rows.device).repeat(2))
+        )
         lists = self.cross_encoder(copies).view(passes, -1, n)
         with torch.autocast(lists.device.type, enabled=False):
             loss = {"listwise": losses.listwise, "pointwise": losses.pointwise}[self.loss]
@@ -68,7 +81,9 @@ class Reranker(nn.Module):
 
     @torch.no_grad()
     def hardest(self, batch: TokenBatch, count: int) -> Tensor:
-        """Numbers `[B * count]` of the pairs with each query's positive and its highest-scored negatives."""
+        """Numbers `[B * count]` of the pairs with each query's positive and its highest-scored
+        negatives.
+        """
         # Chosen without dropout, else chance would decide which negatives are the hardest.
         training = self.cross_encoder.training
         scores = self.cross_encoder.eval()(batch).view(-1, self.passages_per_query)
@@ -80,7 +95,9 @@ class Reranker(nn.Module):
 
 
 def positives_first(scores: Tensor) -> Tensor:
-    """Share of lists `[queries, passages]` whose first score is above all others; a tie counts as a miss."""
+    """Share of lists `[queries, passages]` whose first score is above all others; a tie counts as a
+    miss.
+    """
     scores = scores.detach()
     return (scores[:, 0] > scores[:, 1:].amax(1)).float().mean()
 
@@ -108,15 +125,23 @@ def cross_encoder(
         passages, queries: their tokens in its own vocabulary (`store/`).
         examples: training queries with their positives and negatives, as `Examples.save` left them.
         training: how it is trained.
-        loss: "listwise" for a re-ranker and teacher, "pointwise" where scores must be probabilities.
+        loss: "listwise" for a re-ranker and teacher, "pointwise" where scores must be
+            probabilities.
         title: whether it reads titles.
         dropout: None keeps what the start says.
         seed: of head and training.
     """
     encoder = CrossEncoder.from_pretrained(
-        start, dropout=dropout, device=machine.device(), seed=seed, length=training.length, title=title
+        start,
+        dropout=dropout,
+        device=machine.device(),
+        seed=seed,
+        length=training.length,
+        title=title,
     )
-    pairs = encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
+    pairs = encoder.crossing(
+        TokenStore.open(queries / "store"), TokenStore.open(passages / "store")
+    )
     _learn(encoder, pairs, examples, folder, training=training, loss=loss, seed=seed)
 
 
@@ -135,20 +160,27 @@ def dialogue_cross_encoder(
 ) -> None:
     """`model/`: a cross-encoder trained to tell a context's response from random ones; `log.json`.
 
-    What DPR-PAQ's Table 3 compares its dual encoder with learns so from dialogues (Humeau et al. 2019).
+    What DPR-PAQ's Table 3 compares its dual encoder with learns so from dialogues (Humeau et al.
+    2019).
 
     Args:
         folder: where to write.
         start: the encoder it starts from.
-        pairs: contexts and responses (`queries/`, `passages/`, `examples/`), in the tokens of the start. A response is
-            never a wrong one of its own context: equal texts are one passage there.
+        pairs: contexts and responses (`queries/`, `passages/`, `examples/`), in the tokens of the
+            start. A response is never a wrong one of its own context: equal texts are one passage
+            there.
         training: how it is trained; `negatives` random responses beside the right one.
         context_length, side: as in `response_pairs`.
         dropout: None keeps what the start says.
         seed: of head and training.
     """
     encoder = CrossEncoder.from_pretrained(
-        start, dropout=dropout, device=machine.device(), seed=seed, length=training.length, title=False
+        start,
+        dropout=dropout,
+        device=machine.device(),
+        seed=seed,
+        length=training.length,
+        title=False,
     )
     stores = (TokenStore.open(pairs / name) for name in ("queries", "passages"))
     read = response_pairs(encoder, *stores, context_length=context_length, side=side)
@@ -166,8 +198,18 @@ def _learn(
     seed: int,
 ) -> None:
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    batches, module = PairBatches(pairs, Examples.open(examples), **sizes, seed=seed), Reranker(encoder, training, loss)
-    train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder", together=True)
+    batches, module = (
+        PairBatches(pairs, Examples.open(examples), **sizes, seed=seed),
+        Reranker(encoder, training, loss),
+    )
+    train(
+        module,
+        batches.batch,
+        training.with_seed(seed),
+        folder,
+        title="cross-encoder",
+        together=True,
+    )
     encoder.save(folder / "model")
 
 
@@ -179,7 +221,8 @@ class LateInteractionTrainer(nn.Module):
         self.model = model
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Cross-entropy of each query's positive among all passages of the batch that are not known to be relevant.
+        """Cross-entropy of each query's positive among all passages of the batch that are not known
+        to be relevant.
 
         Args:
             batch: `B` queries and `B * n` passages on the model's device.
@@ -190,7 +233,9 @@ class LateInteractionTrainer(nn.Module):
             scores = best_matches(queries, passages) / self.model.settings.temperature
         n = len(batch.passage_rows) // len(batch)
         target = torch.arange(0, scores.shape[1], n, device=scores.device)
-        relevant = losses.relevant_passages(len(batch), n, batch.passage_rows, batch.known_positives, scores.device)
+        relevant = losses.relevant_passages(
+            len(batch), n, batch.passage_rows, batch.known_positives, scores.device
+        )
         others = scores.masked_fill(relevant.scatter(1, target[:, None], False), -torch.inf)
         accuracy = (others.detach().argmax(1) == target).float().mean()
         return {"loss": nn.functional.cross_entropy(others, target), "in_batch_accuracy": accuracy}
@@ -216,12 +261,21 @@ def late_interaction(
         start: the masked LM it starts from.
         passages, queries: their tokens (`store/`).
         examples: training queries with their positives and negatives, as `Examples.save` left them.
-        training: steps, batch, rate, negatives, positive and temperature, as a retriever has them; the rest is not read.
+        training: steps, batch, rate, negatives, positive and temperature, as a retriever has them;
+            the rest is not read.
         layout, dropout: how texts become vectors.
         seed: of head, order and draws.
     """
     options = {**layout.model_dump(), "temperature": training.temperature}
-    model = LateInteraction.from_pretrained(start, dropout=dropout, device=machine.device(), seed=seed, **options)
+    model = LateInteraction.from_pretrained(
+        start, dropout=dropout, device=machine.device(), seed=seed, **options
+    )
     batches = batches_of(training, queries, passages, examples, layout=layout, seed=seed)
-    train(LateInteractionTrainer(model), batches.batch, training.with_seed(seed), folder, title="late interaction")
+    train(
+        LateInteractionTrainer(model),
+        batches.batch,
+        training.with_seed(seed),
+        folder,
+        title="late interaction",
+    )
     model.save(folder / "model")

@@ -1,9 +1,10 @@
-"""The numbers of one training run: its settings, and rate, sharpness and seeds as exact functions of the step; at the end the
-settings of each training of a pipeline, with SimLM's values as defaults (Tables 11 and 13).
+"""The numbers of one training run: its settings, and rate, sharpness and seeds as exact functions
+of the step; at the end the settings of each training of a pipeline, with SimLM's values as defaults
+(Tables 11 and 13).
 
-The defaults follow the common ground of the released code (linear warm-up and decay, AdamW, clipping at 1). As
-everything here is a function of the step, a resumed run needs no saved state. Book: practice/gpu says which settings
-to change first.
+The defaults follow the common ground of the released code (linear warm-up and decay, AdamW,
+clipping at 1). As everything here is a function of the step, a resumed run needs no saved state.
+Book: practice/gpu says which settings to change first.
 """
 
 import math
@@ -24,14 +25,15 @@ class Training(Settings):
         steps: updates of the weights that the schedule is made for, at least 1.
         learning_rate: peak learning rate, above 0.
         warmup: share of the steps in which the rate grows to its peak, in [0, 1].
-        warmup_shape: how it grows: `"linear"` (the papers), or `"logarithmic"`, what DeepSpeed's scheduler does unless
-            it is told otherwise and SimLM's released script hence did.
-        stop_at: last update of a run that ends before its schedule (CDMAE: 80,000 of 86,300); None runs to the end.
+        warmup_shape: how it grows: `"linear"` (the papers), or `"logarithmic"`, what DeepSpeed's
+            scheduler does unless it is told otherwise and SimLM's released script hence did.
+        stop_at: last update of a run that ends before its schedule (CDMAE: 80,000 of 86,300); None
+            runs to the end.
         weight_decay: AdamW's decay of matrices; biases, norms and other vectors are never decayed.
         clip: largest gradient norm over all parameters; None leaves gradients as they are.
         accumulation: micro-batches (per process) whose mean gradient makes one update.
-        precision: `"bf16"` (autocast; weights, optimiser and losses stay fp32), `"fp32"`, or `"auto"`: bf16 where the
-            machine computes it natively.
+        precision: `"bf16"` (autocast; weights, optimiser and losses stay fp32), `"fp32"`, or
+            `"auto"`: bf16 where the machine computes it natively.
         betas: AdamW's decay rates of the two moments, each in [0, 1).
         epsilon: AdamW's epsilon.
         checkpoint_every: updates between two checkpoints.
@@ -77,7 +79,9 @@ class Training(Settings):
 
     @property
     def warmup_steps(self) -> int:
-        """Number of the update that first runs at the peak rate; at least 1, so no update is wasted at rate zero."""
+        """Number of the update that first runs at the peak rate; at least 1, so no update is wasted
+        at rate zero.
+        """
         return max(1, round(self.warmup * self.steps))
 
     def with_seed(self, seed: int) -> "TrainSettings":
@@ -102,21 +106,24 @@ class TrainSettings(Training):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
     def identity(self) -> dict[str, Any]:
-        """The settings that can change a weight, as plain JSON; a checkpoint may only continue under equal ones."""
+        """The settings that can change a weight, as plain JSON; a checkpoint may only continue
+        under equal ones.
+        """
         return self.model_dump(mode="json", exclude=set(self.unkeyed))
 
 
 def learning_rate(settings: TrainSettings, update: int) -> float:
     """Rate of the `update`-th change of the weights, counted from 1.
 
-    It grows to the peak at update `warmup_steps`, then falls down the line that would reach zero one update after the
-    last of `steps`, so that every update moves the weights.
+    It grows to the peak at update `warmup_steps`, then falls down the line that would reach zero
+    one update after the last of `steps`, so that every update moves the weights.
 
     Args:
         settings: gives `learning_rate`, `warmup_steps`, `warmup_shape`, `steps` and `schedule`.
         update: in [1, settings.steps].
 
-    Paper and code: DeepSpeed's logarithmic warm-up is log(u) / log(w), which wastes the first update at rate zero; here
+    Paper and code: DeepSpeed's logarithmic warm-up is log(u) / log(w), which wastes the first
+        update at rate zero; here
     it is log(1 + u) / log(1 + w).
 
     Example:
@@ -127,14 +134,17 @@ def learning_rate(settings: TrainSettings, update: int) -> float:
     warm, after_last = settings.warmup_steps, settings.steps + 1
     if update <= warm:
         linear = settings.warmup_shape == "linear"
-        return settings.learning_rate * (update / warm if linear else math.log1p(update) / math.log1p(warm))
+        return settings.learning_rate * (
+            update / warm if linear else math.log1p(update) / math.log1p(warm)
+        )
     if settings.schedule == "constant":
         return settings.learning_rate
     return settings.learning_rate * (after_last - update) / (after_last - warm)
 
 
 def warm_temperature(temperature: float, settings: TrainSettings, update: int) -> float:
-    """Temperature of an update where the factor 1 / temperature grows with the rate's warm-up, never below 1.
+    """Temperature of an update where the factor 1 / temperature grows with the rate's warm-up,
+    never below 1.
 
     SimLM's released scripts for Natural Questions; the paper does not mention it.
 
@@ -148,7 +158,11 @@ def warm_temperature(temperature: float, settings: TrainSettings, update: int) -
         >>> [round(warm_temperature(0.1, settings, update), 3) for update in (1, 2, 4, 8)]
         [0.4, 0.2, 0.1, 0.1]
     """
-    return 1 / max(1.0, min(1.0, update / settings.warmup_steps) / temperature) if temperature < 1 else temperature
+    return (
+        1 / max(1.0, min(1.0, update / settings.warmup_steps) / temperature)
+        if temperature < 1
+        else temperature
+    )
 
 
 def step_seed(seed: int, micro_step: int, stream: int) -> int:
@@ -158,13 +172,17 @@ def step_seed(seed: int, micro_step: int, stream: int) -> int:
         >>> step_seed(0, 5, 0) == step_seed(0, 5, 0), step_seed(0, 5, 0) == step_seed(0, 6, 0)
         (True, False)
     """
-    return int(np.random.SeedSequence([seed, micro_step, stream]).generate_state(1, np.uint64)[0] >> 1)
+    return int(
+        np.random.SeedSequence([seed, micro_step, stream]).generate_state(1, np.uint64)[0] >> 1
+    )
 
 
 def seed_step(seed: int, micro_step: int, generator: torch.Generator) -> None:
-    """Seed the global generators of CPU and device (dropout) and the step's own `generator` (masks, samples).
+    """Seed the global generators of CPU and device (dropout) and the step's own `generator` (masks,
+    samples).
 
-    `torch.manual_seed` would do the first, but notes a stack trace for each kind of absent accelerator, at every step.
+    `torch.manual_seed` would do the first, but notes a stack trace for each kind of absent
+    accelerator, at every step.
     """
     torch.default_generator.manual_seed(step_seed(seed, micro_step, 0))
     if generator.device.type != "cpu":
@@ -172,7 +190,7 @@ def seed_step(seed: int, micro_step: int, generator: torch.Generator) -> None:
     generator.manual_seed(step_seed(seed, micro_step, 1))
 
 
-# The trainings of a pipeline ------------------------------------------------------------------------------------------
+# The trainings of a pipeline ----------------------------------------------------------------------
 
 
 class Pretraining(Training):
@@ -190,10 +208,12 @@ class Pretraining(Training):
 
 
 class GeneratorTraining(Training):
-    """Training of the question generator or of the continuation model, where no public checkpoint is named.
+    """Training of the question generator or of the continuation model, where no public checkpoint
+    is named.
 
     Args:
-        model: name or folder of a ready model with its own tokenizer; None trains one here from the base model.
+        model: name or folder of a ready model with its own tokenizer; None trains one here from the
+            base model.
         tokens_per_batch: padded tokens of one micro-batch, of passage and question together.
     """
 
@@ -204,9 +224,11 @@ class GeneratorTraining(Training):
 
 
 class ValidationSettings(Settings):
-    """Validation of a retriever while it is trained: MRR over a small pool in memory (DPR-PAQ, section 3.3).
+    """Validation of a retriever while it is trained: MRR over a small pool in memory (DPR-PAQ,
+    section 3.3).
 
-    The pool holds the relevant passages of some queries and what BM25 finds for them (`ValidationPool`).
+    The pool holds the relevant passages of some queries and what BM25 finds for them
+    (`ValidationPool`).
 
     Args:
         every: updates between two validations.
@@ -232,22 +254,25 @@ class Finetuning(Training):
         batch_queries: queries of one step.
         negatives: hard negatives per query.
         temperature: tau, by which cosine similarities are divided.
-        temperature_warmup: 1 / tau grows to its value while the learning rate does (SimLM's scripts for NQ).
-        positive: which of its positives a query trains with: another one each epoch (SimLM), or always the first, which
-            is the annotated one (DPR for NQ).
-        mask_positives: a passage that is relevant for a query is no negative of it where another query brings it;
-            the released code contrasts the two all the same.
+        temperature_warmup: 1 / tau grows to its value while the learning rate does (SimLM's scripts
+            for NQ).
+        positive: which of its positives a query trains with: another one each epoch (SimLM), or
+            always the first, which is the annotated one (DPR for NQ).
+        mask_positives: a passage that is relevant for a query is no negative of it where another
+            query brings it; the released code contrasts the two all the same.
         normalise: compare unit vectors (cosine) instead of raw inner products.
         blocks: which terms the denominator has, see `losses.contrastive`.
         shared: one encoder for queries and passages, or two that start equal.
-        chunk: texts encoded at a time, where a batch does not fit in memory (`models.encode_in_chunks`); chunks round
-            differently, so it is part of the key.
-        validation: looks at dev queries on the way, and which weights are kept; None trains to the end unseen.
-        projection: Linear and LayerNorm over the vector (DPR-PAQ for RoBERTa), going on from those of pre-training
-            where it had some; None has none.
-        alpha: weight of PAIR's passage-centric loss; None leaves it to pre-training, as the paper does.
-        pseudo_labels: learn from pseudo-labels of the training queries beside the given ones (PAIR section 3.4), made
-            as `auxiliary.pseudo_labels` says.
+        chunk: texts encoded at a time, where a batch does not fit in memory
+            (`models.encode_in_chunks`); chunks round differently, so it is part of the key.
+        validation: looks at dev queries on the way, and which weights are kept; None trains to the
+            end unseen.
+        projection: Linear and LayerNorm over the vector (DPR-PAQ for RoBERTa), going on from those
+            of pre-training where it had some; None has none.
+        alpha: weight of PAIR's passage-centric loss; None leaves it to pre-training, as the paper
+            does.
+        pseudo_labels: learn from pseudo-labels of the training queries beside the given ones (PAIR
+            section 3.4), made as `auxiliary.pseudo_labels` says.
     """
 
     steps: int = Field(default=20_000, gt=0)
@@ -271,17 +296,20 @@ class Finetuning(Training):
 
 
 class Distillation(Finetuning):
-    """Fine-tuning on the re-ranker's scores (SimLM Table 13: 23 negatives, rate 3e-5, contrastive weight 0.2).
+    """Fine-tuning on the re-ranker's scores (SimLM Table 13: 23 negatives, rate 3e-5, contrastive
+    weight 0.2).
 
     Args:
         contrastive_weight: weight of the contrastive loss beside the KL divergence.
         teacher_temperature: teacher scores are divided by it.
         mean: reduction of the KL divergence, see `losses.distillation`.
-        own_negatives: a query's own hard negatives count in its contrastive loss too, beside the teacher's judgement of
-            them (SimLM's scripts; its code leaves them out unless it is told otherwise).
-        teacher_negatives: negatives of each query that the teacher reads, drawn from retriever 2's first `mining.depth`
-            alone; random ones only fill up where there are fewer. None takes all, with `mining.random_negatives` random
-            ones and, where `mining.with_bm25` says so, BM25's, which is many pairs to score.
+        own_negatives: a query's own hard negatives count in its contrastive loss too, beside the
+            teacher's judgement of them (SimLM's scripts; its code leaves them out unless it is told
+            otherwise).
+        teacher_negatives: negatives of each query that the teacher reads, drawn from retriever 2's
+            first `mining.depth` alone; random ones only fill up where there are fewer. None takes
+            all, with `mining.random_negatives` random ones and, where `mining.with_bm25` says so,
+            BM25's, which is many pairs to score.
     """
 
     negatives: int = Field(default=23, gt=0)
@@ -295,22 +323,28 @@ class Distillation(Finetuning):
     @model_validator(mode="after")
     def _given_labels_alone(self) -> "Distillation":
         if self.pseudo_labels:
-            raise ValueError("a teacher's scores stand beside the given labels alone (key pseudo_labels)")
+            raise ValueError(
+                "a teacher's scores stand beside the given labels alone (key pseudo_labels)"
+            )
         return self
 
 
 class CrossEncoderTraining(Training):
-    """Training of the cross-encoder: re-ranker, teacher, scorer of pseudo-labels (SimLM Table 13: group 64, rate 3e-5).
+    """Training of the cross-encoder: re-ranker, teacher, scorer of pseudo-labels (SimLM Table 13:
+    group 64, rate 3e-5).
 
     Args:
-        model: name or folder of the encoder it starts from; None starts from the recipe's base model.
-        start: "retriever" starts from the trained encoder that found the candidates; the name of a pre-training method
-            from the encoder that it makes of the passages (SimLM Table 5).
+        model: name or folder of the encoder it starts from; None starts from the recipe's base
+            model.
+        start: "retriever" starts from the trained encoder that found the candidates; the name of a
+            pre-training method from the encoder that it makes of the passages (SimLM Table 5).
         batch_queries: queries of one step.
         negatives: hard negatives scored beside each positive.
         length: longest pair of query and passage in pieces (SimLM: 192).
-        gradient: through all scored passages (paper), or through the hardest quarter only (released).
-        r_drop: score each pair twice and reward agreement, as the released code does; the paper does not.
+        gradient: through all scored passages (paper), or through the hardest quarter only
+            (released).
+        r_drop: score each pair twice and reward agreement, as the released code does; the paper
+            does not.
     """
 
     model: str | None = None

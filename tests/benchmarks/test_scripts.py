@@ -1,4 +1,6 @@
-"""Every benchmark still runs: each once, at the smallest sizes; peers that are not installed are left out."""
+"""Every benchmark still runs: each once, at the smallest sizes; peers that are not installed are
+left out.
+"""
 
 import importlib
 import json
@@ -22,11 +24,16 @@ TINY = {
     "bench_ngrams": "--passages 20 40 --words 10 --min-count 1 --folder {folder}",
     "bench_search": "--passages 500 --queries 5 --hidden 8 --repeats 1 --top 3",
     "bench_simlm_step": "--layers 2 --hidden 32 --vocab 60 --batch 3 --length 24 --steps 1",
-    "bench_step": "--collection {texts} --passages 30 --queries 2 --passages-per-query 2 --steps 1 --rounds 1"
-    " --layers 1 --hidden 32",
+    "bench_step": (
+        "--collection {texts} --passages 30 --queries 2 --passages-per-query 2 --steps 1 --rounds 1"
+        " --layers 1 --hidden 32"
+    ),
     "bench_tokens": "--passages 50 --batch 8 --repeats 1",
     "bench_whole": "--notebook= --repeats 1",  # the import alone
-    "growth": "--collection {texts} --passages 40 --queries 20 --hidden 16 --sizes 300 600 --save {folder}/growth.json",
+    "growth": (
+        "--collection {texts} --passages 40 --queries 20 --hidden 16 --sizes 300 600 --save"
+        " {folder}/growth.json"
+    ),
     "speed": "--collection {texts} --layers 1 --hidden 32 --passages 50 --seconds 0",
 }
 COMPARED = ("bench_bm25", "bench_search", "bench_simlm_step")
@@ -38,7 +45,10 @@ def texts(tmp_path_factory, sentences):
     folder = tmp_path_factory.mktemp("texts")
     (folder / "qrels").mkdir()
     words = " ".join(sentences).split()
-    rows = [{"_id": f"p{i}", "title": "", "text": " ".join(words[i % 40 :] + words[: i + 1])} for i in range(60)]
+    rows = [
+        {"_id": f"p{i}", "title": "", "text": " ".join(words[i % 40 :] + words[: i + 1])}
+        for i in range(60)
+    ]
     asked = [{"_id": f"q{i}", "text": " ".join(rows[i]["text"].split()[:4])} for i in range(40)]
     for name, lines in (("corpus", rows), ("queries", asked)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -60,7 +70,9 @@ def run(tmp_path, texts, monkeypatch):
         module = importlib.import_module(name)
         if name == "bench_ngrams":
             monkeypatch.setattr(module, "KNOWN", 30_000)
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", *options.format(texts=texts, folder=tmp_path).split()])
+        monkeypatch.setattr(
+            sys, "argv", [f"{name}.py", *options.format(texts=texts, folder=tmp_path).split()]
+        )
         module.main()
 
     yield start
@@ -100,7 +112,9 @@ def test_what_misses_its_target_shows_where_the_time_goes(run, tmp_path, monkeyp
     monkeypatch.setattr(importlib.import_module("bench_search"), "LIMIT", 0.0)
     run("bench_search", f"{TINY['bench_search']} --save {{folder}}/speed.json")
     printed = capsys.readouterr().out
-    assert "more than 0.0 of faiss" in printed and "search.py" in printed[printed.index("tottime") :]
+    assert (
+        "more than 0.0 of faiss" in printed and "search.py" in printed[printed.index("tottime") :]
+    )
 
 
 def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp_path):
@@ -116,7 +130,9 @@ def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp
     assert found["limits"]["HNSW, by memory"] == 64e9 / last["HNSW"]["bytes a vector"]
 
 
-def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(run, tmp_path, monkeypatch, capsys):
+def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(
+    run, tmp_path, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(str(FOLDER))
     wanted = importlib.import_module("bench_masks").WANTED
     monkeypatch.setitem(wanted, "per_row", 1e-6)
@@ -124,12 +140,30 @@ def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(ru
     printed = capsys.readouterr().out
     rows = {row["ours"]: row for row in json.loads((tmp_path / "speed.json").read_text())["rows"]}
     assert (
-        rows.keys() == wanted.keys() == {"uniform", "whole_word", "superset", "importance", "keyword", "complementary", "per_row"}
+        rows.keys()
+        == wanted.keys()
+        == {
+            "uniform",
+            "whole_word",
+            "superset",
+            "importance",
+            "keyword",
+            "complementary",
+            "per_row",
+        }
     )
-    assert all(row["what"] == f"mask of 4 x 30: {name}" and row["at_least"] > 0 for name, row in rows.items())
-    assert "per_row: more than 1.0 of 1e-06 ms" in printed and "words.py" in printed[printed.index("tottime") :]
+    assert all(
+        row["what"] == f"mask of 4 x 30: {name}" and row["at_least"] > 0
+        for name, row in rows.items()
+    )
+    assert (
+        "per_row: more than 1.0 of 1e-06 ms" in printed
+        and "words.py" in printed[printed.index("tottime") :]
+    )
     run("speed_targets", str(tmp_path / "speed.json"))
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "mask of 4 x 30: per_row" in line)
+    (line,) = (
+        line for line in capsys.readouterr().out.splitlines() if "mask of 4 x 30: per_row" in line
+    )
     assert line.endswith("not met")
 
 
@@ -147,27 +181,42 @@ def test_a_built_book_is_a_row(run, tmp_path, monkeypatch, capsys):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(json.dumps({"metadata": metadata}))
     run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
-    (row,) = (row for row in json.loads((tmp_path / "speed.json").read_text())["rows"] if "all notebooks" in row["what"])
+    (row,) = (
+        row
+        for row in json.loads((tmp_path / "speed.json").read_text())["rows"]
+        if "all notebooks" in row["what"]
+    )
     assert row["by_median"] == 0.5  # 600 of the 1,200 seconds of two cores
     assert "300.0 s" not in capsys.readouterr().out
     monkeypatch.setattr(script, "LIMIT_NOTEBOOK", 0.4)
     run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
     printed = capsys.readouterr().out
-    assert "300.0 s  simlm/one.ipynb" in printed and "300.0 s  simlm/two.ipynb" in printed  # missed: which of them take so long
+    # missed: which of them take so long
+    assert "300.0 s  simlm/one.ipynb" in printed and "300.0 s  simlm/two.ipynb" in printed
     place.unlink()
     assert script.built() == {}
 
 
-def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_its_profile(run, tmp_path, monkeypatch, capsys):
+def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_its_profile(
+    run, tmp_path, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_whole")
-    seconds = {script.IMPORTS[script.OURS]: 8.0, script.IMPORTS[script.LIBRARIES]: 4.0, script.NAMED: 6.0}
+    seconds = {
+        script.IMPORTS[script.OURS]: 8.0,
+        script.IMPORTS[script.LIBRARIES]: 4.0,
+        script.NAMED: 6.0,
+    }
     monkeypatch.setattr(script, "seconds_of", lambda *given, **options: seconds[given[-1]])
     monkeypatch.setattr(script, "print_imports", lambda: print("the slowest imports"))
     run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
     assert "the slowest imports" in capsys.readouterr().out
     run("speed_targets", str(tmp_path / "speed.json"))
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("import dr_lib.lab"))
+    (line,) = (
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("import dr_lib.lab")
+    )
     assert line.split()[2:] == ["1.50", "2.00", "2.00", "1.500", "not", "met"]
 
 
@@ -184,7 +233,8 @@ def test_what_comparisons_keep_becomes_a_table(run, tmp_path, capsys):
     run("speed_targets", str(kept))
     found = json.loads(kept.read_text())
     assert found["threads"] == 1 and "cpu" in found["machine"]
-    assert len(found["rows"]) == 6  # BM25: index and search; search: two settings of faiss; SimLM: two precisions
+    # BM25: index and search; search: two settings of faiss; SimLM: two precisions
+    assert len(found["rows"]) == 6
     printed = capsys.readouterr().out
     for row in found["rows"]:
         seconds = row["seconds"]

@@ -1,7 +1,9 @@
-"""A headless browser for tests: Debian's Chromium, without network. `.ci/run` installs it where it may.
+"""A headless browser for tests: Debian's Chromium, without network. `.ci/run` installs it where it
+may.
 
-`visit` starts one for a single look at a page; `opened` gives a `Browser` that types, presses keys and asks the page. It
-is driven through the pipe that Chromium offers for this (its DevTools protocol), so that no package is needed.
+`visit` starts one for a single look at a page; `opened` gives a `Browser` that types, presses keys
+and asks the page. It is driven through the pipe that Chromium offers for this (its DevTools
+protocol), so that no package is needed.
 """
 
 import fcntl
@@ -18,8 +20,12 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)"
+)
 ALWAYS = (
     "--headless",
     "--no-sandbox",  # the superuser of a container has no other choice
@@ -42,16 +48,30 @@ class PageLeftError(RuntimeError):
     """The page that was asked has been left for another one before it answered."""
 
 
-def visit(page: Path, profile: Path, *options: str, query: str = "") -> subprocess.CompletedProcess[str]:
+def visit(
+    page: Path, profile: Path, *options: str, query: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Open a page from disk as a reader would; what it says stands on stderr."""
-    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", *options, f"{page.as_uri()}{query}"]
+    command = [
+        CHROMIUM,
+        *OPTIONS,
+        f"--user-data-dir={profile}",
+        *options,
+        f"{page.as_uri()}{query}",
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
 
 
 def complaints(visited: subprocess.CompletedProcess[str]) -> list[str]:
     """Errors that the page's scripts, styles and pictures met."""
-    lines = [line for line in visited.stderr.splitlines() if ":CONSOLE" in line or "Refused to" in line]
-    return [line for line in lines if any(word in line for word in ("Error", "error", "Failed", "Refused", "blocked"))]
+    lines = [
+        line for line in visited.stderr.splitlines() if ":CONSOLE" in line or "Refused to" in line
+    ]
+    return [
+        line
+        for line in lines
+        if any(word in line for word in ("Error", "error", "Failed", "Refused", "blocked"))
+    ]
 
 
 class Browser:
@@ -63,18 +83,28 @@ class Browser:
     """
 
     def __init__(self, read: int, write: int):
-        self._read, self._write, self._number, self._session, self._buffer = read, write, 0, None, b""
+        self._read, self._write, self._number, self._session, self._buffer = (
+            read,
+            write,
+            0,
+            None,
+            b"",
+        )
         self.complaints: list[str] = []
         self.requested: list[str] = []
         self._loaded: set[str] = set()
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
         self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command of the DevTools protocol; returns its result, and notes what the page does meanwhile."""
+        """One command of the DevTools protocol; returns its result, and notes what the page does
+        meanwhile.
+        """
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         message |= {"sessionId": self._session} if self._session else {}
@@ -104,29 +134,40 @@ class Browser:
             self.requested.append(told["request"]["url"])
         elif name == "Runtime.exceptionThrown":
             details = told["exceptionDetails"]
-            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
+            self.complaints.append(
+                details.get("exception", {}).get("description") or details["text"]
+            )
         elif name == "Log.entryAdded" and told["entry"]["level"] == "error":
             self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
         elif name == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-            self.complaints.append(" ".join(str(one.get("value", one.get("description"))) for one in told["args"]))
+            self.complaints.append(
+                " ".join(str(one.get("value", one.get("description"))) for one in told["args"])
+            )
 
     def visit(self, page: Path, query: str = "") -> None:
         """Open a page from disk and wait until it is loaded."""
         self.complaints, self.requested = [], []
         opening = self.send("Page.navigate", url=f"{page.as_uri()}{query}")
         deadline = time.monotonic() + LONGEST
-        while opening["loaderId"] not in self._loaded:  # of this page: the one before may still be loading
+        # of this page: the one before may still be loading
+        while opening["loaderId"] not in self._loaded:
             self._note(self._next(deadline))
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page; a promise is waited for, an error raised."""
-        found = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = self.send(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in found:
-            raise RuntimeError(found["result"].get("description", found["exceptionDetails"]["text"]))
+            raise RuntimeError(
+                found["result"].get("description", found["exceptionDetails"]["text"])
+            )
         return found["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Wait until an expression, or what it promises, holds in the page, or in one to which the page leads meanwhile."""
+        """Wait until an expression, or what it promises, holds in the page, or in one to which the
+        page leads meanwhile.
+        """
         deadline = time.monotonic() + LONGEST
         while not self._holds(expression):
             if time.monotonic() > deadline:
@@ -146,10 +187,19 @@ class Browser:
     def press(self, key: str, modifiers: int = 0) -> None:
         """A key of `KEYS`, or a letter; modifiers: 2 is Ctrl, 8 is Shift."""
         code, text = KEYS.get(key, (ord(key[0].upper()), "" if modifiers & 2 else key))
-        told = {"key": " " if key == "Space" else key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
+        told = {
+            "key": " " if key == "Space" else key,
+            "windowsVirtualKeyCode": code,
+            "modifiers": modifiers,
+        }
         told |= {"code": key if key in KEYS else f"Key{key.upper()}"}
         with suppress(PageLeftError):  # a key that opens another page
-            self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **told)
+            self.send(
+                "Input.dispatchKeyEvent",
+                type="keyDown" if text else "rawKeyDown",
+                text=text,
+                **told,
+            )
             self.send("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def resize(self, width: int, height: int = 900) -> None:
@@ -161,7 +211,11 @@ class Browser:
 @contextmanager
 def opened(profile: Path, width: int = 1200) -> Iterator[Browser]:
     """A browser with an empty profile, closed at the end."""
-    pipes = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for pipe in (os.pipe(), os.pipe()) for end in pipe]
+    pipes = [
+        fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10)
+        for pipe in (os.pipe(), os.pipe())
+        for end in pipe
+    ]
     theirs, ours = (pipes[0], pipes[3]), (pipes[2], pipes[1])
 
     def place() -> None:  # Chromium reads from 3 and writes to 4

@@ -1,4 +1,5 @@
-"""Checks a built book: every page of the table of contents is there with text, nothing is fetched, no link is dead.
+"""Checks a built book: every page of the table of contents is there with text, nothing is fetched,
+no link is dead.
 
 Run by `make book` and `.ci/run`: `python tests/book/check_pages.py _build/html`.
 """
@@ -26,7 +27,9 @@ ELSEWHERE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 
 
 class Page(HTMLParser):
-    """What one HTML file loads, where it links to, which anchors it has, and the words of its article."""
+    """What one HTML file loads, where it links to, which anchors it has, and the words of its
+    article.
+    """
 
     def __init__(self, text: str):
         super().__init__(convert_charrefs=True)
@@ -47,7 +50,9 @@ class Page(HTMLParser):
         skipped = tag == "link" and set(values.get("rel", "").split()) <= NOT_LOADED_LINKS
         for name, value in values.items():
             if (tag, name) in LOADED and not skipped:
-                self.loads += [part.split()[0] for part in value.split(",")] if name == "srcset" else [value]
+                self.loads += (
+                    [part.split()[0] for part in value.split(",")] if name == "srcset" else [value]
+                )
             if name == "style":
                 self.loads += css_addresses(value)
 
@@ -97,7 +102,9 @@ def missing_or_empty(html: Path, names: list[str], pages: dict[Path, Page]) -> I
 def fetched(html: Path, pages: dict[Path, Page]) -> Iterator[str]:
     """Addresses on other hosts that a page or style sheet would load by itself."""
     for path, page in pages.items():
-        yield from (f"{path.relative_to(html)}: loads {url}" for url in page.loads if ELSEWHERE.match(url))
+        yield from (
+            f"{path.relative_to(html)}: loads {url}" for url in page.loads if ELSEWHERE.match(url)
+        )
     for path in sorted(html.rglob("*.css")):
         for url in css_addresses(path.read_text(encoding="utf-8")):
             if ELSEWHERE.match(url):
@@ -122,11 +129,19 @@ def dead_links(html: Path, pages: dict[Path, Page]) -> Iterator[str]:
 def faults(html: Path, toc: Path) -> list[str]:
     """Everything that is wrong with a built book, one line each."""
     html = html.resolve()
-    files = [path for path in sorted(html.rglob("*.html")) if path.relative_to(html).parts[0] != "_static"]
+    files = [
+        path
+        for path in sorted(html.rglob("*.html"))
+        if path.relative_to(html).parts[0] != "_static"
+    ]
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in files}
     if not (html / "searchindex.js").is_file():
         return [f"{html}: no searchindex.js; the book has not been built"]
-    return [*missing_or_empty(html, expected_pages(toc), pages), *fetched(html, pages), *dead_links(html, pages)]
+    return [
+        *missing_or_empty(html, expected_pages(toc), pages),
+        *fetched(html, pages),
+        *dead_links(html, pages),
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The bake-off's table: hidden queries from a seed, a team's last file, time kept, and no comparison of other queries."""
+"""The bake-off's table: hidden queries from a seed, a team's last file, time kept, and no
+comparison of other queries.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,13 +10,21 @@ import numpy as np
 import pytest
 from check_pages import ROOT
 
-from dr_lib import evaluation, report
+from dr_book import statistics, tables
 
-CELLS = {cell.id: cell.source for cell in nbformat.read(ROOT / "notebooks/teaching/bakeoff.ipynb", as_version=4).cells}
+CELLS = {
+    cell.id: cell.source
+    for cell in nbformat.read(ROOT / "notebooks/teaching/bakeoff.ipynb", as_version=4).cells
+}
 
 
 def record(
-    team: str, score: float, minutes: float = 1.0, created: str = "1", queries: int = 200, resumed: tuple[int, ...] = ()
+    team: str,
+    score: float,
+    minutes: float = 1.0,
+    created: str = "1",
+    queries: int = 200,
+    resumed: tuple[int, ...] = (),
 ) -> Any:
     """What the table reads of a record; every fifth query is answered by nobody."""
     found = np.where(np.arange(queries) % 5, score, 0.0)
@@ -24,25 +34,48 @@ def record(
         created=created,
         query_ids=[f"q{i}" for i in range(queries)],
         per_query=lambda measure: found,
-        training={name: {"processor_seconds": 30 * minutes, "resumed_at": resumed} for name in ("pretrained", "retriever")},
+        training={
+            name: {"processor_seconds": 30 * minutes, "resumed_at": resumed}
+            for name in ("pretrained", "retriever")
+        },
     )
 
 
 def judged(records: list[Any], secret: int = 0) -> dict[str, Any]:
     """The names that the two cells of the table leave behind."""
     lab = SimpleNamespace(load_records=lambda place, study: records)
-    space = {"lab": lab, "np": np, "evaluation": evaluation, "report": report, "place": None, "study": "x", "measure": "MRR@10"}
+    space = {
+        "lab": lab,
+        "np": np,
+        "statistics": statistics,
+        "tables": tables,
+        "place": None,
+        "study": "x",
+        "measure": "MRR@10",
+    }
     space |= {"scale": "laptop", "secret": secret, "minutes": 10}
-    exec(CELLS["table"] + "\n" + CELLS["shown"].replace("\nreport.table(", "\nmade = report.table("), space)
+    exec(
+        CELLS["table"] + "\n" + CELLS["shown"].replace("\ntables.table(", "\nmade = tables.table("),
+        space,
+    )
     return space
 
 
 def test_teams_stand_in_order_and_whoever_took_too_long_is_not_compared():
-    space = judged([record("slow", 0.9, minutes=11), record("b", 0.2), record("a", 0.5), record("like a", 0.5)])
+    space = judged(
+        [record("slow", 0.9, minutes=11), record("b", 0.2), record("a", 0.5), record("like a", 0.5)]
+    )
     assert space["order"] == ["a", "like a", "b", "slow"]
-    assert space["p_values"]["b"] < 0.01 and space["p_values"]["like a"] == 1 and "slow" not in space["p_values"]
+    assert (
+        space["p_values"]["b"] < 0.01
+        and space["p_values"]["like a"] == 1
+        and "slow" not in space["p_values"]
+    )
     html = space["made"].data
-    assert html.index("like a") < html.index("slow") < html.index("too long") and "100 hidden queries of 200" in html
+    assert (
+        html.index("like a") < html.index("slow") < html.index("too long")
+        and "100 hidden queries of 200" in html
+    )
 
 
 def test_a_training_that_was_interrupted_is_not_compared():
@@ -51,7 +84,10 @@ def test_a_training_that_was_interrupted_is_not_compared():
 
 
 def test_half_of_the_queries_count_and_the_secret_says_which():
-    one, again, other = (judged([record("a", 0.5), record("b", 0.2)], secret)["hidden"].tolist() for secret in (1, 1, 2))
+    one, again, other = (
+        judged([record("a", 0.5), record("b", 0.2)], secret)["hidden"].tolist()
+        for secret in (1, 1, 2)
+    )
     assert one == again != other and len(set(one)) == 100
 
 

@@ -1,4 +1,6 @@
-"""Find the bug: each mark scheme fails on the faulty function, for a reason it names, and passes on the mended one."""
+"""Find the bug: each mark scheme fails on the faulty function, for a reason it names, and passes on
+the mended one.
+"""
 
 from pathlib import Path
 
@@ -37,4 +39,6 @@ def test_every_fault_has_one_function_one_scheme_and_a_folded_solution(path: Pat
         assert f"def scheme_{number}(" in faulty.source and faulty.source.count("\ndef ") == 1
         assert solution.metadata["mystnb"]["code_prompt_show"] == f"Solution {number}"
         name = faulty.source.split("def ", 1)[1].split("(")[0]
-        assert f"def {name}(" in solution.source and f"\nscheme_{number}({name})\n" in solution.source
+        assert (
+            f"def {name}(" in solution.source and f"\nscheme_{number}({name})\n" in solution.source
+        )

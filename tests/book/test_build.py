@@ -1,4 +1,6 @@
-"""The hand-written pages build with warnings as errors and pass the page checks; API pages are left to `make book`."""
+"""The hand-written pages build with warnings as errors and pass the page checks; API pages are left
+to `make book`.
+"""
 
 import os
 import shutil
@@ -22,11 +24,19 @@ STUB = "# {name}\n\n" + "A page that `make book` makes. " * 10 + "\n"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    """The built HTML of the hand-written pages; notebooks, generated pages and API pages are stubs."""
+    """The built HTML of the hand-written pages; notebooks, generated pages and API pages are
+    stubs.
+    """
     folder = tmp_path_factory.mktemp("built")
     source = folder / "_build" / "source"
-    shutil.copytree(ROOT / "book", source, ignore=shutil.ignore_patterns("weights", "records", "api"))
-    loaded = (f"{part.FOLDER}/{one}" for part in (explorers, masks_explorer, pretrain_tab, search_page) for one in part.WRITTEN)
+    shutil.copytree(
+        ROOT / "book", source, ignore=shutil.ignore_patterns("weights", "records", "api")
+    )
+    loaded = (
+        f"{part.FOLDER}/{one}"
+        for part in (explorers, masks_explorer, pretrain_tab, search_page)
+        for one in part.WRITTEN
+    )
     for name in [*PARTS, *loaded]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
@@ -46,9 +56,26 @@ def built(tmp_path_factory) -> Path:
 def build(folder: Path) -> str:
     """Run jupyter-book, warnings as errors, on what changed; returns what it said."""
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    command = [*program, "build", "-W", "-n", "--keep-going", folder / "_build" / "source", "--path-output", folder]
+    command = [
+        *program,
+        "build",
+        "-W",
+        "-n",
+        "--keep-going",
+        folder / "_build" / "source",
+        "--path-output",
+        folder,
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=600, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -75,7 +102,12 @@ def test_drawing_has_a_text_for_those_who_do_not_see_it(built):
 
 @needs_chromium
 def test_a_browser_draws_a_page_without_complaint(built, tmp_path):
-    visited = visit(built / "ideas" / "bottleneck.html", tmp_path, f"--screenshot={tmp_path}/a.png", "--window-size=900,1200")
+    visited = visit(
+        built / "ideas" / "bottleneck.html",
+        tmp_path,
+        f"--screenshot={tmp_path}/a.png",
+        "--window-size=900,1200",
+    )
     assert complaints(visited) == []
     picture = Image.open(tmp_path / "a.png").convert("RGB")
     assert picture.size == (900, 1200)

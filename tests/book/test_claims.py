@@ -1,12 +1,14 @@
-"""Every claim and table of the papers: what `book/papers` names is there; a study may be on the list of what is planned."""
+"""Every claim and table of the papers: what `book/papers` names is there; a study may be on the
+list of what is planned.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from dr_book.papers import load_papers
 from dr_lib import objectives, places
-from dr_lib.evaluation import load_papers
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import read_json, read_yaml
 from dr_lib.lab import load_records, recorded_folder
@@ -18,8 +20,12 @@ METHODS = ("none", "Condenser", "coCondenser", "RetroMAE", "SimLM", "CDMAE", "MA
 COMPUTED = {  # labels that a notebook makes from numbers, by study
     "cdmae/figure04": {"1 hard, batch 64", "15 hard, batch 8"},
     "dpr_paq/figure02": {"3,000 pairs"},
-    "master/figure03": {f"{name}, {share}%" for name in ("MASTER", "SimLM") for share in (5, 10, 20, 50)},
-    "simlm/figure03": {f"{name}, {number:,} steps" for name in ("SimLM", "MLM") for number in (2000, 12000, 16000)},
+    "master/figure03": {
+        f"{name}, {share}%" for name in ("MASTER", "SimLM") for share in (5, 10, 20, 50)
+    },
+    "simlm/figure03": {
+        f"{name}, {number:,} steps" for name in ("SimLM", "MLM") for number in (2000, 12000, 16000)
+    },
     "master/table08": {
         f"{rates}{end}"
         for rates in ("30% / 50%", "15% / 50%", "50% / 50%", "30% / 30%", "30% / 70%")
@@ -27,7 +33,9 @@ COMPUTED = {  # labels that a notebook makes from numbers, by study
     },
     "methods/equal-budgets": {"BM25", *objectives.names()},
     "methods/open-domain": {f"{name}, retriever 2" for name in METHODS},
-    "methods/stages": {f"{name}, {end}" for name in METHODS for end in ("retriever 1", "retriever 2", "distilled")},
+    "methods/stages": {
+        f"{name}, {end}" for name in METHODS for end in ("retriever 1", "retriever 2", "distilled")
+    },
     "pair/alpha": {"0", "0.1", "0.3", "0.5", "0.7", "1"},
     "pair/table05": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
     "dpr_paq/table04": {"BFS, no fine-tuning", "ICT, no fine-tuning", "PAQ, no fine-tuning"},
@@ -47,7 +55,11 @@ def notebooks():
     """Study -> sources of the notebook that makes it."""
     sources = {}
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
-        source = "\n".join("".join(cell["source"]) for cell in read_json(path)["cells"] if cell["cell_type"] == "code")
+        source = "\n".join(
+            "".join(cell["source"])
+            for cell in read_json(path)["cells"]
+            if cell["cell_type"] == "code"
+        )
         studies = {*re.findall(r'"([a-z_]+/[a-z0-9-]+)"', source)}
         studies |= {"evaluation/zero-shot"} if path.stem == "zero_shot" else set()
         for study in studies:  # several pages may show one study
@@ -69,20 +81,36 @@ def test_every_claim_is_answered_or_says_why_not(claims):
     assert len(claims) == 117
     assert sum(claim.unanswerable is not None for claim in claims) == 11
     for claim in claims:
-        assert claim.unanswerable or (claim.answered_by.why.endswith(".") and not claim.answered_by.lacks.endswith("..")), claim.id
+        assert claim.unanswerable or (
+            claim.answered_by.why.endswith(".") and not claim.answered_by.lacks.endswith("..")
+        ), claim.id
 
 
 def test_no_reason_of_an_answer_says_what_is_still_to_do(claims):
-    """It stands beside the verdict when that has been done; which rows are missing follows from the records."""
-    words = re.compile(r"\bstill\b|to be (run|made|measured)|\bneeds?\b|not yet|recorded", re.IGNORECASE)
-    assert not [(claim.id, claim.answered_by.why) for claim in claims if claim.answered_by and words.search(claim.answered_by.why)]
+    """It stands beside the verdict when that has been done; which rows are missing follows from the
+    records.
+    """
+    words = re.compile(
+        r"\bstill\b|to be (run|made|measured)|\bneeds?\b|not yet|recorded", re.IGNORECASE
+    )
+    assert not [
+        (claim.id, claim.answered_by.why)
+        for claim in claims
+        if claim.answered_by and words.search(claim.answered_by.why)
+    ]
 
 
 def test_every_study_and_label_that_a_claim_names_can_be_made(claims, notebooks, records):
     missing = []
-    for claim in (claim for claim in claims if claim.answered_by and claim.answered_by.study not in COMING):
+    for claim in (
+        claim for claim in claims if claim.answered_by and claim.answered_by.study not in COMING
+    ):
         study = claim.answered_by.study
-        labels = {*records.get(study, ()), *COMPUTED.get(study, ()), *PLANNED["rows"].get(study, ())}
+        labels = {
+            *records.get(study, ()),
+            *COMPUTED.get(study, ()),
+            *PLANNED["rows"].get(study, ()),
+        }
         source = notebooks.get(study, "")
         missing += [(claim.id, study)] if not source and study not in PLANNED["rows"] else []
         names = {*claim.answered_by.rows.values()} - labels
@@ -95,8 +123,14 @@ def test_no_row_of_a_claim_is_left_out_that_is_recorded_under_its_own_name(claim
     left_out = []
     for claim in (claim for claim in claims if claim.answered_by):
         named, carrying = claim.answered_by, claim.answered_by.pairs or claim.pairs
-        rows = {row for rows in (*carrying, *(check.rows for check in claim.checks)) for row in rows} - named.rows.keys()
-        known = {label for label, own in records.get(named.study, {}).items() if own & {*named.collections}}
+        rows = {
+            row for rows in (*carrying, *(check.rows for check in claim.checks)) for row in rows
+        } - named.rows.keys()
+        known = {
+            label
+            for label, own in records.get(named.study, {}).items()
+            if own & {*named.collections}
+        }
         left_out += [(claim.id, row) for row in sorted(rows & known)]
     assert not left_out
 
@@ -107,15 +141,42 @@ def test_every_measure_and_collection_that_a_claim_names_is_known(claims, record
         measures = [named.measure] if isinstance(named.measure, str) else [*named.measure.values()]
         for measure in measures:
             recorded = any(measure in own for own in known.values())
-            assert recorded or RANKED.fullmatch(measure) or measure in OF_A_SET or claim.id in OTHER_MEASURES, (claim.id, measure)
+            assert (
+                recorded
+                or RANKED.fullmatch(measure)
+                or measure in OF_A_SET
+                or claim.id in OTHER_MEASURES
+            ), (claim.id, measure)
         collections = {name for own in known.values() for name in own}
         for name in named.collections:
-            assert not known or name in collections or named.study in PLANNED["rows"], (claim.id, name)
+            assert not known or name in collections or named.study in PLANNED["rows"], (
+                claim.id,
+                name,
+            )
             assert name in COLLECTIONS, (claim.id, name)
 
 
-COLLECTIONS = {"squad", "wikipedia-nq", "trecdl-mini", "liveqa-med", "scifact", "cranfield", "medline", "cacm", "npl"}
-COLLECTIONS |= {"topical-chat", "sgd", "ubuntu-irc", "glue-cola", "glue-mrpc", "glue-stsb", "msmarco-passage", "made tokens"}
+COLLECTIONS = {
+    "squad",
+    "wikipedia-nq",
+    "trecdl-mini",
+    "liveqa-med",
+    "scifact",
+    "cranfield",
+    "medline",
+    "cacm",
+    "npl",
+}
+COLLECTIONS |= {
+    "topical-chat",
+    "sgd",
+    "ubuntu-irc",
+    "glue-cola",
+    "glue-mrpc",
+    "glue-stsb",
+    "msmarco-passage",
+    "made tokens",
+}
 OTHER_MEASURES = {  # sizes, times, statistics and label quality
     "simlm-index-smaller",
     "cdmae-random-masking-wasteful",
@@ -132,11 +193,17 @@ OTHER_MEASURES = {  # sizes, times, statistics and label quality
 def test_every_table_and_figure_has_a_page():
     tables = [(key, table) for key, paper in load_papers().items() for table in paper.tables]
     assert len(tables) == 47
-    assert not [(key, table.id) for key, table in tables if not (ROOT / f"{table.page}.ipynb").is_file()]
+    assert not [
+        (key, table.id) for key, table in tables if not (ROOT / f"{table.page}.ipynb").is_file()
+    ]
 
 
 def test_every_claim_has_a_page():
-    pages = {claim.id: claim.page or paper.table(claim.table).page for paper in load_papers().values() for claim in paper.claims}
+    pages = {
+        claim.id: claim.page or paper.table(claim.table).page
+        for paper in load_papers().values()
+        for claim in paper.claims
+    }
     assert [name for name, page in pages.items() if not (ROOT / f"{page}.ipynb").is_file()] == []
 
 
@@ -157,7 +224,9 @@ def test_masked_terms_lead_with_records_and_fold_what_a_smoke_build_draws():
     cells = read_json(ROOT / "notebooks" / "cdmae" / "fig2_fig3_masked_terms.ipynb")["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     drawn = [source for source in code if "report.show(" in source]
-    assert len(drawn) == 2 and all("drawn_here(report.show(" in source and "leading" not in source for source in drawn)
+    assert len(drawn) == 2 and all(
+        "drawn_here(figures.show(" in source and "leading" not in source for source in drawn
+    )
     assert next(i for i, one in enumerate(code) if "report.recorded(" in one) < code.index(drawn[0])
 
 

@@ -1,4 +1,6 @@
-"""The package says what it needs, the lock pins it with digests, the conda file names the same versions."""
+"""The package says what it needs, the lock pins it with digests, the conda file names the same
+versions.
+"""
 
 import ast
 import itertools
@@ -15,7 +17,13 @@ import yaml
 from check_pages import ROOT
 from packaging.requirements import Requirement
 
-MADE = ("requirements.lock", "requirements-models.lock", "environment.yml", "Makefile", "pyproject.toml")
+MADE = (
+    "requirements.lock",
+    "requirements-models.lock",
+    "environment.yml",
+    "Makefile",
+    "pyproject.toml",
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -40,7 +48,9 @@ def lock(name: str = "requirements.lock") -> dict[str, Requirement]:
 def conda() -> tuple[dict[str, Requirement], dict[str, Requirement]]:
     """Pins of environment.yml: those of conda and those of pip."""
     *dependencies, with_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    return pins([line.replace("=", "==") for line in dependencies if "=" in line]), pins(with_pip["pip"])
+    return pins([line.replace("=", "==") for line in dependencies if "=" in line]), pins(
+        with_pip["pip"]
+    )
 
 
 def direct(*extras: str) -> dict[str, Requirement]:
@@ -60,9 +70,19 @@ def test_everything_that_is_imported_is_declared():
     for path in (ROOT / "dr_lib").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
-            imports |= {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"dr_lib"}
-    assert not {name for name in imports if not {plain(one) for one in whose.get(name, [name])} & direct("cluster").keys()}
+            names += (
+                [node.module]
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level
+                else []
+            )
+            imports |= (
+                {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"dr_lib"}
+            )
+    assert not {
+        name
+        for name in imports
+        if not {plain(one) for one in whose.get(name, [name])} & direct("cluster").keys()
+    }
 
 
 def test_the_lock_holds_all_direct_requirements_but_torch():
@@ -72,7 +92,11 @@ def test_the_lock_holds_all_direct_requirements_but_torch():
 
 
 def test_the_lock_leaves_the_build_of_torch_to_the_machine():
-    assert not {name for name in lock() if name in ("torch", "triton") or name.startswith(("nvidia", "cuda"))}
+    assert not {
+        name
+        for name in lock()
+        if name in ("torch", "triton") or name.startswith(("nvidia", "cuda"))
+    }
     makefile = (ROOT / "Makefile").read_text()
     assert 0 < makefile.index("torch==$(TORCH)\n") < makefile.index("-r requirements.lock")
 
@@ -85,7 +109,9 @@ def test_models_have_a_lock_of_their_own():
 def test_every_pin_has_digests(name):
     lines = (ROOT / name).read_text().splitlines()
     after = [following for line, following in itertools.pairwise(lines) if re.match(r"\w", line)]
-    assert after and all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in after)
+    assert after and all(
+        re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in after
+    )
 
 
 def test_conda_names_the_versions_of_the_lock():
@@ -98,18 +124,35 @@ def test_conda_names_the_versions_of_the_lock():
 
 def test_no_index_is_named():
     for name in MADE:
-        assert not re.search(r"https?://|--index-url|--extra-index|--find-links|file:", (ROOT / name).read_text()), name
+        assert not re.search(
+            r"https?://|--index-url|--extra-index|--find-links|file:", (ROOT / name).read_text()
+        ), name
 
 
 def test_the_installed_package_answers_from_anywhere(tmp_path):
     source, target = tmp_path / "source", tmp_path / "installed"
-    shutil.copytree(ROOT / "dr_lib", source / "dr_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "dr_lib", source / "dr_lib", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        target,
+    ]
     subprocess.run([*pip, source], check=True, cwd=tmp_path, capture_output=True)
     names = {path.relative_to(target / "dr_lib") for path in (target / "dr_lib").rglob("*.py")}
     assert names == {path.relative_to(ROOT / "dr_lib") for path in (ROOT / "dr_lib").rglob("*.py")}
-    command, environment = [target / "bin" / "dr-lib", "--help"], os.environ | {"PYTHONPATH": str(target)}
+    command, environment = (
+        [target / "bin" / "dr-lib", "--help"],
+        os.environ | {"PYTHONPATH": str(target)},
+    )
     answer = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
     assert "batch" in answer and "ledger" in answer

@@ -1,4 +1,6 @@
-"""The explorers of temperature and of test sets: their scripts compute what the library computes (where node is)."""
+"""The explorers of temperature and of test sets: their scripts compute what the library computes
+(where node is).
+"""
 
 import json
 import re
@@ -15,7 +17,7 @@ import torch
 from browser import needs_chromium, opened
 from scipy import stats
 
-from dr_lib.evaluation import smallest_detectable_difference
+from dr_book.statistics import smallest_detectable_difference
 from dr_lib.losses import contrastive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +31,13 @@ def run() -> Callable[[str, str], Any]:
         pytest.skip("needs node (Debian: apt install nodejs)")
 
     def run(name: str, code: str) -> Any:
-        program = f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{ {code} }})()));"
-        done = subprocess.run(["node", "-e", program], cwd=FOLDER, capture_output=True, text=True, check=True)
+        program = (
+            f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{ {code}"
+            " })()));"
+        )
+        done = subprocess.run(
+            ["node", "-e", program], cwd=FOLDER, capture_output=True, text=True, check=True
+        )
         return json.loads(done.stdout)
 
     return run
@@ -38,10 +45,14 @@ def run() -> Callable[[str, str], Any]:
 
 @pytest.mark.parametrize("temperature", [0.01, 0.02, 0.3, 1.0])
 def test_the_loss_is_the_librarys(run, temperature):
-    vectors = torch.nn.functional.normalize(torch.randn(2, 16, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    vectors = torch.nn.functional.normalize(
+        torch.randn(2, 16, 8, generator=torch.Generator().manual_seed(0)), dim=-1
+    )
     cosines = (vectors[0] @ vectors[1].T).tolist()
     found = run("temperature", f"return it.loss({json.dumps(cosines)}, {temperature});")
-    assert found == pytest.approx(float(contrastive(*vectors, temperature=temperature, blocks="query_passage")), abs=1e-4)
+    assert found == pytest.approx(
+        float(contrastive(*vectors, temperature=temperature, blocks="query_passage")), abs=1e-4
+    )
 
 
 def test_the_hardest_negatives_share_is_that_of_the_gradient(run):
@@ -68,28 +79,48 @@ def test_the_chance_to_find_a_difference_is_that_of_its_test_sets(run):
     """
     chance, share, below, by_chance = run("test-sets", code)
     assert share == pytest.approx(chance, abs=0.02)
-    assert below == pytest.approx(stats.norm.cdf(1.2), abs=1e-6) and by_chance == pytest.approx(0.05, abs=1e-6)
+    assert below == pytest.approx(stats.norm.cdf(1.2), abs=1e-6) and by_chance == pytest.approx(
+        0.05, abs=1e-6
+    )
 
 
 def test_spreads_come_from_records(monkeypatch):
-    monkeypatch.setattr(explorers, "paired", lambda one, other, measure: np.array([[1.0, -1, 0, 0], [1.0, -1, 2, 0]]))
-    assert explorers.spreads({"simlm": [], "none": []})[0]["spread"] == pytest.approx(np.std([1, -1, 1, 0], ddof=1), abs=0.01)
+    monkeypatch.setattr(
+        explorers,
+        "paired",
+        lambda one, other, measure: np.array([[1.0, -1, 0, 0], [1.0, -1, 2, 0]]),
+    )
+    assert explorers.spreads({"simlm": [], "none": []})[0]["spread"] == pytest.approx(
+        np.std([1, -1, 1, 0], ddof=1), abs=0.01
+    )
     assert explorers.spreads({}) == [explorers.EXAMPLE]
 
 
 def test_text_is_only_ever_set_as_text():
     for path in FOLDER.glob("*.js"):
-        assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(", path.read_text()), path
+        assert not re.search(
+            r"innerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(", path.read_text()
+        ), path
 
 
 @needs_chromium
 @pytest.mark.parametrize(
     ("name", "data", "slider"),
     [
-        ("test-sets", {"testSetsData": {"measure": "MRR@10", "pairs": [explorers.EXAMPLE]}}, "sets-queries"),
+        (
+            "test-sets",
+            {"testSetsData": {"measure": "MRR@10", "pairs": [explorers.EXAMPLE]}},
+            "sets-queries",
+        ),
         (
             "temperature",
-            {"temperatureData": {"cosines": [[0.9, 0.2], [0.3, 0.8]], "queries": ["a", "b"], "passages": ["<b>", "d"]}},
+            {
+                "temperatureData": {
+                    "cosines": [[0.9, 0.2], [0.3, 0.8]],
+                    "queries": ["a", "b"],
+                    "passages": ["<b>", "d"],
+                }
+            },
             "temperature-t",
         ),
     ],
@@ -98,8 +129,13 @@ def test_a_key_on_a_slider_changes_the_picture(tmp_path, name, data, slider):
     for path in FOLDER.glob("*.js"):
         shutil.copy(path, tmp_path)
     scripts = [f"window.{key} = {json.dumps(value)};" for key, value in data.items()]
-    tags = f"<script src='controls.js'></script><script>{scripts[0]}</script><script src='{name}.js'></script>"
-    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset='utf-8'><div id='{name}-here' hidden></div>{tags}")
+    tags = (
+        f"<script src='controls.js'></script><script>{scripts[0]}</script><script"
+        f" src='{name}.js'></script>"
+    )
+    (tmp_path / "page.html").write_text(
+        f"<!doctype html><meta charset='utf-8'><div id='{name}-here' hidden></div>{tags}"
+    )
     with opened(tmp_path / "profile") as browser:
         browser.visit(tmp_path / "page.html")
         said = "document.querySelector('[role=status]').textContent"

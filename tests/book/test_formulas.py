@@ -7,7 +7,9 @@ from native_math import to_mathml
 
 
 def drawn(latex: str, *, display: bool = False) -> list[tuple[str, str]]:
-    """Tag and text of all parts with text or of width, without the annotation and docutils' invisible operator."""
+    """Tag and text of all parts with text or of width, without the annotation and docutils'
+    invisible operator.
+    """
     root = ElementTree.fromstring(to_mathml(latex, display=display).replace("&ApplyFunction;", ""))
     parts = [(part.tag.split("}")[1], (part.text or "").strip()) for part in root.iter()]
     return [(tag, text) for tag, text in parts if (text or tag == "mspace") and tag != "annotation"]

@@ -1,4 +1,6 @@
-"""Text that would like to be markup, through both pages that show a reader's own text, in a real browser."""
+"""Text that would like to be markup, through both pages that show a reader's own text, in a real
+browser.
+"""
 
 import json
 import shutil
@@ -8,7 +10,7 @@ import pytest
 from browser import Browser, needs_chromium, opened
 from search_page import FOLDER, write_search
 
-from dr_lib import report
+from dr_book import own_corpus
 from dr_lib.lab import Cache
 
 pytestmark = needs_chromium
@@ -30,27 +32,40 @@ BROKEN_OUT = """({
     scripts: [...document.querySelectorAll('script:not([src])')].length,
 })"""
 NOTHING = {"attacked": 0, "handlers": 0, "links": 0, "scripts": 0}
-WATCHED = "for (const name of ['alert', 'confirm', 'prompt']) window[name] = () => console.error(`dialog: ${name}`);"
+WATCHED = (
+    "for (const name of ['alert', 'confirm', 'prompt']) window[name] = () => console.error(`dialog:"
+    " ${name}`);"
+)
 TURNED = """[...document.querySelectorAll('%s')].filter(({firstChild: text}) => {
     const range = document.createRange(), left = (place) => {
         range.setStart(text, place); range.setEnd(text, place + 1); return range.getBoundingClientRect().left; };
     return left(0) > left(1);
 }).length"""
-"""How many texts of the page's own are written from right to left, because a passage's text before them said so."""
+"""How many texts of the page's own are written from right to left, because a passage's text before
+them said so.
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A judged collection of such texts as ids, titles, passages, and questions; its own name is one too."""
+    """A judged collection of such texts as ids, titles, passages, and questions; its own name is
+    one too.
+    """
     place = tmp_path_factory.mktemp("hostile") / f"<img src=x onerror={RUN}>"
-    rows = [{"_id": one.split()[0] + str(i), "title": one, "text": f"{one} {one}"} for i, one in enumerate(HOSTILE)]
-    rows += [row | {"_id": f"{row['_id']}<b>"} for row in rows[:2]]  # repeated ones are listed by their ids
+    rows = [
+        {"_id": one.split()[0] + str(i), "title": one, "text": f"{one} {one}"}
+        for i, one in enumerate(HOSTILE)
+    ]
+    # repeated ones are listed by their ids
+    rows += [row | {"_id": f"{row['_id']}<b>"} for row in rows[:2]]
     asked = [{"_id": f"<i>{i}", "text": one} for i, one in enumerate(HOSTILE)]
     (place / "qrels").mkdir(parents=True)
     for name, lines in (("corpus", rows), ("queries", asked)):
         (place / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     judged = [f"<i>{i}\t{row['_id']}\t1" for i, row in enumerate(rows[: len(HOSTILE)])]
-    (place / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n")
+    (place / "qrels" / "test.tsv").write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
+    )
     return place
 
 
@@ -65,7 +80,9 @@ def look(browser: Browser, page: Path) -> None:
 
 
 def harmless(browser: Browser, page: Path, shown: str) -> None:
-    """Nothing ran, nothing was asked for elsewhere, and every hostile text is to be read, letter by letter."""
+    """Nothing ran, nothing was asked for elsewhere, and every hostile text is to be read, letter by
+    letter.
+    """
     assert browser.run(BROKEN_OUT) == NOTHING
     assert browser.complaints == []
     assert all(address.startswith(page.parent.as_uri()) for address in browser.requested)
@@ -74,7 +91,9 @@ def harmless(browser: Browser, page: Path, shown: str) -> None:
 
 
 def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
-    page = report.compare(folder, ["bm25"], scale="smoke").save_page(tmp_path / "out" / "index.html", HOSTILE)
+    page = own_corpus.compare(folder, ["bm25"], scale="smoke").save_page(
+        tmp_path / "out" / "index.html", HOSTILE
+    )
     with opened(tmp_path / "profile") as browser:
         look(browser, page)
         harmless(browser, page, "document.body")
@@ -85,7 +104,12 @@ def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
 
 def test_the_page_that_searches_shows_hostile_text_as_text(folder, tmp_path):
     place = tmp_path / "book"
-    write_search(place, str(folder), tmp_path / "no retrievers", Cache(tmp_path / "stages", announce=lambda line: None))
+    write_search(
+        place,
+        str(folder),
+        tmp_path / "no retrievers",
+        Cache(tmp_path / "stages", announce=lambda line: None),
+    )
     shutil.copy(ROOT / "book" / FOLDER / "search.js", place / FOLDER)
     table = (place / FOLDER / "systems.inc").read_text()  # which the book includes
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'

@@ -1,4 +1,6 @@
-"""Numbers in prose come from records, by the role `measured`; those that were typed say what they are."""
+"""Numbers in prose come from records, by the role `measured`; those that were typed say what they
+are.
+"""
 
 import re
 from types import SimpleNamespace
@@ -8,24 +10,35 @@ import pytest
 from check_pages import ROOT, expected_pages
 from measured_numbers import costs_html, measured, printed, seeds, trained_rows
 
+from dr_book.measured import on_processors, recorded
+from dr_book.tables import named
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.lab import recipe_at
-from dr_lib.report import named, on_processors, recorded
 
-PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted((places.project_root() / "book").glob("*.md"))
-# A result as pages print one: "37.1 %", "+0.7 points", "reaches 44.1", "MRR@10 of 33.6", "26.3 [23.6, 29.0]".
-RESULT = re.compile(r"\d+\.\d %|[-+]?\d+\.\d+ points|(?:reach\w*|scor\w+|MRR@10 of|nDCG@10 of|R@\d+ of) \d+\.\d|\d+\.\d+ \[[-+]?\d")
+PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted(
+    (places.project_root() / "book").glob("*.md")
+)
+# A result as pages print one: "37.1 %", "+0.7 points", "reaches 44.1", "MRR@10 of 33.6", "26.3
+# [23.6, 29.0]".
+RESULT = re.compile(
+    r"\d+\.\d %|[-+]?\d+\.\d+ points|(?:reach\w*|scor\w+|MRR@10 of|nDCG@10 of|R@\d+ of)"
+    r" \d+\.\d|\d+\.\d+ \[[-+]?\d"
+)
 NO_RECORD = re.compile(r"\btrials?\b|\bpaper's?\b|\bTable \d|cite:|not records")
 """Words of a paragraph whose numbers are no record's: a trial that says so, or the paper's own."""
 
 
 def paragraphs(text: str) -> list[str]:
-    """Paragraphs without code, formulas and the role's own cells; what follows a heading knows its paragraphs before."""
+    """Paragraphs without code, formulas and the role's own cells; what follows a heading knows its
+    paragraphs before.
+    """
     text = re.sub(r"```.*?```|\$\$.*?\$\$|<svg.*?</svg>", "", text, flags=re.DOTALL)
     text = re.sub(r"\{measured\}`[^`]*`|`[^`]*`|\$[^$]*\$", "", text)
     sections = re.split(r"\n#+ ", text)
-    return [f"{section}\0{part}" for section in sections for part in re.split(r"\n\s*\n|\n- ", section)]
+    return [
+        f"{section}\0{part}" for section in sections for part in re.split(r"\n\s*\n|\n- ", section)
+    ]
 
 
 def typed(text: str) -> list[str]:
@@ -41,12 +54,24 @@ def typed(text: str) -> list[str]:
 def test_a_cell_is_the_mean_of_its_record():
     (record,) = recorded("dpr_paq/table03")["posts"]
     assert measured("dpr_paq/table03; posts; R@1") == f"{100 * record.means['R@1']:.1f}"
-    amount, cosine = measured("simlm/table03; SimLM; gigabytes"), measured("pair/figure04; PAIR; s(p+, q) mean")
+    amount, cosine = (
+        measured("simlm/table03; SimLM; gigabytes"),
+        measured("pair/figure04; PAIR; s(p+, q) mean"),
+    )
     assert 20 < float(amount) < 40 and 0 < float(cosine) < 1
-    assert measured("evaluation/zero-shot; BM25; nDCG@10; scifact") != measured("evaluation/zero-shot; BM25; nDCG@10; npl")
+    assert measured("evaluation/zero-shot; BM25; nDCG@10; scifact") != measured(
+        "evaluation/zero-shot; BM25; nDCG@10; npl"
+    )
 
 
-@pytest.mark.parametrize("cell", ["simlm/table99; SimLM; MRR@10", "simlm/table07; Nobody; MRR@10", "simlm/table07; SimLM; MRR@7"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "simlm/table99; SimLM; MRR@10",
+        "simlm/table07; Nobody; MRR@10",
+        "simlm/table07; SimLM; MRR@7",
+    ],
+)
 def test_a_cell_without_a_record_is_refused(cell):
     with pytest.raises(InputError):
         measured(cell)
@@ -58,26 +83,42 @@ def test_one_of_several_collections_must_be_named():
 
 
 def test_costs_are_those_of_the_records_with_machine_and_threads():
-    html, runs = costs_html("methods/equal-budgets"), on_processors(recorded("methods/equal-budgets"))
+    html, runs = (
+        costs_html("methods/equal-budgets"),
+        on_processors(recorded("methods/equal-budgets")),
+    )
     seconds = {
-        label: own[0].training["pretrained"]["wall_seconds"] for label, own in runs.items() if own[0].training.get("pretrained")
+        label: own[0].training["pretrained"]["wall_seconds"]
+        for label, own in runs.items()
+        if own[0].training.get("pretrained")
     }
     for label, own in seconds.items():
         assert re.search(f"<td>{re.escape(named(label))}</td><td[^>]*>{own / 60:.0f}( and|<)", html)
-    assert "1 thread on" in html and runs["mlm"][0].machine["cpu"] in html and html.count("<tr>") == len(seconds) + 1
+    assert (
+        "1 thread on" in html
+        and runs["mlm"][0].machine["cpu"] in html
+        and html.count("<tr>") == len(seconds) + 1
+    )
     with pytest.raises(InputError):
         costs_html("evaluation/graded-none")
 
 
 def test_every_cell_on_a_page_has_a_record():
-    cells = [cell for page in PAGES for cell in re.findall(r"\{measured\}`([^`]+)`", page.read_text())]
+    cells = [
+        cell for page in PAGES for cell in re.findall(r"\{measured\}`([^`]+)`", page.read_text())
+    ]
     assert len(cells) >= 4
     for cell in cells:
         assert float(measured(cell)) >= 0
 
 
 def test_typed_results_are_found():
-    for text in ("SimLM reaches 44.1.", "The gain is 0.7 points.", "It is right for 21.6 % of all.", "BM25: 26.3 [23.6, 29.0]"):
+    for text in (
+        "SimLM reaches 44.1.",
+        "The gain is 0.7 points.",
+        "It is right for 21.6 % of all.",
+        "BM25: 26.3 [23.6, 29.0]",
+    ):
         assert typed(text), text
     for text in (
         "In a trial SimLM reached 44.1.",
@@ -98,7 +139,11 @@ def test_a_study_is_older_where_no_row_has_the_recipe_of_today(monkeypatch):
     before = today | {"passage_length": 128}
     few = today | {"finetuning": today["finetuning"] | {"steps": 9}}
     studies = {"new": [today], "sweep": [few, today], "old": [before, before]}
-    made = [SimpleNamespace(study=study, recipe=recipe, scale="laptop") for study, recipes in studies.items() for recipe in recipes]
+    made = [
+        SimpleNamespace(study=study, recipe=recipe, scale="laptop")
+        for study, recipes in studies.items()
+        for recipe in recipes
+    ]
     monkeypatch.setattr(measured_numbers, "load_records", lambda folder: made)
     assert measured_numbers.older_studies("laptop") == ["old"]
 
@@ -106,7 +151,9 @@ def test_a_study_is_older_where_no_row_has_the_recipe_of_today(monkeypatch):
 def test_every_study_with_an_older_recipe_has_a_page():
     pages = set(expected_pages(ROOT / "_toc.yml"))
     studies = measured_numbers.older_studies("laptop")
-    assert {str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in studies} <= pages
+    assert {
+        str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in studies
+    } <= pages
 
 
 def test_a_number_of_a_paper_is_its_cell_or_the_difference_of_two_rows():
@@ -114,17 +161,27 @@ def test_a_number_of_a_paper_is_its_cell_or_the_difference_of_two_rows():
     assert printed("simlm/table5; SimLM minus BERT-base; MRR@10") == "0.6"
 
 
-WRONG = ["bert/table5; SimLM; MRR@10", "simlm/table99; SimLM; MRR@10", "simlm/table5; Nobody; MRR@10", "simlm/table5; SimLM; MRR@7"]
+WRONG = [
+    "bert/table5; SimLM; MRR@10",
+    "simlm/table99; SimLM; MRR@10",
+    "simlm/table5; Nobody; MRR@10",
+    "simlm/table5; SimLM; MRR@7",
+]
 
 
-@pytest.mark.parametrize("cell", [*WRONG, "simlm/table5; SimLM minus Nobody; MRR@10", "cdmae/table6; MAE; complexity"])
+@pytest.mark.parametrize(
+    "cell", [*WRONG, "simlm/table5; SimLM minus Nobody; MRR@10", "cdmae/table6; MAE; complexity"]
+)
 def test_a_paper_table_row_or_column_of_a_wrong_name_is_refused(cell):
     with pytest.raises(InputError):
         printed(cell)
 
 
 def test_every_number_of_a_paper_that_a_page_names_is_there():
-    texts = "".join(path.read_text() for path in [*PAGES, *(places.project_root() / "notebooks").rglob("*.ipynb")])
+    texts = "".join(
+        path.read_text()
+        for path in [*PAGES, *(places.project_root() / "notebooks").rglob("*.ipynb")]
+    )
     cells = re.findall(r"\{paper\}`([^`]+)`", texts)
     assert len(cells) >= 10
     assert all(float(printed(cell)) for cell in cells)
@@ -151,14 +208,28 @@ def test_a_row_that_is_not_trained_counts_no_seed():
 def test_where_a_record_comes_all_pages_are_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(measured_numbers, "recorded_folder", lambda scale: tmp_path)
     env = SimpleNamespace(found_docs={"b", "a"})
-    assert measured_numbers.pages_to_read(None, env, set()) == [] == measured_numbers.pages_to_read(None, env, set())
+    assert (
+        measured_numbers.pages_to_read(None, env, set())
+        == []
+        == measured_numbers.pages_to_read(None, env, set())
+    )
     (tmp_path / "x.json").touch()
-    assert measured_numbers.pages_to_read(None, env, set()) == ["a", "b"] and not measured_numbers.pages_to_read(None, env, set())
+    assert measured_numbers.pages_to_read(None, env, set()) == [
+        "a",
+        "b",
+    ] and not measured_numbers.pages_to_read(None, env, set())
 
 
 def test_every_study_that_a_page_counts_seeds_of_has_some():
     sources = [*PAGES, *sorted((places.project_root() / "notebooks").glob("*/*.ipynb"))]
-    studies = {study for page in sources for study in re.findall(r"\{seeds\}`([^`]+)`", page.read_text(encoding="utf-8"))}
+    studies = {
+        study
+        for page in sources
+        for study in re.findall(r"\{seeds\}`([^`]+)`", page.read_text(encoding="utf-8"))
+    }
     assert len(studies) > 20
     for study in studies:
-        assert re.fullmatch(r"((one|two|three|four) (or|to) )?(one|two|three|four|five) seeds?", seeds(trained_rows(study))), study
+        assert re.fullmatch(
+            r"((one|two|three|four) (or|to) )?(one|two|three|four|five) seeds?",
+            seeds(trained_rows(study)),
+        ), study

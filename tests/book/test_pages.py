@@ -9,13 +9,19 @@ from browser import needs_chromium, opened
 from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
 from whole_book import unbroken
 
+from dr_book.figures import PALETTE, VARIABLES
+from dr_book.statistics import Interval
+from dr_book.tables import interval_cell, named, per_cent, table
 from dr_lib import objectives
-from dr_lib.evaluation import Interval
-from dr_lib.report import interval_cell, named, per_cent, table
-from dr_lib.report.figures import PALETTE, VARIABLES
 
 BOOK = ROOT / "book"
-GENERATED = {"reference/claims", "reference/status", "reference/data", "reference/base-model", "teaching/routes"}
+GENERATED = {
+    "reference/claims",
+    "reference/status",
+    "reference/data",
+    "reference/base-model",
+    "teaching/routes",
+}
 STATES = ("held", "reversed", "inconclusive", "one seed", "not run")
 WORDS = "<article>" + "word " * 50 + "</article>"
 
@@ -28,7 +34,9 @@ def pages(folder: Path, **texts: str) -> dict[Path, Page]:
 
 
 def test_missing_and_empty_pages_are_named(tmp_path):
-    found = pages(tmp_path, full=WORDS, empty="<article>Title</article><p>" + "aside " * 99 + "</p>")
+    found = pages(
+        tmp_path, full=WORDS, empty="<article>Title</article><p>" + "aside " * 99 + "</p>"
+    )
     assert list(missing_or_empty(tmp_path, ["full", "empty", "gone"], found)) == [
         "empty: the page is empty (1 words)",
         "gone: the page is missing",
@@ -56,12 +64,21 @@ def test_fonts_in_style_sheets_are_looked_at(tmp_path):
 
 
 def test_links_to_other_sites_are_not_fetched(tmp_path):
-    text = '<a href="https://arxiv.org">paper</a><link rel="canonical" href="https://book.example/">'
+    text = (
+        '<a href="https://arxiv.org">paper</a><link rel="canonical" href="https://book.example/">'
+    )
     assert not list(fetched(tmp_path, pages(tmp_path, page=text)))
 
 
 def test_dead_links_and_anchors_are_named(tmp_path):
-    found = pages(tmp_path, a='<p id="here"></p><a href="b.html#there">b</a><a href="c.html">c</a><a href="#here">h</a>', b="")
+    found = pages(
+        tmp_path,
+        a=(
+            '<p id="here"></p><a href="b.html#there">b</a><a href="c.html">c</a><a'
+            ' href="#here">h</a>'
+        ),
+        b="",
+    )
     assert sorted(dead_links(tmp_path.resolve(), found)) == [
         "a.html: b.html#there has no such anchor",
         "a.html: c.html leads nowhere",
@@ -74,7 +91,10 @@ def test_folder_without_a_book_is_said_to_be_one(tmp_path):
 
 def test_every_page_is_in_the_contents_and_the_other_way_round():
     written = {path.relative_to(BOOK).with_suffix("").as_posix() for path in BOOK.rglob("*.md")}
-    notebooks = {path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "notebooks").rglob("*.ipynb")}
+    notebooks = {
+        path.relative_to(ROOT).with_suffix("").as_posix()
+        for path in (ROOT / "notebooks").rglob("*.ipynb")
+    }
     listed = set(expected_pages(ROOT / "_toc.yml")) - {"genindex", "search"}
     assert listed == written | notebooks | GENERATED
 
@@ -84,7 +104,9 @@ def test_every_page_named_in_the_code_exists():
     named = {
         (path.relative_to(ROOT).as_posix(), name)
         for path in (ROOT / "dr_lib").rglob("*.py")
-        for name in re.findall(r"\b((?:ideas|papers|practice|reference)/[a-z][a-z-]*)\b(?!/)", path.read_text())
+        for name in re.findall(
+            r"\b((?:ideas|papers|practice|reference)/[a-z][a-z-]*)\b(?!/)", path.read_text()
+        )
         if not (BOOK / name).is_dir()
     }
     assert not {(path, name) for path, name in named if name not in listed}
@@ -92,7 +114,11 @@ def test_every_page_named_in_the_code_exists():
 
 def test_the_overview_says_of_every_method_what_it_needs_and_what_it_costs():
     page = (BOOK / "ideas" / "choosing-a-method.md").read_text()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith("|")
+    ]
     needs = [name for row in rows if len(row) == 3 for name in re.findall(r"`(\w+)`", row[1])]
     costs = [name for row in rows if len(row) == 5 for name in re.findall(r"`(\w+)`", row[0])]
     assert sorted(needs) == sorted(objectives.names())
@@ -108,57 +134,104 @@ def test_style_sheet_and_figures_use_the_same_colours():
     light, dark = (BOOK / "_static" / "book.css").read_text().split('html[data-theme="dark"]', 1)
     assert f"--dr-blue: {PALETTE.recorded}" in light and f"--dr-warm: {PALETTE.live}" in light
     alone = (BOOK.parent / "dr_lib" / "report" / "page.html").read_text()
-    for name in VARIABLES.values():  # the same colours on dark pages of the book and on a page of its own
+    # the same colours on dark pages of the book and on a page of its own
+    for name in VARIABLES.values():
         (colour,) = re.findall(rf"--dr-figure-{name}: (#[0-9a-f]{{6}});", dark)
         assert f"--dr-figure-{name}: {colour};" in alone
-    assert re.findall(r"--dr-blue: (#\w+)", dark) == re.findall(r"--dr-figure-series-1: (#\w+)", dark)
+    assert re.findall(r"--dr-blue: (#\w+)", dark) == re.findall(
+        r"--dr-figure-series-1: (#\w+)", dark
+    )
 
 
 @needs_chromium
 def test_on_a_phone_a_question_to_start_from_does_not_cover_its_ranks(tmp_path):
     """The cell of a name is bounded there, and the button in it is no wider."""
-    question = '<td><button class="question">Checks validity of typically used arguments</button></td>'
+    question = (
+        '<td><button class="question">Checks validity of typically used arguments</button></td>'
+    )
     row = "<tr>" + question + '<td class="number">308</td>' * 9 + "</tr>"
-    styles = "".join((BOOK / name).read_text() for name in ("_static/book.css", "extra/search-page/search.css"))
-    shown = f'<div class="dr-offered"><div class="dr-table"><table class="table">{row}</table></div></div>'
+    styles = "".join(
+        (BOOK / name).read_text() for name in ("_static/book.css", "extra/search-page/search.css")
+    )
+    shown = (
+        '<div class="dr-offered"><div class="dr-table"><table'
+        f' class="table">{row}</table></div></div>'
+    )
     page = tmp_path / "page.html"
-    page.write_text(f'<meta charset="utf-8"><style>{styles}</style><article class="bd-article">{shown}</article>', encoding="utf-8")
+    page.write_text(
+        f'<meta charset="utf-8"><style>{styles}</style><article'
+        f' class="bd-article">{shown}</article>',
+        encoding="utf-8",
+    )
     with opened(tmp_path / "profile", 390) as browser:
         browser.visit(page)
-        button, cell = (f"document.querySelector('{one}').getBoundingClientRect()" for one in ("button", "td"))
+        button, cell = (
+            f"document.querySelector('{one}').getBoundingClientRect()" for one in ("button", "td")
+        )
         assert browser.run(f"{button}.right <= {cell}.right")
 
 
 @needs_chromium
 def test_on_a_phone_names_stay_in_view_while_the_numbers_of_a_wide_table_scroll(tmp_path):
     number = interval_cell(Interval(42.0, 41.2, 42.8))
-    shown = table(["configuration", *"abcdef"], [["general text, then target passages", *[number] * 6]], caption="x").data
+    shown = table(
+        ["configuration", *"abcdef"],
+        [["general text, then target passages", *[number] * 6]],
+        caption="x",
+    ).data
     style = (BOOK / "_static" / "book.css").read_text()
     page = tmp_path / "page.html"
-    page.write_text(f'<meta charset="utf-8"><style>{style}</style><article class="bd-article">{shown}</article>', encoding="utf-8")
+    page.write_text(
+        f'<meta charset="utf-8"><style>{style}</style><article'
+        f' class="bd-article">{shown}</article>',
+        encoding="utf-8",
+    )
     with opened(tmp_path / "profile", 390) as browser:
         browser.visit(page)
         browser.run("document.querySelector('.dr-table').scrollLeft = 100")
         assert browser.run("document.querySelector('.dr-table').scrollLeft") == 100
-        frame, name = (f"document.querySelector('{one}').getBoundingClientRect()" for one in (".dr-table", "td"))
-        assert browser.run(f"{name}.left - {frame}.left") == 0 and browser.run(f"{name}.width") >= 112
-        assert browser.run("getComputedStyle(document.querySelector('.interval')).display") == "block"
+        frame, name = (
+            f"document.querySelector('{one}').getBoundingClientRect()"
+            for one in (".dr-table", "td")
+        )
+        assert (
+            browser.run(f"{name}.left - {frame}.left") == 0 and browser.run(f"{name}.width") >= 112
+        )
+        assert (
+            browser.run("getComputedStyle(document.querySelector('.interval')).display") == "block"
+        )
 
 
 def test_prose_writes_per_cent_with_a_space():
-    """Labels are the papers' own (30% / 50%): `report.named` shows them as the prose writes them."""
+    """Labels are the papers' own (30% / 50%): `report.named` shows them as the prose writes
+    them.
+    """
     pages = [path.read_text() for path in BOOK.rglob("*.md")]
-    cells = [cell for path in (ROOT / "notebooks").rglob("*.ipynb") for cell in json.loads(path.read_text())["cells"]]
+    cells = [
+        cell
+        for path in (ROOT / "notebooks").rglob("*.ipynb")
+        for cell in json.loads(path.read_text())["cells"]
+    ]
     pages += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
     prose = re.sub(r"```.*?```|`[^`]*`", "", "\n".join(pages), flags=re.DOTALL)
     assert not re.findall(r".{,30}\d%.{,20}", prose)
-    assert named("30% / 50%") == per_cent("30 % / 50 %") == "30_%_/_50_%".replace("_", "\N{NO-BREAK SPACE}")
+    assert (
+        named("30% / 50%")
+        == per_cent("30 % / 50 %")
+        == "30_%_/_50_%".replace("_", "\N{NO-BREAK SPACE}")
+    )
 
 
 def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
     code = '<pre>5 % n</pre><i title="5 % x"></i><code>5 s</code>'
     assert unbroken(f"<p>95 % of</p>{code}") == f"<p>95\N{NO-BREAK SPACE}% of</p>{code}"
-    assert unbroken("in 91 s, 3 of 2 min, 4 seconds") == "in 91\N{NO-BREAK SPACE}s, 3 of 2\N{NO-BREAK SPACE}min, 4 seconds"
-    assert unbroken("STS-B, R-precision, BSD-3-Clause, ant-1, e-mail").replace("\N{NON-BREAKING HYPHEN}", "~") == (
-        "STS~B, R~precision, BSD~3~Clause, ant-1, e-mail"
+    assert (
+        unbroken("in 91 s, 3 of 2 min, 4 seconds")
+        == "in 91\N{NO-BREAK SPACE}s, 3 of 2\N{NO-BREAK SPACE}min, 4 seconds"
+    )
+    assert (
+        unbroken("STS-B, R-precision, BSD-3-Clause, ant-1, e-mail").replace(
+            "\N{NON-BREAKING HYPHEN}", "~"
+        )
+        == "STS~B, R~precision, BSD~3~Clause, ant-1, e-mail"
     )

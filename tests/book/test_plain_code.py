@@ -45,16 +45,26 @@ def test_a_long_line_says_how_deep_it_is_and_nothing_else_changes(file):
 
 
 def test_an_option_is_marked_in_a_command_and_a_minus_is_not():
-    command = highlight("python -m dr_lib search path/to/mydata --model one-two a-b", BashLexer(), FoldedCode())
+    command = highlight(
+        "python -m dr_lib search path/to/mydata --model one-two a-b", BashLexer(), FoldedCode()
+    )
     assert re.findall(r'<span class="option">(.*?)</span>', command) == ["-m", "--model"]
-    assert "option" not in highlight("difference = one_long_name - another_long_name", PythonLexer(), FoldedCode())
+    assert "option" not in highlight(
+        "difference = one_long_name - another_long_name", PythonLexer(), FoldedCode()
+    )
 
 
 def test_code_without_a_space_may_break_at_its_joints_and_a_number_nowhere():
-    lines = ['bert = models.load_masked_lm("embedded").base_model.encoder', "assert difference_of_all_the_values < 1e-4", "a.b(c)"]
+    lines = [
+        'bert = models.load_masked_lm("embedded").base_model.encoder',
+        "assert difference_of_all_the_values < 1e-4",
+        "a.b(c)",
+    ]
     shown = highlight("\n".join(lines), PythonLexer(), FoldedCode())
     broken = 'bert = models|.load_masked_lm(|"embedded")|.base_model|.encoder'
     assert TAG.sub("", shown.replace("<wbr>", "|")).splitlines()[0] == broken
     assert '<span class="option">1e-4</span>' in shown and "1e-4" in shown.rsplit("<wbr>", 1)[1]
-    path = highlight("papermill notebooks/simlm/table08_replace_rates.ipynb", BashLexer(), FoldedCode())
+    path = highlight(
+        "papermill notebooks/simlm/table08_replace_rates.ipynb", BashLexer(), FoldedCode()
+    )
     assert "notebooks/<wbr>simlm/<wbr>table08_replace_rates<wbr>.ipynb" in path

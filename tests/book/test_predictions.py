@@ -1,4 +1,6 @@
-"""Predict, then look: the options are rows of the page's table, and the rest waits for an answer, but never on paper."""
+"""Predict, then look: the options are rows of the page's table, and the rest waits for an answer,
+but never on paper.
+"""
 
 import re
 import shutil
@@ -11,19 +13,35 @@ from check_pages import ROOT, expected_pages
 from predictions import load_questions, prediction_html, values
 from table_pages import arrange
 
-from dr_lib.evaluation import load_paper
-from dr_lib.lab.ledger import ledger
+from dr_book.ledger import ledger
+from dr_book.papers import load_paper
 
 QUESTIONS = load_questions()
-ASKED = {"question": "Which is <b>?", "study": "no/such", "measure": "MRR@10", "options": {"SimLM": "a & b", "MLM": "c"}}
+ASKED = {
+    "question": "Which is <b>?",
+    "study": "no/such",
+    "measure": "MRR@10",
+    "options": {"SimLM": "a & b", "MLM": "c"},
+}
 PRINTED = ASKED | {"printed": ["simlm", "table7", "MRR@10"]}
 
 
 @pytest.mark.parametrize("page", QUESTIONS)
 def test_options_are_rows_of_the_papers_table_and_the_page_is_about_it(page):
     asked = QUESTIONS[page]
-    assert page in expected_pages(ROOT / "_toc.yml") and asked["study"] in (ROOT / f"{page}.ipynb").read_text()
-    assert asked.keys() <= {"question", "study", "measure", "printed", "paper_measure", "lowest", "options"}
+    assert (
+        page in expected_pages(ROOT / "_toc.yml")
+        and asked["study"] in (ROOT / f"{page}.ipynb").read_text()
+    )
+    assert asked.keys() <= {
+        "question",
+        "study",
+        "measure",
+        "printed",
+        "paper_measure",
+        "lowest",
+        "options",
+    }
     if "printed" in asked:
         paper, table, column = asked["printed"]
         printed = load_paper(paper).table(table).column(column)
@@ -35,16 +53,27 @@ def test_options_are_rows_of_the_papers_table_and_the_page_is_about_it(page):
 @pytest.mark.parametrize("page", QUESTIONS)
 def test_the_question_stands_before_every_result_of_its_page(page):
     notebook = nbformat.read(ROOT / f"{page}.ipynb", as_version=4)
-    entries = [one for one in ledger("smoke") if one["page"] == page]  # no verdicts: to judge takes long
-    first = arrange(notebook, page, entries, "<p>links</p>", prediction_html(QUESTIONS[page]))["cells"][0]["source"]
+    # no verdicts: to judge takes long
+    entries = [one for one in ledger("smoke") if one["page"] == page]
+    first = arrange(notebook, page, entries, "<p>links</p>", prediction_html(QUESTIONS[page]))[
+        "cells"
+    ][0]["source"]
     above, _, below = first.partition('<div class="dr-predict">')
-    assert ("dr-claims" in below) is bool(entries) and re.fullmatch(r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n\n", above)
+    assert ("dr-claims" in below) is bool(entries) and re.fullmatch(
+        r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n\n", above
+    )
 
 
 def test_places_are_those_of_the_papers_values():
     html = prediction_html(PRINTED)
-    assert re.findall(r"<li([^>]*)><strong>([^<]+?)<", html) == [(' data-paper="1"', "SimLM"), (' data-paper="2"', "masked LM")]
-    assert "SimLM <strong>38.0</strong>, masked LM <strong>36.7</strong>" in html and "highest first" in html
+    assert re.findall(r"<li([^>]*)><strong>([^<]+?)<", html) == [
+        (' data-paper="1"', "SimLM"),
+        (' data-paper="2"', "masked LM"),
+    ]
+    assert (
+        "SimLM <strong>38.0</strong>, masked LM <strong>36.7</strong>" in html
+        and "highest first" in html
+    )
     turned = prediction_html(PRINTED | {"lowest": True})
     assert "masked LM <strong>36.7</strong>, SimLM <strong>38.0</strong>" in turned
     assert re.search(r'data-paper="1"><strong>masked LM', turned)
@@ -53,7 +82,11 @@ def test_places_are_those_of_the_papers_values():
 
 def test_options_that_were_not_measured_are_named_and_one_alone_has_no_place():
     html = prediction_html(PRINTED | {"options": {"SimLM": "a", "No such": "b"}})
-    assert "SimLM <strong>38.0</strong>. Not in the table: No such." in html and "first:" not in html and "data-paper" not in html
+    assert (
+        "SimLM <strong>38.0</strong>. Not in the table: No such." in html
+        and "first:" not in html
+        and "data-paper" not in html
+    )
 
 
 @pytest.fixture
@@ -61,7 +94,10 @@ def page(tmp_path: Path) -> Path:
     """A question with a result below it."""
     for name in ("predict.js", "book.css"):
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
-    head = '<meta charset="utf-8"><title>x</title><link rel="stylesheet" href="book.css"><script src="predict.js"></script>'
+    head = (
+        '<meta charset="utf-8"><title>x</title><link rel="stylesheet" href="book.css"><script'
+        ' src="predict.js"></script>'
+    )
     result = '<p id="result">38.0</p><section id="more">more</section>'
     body = f"<section><h1>T</h1><p>Why?</p>{prediction_html(PRINTED)}{result}</section>"
     (tmp_path / "page.html").write_text(f'<!doctype html><html lang="en">{head}{body}')
@@ -76,9 +112,16 @@ SHOWN = "document.getElementById('result').offsetParent !== null"
 def test_the_result_waits_for_an_answer_by_keyboard_and_is_there_on_paper(page, tmp_path):
     with opened(tmp_path / "profile") as browser:
         browser.visit(page)
-        assert not browser.run(SHOWN) and browser.run("document.querySelectorAll('.dr-predict input').length") == 2
+        assert (
+            not browser.run(SHOWN)
+            and browser.run("document.querySelectorAll('.dr-predict input').length") == 2
+        )
         browser.send("Emulation.setEmulatedMedia", media="print")
-        assert browser.run(SHOWN) and browser.run("getComputedStyle(document.querySelector('.dr-predict form')).display") == "none"
+        assert (
+            browser.run(SHOWN)
+            and browser.run("getComputedStyle(document.querySelector('.dr-predict form')).display")
+            == "none"
+        )
         browser.send("Emulation.setEmulatedMedia", media="screen")
         browser.press("Tab")
         browser.press("Space")
@@ -101,8 +144,14 @@ def test_a_link_to_a_part_of_the_page_shows_it_and_one_may_skip(page, tmp_path):
         browser.visit(page)
         assert not browser.run(SHOWN)
         browser.run("document.querySelector('.skip').click()")
-        assert browser.run(SHOWN) and browser.run("document.querySelector('.dr-predict .said').textContent") == ""
+        assert (
+            browser.run(SHOWN)
+            and browser.run("document.querySelector('.dr-predict .said').textContent") == ""
+        )
         browser.send("Emulation.setScriptExecutionDisabled", value=True)
         browser.visit(page)
         browser.send("Emulation.setScriptExecutionDisabled", value=False)
-        assert browser.run(SHOWN) and browser.run("document.querySelectorAll('.dr-predict li').length") == 2
+        assert (
+            browser.run(SHOWN)
+            and browser.run("document.querySelectorAll('.dr-predict li').length") == 2
+        )

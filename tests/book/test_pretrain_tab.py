@@ -1,4 +1,6 @@
-"""Pre-training in a tab: the script's losses, gradients and optimizer are torch's (in node), and a browser learns from disk."""
+"""Pre-training in a tab: the script's losses, gradients and optimizer are torch's (in node), and a
+browser learns from disk.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ MASK = 3
 
 @pytest.fixture(scope="module")
 def run() -> Callable[[str], Any]:
-    """Run JavaScript that returns a value, with `pretrain`, a small `model` and three `sequences` at hand."""
+    """Run JavaScript that returns a value, with `pretrain`, a small `model` and three `sequences`
+    at hand.
+    """
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
     start = f"""
@@ -46,7 +50,10 @@ def run() -> Callable[[str], Any]:
 
 def arrays(told: dict[str, Any]) -> dict[str, Tensor]:
     """Named parameters or gradients of the script as tensors; one row is a vector."""
-    found = {name: torch.tensor(data, dtype=torch.float64).view(rows, columns) for name, (rows, columns, data) in told.items()}
+    found = {
+        name: torch.tensor(data, dtype=torch.float64).view(rows, columns)
+        for name, (rows, columns, data) in told.items()
+    }
     return {name: one[0] if len(one) == 1 else one for name, one in found.items()}
 
 
@@ -60,26 +67,41 @@ class Twin:
         return linear(x, self.at[f"{name}.weight"], self.at[f"{name}.bias"])
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        return layer_norm(x, x.shape[-1:], self.at[f"{name}.weight"], self.at[f"{name}.bias"], eps=1e-12)
+        return layer_norm(
+            x, x.shape[-1:], self.at[f"{name}.weight"], self.at[f"{name}.bias"], eps=1e-12
+        )
 
     def embed(self, ids: Tensor) -> Tensor:
-        return self.norm("norm", embedding(ids, self.at["words"]) + self.at["positions"][: len(ids)])
+        return self.norm(
+            "norm", embedding(ids, self.at["words"]) + self.at["positions"][: len(ids)]
+        )
 
     def layer(self, name: str, x: Tensor) -> Tensor:
         def heads(part: str) -> Tensor:
             return self.apply(f"{name}.{part}", x).view(len(x), SIZES["heads"], -1).transpose(0, 1)
 
-        read = torch.nn.functional.scaled_dot_product_attention(heads("query"), heads("key"), heads("value"))
+        read = torch.nn.functional.scaled_dot_product_attention(
+            heads("query"), heads("key"), heads("value")
+        )
         joined = read.transpose(0, 1).reshape(len(x), -1)
         attended = self.norm(f"{name}.attended", x + self.apply(f"{name}.output", joined))
         inner = gelu(self.apply(f"{name}.up", attended), approximate="tanh")
         return self.norm(f"{name}.written", attended + self.apply(f"{name}.down", inner))
 
-    def losses(self, sequences: list[list[int]], masks: list[list[list[int]]], bottleneck: bool, turn: int = 0) -> list[Tensor]:
+    def losses(
+        self,
+        sequences: list[list[int]],
+        masks: list[list[list[int]]],
+        bottleneck: bool,
+        turn: int = 0,
+    ) -> list[Tensor]:
         """Encoder's and decoder's loss, the latter 0 without a bottleneck."""
         clean = [torch.tensor(one) for one in sequences]
         guesses: list[list[Tensor]] = [[], []]
-        read = [ids.index_fill(0, torch.tensor(mask[0]), MASK) for ids, mask in zip(clean, masks, strict=True)]
+        read = [
+            ids.index_fill(0, torch.tensor(mask[0]), MASK)
+            for ids, mask in zip(clean, masks, strict=True)
+        ]
         states = [self.layer("encoder", self.embed(ids)) for ids in read]
         for i, (ids, mask) in enumerate(zip(clean, masks, strict=True)):
             guesses[0].append(states[i][mask[0]])
@@ -105,13 +127,22 @@ def test_losses_and_every_gradient_are_torchs(run, bottleneck):
     twin = Twin(found["data"])
     losses = twin.losses(found["sequences"], found["masks"], bottleneck)
     sum(losses).backward()
-    np.testing.assert_allclose([*found["losses"].values()], [one.item() for one in losses], atol=1e-4)
+    np.testing.assert_allclose(
+        [*found["losses"].values()], [one.item() for one in losses], atol=1e-4
+    )
     for name, grad in arrays(found["grad"]).items():
         expected = twin.at[name].grad
         expected = torch.zeros_like(grad) if expected is None else expected
         np.testing.assert_allclose(grad, expected, atol=1e-4, err_msg=name)
-    reached = {name for name, one in twin.at.items() if one.grad is not None and one.grad.abs().max() > 1e-3}
-    assert {name for name in twin.at if bottleneck or "decoder" not in name} - reached <= {"encoder.key.bias", "decoder.key.bias"}
+    reached = {
+        name
+        for name, one in twin.at.items()
+        if one.grad is not None and one.grad.abs().max() > 1e-3
+    }
+    assert {name for name in twin.at if bottleneck or "decoder" not in name} - reached <= {
+        "encoder.key.bias",
+        "decoder.key.bias",
+    }
 
 
 def test_a_vector_that_is_not_its_own_is_the_next_passages(run):
@@ -122,7 +153,9 @@ def test_a_vector_that_is_not_its_own_is_the_next_passages(run):
     """
     found = run(code)
     losses = Twin(found["data"]).losses(found["sequences"], found["masks"], True, turn=1)
-    np.testing.assert_allclose([*found["losses"].values()], [one.item() for one in losses], atol=1e-4)
+    np.testing.assert_allclose(
+        [*found["losses"].values()], [one.item() for one in losses], atol=1e-4
+    )
     assert found["untouched"]
 
 
@@ -154,7 +187,9 @@ def test_masks_are_nested_and_spare_both_ends(run):
       return Array.from({ length: 200 }, () => pretrain.masks([ids], [0.3, 0.8], random)[0].map((mask) => [...mask]));
     """
     drawn = run(code)
-    assert all(len(small) == 3 and len(large) == 8 and set(small) <= set(large) for small, large in drawn)
+    assert all(
+        len(small) == 3 and len(large) == 8 and set(small) <= set(large) for small, large in drawn
+    )
     counts = np.bincount([place for _, large in drawn for place in large], minlength=12) / 200
     assert counts[0] == counts[11] == 0
     np.testing.assert_allclose(counts[1:11], 0.8, atol=0.12)
@@ -162,26 +197,49 @@ def test_masks_are_nested_and_spare_both_ends(run):
 
 def test_mrr_counts_ranks_from_one_and_ties_by_row(run):
     scores = [[0.1, 0.9, 0.5], [0.5, 0.5, 0.5], [0.3, 0.2, 0.1]]
-    code = f"return pretrain.mrr(new Float64Array({json.dumps(np.ravel(scores).tolist())}), [1, 1, 2], 2);"
+    code = (
+        f"return pretrain.mrr(new Float64Array({json.dumps(np.ravel(scores).tolist())}), [1, 1,"
+        " 2], 2);"
+    )
     assert run(code) == pytest.approx((1 + 1 / 2 + 0) / 3)
 
 
 def test_vectors_are_last_states_of_cls_with_length_one(run):
-    found = run("return { vectors: [...pretrain.vectors(model, sequences).data], sequences, data: named('data') };")
+    found = run(
+        "return { vectors: [...pretrain.vectors(model, sequences).data], sequences, data:"
+        " named('data') };"
+    )
     twin = Twin(found["data"])
-    states = torch.stack([twin.layer("encoder", twin.embed(torch.tensor(one)))[0] for one in found["sequences"]])
+    states = torch.stack(
+        [twin.layer("encoder", twin.embed(torch.tensor(one)))[0] for one in found["sequences"]]
+    )
     expected = torch.nn.functional.normalize(states, dim=1)
-    np.testing.assert_allclose(np.array(found["vectors"]).reshape(3, -1), expected.detach(), atol=1e-6)
+    np.testing.assert_allclose(
+        np.array(found["vectors"]).reshape(3, -1), expected.detach(), atol=1e-6
+    )
 
 
 def small_data() -> dict[str, Any]:
     """Twenty passages of filler with two words of their own, which their query repeats."""
     rng = np.random.default_rng(0)
-    passages = [[1, *rng.permutation([*rng.integers(5, 9, 4), *[9 + i, 29 + i] * 2]).tolist(), 2] for i in range(20)]
+    passages = [
+        [1, *rng.permutation([*rng.integers(5, 9, 4), *[9 + i, 29 + i] * 2]).tolist(), 2]
+        for i in range(20)
+    ]
     queries = [[1, 9 + i, 29 + i, 2] for i in range(20)]
     settings = pretrain_tab.SETTINGS | {"held": 10, "guess": 3.5, "bm25": 0.9}
-    sizes = pretrain_tab.SIZES | {"vocabulary": 49, "longest": 10, "hidden": 16, "inner": 16, "heads": 2}
-    shown = {"titles": [f"passage <{i}>" for i in range(20)], "texts": ["words"] * 20, "asked": ["a query"] * 20}
+    sizes = pretrain_tab.SIZES | {
+        "vocabulary": 49,
+        "longest": 10,
+        "hidden": 16,
+        "inner": 16,
+        "heads": 2,
+    }
+    shown = {
+        "titles": [f"passage <{i}>" for i in range(20)],
+        "texts": ["words"] * 20,
+        "asked": ["a query"] * 20,
+    }
     return {"sizes": sizes, "settings": settings, "passages": passages, "queries": queries, **shown}
 
 
@@ -190,7 +248,10 @@ def small_data() -> dict[str, Any]:
 def test_a_browser_learns_from_disk_by_keyboard(tmp_path):
     for path in [*SCRIPT.parent.glob("*.*"), EXPLORERS / "controls.js"]:
         shutil.copy(path, tmp_path)
-    data = f"<script>window.pretrainData = {json.dumps(small_data()).replace('<', chr(92) + 'u003c')};</script>"
+    data = (
+        "<script>window.pretrainData ="
+        f" {json.dumps(small_data()).replace('<', chr(92) + 'u003c')};</script>"
+    )
     tags = "".join(f'<script src="{name}.js"></script>' for name in ("model", "page"))
     place = '<div id="pretrain-here" hidden></div><script src="controls.js"></script>'
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>x</title>'
@@ -201,43 +262,72 @@ def test_a_browser_learns_from_disk_by_keyboard(tmp_path):
         browser.visit(tmp_path / "page.html")
         step, before = browser.run(numbers)[:2]
         assert step == 0 and browser.run("document.querySelectorAll('.near li').length") == 4
-        browser.run("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Start').focus()")
+        browser.run(
+            "[...document.querySelectorAll('button')].find((one) => one.textContent ==="
+            " 'Start').focus()"
+        )
         browser.press("Enter")
         browser.wait(f"{numbers}[0] >= 25")
         _, *early = browser.run(numbers)
         browser.wait(f"{numbers}[0] >= 400")
         browser.press("Enter")
         _, encoder, decoder, after, worth = browser.run(numbers)[:5]
-        assert encoder < early[0] - 0.5 and decoder < early[1] - 0.5 and after > before + 10 and worth > 0.5
-        assert browser.run("document.querySelector('[role=status]').textContent").startswith("Paused. Step")
+        assert (
+            encoder < early[0] - 0.5
+            and decoder < early[1] - 0.5
+            and after > before + 10
+            and worth > 0.5
+        )
+        assert browser.run("document.querySelector('[role=status]').textContent").startswith(
+            "Paused. Step"
+        )
         stopped = browser.run(facts)
         browser.run("new Promise((done) => setTimeout(done, 300))")
         assert browser.run(facts) == stopped
         browser.run("document.querySelectorAll('[type=radio]')[1].click()")
         assert browser.run("document.getElementById('pretrain-decoder').offsetParent") is None
-        assert browser.run(numbers)[0] == 0 and browser.run("document.querySelectorAll('polyline.before').length") == 1
+        assert (
+            browser.run(numbers)[0] == 0
+            and browser.run("document.querySelectorAll('polyline.before').length") == 1
+        )
         assert browser.complaints == []
 
 
 def test_the_pages_data_are_small_and_every_query_has_one_passage():
     data = pretrain_tab.tab_data()
     assert len(json.dumps(data, separators=(",", ":"))) < 150_000
-    assert len(data["passages"]) == len(data["queries"]) == len(set(data["asked"])) == pretrain_tab.COUNT
+    assert (
+        len(data["passages"])
+        == len(data["queries"])
+        == len(set(data["asked"]))
+        == pretrain_tab.COUNT
+    )
     top = max(max(one) for one in (*data["passages"], *data["queries"]))
     assert top == data["sizes"]["vocabulary"] - 1
-    assert all(3 <= len(one) <= pretrain_tab.LONGEST and one[0] == 1 and one[-1] == 2 for one in data["passages"])
+    assert all(
+        3 <= len(one) <= pretrain_tab.LONGEST and one[0] == 1 and one[-1] == 2
+        for one in data["passages"]
+    )
 
 
 def test_what_was_measured_comes_from_this_script_and_the_bottleneck_is_ahead_with_every_seed():
     found = json.loads(pretrain_tab.MEASURED.read_text())
-    assert found["script"] == pretrain_tab.script_digest(), "measure again: python book/_ext/pretrain_tab.py"
+    assert found["script"] == pretrain_tab.script_digest(), (
+        "measure again: python book/_ext/pretrain_tab.py"
+    )
     plain, bottleneck = (np.array(one["mrr"]) for one in found["runs"])
     assert plain.shape == bottleneck.shape == (found["seeds"], len(found["steps"]))
     assert (bottleneck[:, -1] > bottleneck[:, 0]).all() and (bottleneck[:, -1] > plain[:, -1]).all()
     html = pretrain_tab.measured_table(found).data
-    assert f"{100 * bottleneck[:, -1].mean():.1f}" in html and f"{100 * plain[:, -1].max():.1f}" in html
+    assert (
+        f"{100 * bottleneck[:, -1].mean():.1f}" in html
+        and f"{100 * plain[:, -1].max():.1f}" in html
+    )
 
 
 def test_text_is_only_ever_set_as_text():
     for path in SCRIPT.parent.glob("*.js"):
-        assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(", path.read_text()), path
+        assert not re.search(
+            r"innerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(",
+            path.read_text(),
+        ), path

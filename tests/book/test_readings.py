@@ -1,4 +1,6 @@
-"""What a page says of the book's records is what they are: numbers come from them, and orders that prose states hold."""
+"""What a page says of the book's records is what they are: numbers come from them, and orders that
+prose states hold.
+"""
 
 import re
 from functools import cache
@@ -18,33 +20,67 @@ SAID = {
     "simlm/table06_stages": [
         [
             f"simlm/table06; {row}; MRR@10"
-            for row in ("SimLM / + mined negatives", "SimLM / BM25 negatives", "SimLM / + distillation", "Cross-encoder re-ranker")
+            for row in (
+                "SimLM / + mined negatives",
+                "SimLM / BM25 negatives",
+                "SimLM / + distillation",
+                "Cross-encoder re-ranker",
+            )
         ]
     ],
-    "simlm/table05_rerankers": [[f"simlm/table05; {row}; MRR@10" for row in ("retriever 2", "BERT-base", "ELECTRA-base", "SimLM")]],
+    "simlm/table05_rerankers": [
+        [
+            f"simlm/table05; {row}; MRR@10"
+            for row in ("retriever 2", "BERT-base", "ELECTRA-base", "SimLM")
+        ]
+    ],
     "simlm/table08_replace_rates": [
-        [f"simlm/table08; {row}; MRR@10" for row in ("30% / 100%", "15% / 30%", between, lowest, "masked LM", "no pre-training")]
+        [
+            f"simlm/table08; {row}; MRR@10"
+            for row in ("30% / 100%", "15% / 30%", between, lowest, "masked LM", "no pre-training")
+        ]
         for between in ("30% / 50%", "40% / 60%")
         for lowest in ("15% / 15%", "30% / 30%")
     ],
     "methods/pipeline": [
-        [f"methods/pipeline-squad; {row}; MRR@10" for row in ("retriever 2", "retriever 1", "distilled", "re-ranker")],
-        [f"methods/checks-squad; distilled; lists: {who} puts a positive first" for who in ("retriever 2", "teacher")],
+        [
+            f"methods/pipeline-squad; {row}; MRR@10"
+            for row in ("retriever 2", "retriever 1", "distilled", "re-ranker")
+        ],
+        [
+            f"methods/checks-squad; distilled; lists: {who} puts a positive first"
+            for who in ("retriever 2", "teacher")
+        ],
     ],
     "pair/table03_ablations": [
-        ["pair/table03; w/o PT; R@5", "pair/table03; w/o KD; R@5", "pair/table03; Complete (PAIR); R@5"],
-        ["pair/table03; w/o PT; R@5", "pair/table03; w/o PSR; R@5", "pair/table03; Complete (PAIR); R@5"],
+        [
+            "pair/table03; w/o PT; R@5",
+            "pair/table03; w/o KD; R@5",
+            "pair/table03; Complete (PAIR); R@5",
+        ],
+        [
+            "pair/table03; w/o PT; R@5",
+            "pair/table03; w/o PSR; R@5",
+            "pair/table03; Complete (PAIR); R@5",
+        ],
         ["pair/table03; w/o PT; R@5", "methods/main; none; R@5", "pair/table03; w/o KD; R@5"],
     ],
     "pair/table05_thresholds": [
         [f"pair/table05-labels; {row}; Acc_pos" for row in ("0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4")],
         ["pair/table05-negatives; 0.6 / 0.4; Acc_neg", "pair/table05-labels; 0.8 / 0.2; Acc_pos"],
-        [f"pair/table05; {row}; R@5" for row in ("0.8 / 0.2", "0.7 / 0.3")] + ["pair/table03; Complete (PAIR); R@5"],
+        [f"pair/table05; {row}; R@5" for row in ("0.8 / 0.2", "0.7 / 0.3")]
+        + ["pair/table03; Complete (PAIR); R@5"],
         ["pair/table03; w/o PT; R@5", "pair/table03; Complete (PAIR); R@5"],
     ],
     "pair/fig4_similarity": [
-        *([f"pair/figure04; {row}; s(p+, {other}) mean" for other in ("q", "p-")] for row in ("PAIR", "PAIR without PSR")),
-        [f"pair/figure04; PAIR without PSR, before fine-tuning; s(p+, {other}) mean" for other in ("p-", "q")],
+        *(
+            [f"pair/figure04; {row}; s(p+, {other}) mean" for other in ("q", "p-")]
+            for row in ("PAIR", "PAIR without PSR")
+        ),
+        [
+            f"pair/figure04; PAIR without PSR, before fine-tuning; s(p+, {other}) mean"
+            for other in ("p-", "q")
+        ],
         [f"pair/figure04; PAIR, before fine-tuning; s(p+, {other}) mean" for other in ("q", "p-")],
     ],
     "dpr_paq/table01_qa": [
@@ -52,25 +88,42 @@ SAID = {
         ["dpr_paq/table01; DPR (ours); MRR@10", "dpr_paq/table01; DPR (ours), first round; MRR@10"],
         ["dpr_paq/table01; DPR-PAQ; MRR@10", "dpr_paq/table01; DPR-PAQ, first round; MRR@10"],
     ],
-    "dpr_paq/table04_pretraining_data": [[f"dpr_paq/table04; {row}, no fine-tuning; MRR@10" for row in ("PAQ", "ICT", "BFS")]],
+    "dpr_paq/table04_pretraining_data": [
+        [f"dpr_paq/table04; {row}, no fine-tuning; MRR@10" for row in ("PAQ", "ICT", "BFS")]
+    ],
     "dpr_paq/table03_tuned": [
         *(
-            [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; {where}" for row in ("Reddit together", "Reddit")]
+            [
+                f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; {where}"
+                for row in ("Reddit together", "Reddit")
+            ]
             for where in ("topical-chat", "sgd")
         ),
-        [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; ubuntu-irc" for row in ("Reddit", "Reddit together")],
+        [
+            f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; ubuntu-irc"
+            for row in ("Reddit", "Reddit together")
+        ],
         *(
-            [f"dpr_paq/table03-tuned; {row}dialogues; R@1; {where}" for row in ("masked LM, then ", "")]
+            [
+                f"dpr_paq/table03-tuned; {row}dialogues; R@1; {where}"
+                for row in ("masked LM, then ", "")
+            ]
             for where in ("topical-chat", "sgd", "ubuntu-irc")
         ),
         *(
-            [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; {where}" for row in ("Reddit together", f"masked LM{reddit}")]
+            [
+                f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; {where}"
+                for row in ("Reddit together", f"masked LM{reddit}")
+            ]
             for where in ("topical-chat", "sgd")
             for reddit in ("", ", Reddit")
         ),
     ],
     "dpr_paq/fig2_data_size": [
-        [f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")],
+        [
+            f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20"
+            for row in ("all pairs", "no pairs")
+        ],
         [f"dpr_paq/figure02; {row}; accuracy@20" for row in ("no pairs", "3,000 pairs")],
     ],
     "master/table06_tasks": [
@@ -84,49 +137,96 @@ SAID = {
         ),
     ],
     "master/table08_mask_rates": [
-        *([f"master/table08; {row}; MRR@10" for row in (light, "30% / 30%", "50% / 50%")] for light in ("15% / 50%", "30% / 50%")),
-        *([f"master/table08; {row}, retriever 2; MRR@10" for row in (light, "50% / 50%")] for light in ("15% / 50%", "30% / 50%")),
+        *(
+            [f"master/table08; {row}; MRR@10" for row in (light, "30% / 30%", "50% / 50%")]
+            for light in ("15% / 50%", "30% / 50%")
+        ),
+        *(
+            [f"master/table08; {row}, retriever 2; MRR@10" for row in (light, "50% / 50%")]
+            for light in ("15% / 50%", "30% / 50%")
+        ),
     ],
     "master/fig3_few_shot": [
-        *([f"master/figure03; {name}, {share}%; MRR@10" for name in ("MASTER", "SimLM")] for share in (5, 10, 20, 50, 100)),
+        *(
+            [f"master/figure03; {name}, {share}%; MRR@10" for name in ("MASTER", "SimLM")]
+            for share in (5, 10, 20, 50, 100)
+        ),
         [f"master/figure03; MASTER, {share}%; MRR@10" for share in (100, 50, 20, 10, 5)],
-        [f"master/figure03; {row}; MRR@10" for row in ("MASTER, 50%", "no pre-training, 100%", "MASTER, 20%")],
+        [
+            f"master/figure03; {row}; MRR@10"
+            for row in ("MASTER, 50%", "no pre-training, 100%", "MASTER, 20%")
+        ],
     ],
     "cdmae/fig4_hard_negatives": [
         [
             f"cdmae/figure04; {row}; MRR@10"
-            for row in ("1 hard, batch 64", "3 hard, batch 32", "7 hard, batch 16", "15 hard, batch 8")
+            for row in (
+                "1 hard, batch 64",
+                "3 hard, batch 32",
+                "7 hard, batch 16",
+                "15 hard, batch 8",
+            )
         ]
     ],
-    "master/table09_cases": [[f"master/table09; {row}; MRR@10" for row in ("CPR + RPR + POR", "BERT")]],
+    "master/table09_cases": [
+        [f"master/table09; {row}; MRR@10" for row in ("CPR + RPR + POR", "BERT")]
+    ],
     "master/table07_nlu": [
-        [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
+        [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")]
+        for task in ("glue-cola", "glue-mrpc")
     ],
     "simlm/table10_corpora": [
-        [f"simlm/table10; {row}; MRR@10; squad" for row in ("target passages", "general text", "none")],
-        ["simlm/table10; target passages; accuracy@20; wikipedia-nq", "simlm/table10; none; accuracy@20; wikipedia-nq"],
+        [
+            f"simlm/table10; {row}; MRR@10; squad"
+            for row in ("target passages", "general text", "none")
+        ],
+        [
+            "simlm/table10; target passages; accuracy@20; wikipedia-nq",
+            "simlm/table10; none; accuracy@20; wikipedia-nq",
+        ],
     ],
     "simlm/table01_language_models": [
         [f"simlm/table01; BERT; {kind}; glue-mrpc" for kind in ("actual", "accuracy")],
-        *([f"simlm/table01; {row}; glue-mrpc" for row in ("BERT; actual", f"{one}; accuracy")] for one in ("RoBERTa", "ELECTRA")),
+        *(
+            [f"simlm/table01; {row}; glue-mrpc" for row in ("BERT; actual", f"{one}; accuracy")]
+            for one in ("RoBERTa", "ELECTRA")
+        ),
     ],
     "cdmae/table05_general_first": [
-        [f"cdmae/table05; {row}; nDCG@10; trecdl-mini" for row in ("target passages", "general text, then target passages")]
+        [
+            f"cdmae/table05; {row}; nDCG@10; trecdl-mini"
+            for row in ("target passages", "general text, then target passages")
+        ]
     ],
     "methods/rerankers": [
-        *([f"methods/rerankers{part}; {row}; MRR@10" for row in ("late interaction", "retriever 2")] for part in ("", "-dev")),
+        *(
+            [
+                f"methods/rerankers{part}; {row}; MRR@10"
+                for row in ("late interaction", "retriever 2")
+            ]
+            for part in ("", "-dev")
+        ),
         ["methods/rerankers; retriever 2; MRR@10", "methods/pipeline-squad; re-ranker; MRR@10"],
         ["methods/pipeline-squad; BM25; MRR@10", "methods/rerankers; retriever 2; MRR@10"],
         *(
-            [f"methods/rerankers{part}; {row}; MRR@10" for row in (f"{BEST_PUPIL}, seven negatives", BEST_PUPIL, "retriever 2")]
+            [
+                f"methods/rerankers{part}; {row}; MRR@10"
+                for row in (f"{BEST_PUPIL}, seven negatives", BEST_PUPIL, "retriever 2")
+            ]
             for part in ("", "-dev")
         ),
         *(
-            [f"methods/rerankers{part}; {row}; MRR@10" for row in (f"{BEST_PUPIL}, seven negatives", f"{CONTROL}, seven")]
+            [
+                f"methods/rerankers{part}; {row}; MRR@10"
+                for row in (f"{BEST_PUPIL}, seven negatives", f"{CONTROL}, seven")
+            ]
             for part in ("", "-dev")
         ),
         *(
-            [f"methods/rerankers{part}; {row}; MRR@10" for row in ("retriever 2", "taught by late interaction", "taught by BM25")]
+            [
+                f"methods/rerankers{part}; {row}; MRR@10"
+                for row in ("retriever 2", "taught by late interaction", "taught by BM25")
+            ]
             for part in ("", "-dev")
         ),
         ["methods/rerankers; taught by BM25; MRR@10", "methods/pipeline-squad; distilled; MRR@10"],
@@ -144,16 +244,27 @@ SAID = {
             [f"simlm/figure03; {name}, {steps} steps; MRR@10" for name in ("AutoEncoder", "SimLM")]
             for steps in ("1,000", "2,000", "16,000")
         ),
-        [f"simlm/figure03; SimLM, {steps} steps; MRR@10" for steps in ("16,000", "4,000", "2,000", "1,000", "500")],
+        [
+            f"simlm/figure03; SimLM, {steps} steps; MRR@10"
+            for steps in ("16,000", "4,000", "2,000", "1,000", "500")
+        ],
         [
             f"simlm/figure03; {row}; MRR@10"
-            for row in ("MLM, 16,000 steps", "MLM, 4,000 steps", "MLM, 2,000 steps", "no pre-training")
+            for row in (
+                "MLM, 16,000 steps",
+                "MLM, 4,000 steps",
+                "MLM, 2,000 steps",
+                "no pre-training",
+            )
         ],
     ],
     "methods/trust": [
         [
             f"simlm/figure03; {row}; MRR@10"
-            for row in (*(f"{name}, {steps} steps" for name in ("AutoEncoder", "SimLM", "MLM")), "no pre-training")
+            for row in (
+                *(f"{name}, {steps} steps" for name in ("AutoEncoder", "SimLM", "MLM")),
+                "no pre-training",
+            )
         ]
         for steps in ("1,000", "16,000")
     ],
@@ -169,8 +280,14 @@ SAID = {
         [f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "mlm", "none")],
     ],
     "methods/equal_budgets": [
-        [f"methods/equal-budgets; {row}; MRR@10" for row in ("BM25", "autoencoder", "master", "retromae", "simlm", "mlm", "none")],
-        [f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "encdec_mlm", "cdmae", "condenser", "mlm", "none")],
+        [
+            f"methods/equal-budgets; {row}; MRR@10"
+            for row in ("BM25", "autoencoder", "master", "retromae", "simlm", "mlm", "none")
+        ],
+        [
+            f"methods/equal-budgets; {row}; MRR@10"
+            for row in ("simlm", "encdec_mlm", "cdmae", "condenser", "mlm", "none")
+        ],
         *(
             [f"methods/equal-budgets; {row}; MRR@10" for row in ("mlm", other)]
             for other in ("ict", "bfs", "nsp", "rtd", "encdec_rtd")
@@ -178,20 +295,32 @@ SAID = {
         [f"methods/equal-budgets; {row}; MRR@10" for row in ("none", "pair")],
     ],
     "methods/main_results": [
-        [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")]
+        [
+            f"methods/main; {row}; MRR@10"
+            for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")
+        ]
     ],
     "methods/open_domain": [
-        [f"methods/open-domain; {row}; accuracy@20" for row in ("BM25", f"{best}, retriever 2", bare, "PAIR")]
+        [
+            f"methods/open-domain; {row}; accuracy@20"
+            for row in ("BM25", f"{best}, retriever 2", bare, "PAIR")
+        ]
         for best in ("MASTER", "SimLM")
         for bare in ("none", "none, retriever 2")
     ],
     "methods/stages": [
-        [f"methods/stages; {row}, retriever 1; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
+        [
+            f"methods/stages; {row}, retriever 1; MRR@10"
+            for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")
+        ],
         *(
             [f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 2", "retriever 1")]
             for one in ("SimLM", "MASTER", "CDMAE", "RetroMAE", "coCondenser")
         ),
-        [f"methods/stages; {row}, retriever 2; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
+        [
+            f"methods/stages; {row}, retriever 2; MRR@10"
+            for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")
+        ],
         [f"methods/stages; SimLM, {row}; MRR@10" for row in ("retriever 2", "second mining round")],
     ],
     "evaluation/graded_sets": [
@@ -208,37 +337,69 @@ SAID = {
             }.items()
         ),
         *(
-            [f"methods/from-real-model; {row}; nDCG@10; scifact" for row in ("no pre-training", method, "as it comes")]
+            [
+                f"methods/from-real-model; {row}; nDCG@10; scifact"
+                for row in ("no pre-training", method, "as it comes")
+            ]
             for method in ("MLM", "CDMAE")
         ),
-        [f"methods/from-real-model; no pre-training{row}; nDCG@10; scifact" for row in (", mined negatives", "")],
-        [f"methods/from-real-model; {row}no pre-training{way}; nDCG@10; medquad" for row, way in (("", ""), FUSED)],
-        [f"methods/from-real-model; {row}no pre-training{way}; nDCG@10; liveqa-med-questions" for row, way in (FUSED, ("", ""))],
-        [f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")],
+        [
+            f"methods/from-real-model; no pre-training{row}; nDCG@10; scifact"
+            for row in (", mined negatives", "")
+        ],
+        [
+            f"methods/from-real-model; {row}no pre-training{way}; nDCG@10; medquad"
+            for row, way in (("", ""), FUSED)
+        ],
+        [
+            f"methods/from-real-model; {row}no pre-training{way}; nDCG@10; liveqa-med-questions"
+            for row, way in (FUSED, ("", ""))
+        ],
+        [
+            f"practice/real-models; {row}; nDCG@10"
+            for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")
+        ],
     ],
-    "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
+    "simlm/table03_index_size": [
+        [f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]
+    ],
     "simlm/table09_cases": [[f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "none")]],
     "simlm/table07_objectives": [
-        [f"simlm/table07; {row}; MRR@10" for row in ("AutoEncoder", "SimLM", "Enc-Dec MLM", "Condenser", "MLM", "BERT-base")],
+        [
+            f"simlm/table07; {row}; MRR@10"
+            for row in ("AutoEncoder", "SimLM", "Enc-Dec MLM", "Condenser", "MLM", "BERT-base")
+        ],
         [f"simlm/table07; {row}; MRR@10" for row in ("BERT-base", "Enc-Dec RTD")],
         [f"simlm/table07; SimLM{rates}; MRR@10" for rates in (", 0% / 100%", ", 30% / 100%", "")],
-        [f"simlm/table07; {row}; MRR@10" for row in ("AutoEncoder", "AutoEncoder, 30% masked", "Enc-Dec MLM, 30% / 100%")],
+        [
+            f"simlm/table07; {row}; MRR@10"
+            for row in ("AutoEncoder", "AutoEncoder, 30% masked", "Enc-Dec MLM, 30% / 100%")
+        ],
     ],
     "dpr_paq/table05_overlap": [
         [f"dpr_paq/table05; {row}; words" for row in ("both", "none alone", "neither")],
         [f"dpr_paq/table05; {row}; words" for row in ("both", "paq alone", "neither")],
     ],
-    "pair/table04_cases": [[f"pair/table03; {row}; MRR@10" for row in ("w/o PSR", "Complete (PAIR)")]],
-    "cdmae/fig2_fig3_masked_terms": [
-        [f"cdmae/figure02; {row}, 50 %; stop words and punctuation" for row in ("random masking", "importance-aware masking")]
+    "pair/table04_cases": [
+        [f"pair/table03; {row}; MRR@10" for row in ("w/o PSR", "Complete (PAIR)")]
     ],
-    "cdmae/table04_projection": [[f"cdmae/table04; {row} projection; MRR@10" for row in ("w/o", "w/")]],
+    "cdmae/fig2_fig3_masked_terms": [
+        [
+            f"cdmae/figure02; {row}, 50 %; stop words and punctuation"
+            for row in ("random masking", "importance-aware masking")
+        ]
+    ],
+    "cdmae/table04_projection": [
+        [f"cdmae/table04; {row} projection; MRR@10" for row in ("w/o", "w/")]
+    ],
     "cdmae/table06_masking_cost": [
         [f"cdmae/table06; {row}; CPU ms" for row in ("RetroMAE", "CDMAE", "MAE")],
         ["cdmae/table06; SimLM; GPU ms", "cdmae/table06; RetroMAE; CPU ms"],
     ],
 }
-"""Page -> orders that its reading states, each from high to low. Where a new record breaks one, the prose has to change."""
+"""Page -> orders that its reading states, each from high to low. Where a new record breaks one, the
+prose has to change.
+"""
 
 value = cache(lambda cell: float(measured(cell).replace(",", "")))
 
@@ -253,12 +414,18 @@ def test_orders_that_a_reading_states_are_those_of_the_records(page):
     assert "**In the book's records**" in prose(ROOT / f"notebooks/{page}.ipynb")
     for order in SAID[page]:
         numbers = [value(cell) for cell in order]
-        assert all(one > other for one, other in pairwise(numbers)), dict(zip(order, numbers, strict=True))
+        assert all(one > other for one, other in pairwise(numbers)), dict(
+            zip(order, numbers, strict=True)
+        )
 
 
 @pytest.mark.parametrize("page", SAID)
 def test_a_reading_has_no_typed_result_and_all_its_cells_have_records(page):
-    (reading,) = (part for part in prose(ROOT / f"notebooks/{page}.ipynb").split("\n\n") if part.startswith("**In the book's"))
+    (reading,) = (
+        part
+        for part in prose(ROOT / f"notebooks/{page}.ipynb").split("\n\n")
+        if part.startswith("**In the book's")
+    )
     assert not typed(reading.replace("paper", ""))
     cells = re.findall(r"\{measured\}`([^`]+)`", reading)
     assert cells and all(value(cell) > 0 for cell in cells)

@@ -1,4 +1,6 @@
-"""What stands on a page from elsewhere is rendered again where it has changed: code that a solution runs, a linked heading."""
+"""What stands on a page from elsewhere is rendered again where it has changed: code that a solution
+runs, a linked heading.
+"""
 
 import os
 from pathlib import Path
@@ -12,13 +14,18 @@ PAGES = {
     "index.rst": "Title\n=====\n",
     "links.rst": ":orphan:\n\nLinks\n=====\n\nSee :ref:`there`.\n",
     "linked.rst": ":orphan:\n\nLinked\n======\n\n.. _there:\n\nOld heading\n-----------\n\nText.\n",
-    "solved.rst": ":orphan:\n\nSolved\n======\n\n.. solution::\n\n   import dr_lib\n   print(open(PLACE).read())\n",
+    "solved.rst": (
+        ":orphan:\n\nSolved\n======\n\n.. solution::\n\n   import dr_lib\n  "
+        " print(open(PLACE).read())\n"
+    ),
 }
 
 
 @pytest.fixture
 def book(tmp_path, monkeypatch) -> Path:
-    """Pages of which one links to a heading of another, and one prints what a file of the library holds."""
+    """Pages of which one links to a heading of another, and one prints what a file of the library
+    holds.
+    """
     code = tmp_path / "dr_lib" / "losses.py"
     code.parent.mkdir()
     code.write_text("temperature = 1")

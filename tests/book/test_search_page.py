@@ -1,4 +1,6 @@
-"""Search in the page: what the script computes is what the library computes (in node), and a browser answers from disk."""
+"""Search in the page: what the script computes is what the library computes (in node), and a
+browser answers from disk.
+"""
 
 import gzip
 import json
@@ -15,7 +17,18 @@ import search_page
 import torch
 from browser import needs_chromium, opened
 from safetensors.numpy import load, save
-from search_page import FOLDER, RETRIEVERS, WEIGHTS, from_axes, on_axes, quantised, spelled, unpack, write_search, write_weights
+from search_page import (
+    FOLDER,
+    RETRIEVERS,
+    WEIGHTS,
+    from_axes,
+    on_axes,
+    quantised,
+    spelled,
+    unpack,
+    write_search,
+    write_weights,
+)
 
 from dr_lib import collections
 from dr_lib.collections import judged_rows
@@ -26,7 +39,10 @@ from dr_lib.tokens import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "book" / FOLDER / "search.js"
-SENTENCES = re.findall(r"[A-Z][\w ,'-]{30,150}\.", " ".join(path.read_text() for path in sorted(ROOT.glob("book/ideas/*.md"))))
+SENTENCES = re.findall(
+    r"[A-Z][\w ,'-]{30,150}\.",
+    " ".join(path.read_text() for path in sorted(ROOT.glob("book/ideas/*.md"))),
+)
 TYPED = [
     "New York is in New-York; naïve ÜBER-cats can't! pay 12.5€ or $3^2",
     "<script>alert('x')</script> __init__ and snake_case.names()",
@@ -39,11 +55,18 @@ QUERIES = [*TYPED, *SENTENCES[-45:]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A collection in BEIR layout: sentences of the book, each with the start of itself as its question."""
+    """A collection in BEIR layout: sentences of the book, each with the start of itself as its
+    question.
+    """
     place = tmp_path_factory.mktemp("sentences")
-    lines = [{"_id": f"p{i}", "title": text.split()[0], "text": text} for i, text in enumerate(dict.fromkeys(SENTENCES[:150]))]
+    lines = [
+        {"_id": f"p{i}", "title": text.split()[0], "text": text}
+        for i, text in enumerate(dict.fromkeys(SENTENCES[:150]))
+    ]
     lines += [{"_id": f"n{i}", "title": "", "text": text} for i, text in enumerate(TYPED[:3])]
-    queries = [{"_id": f"q{i}", "text": f"{line['text'][:40]}?"} for i, line in enumerate(lines[:50])]
+    queries = [
+        {"_id": f"q{i}", "text": f"{line['text'][:40]}?"} for i, line in enumerate(lines[:50])
+    ]
     qrels = [f"q{i}\tp{i}\t1" for i in range(50)]
     (place / "qrels").mkdir()
     (place / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -67,7 +90,12 @@ def retrievers(tmp_path_factory) -> Path:
 def written(folder, retrievers, tmp_path_factory) -> Path:
     """The folder of the page's parts, its script among them."""
     place = tmp_path_factory.mktemp("book")
-    write_search(place, str(folder), retrievers, Cache(tmp_path_factory.mktemp("stages"), announce=lambda line: None))
+    write_search(
+        place,
+        str(folder),
+        retrievers,
+        Cache(tmp_path_factory.mktemp("stages"), announce=lambda line: None),
+    )
     for path in SCRIPT.parent.iterdir():
         shutil.copy(path, place / FOLDER)
     return place / FOLDER
@@ -75,17 +103,32 @@ def written(folder, retrievers, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(written) -> Callable[[str], Any]:
-    """Run JavaScript that returns a value, with `searchPage`, its parts and the 50 `queries` at hand."""
+    """Run JavaScript that returns a value, with `searchPage`, its parts and the 50 `queries` at
+    hand.
+    """
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
-    start = f"globalThis.searchPage = require('./search.js'); const queries = {json.dumps(QUERIES)};"
+    start = (
+        f"globalThis.searchPage = require('./search.js'); const queries = {json.dumps(QUERIES)};"
+    )
     start += "const tensors = async (name) => searchPage.tensors(await searchPage.unpacked(name));"
-    start += "const encoder = async (key) => searchPage.encoder(await tensors(`model-${key}`), await tensors('base-words'));"
-    load = "for (const file of require('fs').readdirSync('.')) if (/-|start|texts/.test(file)) require(`./${file}`);"
+    start += (
+        "const encoder = async (key) => searchPage.encoder(await tensors(`model-${key}`), await"
+        " tensors('base-words'));"
+    )
+    load = (
+        "for (const file of require('fs').readdirSync('.')) if (/-|start|texts/.test(file))"
+        " require(`./${file}`);"
+    )
 
     def run(code: str) -> Any:
-        program = f"{start} {load} (async () => {{ {code} }})().then((found) => console.log(JSON.stringify(found)));"
-        done = subprocess.run(["node", "-e", program], cwd=written, capture_output=True, text=True, check=True)
+        program = (
+            f"{start} {load} (async () => {{ {code} }})().then((found) =>"
+            " console.log(JSON.stringify(found)));"
+        )
+        done = subprocess.run(
+            ["node", "-e", program], cwd=written, capture_output=True, text=True, check=True
+        )
         return json.loads(done.stdout)
 
     return run
@@ -98,7 +141,10 @@ def key(retrievers) -> str:
 
 
 def test_the_script_cuts_questions_as_the_tokenizer_does(run):
-    code = "const cut = searchPage.tokenizer((await searchPage.json('start')).pieces); return queries.map((one) => cut(one, 32));"
+    code = (
+        "const cut = searchPage.tokenizer((await searchPage.json('start')).pieces); return"
+        " queries.map((one) => cut(one, 32));"
+    )
     expected = load_tokenizer("embedded")(QUERIES, truncation=True, max_length=32)["input_ids"]
     assert len(QUERIES) == 50
     assert run(code) == expected
@@ -118,14 +164,17 @@ def test_the_script_computes_the_librarys_vectors_and_products(run, retrievers, 
     np.testing.assert_allclose(found["vectors"], expected, atol=1e-4)
     texts = json.loads(_part(written / "texts.js"))
     passages = model.encode(texts["texts"], texts["titles"])
-    # 127 steps to the largest number of a vector; the rest is the rounding of encode's bfloat16, where it has some.
+    # 127 steps to the largest number of a vector; the rest is the rounding of encode's bfloat16,
+    # where it has some.
     np.testing.assert_allclose(found["scores"], expected @ passages.T, atol=0.02)
 
 
 def _part(file: Path) -> bytes:
     """What the script of a part hands over."""
     text = file.read_bytes().decode()
-    return gzip.decompress(_unspelled(re.fullmatch(r'searchPage\.part\("[\w-]+", "([^"\\\n\r\0]*)"\);\n', text)[1]))
+    return gzip.decompress(
+        _unspelled(re.fullmatch(r'searchPage\.part\("[\w-]+", "([^"\\\n\r\0]*)"\);\n', text)[1])
+    )
 
 
 def _unspelled(letters: str) -> bytes:
@@ -164,7 +213,8 @@ def test_ranks_of_the_page_are_those_of_the_script(run, written, key):
     """
     ranks = np.array(run(code))
     assert len(ranks) == 50 and (ranks[:, 1] == ranks[:, 2]).all()
-    assert (ranks[:, 0] == ranks[:, 1]).mean() > 0.95  # passages whose scores differ in the last bits may change places
+    # passages whose scores differ in the last bits may change places
+    assert (ranks[:, 0] == ranks[:, 1]).mean() > 0.95
 
 
 def test_weights_in_8_bits_keep_the_vectors(tmp_path):
@@ -176,11 +226,16 @@ def test_weights_in_8_bits_keep_the_vectors(tmp_path):
     cosines = (model.encode(QUERIES) * small.encode(QUERIES)).sum(1)
     assert cosines.min() > 0.995
     rows = load(gzip.decompress((tmp_path / WEIGHTS).read_bytes()))
-    assert {str(one.dtype) for name, one in rows.items() if name.endswith("weight") and one.ndim == 2} == {"int8"}
+    assert {
+        str(one.dtype) for name, one in rows.items() if name.endswith("weight") and one.ndim == 2
+    } == {"int8"}
 
 
 def test_words_that_moved_are_kept_to_half_a_step(tmp_path):
-    model, (_, factors) = DenseEncoder.from_pretrained("embedded", passage_length=48), search_page.base_words()
+    model, (_, factors) = (
+        DenseEncoder.from_pretrained("embedded", passage_length=48),
+        search_page.base_words(),
+    )
     words = model.encoder.state_dict()[search_page.WORDS]
     words += 0.05 * torch.randn(words.shape, generator=torch.Generator().manual_seed(0))
     write_weights(model, tmp_path / WEIGHTS)
@@ -189,13 +244,16 @@ def test_words_that_moved_are_kept_to_half_a_step(tmp_path):
 
 
 def test_vectors_on_their_axes_are_kept_to_half_a_step():
-    vectors = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32) * np.arange(1, 9, dtype=np.float32)
+    vectors = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32) * np.arange(
+        1, 9, dtype=np.float32
+    )
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     stored = load(save(on_axes(vectors)))
     assert stored["step"] == np.float32(1 / 127)
     np.testing.assert_allclose(stored["axes"] @ stored["axes"].T, np.eye(8), atol=1e-6)
     assert np.linalg.norm(from_axes(stored) - vectors, axis=1).max() <= 0.5001 / 127 * 8**0.5
-    long = on_axes(9 * vectors)  # of vectors that are not normalised, the largest number takes all steps
+    # of vectors that are not normalised, the largest number takes all steps
+    long = on_axes(9 * vectors)
     assert np.abs(long["components"].astype(int)).max() == 127
     np.testing.assert_allclose(from_axes(long), 9 * vectors, atol=9 / 127 * 8**0.5)
 
@@ -218,21 +276,33 @@ def test_retrievers_of_the_book_are_small_and_have_their_records():
     for folder in RETRIEVERS.glob("*"):
         assert folder.name in search_page.NAMES
         assert (folder / WEIGHTS).stat().st_size <= 1.6e6
-        assert search_page.load_record(folder / "record.json").recipe["objective"]["name"] == folder.name
+        assert (
+            search_page.load_record(folder / "record.json").recipe["objective"]["name"]
+            == folder.name
+        )
 
 
 def test_ranks_count_from_one_and_flips_are_wide(folder):
     components = np.array([[127, 0, 127], [0, 127, 0]], np.int8)
-    passages = {"components": components, "axes": np.eye(2, dtype=np.float32), "step": np.array([1 / 127], np.float32)}
+    passages = {
+        "components": components,
+        "axes": np.eye(2, dtype=np.float32),
+        "step": np.array([1 / 127], np.float32),
+    }
     queries = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
     relevant = [np.array([2]), np.array([1]), np.array([], int)]
     assert search_page.dense_ranks(queries, passages, relevant).tolist() == [2, 1, 0]
-    systems = [search_page.System(name, name, np.array(ranks)) for name, ranks in (("a", [1, 9, 2, 1]), ("b", [1, 1, 3, 0]))]
+    systems = [
+        search_page.System(name, name, np.array(ranks))
+        for name, ranks in (("a", [1, 9, 2, 1]), ("b", [1, 1, 3, 0]))
+    ]
     assert search_page.flips(systems) == [3, 1]
 
 
 def test_nothing_typed_or_found_becomes_markup():
-    assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:|fetch\(", SCRIPT.read_text())
+    assert not re.search(
+        r"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:|fetch\(", SCRIPT.read_text()
+    )
 
 
 def test_questions_of_the_collection_know_their_passages(written, folder):
@@ -247,7 +317,10 @@ def test_questions_of_the_collection_know_their_passages(written, folder):
 @needs_chromium
 def test_a_browser_answers_from_disk(written, tmp_path):
     place = '<div id="search-here" data-parts="./" hidden></div><div id="search-offered"></div>'
-    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>{place}<script src="search.js"></script>'
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>{place}<script'
+        ' src="search.js"></script>'
+    )
     (written / "page.html").write_text(page)
     question = json.loads(_part(written / "start.js"))["judged"]["texts"][3]
     with opened(tmp_path) as browser:
@@ -258,8 +331,14 @@ def test_a_browser_answers_from_disk(written, tmp_path):
         browser.press("Enter")
         browser.wait("document.querySelectorAll('.results li').length")
         said = browser.run("document.querySelector('[role=status]').textContent")
-        lists = browser.run("[...document.querySelectorAll('.results section')].map((one) => one.querySelectorAll('li').length)")
-        marks = browser.run("[...document.querySelectorAll('.results mark')].map((one) => one.textContent.toLowerCase())")
+        lists = browser.run(
+            "[...document.querySelectorAll('.results section')].map((one) =>"
+            " one.querySelectorAll('li').length)"
+        )
+        marks = browser.run(
+            "[...document.querySelectorAll('.results mark')].map((one) =>"
+            " one.textContent.toLowerCase())"
+        )
         assert "A judged question" in said and "BM25 1" in said
         assert lists[0] > 0 and set(lists[1:]) == {3}
         assert "judged relevant" in browser.run("document.querySelector('.results').textContent")

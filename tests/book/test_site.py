@@ -1,7 +1,9 @@
-"""Every page of the built book in Chromium, from disk and without network: `make check` runs this after `make book`.
+"""Every page of the built book in Chromium, from disk and without network: `make check` runs this
+after `make book`.
 
-No error, no other host, nothing wider than a phone, no serious finding of axe-core (https://github.com/dequelabs/axe-core)
-in the light and the dark theme; search and widgets work by keyboard.
+No error, no other host, nothing wider than a phone, no serious finding of axe-core
+(https://github.com/dequelabs/axe-core) in the light and the dark theme; search and widgets work by
+keyboard.
 """
 
 import json
@@ -23,7 +25,9 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.xdist_group("site"),
     needs_chromium,
-    pytest.mark.skipif(not (HTML / "searchindex.js").is_file(), reason="needs the built pages (make book)"),
+    pytest.mark.skipif(
+        not (HTML / "searchindex.js").is_file(), reason="needs the built pages (make book)"
+    ),
 ]
 
 FINDINGS = """axe.run(%s, %s).then(({ violations }) => violations
@@ -53,23 +57,35 @@ def visit(browser: Browser, name: str, query: str = "") -> None:
     """Open a page of the book in the light theme, at the width of a screen."""
     browser.resize(SCREEN)
     browser.visit(HTML / f"{name}.html", query)
-    browser.run("document.querySelector('.dr-predict .skip')?.click()")  # what waits for a prediction is looked at, too
-    # What is folded as well: closed, axe-core would take the colour of what is drawn in its place for its background.
+    # what waits for a prediction is looked at, too
+    browser.run("document.querySelector('.dr-predict .skip')?.click()")
+    # What is folded as well: closed, axe-core would take the colour of what is drawn in its place
+    # for its background.
     browser.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
     show(browser, "light")
 
 
 def show(browser: Browser, theme: str) -> None:
-    """Another theme, without the time that colours take to change and that folded parts take to appear."""
+    """Another theme, without the time that colours take to change and that folded parts take to
+    appear.
+    """
     at_once = "* { transition: none !important; animation: none !important }"
     style = f"Object.assign(document.createElement('style'), {{ textContent: '{at_once}' }})"
-    browser.run(f"document.head.append({style}), document.documentElement.dataset.theme = '{theme}'")
+    browser.run(
+        f"document.head.append({style}), document.documentElement.dataset.theme = '{theme}'"
+    )
 
 
-def findings(browser: Browser, kind: str, values: Sequence[str], without: Sequence[str] = ()) -> list[str]:
+def findings(
+    browser: Browser, kind: str, values: Sequence[str], without: Sequence[str] = ()
+) -> list[str]:
     """Serious findings of axe-core by tags or rules; parts of the page can be left out."""
     where = {"include": [["html"]], "exclude": [[one] for one in without]}
-    options = {"resultTypes": ["violations"], "preload": False, "runOnly": {"type": kind, "values": values}}
+    options = {
+        "resultTypes": ["violations"],
+        "preload": False,
+        "runOnly": {"type": kind, "values": values},
+    }
     return browser.run(FINDINGS % (json.dumps(where), json.dumps(options)))
 
 
@@ -77,7 +93,9 @@ def findings(browser: Browser, kind: str, values: Sequence[str], without: Sequen
 def test_page(browser, name):
     visit(browser, name)
     found = {"complaints": browser.complaints}
-    found["other hosts"] = [url for url in browser.requested if not url.startswith(("file:", "data:", "blob:"))]
+    found["other hosts"] = [
+        url for url in browser.requested if not url.startswith(("file:", "data:", "blob:"))
+    ]
     if AXE:
         same = () if name == "intro" else SAME
         found["light"] = findings(browser, "tag", TAGS, same)
@@ -91,7 +109,10 @@ def test_page(browser, name):
 @pytest.mark.skipif(AXE is None, reason="needs axe-core-python (requirements.lock)")
 def test_axe_core_finds_what_is_wrong(browser, tmp_path):
     page = tmp_path / "page.html"
-    page.write_text('<!doctype html><title>x</title><img src="data:,"><p style="color: #ccc; background: #fff">pale</p>')
+    page.write_text(
+        '<!doctype html><title>x</title><img src="data:,"><p style="color: #ccc; background:'
+        ' #fff">pale</p>'
+    )
     browser.visit(page)
     found = " ".join(findings(browser, "tag", TAGS))
     assert "image-alt" in found and "color-contrast" in found and "html-has-lang" in found
@@ -119,21 +140,32 @@ def test_the_search_of_the_book_works_by_keyboard(browser):
     browser.wait("document.activeElement.matches('input[type=search]')")
     browser.type("bottleneck")
     browser.press("Enter")
-    browser.wait("location.pathname.endsWith('search.html') && document.querySelector('#search-results li a')")
-    kinds = "[...document.querySelectorAll('#search-results .dr-kind')].map((one) => one.textContent)"  # of every hit
-    browser.wait(f"['idea', 'lesson', 'notebook', 'library'].every((kind) => {kinds}.includes(kind))")
+    browser.wait(
+        "location.pathname.endsWith('search.html') && document.querySelector('#search-results"
+        " li a')"
+    )
+    # of every hit
+    kinds = (
+        "[...document.querySelectorAll('#search-results .dr-kind')].map((one) => one.textContent)"
+    )
+    browser.wait(
+        f"['idea', 'lesson', 'notebook', 'library'].every((kind) => {kinds}.includes(kind))"
+    )
     assert not browser.run("document.querySelector('#search-results li:not(:has(.dr-kind))')")
     focus(browser, "#search-results li a")
     browser.press("Enter")
     browser.wait("!location.pathname.endsWith('search.html') && document.readyState === 'complete'")
-    assert "bottleneck" in browser.run("document.querySelector('article').textContent.toLowerCase()")
+    assert "bottleneck" in browser.run(
+        "document.querySelector('article').textContent.toLowerCase()"
+    )
 
 
 def test_the_theme_changes_by_keyboard(browser):
     visit(browser, "intro")
     seen = set()
     for _ in range(3):
-        focus(browser, ".theme-switch-button")  # each time anew: the theme's script hides its hint by leaving the button
+        # each time anew: the theme's script hides its hint by leaving the button
+        focus(browser, ".theme-switch-button")
         browser.press("Enter")
         seen.add(browser.run("document.documentElement.dataset.theme"))
     assert seen == {"light", "dark"}
@@ -167,11 +199,16 @@ def test_the_models_answer_by_keyboard(browser):
     browser.type("sort an array along one axis")
     browser.press("Enter")
     browser.wait("document.querySelector('#search-here .results li')")
-    found = browser.run("[...document.querySelectorAll('#search-here section')].map((one) => one.querySelectorAll('li').length)")
+    found = browser.run(
+        "[...document.querySelectorAll('#search-here section')].map((one) =>"
+        " one.querySelectorAll('li').length)"
+    )
     assert set(found) == {3}
     focus(browser, "#search-offered button")
     browser.press("Enter")
-    browser.wait("document.querySelector('#search-here .status').textContent.includes('A judged question')")
+    browser.wait(
+        "document.querySelector('#search-here .status').textContent.includes('A judged question')"
+    )
     assert not AXE or findings(browser, "tag", TAGS, SAME) == []
     browser.resize(PHONE)
     assert browser.run(TOO_WIDE) == [] and browser.complaints == []

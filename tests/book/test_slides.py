@@ -1,4 +1,6 @@
-"""Slides: one file made from built pages; every unit has its question, what there is to look at, and what to remember."""
+"""Slides: one file made from built pages; every unit has its question, what there is to look at,
+and what to remember.
+"""
 
 import re
 from pathlib import Path
@@ -11,7 +13,14 @@ PAGE = """<article><h1>Masks<a class="headerlink">#</a></h1>
 <figure class="dr-drawing"><svg></svg></figure></section>
 <section id="b"><h2>Words alone</h2><p>Nothing to see.</p></section>
 <section id="exercises"><h2>Exercises</h2><p><strong>1.</strong> How many?</p></section></article>"""
-UNIT = {"page": "ideas/masks", "teach": 5, "do": 9, "question": "What & why?", "able": "draw one", "point": "Hide less."}
+UNIT = {
+    "page": "ideas/masks",
+    "teach": 5,
+    "do": 9,
+    "question": "What & why?",
+    "able": "draw one",
+    "point": "Hide less.",
+}
 
 
 def test_a_unit_has_its_question_what_can_be_seen_and_what_to_remember(tmp_path: Path):
@@ -27,12 +36,16 @@ def test_a_unit_has_its_question_what_can_be_seen_and_what_to_remember(tmp_path:
     }
     html = deck(tmp_path, plan)
     assert html.count("<section") == 4 and '<section id="masks">' in html
-    assert '<nav><small><a href="#masks">Masks</a></small></nav>' in html  # by their titles, and none to a unit without slides
+    # by their titles, and none to a unit without slides
+    assert '<nav><small><a href="#masks">Masks</a></small></nav>' in html
     order = [
         "What &amp; why?",
         "5 minutes",
         "With a drawing",
-        "One &lt;b&gt; sentence. Another one with <math><msub><mi>a</mi><mi>i</mi></msub></math>, too.",
+        (
+            "One &lt;b&gt; sentence. Another one with"
+            " <math><msub><mi>a</mi><mi>i</mi></msub></math>, too."
+        ),
         "<svg>",
         "Hide less.",
         "How many?",

@@ -1,4 +1,6 @@
-"""A second build does only what has changed: sources keep their time, and what cannot be built upon is removed."""
+"""A second build does only what has changed: sources keep their time, and what cannot be built upon
+is removed.
+"""
 
 import os
 import subprocess
@@ -19,7 +21,7 @@ def root(tmp_path, monkeypatch) -> Path:
         "requirements.lock": "a==1",
         "dr_lib/a.py": "x = 1",
         "dr_lib/__init__.py": "",
-        "dr_lib/report/tables.py": "",
+        "book/dr_book/tables.py": "",
         "book/intro.md": "# Intro",
         "book/ideas/masks.md": "# Masks",
         "book/_ext/e.py": "",
@@ -44,7 +46,9 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 def build(root: Path) -> bool:
-    """One build; returns whether it began with nothing. Pages become old, so that a new one shows."""
+    """One build; returns whether it began with nothing. Pages become old, so that a new one
+    shows.
+    """
     staging.begin(root)
     fresh = not (root / "_build" / "html").exists()
     (root / "_build" / "html").mkdir(exist_ok=True)
@@ -64,7 +68,12 @@ def new_in_source(root: Path) -> list[str]:
 def test_pages_notebooks_and_generated_pages_come_together(root):
     build(root)
     pages = ["ideas/masks.md", "intro.md", "notebooks/simlm/table.ipynb", "status.md"]
-    assert sorted(staging.files(root / "_build" / "source")) == ["_config.yml", "_ext/e.py", "_toc.yml", *pages]
+    assert sorted(staging.files(root / "_build" / "source")) == [
+        "_config.yml",
+        "_ext/e.py",
+        "_toc.yml",
+        *pages,
+    ]
     assert (root / "_build" / "source" / "notebooks" / "simlm" / "table.ipynb").read_text() == "ran"
 
 
@@ -83,7 +92,12 @@ def test_generated_pages_are_written_again_where_something_behind_them_changed(r
     (root / "book" / "intro.md").write_text("# Introduction")
     build(root)
     assert len(staging.calls) == 1
-    behind = ("dr_lib/a.py", "book/records/r.json", "notebooks/scales/laptop.yaml", "_build/executed/simlm/table.ipynb")
+    behind = (
+        "dr_lib/a.py",
+        "book/records/r.json",
+        "notebooks/scales/laptop.yaml",
+        "_build/executed/simlm/table.ipynb",
+    )
     for number, name in enumerate(behind, start=2):
         (root / name).write_text(f"{number}")
         build(root)
@@ -119,7 +133,14 @@ def test_what_is_edited_during_a_build_counts_for_the_next_one(root, monkeypatch
     assert len(staging.calls) == calls + 1
 
 
-ANEW = ["_config.yml", "_toc.yml", "requirements.lock", "book/_ext/e.py", "dr_lib/report/tables.py", "dr_lib/__init__.py"]
+ANEW = [
+    "_config.yml",
+    "_toc.yml",
+    "requirements.lock",
+    "book/_ext/e.py",
+    "book/dr_book/tables.py",
+    "dr_lib/__init__.py",
+]
 
 
 @pytest.mark.parametrize("name", ANEW)
@@ -129,13 +150,17 @@ def test_another_configuration_builds_anew(root, name):
     assert build(root)
 
 
-@pytest.mark.parametrize("name", ["book/ideas/masks.md", "notebooks/simlm/table.ipynb", "dr_lib/a.py"])
+@pytest.mark.parametrize(
+    "name", ["book/ideas/masks.md", "notebooks/simlm/table.ipynb", "dr_lib/a.py"]
+)
 def test_a_page_that_is_gone_does_not_stay(root, name):
     build(root)
     (root / name).unlink()
     assert build(root)
     assert not build(root)
-    assert not [path for path in staging.files(root / "_build" / "source") if path.endswith(Path(name).name)]
+    assert not [
+        path for path in staging.files(root / "_build" / "source") if path.endswith(Path(name).name)
+    ]
 
 
 def test_after_a_build_that_failed_all_is_built_anew(root):

@@ -1,4 +1,6 @@
-"""The page of a table begins with its result: claims, leading figure, folded code; and its tables can be taken along."""
+"""The page of a table begins with its result: claims, leading figure, folded code; and its tables
+can be taken along.
+"""
 
 import json
 import re
@@ -9,10 +11,17 @@ from browser import needs_chromium, opened, visit
 from check_pages import ROOT
 from table_pages import TO_NOTEBOOK, arrange, bibtex, claims_html, links_html
 
-from dr_lib.report import NOT_YET
+from dr_book.comparison import NOT_YET
 
 SCRIPT = ROOT / "book" / "_static" / "take_along.js"
-ENTRY = {"paper": "simlm", "source": "Table 7", "statement": "a < b", "state": "one seed", "leans": "held", "protocol": "stand-in"}
+ENTRY = {
+    "paper": "simlm",
+    "source": "Table 7",
+    "statement": "a < b",
+    "state": "one seed",
+    "leans": "held",
+    "protocol": "stand-in",
+}
 ENTRY |= {"scale": "laptop", "collection": "squad", "seeds": [0], "fewest_seeds": 1}
 
 
@@ -22,7 +31,12 @@ def markdown(text: str) -> dict:
 
 def code(text: str, *tags: str, html: str = "") -> dict:
     output = {"output_type": "display_data", "data": {"text/html": html}, "metadata": {}}
-    return {"cell_type": "code", "metadata": {"tags": [*tags]}, "source": text, "outputs": [output] if html else []}
+    return {
+        "cell_type": "code",
+        "metadata": {"tags": [*tags]},
+        "source": text,
+        "outputs": [output] if html else [],
+    }
 
 
 def notebook() -> dict:
@@ -42,25 +56,56 @@ def notebook() -> dict:
 def test_claims_and_the_leading_figure_come_behind_the_question():
     cells = arrange(notebook(), "notebooks/simlm/x", [ENTRY], "<p>links</p>")["cells"]
     top = cells[0]["source"]
-    order = ["# Table", "What is asked.", "a &lt; b", "dr-leading", "links", "**In the records**", "| a |"]
+    order = [
+        "# Table",
+        "What is asked.",
+        "a &lt; b",
+        "dr-leading",
+        "links",
+        "**In the records**",
+        "| a |",
+    ]
     assert [top.index(part) for part in order] == sorted(top.index(part) for part in order)
     assert cells[-1]["outputs"][0]["data"]["text/html"] == '<div class="dr-figure"><img></div>'
 
 
 def test_claims_and_every_result_stand_below_a_prediction():
     own = notebook()
-    own["cells"][0]["source"] = "# Table\n\n**What is asked?** The paper says.\n\n**In the records** something."
-    top = arrange(own, "notebooks/simlm/x", [ENTRY], "<p>links</p>", '<div class="dr-predict"></div>')["cells"][0]["source"]
-    order = ["**What is asked?**", "dr-predict", "The paper says.", "a &lt; b", "dr-leading", "links", "**In the records**"]
+    own["cells"][0]["source"] = (
+        "# Table\n\n**What is asked?** The paper says.\n\n**In the records** something."
+    )
+    top = arrange(
+        own, "notebooks/simlm/x", [ENTRY], "<p>links</p>", '<div class="dr-predict"></div>'
+    )["cells"][0]["source"]
+    order = [
+        "**What is asked?**",
+        "dr-predict",
+        "The paper says.",
+        "a &lt; b",
+        "dr-leading",
+        "links",
+        "**In the records**",
+    ]
     assert [top.index(part) for part in order] == sorted(top.index(part) for part in order)
 
 
 def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
     cells = arrange(notebook(), "notebooks/simlm/x", [])["cells"]
-    folded = {cell["source"]: "hide-input" in cell["metadata"]["tags"] for cell in cells if cell["cell_type"] == "code"}
-    assert folded == {"scale = 1\n\n# This copy was executed with:\nscale = 2": True, "step()": False, "compare.figure()": True}
+    folded = {
+        cell["source"]: "hide-input" in cell["metadata"]["tags"]
+        for cell in cells
+        if cell["cell_type"] == "code"
+    }
+    assert folded == {
+        "scale = 1\n\n# This copy was executed with:\nscale = 2": True,
+        "step()": False,
+        "compare.figure()": True,
+    }
     lesson = arrange(notebook(), "notebooks/lessons/1_x", [])["cells"]
-    assert "hide-input" not in lesson[-1]["metadata"]["tags"] and "dr-leading" not in lesson[0]["source"]
+    assert (
+        "hide-input" not in lesson[-1]["metadata"]["tags"]
+        and "dr-leading" not in lesson[0]["source"]
+    )
 
 
 def test_advice_stands_above_the_leading_figure():
@@ -74,16 +119,27 @@ def test_folded_code_that_shows_nothing_joins_the_code_below_it():
     own = notebook()
     warning = {"output_type": "stream", "name": "stderr", "text": "warned"}
     quiet = code("b", "remove-stderr") | {"outputs": [warning]}
-    own["cells"] += [markdown("## More"), code("a", "remove-output", html="<p>a</p>"), quiet, code("c", html="<p>c</p>"), code("d")]
+    own["cells"] += [
+        markdown("## More"),
+        code("a", "remove-output", html="<p>a</p>"),
+        quiet,
+        code("c", html="<p>c</p>"),
+        code("d"),
+    ]
     cells = arrange(own, "notebooks/simlm/x", [])["cells"]
     assert [cell["source"] for cell in cells[-2:]] == ["a\n\n\nb\n\n\nc", "d"]
-    assert cells[-2]["outputs"][0]["data"]["text/html"] == "<p>c</p>" and "hide-input" in cells[-2]["metadata"]["tags"]
+    assert (
+        cells[-2]["outputs"][0]["data"]["text/html"] == "<p>c</p>"
+        and "hide-input" in cells[-2]["metadata"]["tags"]
+    )
 
 
 @pytest.mark.parametrize("entries", [[ENTRY], []], ids=["claims", "no claim"])
 def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     own = notebook()
-    own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
+    own["cells"][-1] = code(
+        "compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>'
+    )
     own["cells"] += [
         markdown("## Costs\n\nIn the table."),
         code("costs", html=NOT_YET.data),
@@ -92,7 +148,13 @@ def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     ]
     cells = arrange(own, "notebooks/simlm/x", entries)["cells"]
     assert "Not measured yet" in cells[0]["source"] and NOT_YET.data not in str(cells)
-    assert [cell["source"] for cell in cells[2:]] == ["## One step by hand", "step()", "compare.table()\n\n\ncosts", "## More", "a"]
+    assert [cell["source"] for cell in cells[2:]] == [
+        "## One step by hand",
+        "step()",
+        "compare.table()\n\n\ncosts",
+        "## More",
+        "a",
+    ]
 
 
 def test_a_heading_with_words_and_a_run_of_this_build_stays():
@@ -102,7 +164,10 @@ def test_a_heading_with_words_and_a_run_of_this_build_stays():
         code("table()", html='<div class="dr-card"></div><details class="dr-folded"></details>'),
     ]
     cells = arrange(own, "notebooks/simlm/x", [])["cells"]
-    assert "What is compared." in cells[-2]["source"] and NOT_YET.data in cells[-1]["outputs"][0]["data"]["text/html"]
+    assert (
+        "What is compared." in cells[-2]["source"]
+        and NOT_YET.data in cells[-1]["outputs"][0]["data"]["text/html"]
+    )
 
 
 def test_a_card_below_recorded_numbers_stays_where_it_is():
@@ -112,21 +177,38 @@ def test_a_card_below_recorded_numbers_stays_where_it_is():
         code("b.table()", html='<div class="dr-card">x</div>'),
     ]
     cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
-    assert "dr-card" not in cells[0]["source"] and "dr-card" in cells[-1]["outputs"][0]["data"]["text/html"]
+    assert (
+        "dr-card" not in cells[0]["source"]
+        and "dr-card" in cells[-1]["outputs"][0]["data"]["text/html"]
+    )
 
 
 def test_claims_have_their_badges_and_say_what_judged_them():
-    html = claims_html([ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"fewest_seeds": 2}])
-    assert html.count(">one seed</span>") == 3 and html.count(">stand-in</span>") == 3 and " leans held" in html
-    assert "<summary>1 more</summary>" in html and "Judged on SQuAD, laptop scale, 1 to 2 seeds." in html
+    html = claims_html(
+        [ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"fewest_seeds": 2}]
+    )
+    assert (
+        html.count(">one seed</span>") == 3
+        and html.count(">stand-in</span>") == 3
+        and " leans held" in html
+    )
+    assert (
+        "<summary>1 more</summary>" in html
+        and "Judged on SQuAD, laptop scale, 1 to 2 seeds." in html
+    )
     assert "<small>" not in html and claims_html([]) == ""
     of_two = claims_html([ENTRY, ENTRY | {"paper": "dpr_paq"}])
-    assert "<small>(SimLM, Table 7)</small>" in of_two and "<small>(DPR-PAQ, Table 7)</small>" in of_two
+    assert (
+        "<small>(SimLM, Table 7)</small>" in of_two
+        and "<small>(DPR-PAQ, Table 7)</small>" in of_two
+    )
 
 
 def test_links_lead_into_a_repository_only_where_there_is_one():
     page = "notebooks/simlm/x"
-    assert not re.search(r"https?:", links_html(page, "simlm")) and "simlm.bib" in links_html(page, "simlm")
+    assert not re.search(r"https?:", links_html(page, "simlm")) and "simlm.bib" in links_html(
+        page, "simlm"
+    )
     assert 'href="../../_sources/notebooks/simlm/x.ipynb" download' in links_html(page, None)
     html = links_html(page, None, "https://github.com/some/where/")
     assert re.findall(r'href="(https:[^"]*)"', html) == [
@@ -134,24 +216,36 @@ def test_links_lead_into_a_repository_only_where_there_is_one():
         "https://colab.research.google.com/github/some/where/blob/main/notebooks/simlm/x.ipynb",
         "https://mybinder.org/v2/gh/some/where/main?labpath=notebooks/simlm/x.ipynb",
     ]
-    assert bibtex()["simlm"].startswith("@inproceedings{simlm,") and bibtex()["simlm"].endswith("}\n")
+    assert bibtex()["simlm"].startswith("@inproceedings{simlm,") and bibtex()["simlm"].endswith(
+        "}\n"
+    )
 
 
 @pytest.mark.xdist_group("chromium")
 @needs_chromium
 def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
     table = (
-        '<div class="dr-table"><table><caption>50 % &amp; more</caption><tr><th>a, b</th><th class="number">MRR</th></tr>'
-        '<tr><td>x_1</td><td class="number"><b>1.5</b> <span>[\u22121.0, 2.0]</span></td></tr>'
-        '<tr><td>say "y"</td><td>&ndash;</td></tr></table></div><pre></pre>'
+        '<div class="dr-table"><table><caption>50 % &amp; more</caption><tr><th>a, b</th><th'
+        ' class="number">MRR</th></tr><tr><td>x_1</td><td class="number"><b>1.5</b>'
+        " <span>[\u22121.0, 2.0]</span></td></tr><tr><td>say"
+        ' "y"</td><td>&ndash;</td></tr></table></div><pre></pre>'
     )
     show = "const one = document.querySelector('table');"
     show += "document.querySelector('pre').textContent = takeAlong.csv(one) + takeAlong.latex(one)"
-    (tmp_path / "page.html").write_text(f"<meta charset=utf-8><script>{SCRIPT.read_text()}</script>{table}<script>{show}</script>")
+    (tmp_path / "page.html").write_text(
+        f"<meta charset=utf-8><script>{SCRIPT.read_text()}</script>{table}<script>{show}</script>"
+    )
     page = visit(tmp_path / "page.html", tmp_path / "profile", "--dump-dom").stdout
-    shown = re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)[1].replace("&amp;", "&").replace("\r", "")
-    assert shown.startswith('"a, b",MRR,"MRR, low","MRR, high"\nx_1,1.5,-1.0,2.0\n"say ""y""",,,\n\\begin{table}')
-    assert "\\caption{50 \\% \\& more}" in shown and "  x\\_1 & 1.5 {\\small [-1.0, 2.0]} \\\\\n" in shown
+    shown = (
+        re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)[1].replace("&amp;", "&").replace("\r", "")
+    )
+    assert shown.startswith(
+        '"a, b",MRR,"MRR, low","MRR, high"\nx_1,1.5,-1.0,2.0\n"say ""y""",,,\n\\begin{table}'
+    )
+    assert (
+        "\\caption{50 \\% \\& more}" in shown
+        and "  x\\_1 & 1.5 {\\small [-1.0, 2.0]} \\\\\n" in shown
+    )
     assert page.count('aria-label="Save this table as') == 2
 
 
@@ -167,7 +261,10 @@ def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
     head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
     (tmp_path / "page.html").write_text(f'{head}{tables}<div class="bd-sidebar-secondary"></div>')
     (tmp_path / "bare.html").write_text(f"{head}{tables}")
-    wide = "[...document.querySelectorAll('.dr-table')].map((one) => one.classList.contains('full-width'))"
+    wide = (
+        "[...document.querySelectorAll('.dr-table')].map((one) =>"
+        " one.classList.contains('full-width'))"
+    )
     with opened(tmp_path / "profile", 1300) as browser:
         browser.visit(tmp_path / "page.html")
         assert browser.run(wide) == [False, True, True]
@@ -181,8 +278,12 @@ def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
 
 @pytest.mark.xdist_group("chromium")
 @needs_chromium
-def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_of_their_columns(tmp_path: Path):
-    script, styles = ((ROOT / "book" / "_static" / name).read_text() for name in ("wide_tables.js", "book.css"))
+def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_of_their_columns(
+    tmp_path: Path,
+):
+    script, styles = (
+        (ROOT / "book" / "_static" / name).read_text() for name in ("wide_tables.js", "book.css")
+    )
     sentence = "a sentence that nobody compares with the one below it"
     heads = "<thead><tr><th>name</th><th>why</th><th>so?</th></tr></thead>"
     bodies = (
@@ -190,23 +291,31 @@ def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_o
         "<td>short</td><td>b</td>",
         f'<td>{sentence}</td><td><span class="verdict">held</span></td>',
     )
-    tables = "".join(f'<table class="table">{heads}<tbody><tr><td>a</td>{body}</tr></tbody></table>' for body in bodies)
+    tables = "".join(
+        f'<table class="table">{heads}<tbody><tr><td>a</td>{body}</tr></tbody></table>'
+        for body in bodies
+    )
     head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
     (tmp_path / "page.html").write_text(f'{head}<div class="bd-article">{tables}</div>')
-    shown = "[...document.querySelectorAll('tr td:last-child')].map((one) => getComputedStyle(one).display)"
+    shown = (
+        "[...document.querySelectorAll('tr td:last-child')].map((one) =>"
+        " getComputedStyle(one).display)"
+    )
     with opened(tmp_path / "profile", 390) as browser:
         browser.visit(tmp_path / "page.html")
         assert browser.run(shown) == ["block", "table-cell", "table-cell"]
-        assert browser.run("[...document.querySelectorAll('td')].map((one) => one.dataset.column ?? '')")[:4] == [
-            "",
-            "why:",
-            "so?",
-            "",
-        ]
+        assert browser.run(
+            "[...document.querySelectorAll('td')].map((one) => one.dataset.column ?? '')"
+        )[:4] == ["", "why:", "so?", ""]
         browser.resize(1200)
         assert browser.run(shown) == ["table-cell"] * 3
 
 
 def test_a_link_of_an_output_to_a_notebook_leads_to_its_page():
-    links = '<a href="../simlm/table07.ipynb">a</a><a href="../../_sources/notebooks/simlm/table07.ipynb">b</a>'
-    assert json.loads(TO_NOTEBOOK.sub(r"\1.html", json.dumps(links))) == links.replace("07.ipynb", "07.html", 1)
+    links = (
+        '<a href="../simlm/table07.ipynb">a</a><a'
+        ' href="../../_sources/notebooks/simlm/table07.ipynb">b</a>'
+    )
+    assert json.loads(TO_NOTEBOOK.sub(r"\1.html", json.dumps(links))) == links.replace(
+        "07.ipynb", "07.html", 1
+    )

@@ -1,4 +1,6 @@
-"""The plan of lessons: pages that are there, sessions that fit, nothing taught before what it needs."""
+"""The plan of lessons: pages that are there, sessions that fit, nothing taught before what it
+needs.
+"""
 
 import pytest
 from check_pages import ROOT, expected_pages
@@ -19,7 +21,10 @@ def test_every_unit_is_a_page_of_the_book_and_says_the_same_things():
 @pytest.mark.parametrize("name", ROUTES)
 def test_sessions_fit_their_minutes(name):
     route = ROUTES[name]
-    assert all(sum(minutes(PLAN["units"][unit]) for unit in session) <= route["minutes"] for session in route["sessions"])
+    assert all(
+        sum(minutes(PLAN["units"][unit]) for unit in session) <= route["minutes"]
+        for session in route["sessions"]
+    )
 
 
 @pytest.mark.parametrize("name", ROUTES)

@@ -11,7 +11,9 @@ from check_pages import ROOT
 from dr_lib.lab import Recipe
 
 (CELL,) = (
-    cell.source for cell in nbformat.read(ROOT / "notebooks/methods/trust.ipynb", as_version=4).cells if "def row_of" in cell.source
+    cell.source
+    for cell in nbformat.read(ROOT / "notebooks/methods/trust.ipynb", as_version=4).cells
+    if "def row_of" in cell.source
 )
 
 
@@ -19,7 +21,9 @@ from dr_lib.lab import Recipe
 def row_of() -> Any:
     space: dict[str, Any] = {"json": json}
     exec(CELL, space)
-    return lambda **changes: space["row_of"](SimpleNamespace(recipe=Recipe().with_(**changes).portable()))
+    return lambda **changes: space["row_of"](
+        SimpleNamespace(recipe=Recipe().with_(**changes).portable())
+    )
 
 
 def test_another_seed_of_fresh_weights_is_the_same_row(row_of):
@@ -36,4 +40,9 @@ def test_runs_that_learned_from_something_else_are_other_rows(row_of):
 
 
 def test_what_a_run_does_not_read_makes_no_other_row(row_of):
-    assert row_of() == row_of(auxiliary__pseudo_labels__s_pos=0.8) == row_of(mining__rounds=2) == row_of(evaluation__depth=5)
+    assert (
+        row_of()
+        == row_of(auxiliary__pseudo_labels__s_pos=0.8)
+        == row_of(mining__rounds=2)
+        == row_of(evaluation__depth=5)
+    )

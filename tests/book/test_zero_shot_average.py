@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from check_pages import ROOT
 
-from dr_lib.evaluation import bootstrap_interval
+from dr_book.statistics import bootstrap_interval
 
-CELLS = {cell.id: cell.source for cell in nbformat.read(ROOT / "notebooks/evaluation/zero_shot.ipynb", as_version=4).cells}
+CELLS = {
+    cell.id: cell.source
+    for cell in nbformat.read(ROOT / "notebooks/evaluation/zero_shot.ipynb", as_version=4).cells
+}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,9 @@ def test_one_training_counts_once_however_many_collections_it_is_measured_on(ave
     """Nine collections share the three seeds: the average is as uncertain as one of them."""
     seeds = np.array([-1.0, 0.0, 1.0])[:, None] + np.zeros(30)
     one, nine = (average({str(n): seeds for n in range(times)})[0] for times in (1, 9))
-    assert (nine.low, nine.high) == pytest.approx((one.low, one.high), abs=1e-9) and one.high - one.low > 3
+    assert (nine.low, nine.high) == pytest.approx(
+        (one.low, one.high), abs=1e-9
+    ) and one.high - one.low > 3
 
 
 def test_an_average_varies_as_its_collections_do(average):
@@ -36,7 +41,9 @@ def test_an_average_varies_as_its_collections_do(average):
     assert (mean.high - mean.low) == pytest.approx(2 * 1.96 * together, rel=0.05)
     rest = np.sqrt(errors["a"] ** 2 + errors["c"] ** 2) / 2
     assert (without["b"].high - without["b"].low) == pytest.approx(2 * 1.96 * rest, rel=0.05)
-    assert each["a"] == bootstrap_interval(values["a"]) and each["b"].mean == pytest.approx(values["b"].mean())
+    assert each["a"] == bootstrap_interval(values["a"]) and each["b"].mean == pytest.approx(
+        values["b"].mean()
+    )
 
 
 def test_collections_of_one_size_do_not_share_their_draws(average):
@@ -50,4 +57,6 @@ def test_collections_of_one_size_do_not_share_their_draws(average):
 def test_seeds_that_agree_average_as_one(average):
     own, other = np.random.default_rng(0).random((2, 40))
     one, three = (average({"a": given, "b": other[:20]})[0] for given in (own, np.stack([own] * 3)))
-    assert (three.mean, three.low, three.high) == pytest.approx((one.mean, one.low, one.high), abs=1e-12)
+    assert (three.mean, three.low, three.high) == pytest.approx(
+        (one.mean, one.low, one.high), abs=1e-12
+    )

@@ -10,8 +10,20 @@ import pytest
 
 PASSAGES = [
     {"_id": "p1", "title": "Flow", "text": "Air flows over the wing.", "doc": "d1", "position": 0},
-    {"_id": "p2", "title": "Flow", "text": "The boundary layer is thin.", "doc": "d1", "position": 1},
-    {"_id": "p3", "title": "", "text": "Heat passes through the plate.", "doc": "d2", "position": 0},
+    {
+        "_id": "p2",
+        "title": "Flow",
+        "text": "The boundary layer is thin.",
+        "doc": "d1",
+        "position": 1,
+    },
+    {
+        "_id": "p3",
+        "title": "",
+        "text": "Heat passes through the plate.",
+        "doc": "d2",
+        "position": 0,
+    },
     {"_id": "p4", "text": "A jet is hot and loud."},
 ]
 QUERIES = [
@@ -29,17 +41,30 @@ def as_lines(rows: list[Any]) -> str:
 
 @pytest.fixture
 def beir_folder(tmp_path: Path) -> Callable[..., Path]:
-    """Write a folder in BEIR layout; each part can be replaced (a str is written as it is) or left out with None."""
+    """Write a folder in BEIR layout; each part can be replaced (a str is written as it is) or left
+    out with None.
+    """
 
-    def write(name: str = "tiny", corpus: Any = PASSAGES, queries: Any = QUERIES, qrels: Any = QRELS, packed: bool = False) -> Path:
+    def write(
+        name: str = "tiny",
+        corpus: Any = PASSAGES,
+        queries: Any = QUERIES,
+        qrels: Any = QRELS,
+        packed: bool = False,
+    ) -> Path:
         folder = tmp_path / name
         (folder / "qrels").mkdir(parents=True)
         texts = {"corpus.jsonl": corpus, "queries.jsonl": queries}
-        texts |= {f"qrels/{split}.tsv": "\n".join([HEADER, *rows]) + "\n" for split, rows in (qrels or {}).items()}
+        texts |= {
+            f"qrels/{split}.tsv": "\n".join([HEADER, *rows]) + "\n"
+            for split, rows in (qrels or {}).items()
+        }
         for path, content in texts.items():
             if content is None:
                 continue
-            data = (content if isinstance(content, str) else as_lines(content)).encode("utf-8", "surrogatepass")
+            data = (content if isinstance(content, str) else as_lines(content)).encode(
+                "utf-8", "surrogatepass"
+            )
             if packed:
                 (folder / f"{path}.gz").write_bytes(gzip.compress(data))
             else:

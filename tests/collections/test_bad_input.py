@@ -1,4 +1,6 @@
-"""Every defect of a collection ends in one error that names place and way out, and leaves nothing behind."""
+"""Every defect of a collection ends in one error that names place and way out, and leaves nothing
+behind.
+"""
 
 import contextlib
 import gzip
@@ -15,47 +17,164 @@ from dr_lib import collections
 from dr_lib.collections import Judgement, Query, write_folder
 from dr_lib.errors import InputError
 
-GOOD = '{"_id": "p1", "text": "One."}\n{"_id": "p2", "text": "Two."}\n{"_id": "p4", "text": "Four."}\n'
+GOOD = (
+    '{"_id": "p1", "text": "One."}\n{"_id": "p2", "text": "Two."}\n{"_id": "p4", "text": "Four."}\n'
+)
 ASKED = '{"_id": "q1", "text": "one"}\n{"_id": "q2", "text": "two"}\n'
 ADDED_LINES = {
-    "malformed line": ("corpus", '{"_id": "p5", "text": ', "corpus.jsonl line 4: not a JSON object"),
-    "line that is no object": ("corpus", '["p5"]', "corpus.jsonl line 4: not a JSON object (a list instead)"),
+    "malformed line": (
+        "corpus",
+        '{"_id": "p5", "text": ',
+        "corpus.jsonl line 4: not a JSON object",
+    ),
+    "line that is no object": (
+        "corpus",
+        '["p5"]',
+        "corpus.jsonl line 4: not a JSON object (a list instead)",
+    ),
     "missing _id": ("corpus", '{"text": "x"}', "corpus.jsonl line 4: field _id is missing"),
-    "empty _id": ("corpus", '{"_id": " ", "text": "x"}', "corpus.jsonl line 4: passage id ' ' is empty"),
-    "fraction as _id": ("corpus", '{"_id": 5.5, "text": "x"}', "corpus.jsonl line 4: field _id is a number"),
+    "empty _id": (
+        "corpus",
+        '{"_id": " ", "text": "x"}',
+        "corpus.jsonl line 4: passage id ' ' is empty",
+    ),
+    "fraction as _id": (
+        "corpus",
+        '{"_id": 5.5, "text": "x"}',
+        "corpus.jsonl line 4: field _id is a number",
+    ),
     "missing text": ("corpus", '{"_id": "p5"}', "corpus.jsonl line 4: field text is missing"),
-    "list as text": ("corpus", '{"_id": "p5", "text": ["x"]}', "corpus.jsonl line 4: field text is a list"),
-    "number as title": ("corpus", '{"_id": "p5", "text": "x", "title": 1}', "line 4: field title is a whole number"),
-    "text as position": ("corpus", '{"_id": "p5", "text": "x", "position": "2"}', "line 4: field position is text"),
-    "truth as position": ("corpus", '{"_id": "p5", "text": "x", "position": true}', "field position is true/false"),
-    "half a surrogate": ("corpus", '{"_id": "p5", "text": "\\ud800"}', "line 4: a text holds half a surrogate"),
-    "half a surrogate in an id": ("corpus", '{"_id": "\\udcff", "text": "x"}', "passage id '\\udcff' is empty or"),
-    "tab in an id": ("corpus", '{"_id": "p\\t5", "text": "x"}', "line 4: passage id 'p\\t5' is empty or holds a tab"),
-    "line end in an id": ("corpus", '{"_id": "p\\n5", "text": "x"}', "line 4: passage id 'p\\n5' is empty or holds"),
-    "escape in a query id": ("queries", '{"_id": "\\u001b[2J", "text": "x"}', "query id '\\x1b[2J' is empty or"),
-    "position over 64 bit": ("corpus", '{"_id": "p5", "text": "x", "position": 9223372036854775808}', "beyond 64 bits"),
-    "number of 5,000 digits": ("corpus", '{"_id": "p5", "text": "x", "position": ' + "9" * 5000 + "}", "not a JSON"),
+    "list as text": (
+        "corpus",
+        '{"_id": "p5", "text": ["x"]}',
+        "corpus.jsonl line 4: field text is a list",
+    ),
+    "number as title": (
+        "corpus",
+        '{"_id": "p5", "text": "x", "title": 1}',
+        "line 4: field title is a whole number",
+    ),
+    "text as position": (
+        "corpus",
+        '{"_id": "p5", "text": "x", "position": "2"}',
+        "line 4: field position is text",
+    ),
+    "truth as position": (
+        "corpus",
+        '{"_id": "p5", "text": "x", "position": true}',
+        "field position is true/false",
+    ),
+    "half a surrogate": (
+        "corpus",
+        '{"_id": "p5", "text": "\\ud800"}',
+        "line 4: a text holds half a surrogate",
+    ),
+    "half a surrogate in an id": (
+        "corpus",
+        '{"_id": "\\udcff", "text": "x"}',
+        "passage id '\\udcff' is empty or",
+    ),
+    "tab in an id": (
+        "corpus",
+        '{"_id": "p\\t5", "text": "x"}',
+        "line 4: passage id 'p\\t5' is empty or holds a tab",
+    ),
+    "line end in an id": (
+        "corpus",
+        '{"_id": "p\\n5", "text": "x"}',
+        "line 4: passage id 'p\\n5' is empty or holds",
+    ),
+    "escape in a query id": (
+        "queries",
+        '{"_id": "\\u001b[2J", "text": "x"}',
+        "query id '\\x1b[2J' is empty or",
+    ),
+    "position over 64 bit": (
+        "corpus",
+        '{"_id": "p5", "text": "x", "position": 9223372036854775808}',
+        "beyond 64 bits",
+    ),
+    "number of 5,000 digits": (
+        "corpus",
+        '{"_id": "p5", "text": "x", "position": ' + "9" * 5000 + "}",
+        "not a JSON",
+    ),
     "deep JSON": ("corpus", '{"_id": ' + "[" * 100_000, "corpus.jsonl line 4: not a JSON object"),
     "null": ("corpus", "null", "corpus.jsonl line 4: not a JSON object (null instead)"),
-    "empty passage": ("corpus", '{"_id": "p5", "text": " \\n"}', "corpus.jsonl line 4: passage 'p5' is empty"),
-    "same passage id": ("corpus", '{"_id": "p2", "text": "x"}', "corpus.jsonl line 2. Remove one of the two"),
-    "same passage text": ("corpus", '{"_id": "p5", "text": "Two."}', "corpus.jsonl line 2 (1 such in all)"),
-    "same query id": ("queries", '{"_id": "q1", "text": "x"}', "queries.jsonl line 3: duplicate query id 'q1'"),
-    "empty query": ("queries", '{"_id": "q3", "text": ""}', "queries.jsonl line 3: query 'q3' is empty"),
-    "missing query text": ("queries", '{"_id": "q3"}', "queries.jsonl line 3: field text is missing"),
-    "text as answers": ("queries", '{"_id": "q3", "text": "x", "answers": "y"}', "line 3: field answers is text"),
-    "number as answer": ("queries", '{"_id": "q3", "text": "x", "answers": [1]}', "field answers holds a whole number"),
-    "unknown passage": ("qrels", "q1\tp9\t1", "dev.tsv line 3: the judgement names an unknown passage 'p9'"),
-    "unknown query": ("qrels", "q9\tp1\t1", "dev.tsv line 3: the judgement names an unknown query 'q9'"),
-    "judged twice": ("qrels", "q1\tp1\t0", "dev.tsv line 3: query 'q1' and passage 'p1' are judged twice"),
-    "broken grade": ("qrels", "q1\tp2\t0.5", "dev.tsv line 3: 'q1\\tp2\\t0.5' is no judgement. Give"),
-    "grade over 64 bit": ("qrels", "q1\tp2\t9223372036854775808", "line 3: 'q1\\tp2\\t9223372036854775808' is no judgement"),
+    "empty passage": (
+        "corpus",
+        '{"_id": "p5", "text": " \\n"}',
+        "corpus.jsonl line 4: passage 'p5' is empty",
+    ),
+    "same passage id": (
+        "corpus",
+        '{"_id": "p2", "text": "x"}',
+        "corpus.jsonl line 2. Remove one of the two",
+    ),
+    "same passage text": (
+        "corpus",
+        '{"_id": "p5", "text": "Two."}',
+        "corpus.jsonl line 2 (1 such in all)",
+    ),
+    "same query id": (
+        "queries",
+        '{"_id": "q1", "text": "x"}',
+        "queries.jsonl line 3: duplicate query id 'q1'",
+    ),
+    "empty query": (
+        "queries",
+        '{"_id": "q3", "text": ""}',
+        "queries.jsonl line 3: query 'q3' is empty",
+    ),
+    "missing query text": (
+        "queries",
+        '{"_id": "q3"}',
+        "queries.jsonl line 3: field text is missing",
+    ),
+    "text as answers": (
+        "queries",
+        '{"_id": "q3", "text": "x", "answers": "y"}',
+        "line 3: field answers is text",
+    ),
+    "number as answer": (
+        "queries",
+        '{"_id": "q3", "text": "x", "answers": [1]}',
+        "field answers holds a whole number",
+    ),
+    "unknown passage": (
+        "qrels",
+        "q1\tp9\t1",
+        "dev.tsv line 3: the judgement names an unknown passage 'p9'",
+    ),
+    "unknown query": (
+        "qrels",
+        "q9\tp1\t1",
+        "dev.tsv line 3: the judgement names an unknown query 'q9'",
+    ),
+    "judged twice": (
+        "qrels",
+        "q1\tp1\t0",
+        "dev.tsv line 3: query 'q1' and passage 'p1' are judged twice",
+    ),
+    "broken grade": (
+        "qrels",
+        "q1\tp2\t0.5",
+        "dev.tsv line 3: 'q1\\tp2\\t0.5' is no judgement. Give",
+    ),
+    "grade over 64 bit": (
+        "qrels",
+        "q1\tp2\t9223372036854775808",
+        "line 3: 'q1\\tp2\\t9223372036854775808' is no judgement",
+    ),
     "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 'q1\\tp2' is no judgement. Give"),
     "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 'q1\\t0\\tp2\\t1' is no judgement"),
 }
 MISSING = {
     "no passages": ({"corpus": ""}, "collection tiny: there is no passage in it"),
-    "no judgements": ({"qrels": {"dev": []}}, "collection tiny, split dev: there is no judgement in it"),
+    "no judgements": (
+        {"qrels": {"dev": []}},
+        "collection tiny, split dev: there is no judgement in it",
+    ),
     "no queries file": ({"queries": None}, "there are qrels but no queries.jsonl"),
     "no corpus file": ({"corpus": None}, "no corpus.jsonl or corpus.jsonl.gz"),
 }
@@ -97,7 +216,11 @@ def test_missing_header_is_shown(beir_folder, cache):
     folder = beir_folder()
     (folder / "qrels" / "test.tsv").write_text("q1\tp1\t1\n", encoding="utf-8")
     text = message(folder, cache)
-    assert "test.tsv line 1" in text and "not the header" in text and "query-id, corpus-id and score" in text
+    assert (
+        "test.tsv line 1" in text
+        and "not the header" in text
+        and "query-id, corpus-id and score" in text
+    )
 
 
 @pytest.mark.parametrize("name", ["qrels.tsv", "qrels/test.txt", "qrels"])
@@ -114,18 +237,25 @@ def test_truncated_gzip_is_named(beir_folder, cache):
     folder = beir_folder(packed=True)
     path = folder / "corpus.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])
-    assert "corpus.jsonl.gz line" in (text := message(folder, cache)) and "cut off or damaged behind this line" in text
+    assert (
+        "corpus.jsonl.gz line" in (text := message(folder, cache))
+        and "cut off or damaged behind this line" in text
+    )
 
 
 def test_plain_text_under_a_packed_name_is_named(beir_folder, cache):
     folder = beir_folder(packed=True)
     (folder / "queries.jsonl.gz").write_text(ASKED, encoding="utf-8")
-    assert "not a gzip file" in (text := message(folder, cache)) and "Remove .gz from its name" in text
+    assert (
+        "not a gzip file" in (text := message(folder, cache)) and "Remove .gz from its name" in text
+    )
 
 
 def test_text_in_another_encoding_is_named(beir_folder, cache):
     folder = beir_folder()
-    (folder / "corpus.jsonl").write_bytes(GOOD.encode() + '{"_id": "p5", "text": "caf\xe9"}\n'.encode("latin-1"))
+    (folder / "corpus.jsonl").write_bytes(
+        GOOD.encode() + '{"_id": "p5", "text": "caf\xe9"}\n'.encode("latin-1")
+    )
     assert "corpus.jsonl line 4: not UTF-8" in message(folder, cache)
 
 
@@ -147,7 +277,11 @@ def test_unknown_name_lists_what_there_is(beir_folder, cache, monkeypatch):
     folder = beir_folder("wings")
     monkeypatch.setenv("DR_DATA", str(folder.parent))
     text = message("wing", cache)
-    assert "unknown collection 'wing'" in text and "pydocs, squad, ir_datasets:<id>" in text and "(wings)" in text
+    assert (
+        "unknown collection 'wing'" in text
+        and "pydocs, squad, ir_datasets:<id>" in text
+        and "(wings)" in text
+    )
 
 
 def test_unknown_name_without_data_folder_says_so(cache, monkeypatch):
@@ -186,13 +320,17 @@ def test_a_failed_load_leaves_a_finished_one_alone(beir_folder, cache):
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
-@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/dev.tsv", "README.md", "x.txt"])
+@pytest.mark.parametrize(
+    "name", ["corpus.jsonl", "queries.jsonl", "qrels/dev.tsv", "README.md", "x.txt"]
+)
 def test_what_is_no_file_is_never_waited_for(beir_folder, cache, kind, name):
     folder = beir_folder(**parts(qrels=None))
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name) if kind == "fifo" else (folder / name).mkdir()
     if name in ("corpus.jsonl", "qrels/dev.tsv"):
-        assert ("no corpus.jsonl" if name == "corpus.jsonl" else "'dev.tsv' is no file of judgements") in message(folder, cache)
+        assert (
+            "no corpus.jsonl" if name == "corpus.jsonl" else "'dev.tsv' is no file of judgements"
+        ) in message(folder, cache)
     else:
         assert len(collections.load(folder, cache=cache).passages) == 3
 
@@ -210,7 +348,9 @@ def test_a_text_file_whose_name_is_no_text_is_named(tmp_path, cache, name):
     (tmp_path / "texts").mkdir()
     with open(os.path.join(os.fsencode(tmp_path / "texts"), name), "w") as file:  # noqa: PTH118, PTH123
         file.write("Some text.")
-    assert "a file name with a control character or not in UTF-8" in message(tmp_path / "texts", cache)
+    assert "a file name with a control character or not in UTF-8" in message(
+        tmp_path / "texts", cache
+    )
 
 
 def test_a_split_whose_file_name_is_no_text_is_named(beir_folder, cache):
@@ -245,14 +385,22 @@ RECORDS = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(corpus=st.lists(RECORDS, max_size=4), queries=st.lists(RECORDS, max_size=3), judged=st.text(max_size=30))
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    corpus=st.lists(RECORDS, max_size=4),
+    queries=st.lists(RECORDS, max_size=3),
+    judged=st.text(max_size=30),
+)
 def test_any_folder_is_a_collection_or_one_clear_error(tmp_path, corpus, queries, judged):
     with tempfile.TemporaryDirectory(dir=tmp_path) as place:
         folder, cache = Path(place) / "it", Path(place) / "cache"
         (folder / "qrels").mkdir(parents=True)
         for name, rows in (("corpus", corpus), ("queries", queries)):
-            (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+            (folder / f"{name}.jsonl").write_text(
+                "\n".join(map(json.dumps, rows)), encoding="utf-8"
+            )
         lines = f"query-id\tcorpus-id\tscore\n{judged}"
         (folder / "qrels" / "dev.tsv").write_bytes(lines.encode("utf-8", "surrogatepass"))
         try:
@@ -261,9 +409,15 @@ def test_any_folder_is_a_collection_or_one_clear_error(tmp_path, corpus, queries
             assert error.fix and error.where
             assert not [path for path in cache.glob("*") if path.name != "locks"]
         else:  # what it says of itself is what can be written and read again
-            asked = [Query(row["id"], row["text"], tuple(row["answers"])) for row in loaded.queries()]
+            asked = [
+                Query(row["id"], row["text"], tuple(row["answers"])) for row in loaded.queries()
+            ]
             own = {
-                split: [Judgement(query, *pair) for query, judged in loaded.qrels(split).items() for pair in judged.items()]
+                split: [
+                    Judgement(query, *pair)
+                    for query, judged in loaded.qrels(split).items()
+                    for pair in judged.items()
+                ]
                 for split in loaded.splits
             }
             write_folder(Path(place) / "copy", loaded.passages, asked, own, "")

@@ -18,7 +18,13 @@ def test_passages_keep_file_order_and_get_defaults(beir_folder, cache):
     assert passages[1] == {
         "id": "p2", "title": "Flow", "text": "The boundary layer is thin.", "doc": "d1", "position": 1,
     }  # fmt: skip
-    assert passages[3] == {"id": "p4", "title": "", "text": "A jet is hot and loud.", "doc": "", "position": 0}
+    assert passages[3] == {
+        "id": "p4",
+        "title": "",
+        "text": "A jet is hot and loud.",
+        "doc": "",
+        "position": 0,
+    }
 
 
 def test_splits_are_listed_train_first(beir_folder, cache):
@@ -30,7 +36,11 @@ def test_splits_are_listed_train_first(beir_folder, cache):
 def test_queries_of_a_split_are_the_judged_ones_in_file_order(beir_folder, cache):
     collection = collections.load(beir_folder(), cache=cache)
     assert collection.queries("test")["id"][:] == ["q1", "q2"]
-    assert collection.queries("train")[0] == {"id": "q1", "text": "what is thin", "answers": ["the boundary layer", "it"]}
+    assert collection.queries("train")[0] == {
+        "id": "q1",
+        "text": "what is thin",
+        "answers": ["the boundary layer", "it"],
+    }
     assert collection.queries("test")[1]["answers"] == []
     assert collection.queries()["id"][:] == ["q1", "q2", "q3"]
 
@@ -62,12 +72,19 @@ def test_digest_is_the_same_for_plain_and_packed_files(beir_folder, cache):
 @pytest.mark.parametrize("part", ["corpus", "queries", "qrels"])
 def test_digest_changes_with_content(beir_folder, cache, part):
     changed = {
-        "corpus": [{"_id": "p1", "text": "One."}, {"_id": "p2", "text": "Two."}, {"_id": "p4", "text": "Four."}],
+        "corpus": [
+            {"_id": "p1", "text": "One."},
+            {"_id": "p2", "text": "Two."},
+            {"_id": "p4", "text": "Four."},
+        ],
         "queries": [{"_id": "q1", "text": "what is thick"}, {"_id": "q2", "text": "what is hot"}],
         "qrels": {"test": ["q2\tp4\t1", "q1\tp2\t1", "q1\tp1\t0"], "train": ["q1\tp2\t1"]},
     }[part]
     before = collections.load(beir_folder("before"), cache=cache)
-    assert collections.load(beir_folder("after", **{part: changed}), cache=cache).digest != before.digest
+    assert (
+        collections.load(beir_folder("after", **{part: changed}), cache=cache).digest
+        != before.digest
+    )
 
 
 def test_blank_lines_a_byte_order_mark_and_windows_line_ends_are_harmless(beir_folder, cache):
@@ -81,14 +98,18 @@ def test_blank_lines_a_byte_order_mark_and_windows_line_ends_are_harmless(beir_f
 def test_second_load_reads_the_cache_alone(beir_folder, cache, monkeypatch):
     folder = beir_folder()
     first = collections.load(folder, cache=cache)
-    monkeypatch.setattr("dr_lib.collections.store._write_collection", lambda *_: pytest.fail("was converted again"))
+    monkeypatch.setattr(
+        "dr_lib.collections.store._write_collection", lambda *_: pytest.fail("was converted again")
+    )
     second = collections.load(folder, cache=cache)
     assert second.digest == first.digest and second.passages[2] == first.passages[2]
 
 
 def test_passages_are_memory_mapped_from_the_cache(beir_folder, cache):
     collection = collections.load(beir_folder(), cache=cache)
-    assert [file["filename"] for file in collection.passages.cache_files] == [str(collection.folder / "passages.arrow")]
+    assert [file["filename"] for file in collection.passages.cache_files] == [
+        str(collection.folder / "passages.arrow")
+    ]
 
 
 def test_changed_files_get_a_cache_folder_of_their_own(beir_folder, cache):
@@ -104,10 +125,15 @@ def test_two_loads_at_once_share_one_conversion(beir_folder, cache, monkeypatch)
     from dr_lib.collections import store
 
     calls, convert = [], store._write_collection
-    monkeypatch.setattr(store, "_write_collection", lambda *given: (calls.append(1), convert(*given))[1])
+    monkeypatch.setattr(
+        store, "_write_collection", lambda *given: (calls.append(1), convert(*given))[1]
+    )
     folder = beir_folder()
     with ThreadPoolExecutor(4) as pool:
-        digests = {found.digest for found in pool.map(lambda _: collections.load(folder, cache=cache), range(4))}
+        digests = {
+            found.digest
+            for found in pool.map(lambda _: collections.load(folder, cache=cache), range(4))
+        }
     assert len(digests) == 1 and len(calls) == 1
 
 
@@ -121,13 +147,21 @@ def test_equal_passages_are_kept_and_counted_unless_refused(beir_folder, cache):
 
 def test_fields_and_ids_of_other_dumps_are_understood(beir_folder, cache):
     folder = beir_folder(
-        corpus=[{"id": 7, "contents": "Air flows."}, {"docid": "b", "passage": "Heat passes.", "title": "Heat"}],
+        corpus=[
+            {"id": 7, "contents": "Air flows."},
+            {"docid": "b", "passage": "Heat passes.", "title": "Heat"},
+        ],
         queries=[{"qid": 1, "query": "what flows"}],
         qrels={"test": ["1\t7\t1"]},
     )
     collection = collections.load(folder, cache=cache)
-    assert collection.passages["id"][:] == ["7", "b"] and collection.passages["text"][:] == ["Air flows.", "Heat passes."]
-    assert collection.queries("test")["text"][:] == ["what flows"] and collection.qrels("test") == {"1": {"7": 1}}
+    assert collection.passages["id"][:] == ["7", "b"] and collection.passages["text"][:] == [
+        "Air flows.",
+        "Heat passes.",
+    ]
+    assert collection.queries("test")["text"][:] == ["what flows"] and collection.qrels("test") == {
+        "1": {"7": 1}
+    }
 
 
 def test_a_corpus_one_folder_below_is_pointed_out(beir_folder, cache):
@@ -137,7 +171,9 @@ def test_a_corpus_one_folder_below_is_pointed_out(beir_folder, cache):
 
 
 def test_a_collection_has_a_length_and_passages_by_id(beir_folder, cache):
-    collection = collections.load(beir_folder(corpus=[{"_id": "<p>", "text": "a < b"}], queries=None, qrels=None), cache=cache)
+    collection = collections.load(
+        beir_folder(corpus=[{"_id": "<p>", "text": "a < b"}], queries=None, qrels=None), cache=cache
+    )
     assert len(collection) == 1 and collection["<p>"]["text"] == "a < b"
     with pytest.raises(InputError, match="there is no passage 'b'"):
         collection["b"]
@@ -145,7 +181,10 @@ def test_a_collection_has_a_length_and_passages_by_id(beir_folder, cache):
 
 def test_equal_texts_under_other_titles_are_no_duplicates(beir_folder, cache):
     corpus = [{"_id": id_, "title": id_, "text": "Same."} for id_ in ("p1", "p2", "p4")]
-    assert collections.load(beir_folder(corpus=corpus), cache=cache).info["counts"]["duplicate_texts"] == 0
+    assert (
+        collections.load(beir_folder(corpus=corpus), cache=cache).info["counts"]["duplicate_texts"]
+        == 0
+    )
 
 
 def test_a_folder_without_judgements_is_text_for_pretraining(beir_folder, cache):
@@ -172,7 +211,9 @@ DAMAGES = {
     "empty": lambda data: b"",
     "cut": lambda data: data[: len(data) // 2],
     "longer": lambda data: data + b"\0",
-    "one bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "one bit": lambda data: (
+        data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+    ),
     "zeros": lambda data: bytes(len(data)),
 }
 
@@ -182,7 +223,9 @@ def test_a_damaged_store_of_texts_is_named_with_the_way_out_and_never_read(beir_
     folder = beir_folder()
     stored, digest = (one := collections.load(folder, cache=cache)).folder, one.digest
     files = sorted(path for path in stored.iterdir() if path.is_file())
-    assert {"collection.json", "manifest.json", "passages.arrow", "queries.arrow"} < {path.name for path in files}
+    assert {"collection.json", "manifest.json", "passages.arrow", "queries.arrow"} < {
+        path.name for path in files
+    }
     for path in files:
         sound = path.read_bytes()
         path.unlink() if how == "gone" else path.write_bytes(DAMAGES[how](sound))
@@ -191,12 +234,15 @@ def test_a_damaged_store_of_texts_is_named_with_the_way_out_and_never_read(beir_
         assert path.name in str(error.value)
         path.write_bytes(sound)
     shutil.rmtree(stored)
-    assert collections.load(folder, cache=cache).digest == digest  # removed as the error says, it is made again
+    # removed as the error says, it is made again
+    assert collections.load(folder, cache=cache).digest == digest
 
 
 def test_packed_judgements_are_read(beir_folder, cache):
     folder = beir_folder(qrels=None)
-    (folder / "qrels" / "dev.tsv.gz").write_bytes(gzip.compress(b"query-id\tcorpus-id\tscore\nq1\tp1\t1\n"))
+    (folder / "qrels" / "dev.tsv.gz").write_bytes(
+        gzip.compress(b"query-id\tcorpus-id\tscore\nq1\tp1\t1\n")
+    )
     assert collections.load(folder, cache=cache).qrels("dev") == {"q1": {"p1": 1}}
 
 
@@ -214,7 +260,11 @@ def test_a_written_folder_is_the_same_collection(beir_folder, cache, tmp_path):
     first = collections.load(beir_folder(), cache=cache)
     queries = [Query(row["id"], row["text"], tuple(row["answers"])) for row in first.queries()]
     judged = {
-        split: [Judgement(query, *pair) for query, own in first.qrels(split).items() for pair in own.items()]
+        split: [
+            Judgement(query, *pair)
+            for query, own in first.qrels(split).items()
+            for pair in own.items()
+        ]
         for split in first.splits
     }
     write_folder(tmp_path / "copy", first.passages, queries, judged, "- Licence: CC0 1.0\n")

@@ -1,4 +1,6 @@
-"""Samples are deterministic and nested, keep positives and order, and say what does not fit; from ids to rows."""
+"""Samples are deterministic and nested, keep positives and order, and say what does not fit; from
+ids to rows.
+"""
 
 import datasets
 import numpy as np
@@ -10,16 +12,30 @@ from dr_lib.errors import InputError
 
 @pytest.fixture
 def parent() -> Collection:
-    """60 passages in 12 documents, 30 queries in three splits; query i has passage 2 i, and 2 i + 1 with grade 0."""
+    """60 passages in 12 documents, 30 queries in three splits; query i has passage 2 i, and 2 i + 1
+    with grade 0.
+    """
     docs = [f"d{row // 5}" for row in range(60)]
-    rows = {"id": [f"p{row}" for row in range(60)], "title": [""] * 60, "text": [f"text {row}" for row in range(60)]}
-    passages = datasets.Dataset.from_dict(rows | {"doc": docs, "position": [row % 5 for row in range(60)]})
+    rows = {
+        "id": [f"p{row}" for row in range(60)],
+        "title": [""] * 60,
+        "text": [f"text {row}" for row in range(60)],
+    }
+    passages = datasets.Dataset.from_dict(
+        rows | {"doc": docs, "position": [row % 5 for row in range(60)]}
+    )
     ids = [f"q{row}" for row in range(30)]
     queries = datasets.Dataset.from_dict({"id": ids, "text": ids, "answers": [["a"]] * 30})
 
     def judged(first: int, last: int) -> datasets.Dataset:
-        pairs = [(f"q{row}", f"p{2 * row + grade}", 1 - grade) for row in range(first, last) for grade in (0, 1)]
-        return datasets.Dataset.from_dict(dict(zip(("query", "passage", "grade"), zip(*pairs, strict=True), strict=True)))
+        pairs = [
+            (f"q{row}", f"p{2 * row + grade}", 1 - grade)
+            for row in range(first, last)
+            for grade in (0, 1)
+        ]
+        return datasets.Dataset.from_dict(
+            dict(zip(("query", "passage", "grade"), zip(*pairs, strict=True), strict=True))
+        )
 
     splits = {"train": judged(0, 20), "test": judged(20, 25), "dev/small": judged(25, 30)}
     return Collection("toy", "f" * 64, {"licence": "none"}, passages, queries, splits)
@@ -52,13 +68,20 @@ def test_filling_takes_whole_documents(parent):
 
 
 def test_same_arguments_give_the_same_sample(parent):
-    one, two = parent.sample(passages=25, train_queries=5), parent.sample(passages=25, train_queries=5)
+    one, two = (
+        parent.sample(passages=25, train_queries=5),
+        parent.sample(passages=25, train_queries=5),
+    )
     assert one.digest == two.digest and one.passages["id"][:] == two.passages["id"][:]
     assert one.qrels("train") == two.qrels("train")
 
 
 def test_seed_and_sizes_change_the_digest(parent):
-    digests = {parent.sample(passages=size, train_queries=5, seed=seed).digest for size in (25, 26) for seed in (0, 1)}
+    digests = {
+        parent.sample(passages=size, train_queries=5, seed=seed).digest
+        for size in (25, 26)
+        for seed in (0, 1)
+    }
     assert len(digests) == 4 and parent.digest not in digests
 
 
@@ -68,7 +91,10 @@ def test_larger_draw_contains_the_smaller(parent):
 
 
 def test_drawing_from_one_split_leaves_another_alone(parent):
-    one, two = parent.sample(train_queries=3, test_queries=2), parent.sample(train_queries=9, test_queries=2)
+    one, two = (
+        parent.sample(train_queries=3, test_queries=2),
+        parent.sample(train_queries=9, test_queries=2),
+    )
     assert one.qrels("test") == two.qrels("test")
 
 
@@ -79,7 +105,9 @@ def test_split_without_a_number_is_kept_whole(parent):
 def test_other_splits_keep_what_fits(parent):
     fits = parent.sample(passages=40, train_queries=2, test_queries=2)
     kept = set(fits.passages["id"][:])
-    assert set(fits.qrels("dev/small")) == {f"q{row}" for row in range(25, 30) if f"p{2 * row}" in kept}
+    assert set(fits.qrels("dev/small")) == {
+        f"q{row}" for row in range(25, 30) if f"p{2 * row}" in kept
+    }
 
 
 def test_more_than_there_is_means_all(parent):
@@ -88,41 +116,72 @@ def test_more_than_there_is_means_all(parent):
 
 
 def test_sample_of_a_sample_reads_the_right_rows(parent):
-    sample = parent.sample(passages=30, train_queries=6).sample(passages=8, train_queries=2, test_queries=1)
+    sample = parent.sample(passages=30, train_queries=6).sample(
+        passages=8, train_queries=2, test_queries=1
+    )
     assert len(sample.passages) == 8
     for query, judged in sample.qrels("train").items():
         assert f"p{2 * int(query[1:])}" in judged
-    assert [row["text"] for row in sample.passages] == [f"text {id_[1:]}" for id_ in sample.passages["id"][:]]
+    assert [row["text"] for row in sample.passages] == [
+        f"text {id_[1:]}" for id_ in sample.passages["id"][:]
+    ]
 
 
 def test_sample_remembers_where_it_comes_from(parent):
     info = parent.sample(passages=30, seed=5).info
-    assert info["licence"] == "none" and info["sample"]["of"] == parent.digest and info["sample"]["seed"] == 5
+    assert (
+        info["licence"] == "none"
+        and info["sample"]["of"] == parent.digest
+        and info["sample"]["seed"] == 5
+    )
 
 
 def test_queries_whose_positives_do_not_fit_are_left_out_and_counted(parent):
     sample, again = parent.sample(passages=5), parent.sample(passages=5)
     kept = {split: {*sample.qrels(split)} for split in sample.splits}
-    assert kept == {split: {*again.qrels(split)} for split in again.splits} and kept["train"] and kept["test"]
-    assert len(sample.passages) == 5 == sum(map(len, kept.values()))  # each has one relevant passage
-    assert sample.info["sample"]["left_out"] == {split: len(parent.qrels(split)) - len(kept[split]) for split in kept}
+    assert (
+        kept == {split: {*again.qrels(split)} for split in again.splits}
+        and kept["train"]
+        and kept["test"]
+    )
+    # each has one relevant passage
+    assert len(sample.passages) == 5 == sum(map(len, kept.values()))
+    assert sample.info["sample"]["left_out"] == {
+        split: len(parent.qrels(split)) - len(kept[split]) for split in kept
+    }
     assert parent.sample(passages=25).info["sample"]["left_out"] == {}
 
 
 def test_a_sample_that_holds_the_positives_of_no_query_is_refused(parent):
     many = {"q20": {f"p{row}": 1 for row in range(6)}}
-    judged = datasets.Dataset.from_list([{"query": "q20", "passage": id_, "grade": 1} for id_ in many["q20"]])
+    judged = datasets.Dataset.from_list(
+        [{"query": "q20", "passage": id_, "grade": 1} for id_ in many["q20"]]
+    )
     alone = Collection("alone", "0", {}, parent.passages, parent.queries(), {"test": judged})
     with pytest.raises(InputError, match="5 passages cannot hold the positives of any query"):
         alone.sample(passages=5)
 
 
 def test_a_notebook_shows_a_collection_with_everything_escaped(parent):
-    rows = parent.passages.map(lambda row: row | {"title": "<b>", "text": "<script>" + "word " * 90})
-    shown = Collection("<i>", "f" * 64, {"licence": "<u>"}, rows, parent.queries(), parent._judgements)._repr_html_()
-    assert all(f"&lt;{tag}&gt;" in shown and f"<{tag}>" not in shown for tag in ("i", "u", "b", "script"))
-    assert "<td>60</td>" in shown and "queries, train</th><td>20</td>" in shown and "f" * 16 in shown and "word …</td>" in shown
-    assert "<td></td>" in Collection("none", "f", {}, rows.select([]), parent.queries(), {})._repr_html_()
+    rows = parent.passages.map(
+        lambda row: row | {"title": "<b>", "text": "<script>" + "word " * 90}
+    )
+    shown = Collection(
+        "<i>", "f" * 64, {"licence": "<u>"}, rows, parent.queries(), parent._judgements
+    )._repr_html_()
+    assert all(
+        f"&lt;{tag}&gt;" in shown and f"<{tag}>" not in shown for tag in ("i", "u", "b", "script")
+    )
+    assert (
+        "<td>60</td>" in shown
+        and "queries, train</th><td>20</td>" in shown
+        and "f" * 16 in shown
+        and "word …</td>" in shown
+    )
+    assert (
+        "<td></td>"
+        in Collection("none", "f", {}, rows.select([]), parent.queries(), {})._repr_html_()
+    )
 
 
 @pytest.mark.parametrize("name", ["passages", "train_queries", "dev_queries"])
@@ -132,9 +191,15 @@ def test_empty_sample_is_refused(parent, name):
 
 
 def test_a_minimum_grade_leaves_out_lower_ones(parent):
-    rows = parent.relevant_rows("test"), parent.relevant_rows("test", grade=0), parent.relevant_rows("test", grade=2)
+    rows = (
+        parent.relevant_rows("test"),
+        parent.relevant_rows("test", grade=0),
+        parent.relevant_rows("test", grade=2),
+    )
     assert [row.tolist() for row in rows[0]] == [[2 * query] for query in range(20, 25)]
-    assert [row.tolist() for row in rows[1]] == [[2 * query, 2 * query + 1] for query in range(20, 25)]
+    assert [row.tolist() for row in rows[1]] == [
+        [2 * query, 2 * query + 1] for query in range(20, 25)
+    ]
     assert [row.tolist() for row in rows[2]] == [[]] * 5
 
 

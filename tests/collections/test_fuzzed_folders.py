@@ -1,4 +1,6 @@
-"""Folders as no sane program writes them: each opens or ends in one clear error, and what opens can be used. `make test-faults`."""
+"""Folders as no sane program writes them: each opens or ends in one clear error, and what opens can
+be used. `make test-faults`.
+"""
 
 import json
 import os
@@ -21,15 +23,23 @@ ids = some.one_of(
     some.text(max_size=4),
 )
 texts = some.one_of(
-    some.text(max_size=30), some.none(), some.integers(), some.lists(some.text(max_size=3), max_size=2), some.just("\x00")
+    some.text(max_size=30),
+    some.none(),
+    some.integers(),
+    some.lists(some.text(max_size=3), max_size=2),
+    some.just("\x00"),
 )
 rows = some.dictionaries(
-    some.sampled_from(["_id", "id", "text", "title", "doc", "position", "contents", "url", "metadata"]),
+    some.sampled_from(
+        ["_id", "id", "text", "title", "doc", "position", "contents", "url", "metadata"]
+    ),
     some.one_of(ids, texts, some.floats(), some.integers(-(2**70), 2**70), some.booleans()),
     max_size=5,
 )
 sound = some.builds(
-    lambda name, text: {"_id": name, "text": text}, some.sampled_from("abcdef"), some.text("xyz ", min_size=1, max_size=9)
+    lambda name, text: {"_id": name, "text": text},
+    some.sampled_from("abcdef"),
+    some.text("xyz ", min_size=1, max_size=9),
 )
 lines = some.one_of(
     rows.map(json.dumps),
@@ -50,16 +60,24 @@ lines = some.one_of(
 )
 files = some.one_of(
     some.lists(lines, max_size=6).map(lambda many: "\n".join(many).encode(errors="surrogatepass")),
-    some.lists(sound.map(json.dumps), min_size=1, max_size=6).map(lambda many: ("\n".join(many) + "\n").encode()),
+    some.lists(sound.map(json.dumps), min_size=1, max_size=6).map(
+        lambda many: ("\n".join(many) + "\n").encode()
+    ),
     some.binary(max_size=40),
 )
 judgements = some.one_of(
     some.lists(
         some.tuples(
-            some.sampled_from("abq"), some.sampled_from("abcx"), some.sampled_from(["1", "0", "2", "-1", "x", "1.5", "9" * 30])
+            some.sampled_from("abq"),
+            some.sampled_from("abcx"),
+            some.sampled_from(["1", "0", "2", "-1", "x", "1.5", "9" * 30]),
         ),
         max_size=5,
-    ).map(lambda many: ("query-id\tcorpus-id\tscore\n" + "".join("\t".join(one) + "\n" for one in many)).encode()),
+    ).map(
+        lambda many: (
+            "query-id\tcorpus-id\tscore\n" + "".join("\t".join(one) + "\n" for one in many)
+        ).encode()
+    ),
     some.binary(max_size=30),
 )
 folders = some.fixed_dictionaries(
@@ -89,7 +107,9 @@ def test_a_fuzzed_folder_opens_or_ends_in_one_clear_error(tmp_path_factory, coun
         path = place / "folder" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    counted("fuzzed folders: opened" if use(place / "folder") else "fuzzed folders: one clear error")
+    counted(
+        "fuzzed folders: opened" if use(place / "folder") else "fuzzed folders: one clear error"
+    )
 
 
 def use(folder: Path) -> bool:
@@ -114,7 +134,9 @@ def use(folder: Path) -> bool:
 
 @pytest.mark.parametrize("what", ["folder", "fifo", "loop"])
 @pytest.mark.parametrize("name", ["corpus.jsonl", "qrels/test.tsv"])
-def test_what_is_no_file_where_one_is_expected_is_refused_at_once(tmp_path, monkeypatch, name, what):
+def test_what_is_no_file_where_one_is_expected_is_refused_at_once(
+    tmp_path, monkeypatch, name, what
+):
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     place = tmp_path / "folder"
     (place / "qrels").mkdir(parents=True)
@@ -122,7 +144,9 @@ def test_what_is_no_file_where_one_is_expected_is_refused_at_once(tmp_path, monk
     (place / "queries.jsonl").write_text('{"_id": "q", "text": "b"}\n')
     (place / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
     (place / name).unlink()
-    {"folder": Path.mkdir, "fifo": os.mkfifo, "loop": lambda path: path.symlink_to(path)}[what](place / name)
+    {"folder": Path.mkdir, "fifo": os.mkfifo, "loop": lambda path: path.symlink_to(path)}[what](
+        place / name
+    )
     with pytest.raises(InputError):
         collection = collections.load(str(place))
         collection.qrels("test")

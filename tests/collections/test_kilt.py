@@ -54,7 +54,12 @@ def test_paragraphs_are_passages_and_headings_are_not(folder, tmp_path):
     passages = load(folder, cache=tmp_path / "cache").passages
     assert passages["id"][:] == ["290#1", "290#3", "291#1", "291#2"]
     assert passages["text"][:2] == ["A is the first letter.", "- It is old."]
-    assert passages["title"][:] == ["A", "A", "B", "B"] and passages["doc"][:] == ["290", "290", "291", "291"]
+    assert passages["title"][:] == ["A", "A", "B", "B"] and passages["doc"][:] == [
+        "290",
+        "290",
+        "291",
+        "291",
+    ]
     assert passages["position"][:] == [1, 3, 1, 2]
 
 
@@ -63,7 +68,9 @@ def test_all_paragraphs_of_a_piece_of_evidence_are_relevant(folder, tmp_path):
     assert list(collection.splits) == ["dev"]
     assert collection.qrels("dev") == {"nq/q1": {"290#1": 1, "290#3": 1, "291#1": 1}}
     asked = collection.queries("dev")
-    assert asked["text"][:] == ["what is the first letter"] and asked["answers"][:] == [["A", "the A"]]
+    assert asked["text"][:] == ["what is the first letter"] and asked["answers"][:] == [
+        ["A", "the A"]
+    ]
 
 
 def test_several_tasks_have_splits_of_their_own(folder, tmp_path):
@@ -83,22 +90,41 @@ def test_evidence_comes_in_sets_of_pages_or_passages(folder):
 
 def test_pages_are_measured_as_kilt_does(folder, tmp_path):
     passages = load(folder, cache=tmp_path / "cache").passages
-    run = Ranking(["nq/q1", "nq/2"], np.array([[2, 0, 1], [0, 3, 2]]), np.tile([3.0, 2.0, 1.0], (2, 1)))
+    run = Ranking(
+        ["nq/q1", "nq/2"], np.array([[2, 0, 1], [0, 3, 2]]), np.tile([3.0, 2.0, 1.0], (2, 1))
+    )
     of_pages, names = page_ranking(run, page_ids(passages["doc"][:], passages["id"][:]))
     found = r_precision(of_pages, kilt.evidence(folder / "nq-dev-kilt.jsonl"), names)
-    assert found.per_query("R-precision").tolist() == [1.0, 0.0]  # one set of q1 is the page found first
+    # one set of q1 is the page found first
+    assert found.per_query("R-precision").tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
-        ("kilt_knowledgesource.json", {"wikipedia_id": 1, "text": "A"}, "line 1: wikipedia_id, wikipedia_title"),
+        (
+            "kilt_knowledgesource.json",
+            {"wikipedia_id": 1, "text": "A"},
+            "line 1: wikipedia_id, wikipedia_title",
+        ),
         ("nq-dev-kilt.jsonl", {"input": "?"}, "line 1: field id"),
         ("nq-dev-kilt.jsonl", {"id": 1, "output": []}, "line 1: field input"),
         ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": {"a": 1}}, "line 1: field output"),
-        ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": [{"provenance": [{}]}]}, "line 1: a piece of evidence"),
-        ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": [{"provenance": {"a": 1}}]}, "line 1: field provenance"),
-        ("nq-dev-kilt.jsonl", evidence_of(0, 10**12), "line 1: a piece of evidence lacks a span of one page"),
+        (
+            "nq-dev-kilt.jsonl",
+            {"id": 1, "input": "?", "output": [{"provenance": [{}]}]},
+            "line 1: a piece of evidence",
+        ),
+        (
+            "nq-dev-kilt.jsonl",
+            {"id": 1, "input": "?", "output": [{"provenance": {"a": 1}}]},
+            "line 1: field provenance",
+        ),
+        (
+            "nq-dev-kilt.jsonl",
+            evidence_of(0, 10**12),
+            "line 1: a piece of evidence lacks a span of one page",
+        ),
         ("nq-dev-kilt.jsonl", evidence_of(0, 1e400), "line 1: a piece of evidence"),
         ("nq-dev-kilt.jsonl", evidence_of("one", None), "line 1: a piece of evidence"),
     ],

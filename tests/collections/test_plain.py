@@ -12,7 +12,10 @@ from dr_lib import collections
 from dr_lib.collections.plain import cut, paragraphs, sections
 from dr_lib.errors import InputError
 
-LINES = [{"text": "The moon pulls the water."}, {"_id": "b", "title": "Sea", "text": "Tides rise twice a day."}]
+LINES = [
+    {"text": "The moon pulls the water."},
+    {"_id": "b", "title": "Sea", "text": "Tides rise twice a day."},
+]
 
 
 def sentence(word: str, words: int) -> str:
@@ -25,7 +28,9 @@ def text_folder(tmp_path):
     folder = tmp_path / "texts"
     (folder / "deep").mkdir(parents=True)
     (folder / ".hidden").mkdir()
-    long = "\n\n".join(f"{sentence('sea', 60)} {sentence(word, 30)}" for word in ("moon", "sun", "star"))
+    long = "\n\n".join(
+        f"{sentence('sea', 60)} {sentence(word, 30)}" for word in ("moon", "sun", "star")
+    )
     (folder / "b.txt").write_text(long, encoding="utf-8")
     (folder / "a.txt").write_text("Short,\nbut two lines.\n", encoding="utf-8")
     (folder / "deep" / "a.txt").write_text("\ufeffAnother document.", encoding="utf-8")
@@ -36,7 +41,9 @@ def text_folder(tmp_path):
 
 def test_a_folder_with_passages_alone_has_no_splits(beir_folder, cache):
     collection = collections.load(beir_folder(queries=None, qrels=None), cache=cache)
-    assert len(collection.passages) == 4 and collection.splits == () and len(collection.queries()) == 0
+    assert (
+        len(collection.passages) == 4 and collection.splits == () and len(collection.queries()) == 0
+    )
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -46,7 +53,10 @@ def test_a_json_lines_file_is_a_collection(tmp_path, cache, packed):
     path.write_bytes(gzip.compress(content) if packed else content)
     collection = collections.load(path, cache=cache)
     assert collection.name == "tides" and collection.splits == ()
-    assert collection.passages["id"][:] == ["line-1", "b"] and collection.passages["title"][:] == ["", "Sea"]
+    assert collection.passages["id"][:] == ["line-1", "b"] and collection.passages["title"][:] == [
+        "",
+        "Sea",
+    ]
 
 
 def test_a_json_lines_file_is_found_under_the_data_folder(tmp_path, cache, monkeypatch):
@@ -56,7 +66,9 @@ def test_a_json_lines_file_is_found_under_the_data_folder(tmp_path, cache, monke
 
 
 BAD_LINES = {
-    "{": "line 3: not a JSON object (Expecting property name enclosed in double quotes at column 2)",
+    "{": (
+        "line 3: not a JSON object (Expecting property name enclosed in double quotes at column 2)"
+    ),
     "[1]": "line 3: not a JSON object (a list instead)",
     '{"_id": "c"}': "line 3: field text is missing",
     '{"text": " "}': "line 3: passage 'line-3' is empty",
@@ -93,7 +105,9 @@ def test_a_text_moved_to_another_folder_is_another_collection(text_folder, cache
     assert collections.load(text_folder, cache=cache).digest != before
 
 
-@pytest.mark.parametrize(("content", "problem"), [(b"caf\xe9", "not UTF-8"), (b"Another document.", "repeats title")])
+@pytest.mark.parametrize(
+    ("content", "problem"), [(b"caf\xe9", "not UTF-8"), (b"Another document.", "repeats title")]
+)
 def test_a_bad_text_file_is_named(text_folder, cache, content, problem):
     (text_folder / "zz.txt").write_bytes(content)
     with pytest.raises(InputError, match=problem) as caught:
@@ -127,7 +141,9 @@ def test_a_folder_without_any_text_says_what_it_holds_and_what_it_needs(tmp_path
     (folder := tmp_path / "other").mkdir()
     for name in held:
         (folder / name).write_bytes(b"x")
-    with pytest.raises(InputError, match=r"text files \(\.txt, \.md, \.rst\), or one \.jsonl or \.csv file") as caught:
+    with pytest.raises(
+        InputError, match=r"text files \(\.txt, \.md, \.rst\), or one \.jsonl or \.csv file"
+    ) as caught:
         collections.load(folder, cache=cache)
     assert ("It holds data.parquet, photo.png" if held else "It is empty") in str(caught.value)
 
@@ -137,8 +153,12 @@ def test_a_folder_without_any_text_says_what_it_holds_and_what_it_needs(tmp_path
 def test_a_text_is_taken_whatever_its_kind_alone_or_in_a_folder(tmp_path, cache, name, alone):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / name).write_text("# Tides\n\nThe moon pulls the water.", encoding="utf-8")
-    collection = collections.load(tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache)
-    assert collection.name == ("tides" if alone else "docs") and collection.passages["id"][:] == [f"{name}#0"]
+    collection = collections.load(
+        tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache
+    )
+    assert collection.name == ("tides" if alone else "docs") and collection.passages["id"][:] == [
+        f"{name}#0"
+    ]
     assert "The moon pulls the water." in collection.passages["text"][0]
 
 
@@ -179,20 +199,29 @@ Grains.
 def test_headings_are_the_titles_of_the_passages_below_them(tmp_path, cache):
     for name, content in {"a.md": TIDES, "b.rst": BOTH, "c.txt": "# no heading\n\nMoon."}.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
-    rows = [(row["id"], row["title"], row["text"]) for row in collections.load(tmp_path, cache=cache).passages]
+    rows = [
+        (row["id"], row["title"], row["text"])
+        for row in collections.load(tmp_path, cache=cache).passages
+    ]
     assert rows == [
         ("a.md#0", "", "Before all headings."),
         ("a.md#1", "Tides: Cause", "The moon pulls. ``` # a comment ```"),
         ("a.md#2", "Tides: *Times*", "Twice a day"),
         ("a.md#3", "", "Salt"),
         ("b.rst#0", "Tides: Cause", "The moon pulls. +---+---+ | a | b | +---+---+"),
-        ("b.rst#1", "Tides: Cause: Salt", "Grains."),  # its sign comes third, so it stands below the second
+        # its sign comes third, so it stands below the second
+        ("b.rst#1", "Tides: Cause: Salt", "Grains."),
         ("c.txt#0", "", "# no heading Moon."),
     ]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(["# a", "## b", "c", "", "===", "---", "```", "d e", "####### f", " ###"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from(["# a", "## b", "c", "", "===", "---", "```", "d e", "####### f", " ###"]),
+        max_size=12,
+    )
+)
 def test_no_word_of_a_text_with_headings_is_lost(lines):
     text = "\n".join(lines)
     found = " ".join(f"{title} {part}" for title, part in sections(text))
@@ -207,7 +236,9 @@ def test_texts_may_be_gzipped(tmp_path, cache, kind, alone):
     path.write_bytes(gzip.compress(b"The moon pulls.\n"))
     (tmp_path / "docs" / "empty.txt.gz").write_bytes(gzip.compress(b"\n"))
     collection = collections.load(path if alone else path.parent, cache=cache)
-    assert collection.passages["id"][:] == [f"tides.{kind}.gz#0"] and collection.name == ("tides" if alone else "docs")
+    assert collection.passages["id"][:] == [f"tides.{kind}.gz#0"] and collection.name == (
+        "tides" if alone else "docs"
+    )
     path.write_bytes(b"The moon pulls.")
     with pytest.raises(InputError, match=rf"tides\.{kind}\.gz line 1: not a gzip file"):
         collections.load(path if alone else path.parent, cache=cache)
@@ -225,14 +256,25 @@ def test_a_readme_with_the_licence_is_no_document_but_another_one_is(tmp_path, c
 @pytest.mark.parametrize("alone", [True, False])
 def test_json_lines_are_taken_under_another_name(tmp_path, cache, name, alone):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / name).write_text("\n".join(map(json.dumps, [{"id": 3, "contents": "Air."}, LINES[0]])), encoding="utf-8")
-    collection = collections.load(tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache)
+    (tmp_path / "docs" / name).write_text(
+        "\n".join(map(json.dumps, [{"id": 3, "contents": "Air."}, LINES[0]])), encoding="utf-8"
+    )
+    collection = collections.load(
+        tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache
+    )
     assert collection.name == "dump" and collection.passages["id"][:] == ["3", "line-2"]
 
 
-@pytest.mark.parametrize(("name", "sign"), [("tides.csv", ","), ("tides.csv", ";"), ("tides.csv", "\t"), ("tides.tsv", "\t")])
+@pytest.mark.parametrize(
+    ("name", "sign"),
+    [("tides.csv", ","), ("tides.csv", ";"), ("tides.csv", "\t"), ("tides.tsv", "\t")],
+)
 def test_a_table_is_a_collection(tmp_path, cache, name, sign):
-    rows = [["id", "title", "text", "position"], ["7", "Sea", f'"Tides{sign} twice\na day."', "2"], ["", "", "Moon.", ""]]
+    rows = [
+        ["id", "title", "text", "position"],
+        ["7", "Sea", f'"Tides{sign} twice\na day."', "2"],
+        ["", "", "Moon.", ""],
+    ]
     (tmp_path / name).write_text("\n".join(sign.join(row) for row in rows), encoding="utf-8")
     collection = collections.load(tmp_path / name, cache=cache)
     assert [tuple(row.values()) for row in collection.passages] == [
@@ -259,7 +301,9 @@ def test_a_bad_table_is_named_by_line_and_column(tmp_path, cache, content, probl
 
 def test_a_file_of_an_unknown_kind_is_named_with_the_known_ones(tmp_path, cache):
     (tmp_path / "talk.pdf").write_bytes(b"%PDF")
-    with pytest.raises(InputError, match=r"talk\.pdf is neither a folder nor a file of a known kind \(\.txt, \.md"):
+    with pytest.raises(
+        InputError, match=r"talk\.pdf is neither a folder nor a file of a known kind \(\.txt, \.md"
+    ):
         collections.load(tmp_path / "talk.pdf", cache=cache)
 
 
@@ -282,11 +326,15 @@ def test_a_sentence_longer_than_a_passage_is_cut():
 
 
 def test_a_short_rest_joins_the_passage_before():
-    assert [len(text.split()) for text in cut([f"{sentence('a', 95)} {sentence('b', 15)}"])] == [110]
+    assert [len(text.split()) for text in cut([f"{sentence('a', 95)} {sentence('b', 15)}"])] == [
+        110
+    ]
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.lists(st.integers(1, 130), min_size=1, max_size=4), max_size=5), st.integers(5, 100))
+@given(
+    st.lists(st.lists(st.integers(1, 130), min_size=1, max_size=4), max_size=5), st.integers(5, 100)
+)
 def test_nothing_is_lost_and_no_passage_is_too_long(sizes, words):
     parts = [" ".join(sentence("x", size) for size in own) for own in sizes]
     found = cut(parts, words)
@@ -302,10 +350,14 @@ def test_paragraphs_are_runs_of_lines():
 @pytest.mark.parametrize("name", ["TIDES.TXT", "tides.MD", "Tides.JSONL", "TIDES.CSV"])
 @pytest.mark.parametrize("alone", [True, False])
 def test_an_ending_in_capitals_is_the_same_kind(tmp_path, cache, name, alone):
-    content = {"J": '{"text": "The moon pulls."}', "C": "text\nThe moon pulls."}.get(name.rpartition(".")[2][0], "The moon pulls.")
+    content = {"J": '{"text": "The moon pulls."}', "C": "text\nThe moon pulls."}.get(
+        name.rpartition(".")[2][0], "The moon pulls."
+    )
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / name).write_text(content, encoding="utf-8")
-    collection = collections.load(tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache)
+    collection = collections.load(
+        tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache
+    )
     assert collection.passages["text"][:] == ["The moon pulls."]
 
 
@@ -315,12 +367,17 @@ def test_a_readme_beside_the_one_file_of_passages_is_no_passage(tmp_path, cache)
     assert collections.load(tmp_path, cache=cache).passages["text"][:] == ["The moon pulls."]
 
 
-def test_texts_beside_a_table_are_read_but_beside_json_lines_nobody_knows_what_is_meant(tmp_path, cache):
+def test_texts_beside_a_table_are_read_but_beside_json_lines_nobody_knows_what_is_meant(
+    tmp_path, cache
+):
     (tmp_path / "a.txt").write_text("The moon pulls.", encoding="utf-8")
     (tmp_path / "prices.csv").write_text("a,b\n1,2", encoding="utf-8")
     assert collections.load(tmp_path, cache=cache).passages["id"][:] == ["a.txt#0"]
     (tmp_path / "b.jsonl").write_text('{"text": "x"}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"both texts \(a\.txt\) and passages \(b\.jsonl\) are there\. Give .*/b\.jsonl, or"):
+    with pytest.raises(
+        InputError,
+        match=r"both texts \(a\.txt\) and passages \(b\.jsonl\) are there\. Give .*/b\.jsonl, or",
+    ):
         collections.load(tmp_path, cache=cache)
 
 

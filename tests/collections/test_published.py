@@ -1,4 +1,6 @@
-"""`ir_datasets` ids become collections: checked on small data sets registered from local files, without a network."""
+"""`ir_datasets` ids become collections: checked on small data sets registered from local files,
+without a network.
+"""
 
 from collections.abc import Iterator
 from itertools import count
@@ -18,7 +20,9 @@ NUMBERS = count()
 
 @pytest.fixture
 def registered(tmp_path) -> str:
-    """A data set in the shape of msmarco-passage: passages above, queries and judgements in sub-ids."""
+    """A data set in the shape of msmarco-passage: passages above, queries and judgements in
+    sub-ids.
+    """
     name = f"toy-passage-{next(NUMBERS)}"
 
     def local(path: str, text: str) -> LocalDownload:
@@ -27,7 +31,9 @@ def registered(tmp_path) -> str:
 
     docs = TsvDocs(local("docs.tsv", "7\tAir flows.\n8\tHeat passes.\n9\tAir flows.\n10\t\n"))
     train = TsvQueries(local("train.tsv", "1\twhat flows\n2\twhat passes\n"))
-    small = TsvQueries(local("small.tsv", "2\twhat passes\n3\twhat is judged twice\n4\tnot judged\n"))
+    small = TsvQueries(
+        local("small.tsv", "2\twhat passes\n3\twhat is judged twice\n4\tnot judged\n")
+    )
     judged = TrecQrels(local("train.qrels", "1 0 7 1\n2 0 8 1\n"), {})
     graded = TrecQrels(local("small.qrels", "2 0 8 3\n3 0 9 0\n3 0 404 2\n"), {})
     ir_datasets.registry.register(name, Dataset(docs))
@@ -53,7 +59,11 @@ def test_a_sub_id_gives_its_split_alone_over_all_passages(registered, cache):
 def test_defects_of_published_data_are_left_out_and_counted(registered, cache):
     collection = collections.load(f"ir_datasets:{registered}", cache=cache)
     counts = collection.info["counts"]
-    assert (counts["empty_passage_left_out"], counts["duplicate_texts"], counts["judgements_left_out"]) == (1, 1, 1)
+    assert (
+        counts["empty_passage_left_out"],
+        counts["duplicate_texts"],
+        counts["judgements_left_out"],
+    ) == (1, 1, 1)
     assert collection.qrels("dev/small") == {"2": {"8": 3}, "3": {"9": 0}}
 
 
@@ -102,7 +112,9 @@ def test_an_id_with_passages_and_judgements_of_its_own_has_a_test_split(tmp_path
 def test_one_query_id_with_two_texts_is_refused(registered, tmp_path, cache):
     (tmp_path / "other.tsv").write_text("1\tsomething else\n", encoding="utf-8")
     base = ir_datasets.load(f"{registered}/train")
-    other = Dataset(base.docs_handler(), TsvQueries(LocalDownload(tmp_path / "other.tsv")), base.qrels_handler())
+    other = Dataset(
+        base.docs_handler(), TsvQueries(LocalDownload(tmp_path / "other.tsv")), base.qrels_handler()
+    )
     ir_datasets.registry.register(f"{registered}/other", other)
     with pytest.raises(InputError, match="query id '1' has another text"):
         collections.load(f"ir_datasets:{registered}", cache=cache)

@@ -38,7 +38,9 @@ def need(name: str) -> None:
         pytest.skip(f"needs the folder {name} under DR_DATA")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in COUNTS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in COUNTS]
+)
 def test_collection_has_the_counts_of_its_readme(name, shared_cache):
     need(name)
     collection = collections.load(name, cache=shared_cache, allow_duplicates=True)
@@ -50,14 +52,21 @@ def test_collection_has_the_counts_of_its_readme(name, shared_cache):
 @pytest.mark.parametrize("name", WITH_REPEATED_PASSAGES)
 def test_repeated_passages_are_refused_unless_allowed(name, cache):
     need(name)
-    with pytest.raises(InputError, match=rf"repeats title and text .*\({WITH_REPEATED_PASSAGES[name]} such in all\)"):
+    with pytest.raises(
+        InputError,
+        match=rf"repeats title and text .*\({WITH_REPEATED_PASSAGES[name]} such in all\)",
+    ):
         collections.load(name, cache=cache)
 
 
 def test_passages_without_judgements_serve_as_text(cache):
     need("marco-sample-1k")
     collection = collections.load("marco-sample-1k", cache=cache)
-    assert collection.splits == () and len(collection.passages) == 1000 and len(collection.queries()) == 20
+    assert (
+        collection.splits == ()
+        and len(collection.passages) == 1000
+        and len(collection.queries()) == 20
+    )
 
 
 def test_questions_without_passages_are_refused(cache):
@@ -74,4 +83,9 @@ def test_sample_of_squad_is_quick_and_holds_its_positives(shared_cache):
     )
     kept = set(sample.passages["id"][:])
     assert len(sample.passages) == 2000
-    assert all(id_ in kept for split in sample.splits for judged in sample.qrels(split).values() for id_ in judged)
+    assert all(
+        id_ in kept
+        for split in sample.splits
+        for judged in sample.qrels(split).values()
+        for id_ in judged
+    )

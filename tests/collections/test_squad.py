@@ -20,21 +20,28 @@ IDS = count()
 
 def paragraph(text: str, *questions: str) -> dict:
     answers = [{"text": "two  words", "answer_start": 0}, {"text": "two words", "answer_start": 0}]
-    asked = [{"id": f"id{next(IDS)}", "question": question, "answers": answers} for question in questions]
+    asked = [
+        {"id": f"id{next(IDS)}", "question": question, "answers": answers} for question in questions
+    ]
     return {"context": text, "qas": asked}
 
 
 def release(folder: Path, train: list[dict], dev: list[dict]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, articles in (("train-v1.1.json", train), ("dev-v1.1.json", dev)):
-        (folder / name).write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
+        (folder / name).write_text(
+            json.dumps({"version": "1.1", "data": articles}), encoding="utf-8"
+        )
     return folder
 
 
 @pytest.fixture
 def official(tmp_path) -> Path:
     def blocks(title: str) -> list[dict]:
-        return [paragraph(f"First of\n{title}.", f"Who was in {title} ?"), paragraph(f"Next of {title}.", "What came next?")]
+        return [
+            paragraph(f"First of\n{title}.", f"Who was in {title} ?"),
+            paragraph(f"Next of {title}.", "What came next?"),
+        ]
 
     train = [{"title": title, "paragraphs": blocks(title)} for title in ARTICLES]
     game = paragraph("The game.", "Who won the game?", "Who?", "Who won the game?")
@@ -45,7 +52,8 @@ def test_official_dev_is_test_and_train_articles_are_never_split(official, cache
     collection = collections.load(official, cache=cache)
     assert collection.name == "squad"
     articles = {
-        split: {id_.split("#")[0] for judged in collection.qrels(split).values() for id_ in judged} for split in collection.splits
+        split: {id_.split("#")[0] for judged in collection.qrels(split).values() for id_ in judged}
+        for split in collection.splits
     }
     assert articles["test"] == {"dev/Super_Bowl_50"}
     assert not articles["train"] & articles.get("dev", set())
@@ -65,7 +73,9 @@ def test_articles_are_documents_in_order(official, cache):
 
 
 def test_short_and_repeated_questions_are_dropped(official, cache):
-    assert collections.load(official, cache=cache).queries("test")["text"][:] == ["Who won the game?"]
+    assert collections.load(official, cache=cache).queries("test")["text"][:] == [
+        "Who won the game?"
+    ]
 
 
 def test_answers_are_kept_once(official, cache):
@@ -73,10 +83,15 @@ def test_answers_are_kept_once(official, cache):
 
 
 def test_equal_paragraphs_are_merged_into_the_first(tmp_path, cache):
-    same = [{"title": title, "paragraphs": [paragraph("Same  text.", f"What is in {title}?")]} for title in ("A", "B")]
+    same = [
+        {"title": title, "paragraphs": [paragraph("Same  text.", f"What is in {title}?")]}
+        for title in ("A", "B")
+    ]
     for article, id_ in zip(same, ("one", "two"), strict=True):
         article["paragraphs"][0]["qas"][0]["id"] = id_
-    collection = collections.load(release(tmp_path / "s", same, [{"title": "C", "paragraphs": []}]), cache=cache)
+    collection = collections.load(
+        release(tmp_path / "s", same, [{"title": "C", "paragraphs": []}]), cache=cache
+    )
     assert collection.passages["id"][:] == ["train/A#0"]
     split = collection.splits[0]
     assert collection.qrels(split) == {"one": {"train/A#0": 1}, "two": {"train/A#0": 1}}
@@ -101,7 +116,10 @@ def hub_rows(path: Path) -> list[dict]:
             "title": article["title"],
             "context": block["context"],
             "question": asked["question"],
-            "answers": {key: [answer[key] for answer in asked["answers"]] for key in ("text", "answer_start")},
+            "answers": {
+                key: [answer[key] for answer in asked["answers"]]
+                for key in ("text", "answer_start")
+            },
         }
         for article in json.loads(path.read_text(encoding="utf-8"))["data"]
         for block in article["paragraphs"]
@@ -140,8 +158,14 @@ def test_missing_official_file_is_named(official, cache):
 
 
 def test_missing_field_is_named_by_its_place(official, cache):
-    release(official, [{"title": "A", "paragraphs": [{"context": "x", "qas": [{"id": "1", "answers": []}]}]}], [])
-    with pytest.raises(InputError, match=r"data\[0\]\.paragraphs\[0\]\.qas\[0\]: a field is missing .*question"):
+    release(
+        official,
+        [{"title": "A", "paragraphs": [{"context": "x", "qas": [{"id": "1", "answers": []}]}]}],
+        [],
+    )
+    with pytest.raises(
+        InputError, match=r"data\[0\]\.paragraphs\[0\]\.qas\[0\]: a field is missing .*question"
+    ):
         collections.load(official, cache=cache)
 
 

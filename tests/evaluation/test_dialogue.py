@@ -20,51 +20,78 @@ from dr_lib.tokens import TokenStore
 
 def test_ranks_equal_those_of_ir_measures_where_nothing_is_tied():
     rng = np.random.default_rng(0)
-    contexts, texts = rng.standard_normal((30, 8)).astype(np.float32), rng.standard_normal((99, 8)).astype(np.float32)
+    contexts, texts = (
+        rng.standard_normal((30, 8)).astype(np.float32),
+        rng.standard_normal((99, 8)).astype(np.float32),
+    )
     candidates = np.stack([rng.permutation(99)[:20] for _ in range(30)])
     correct = candidates[np.arange(30), rng.integers(0, 20, 30)]
     run = {
-        str(i): {str(row): float(contexts[i].astype(float) @ texts[row].astype(float)) for row in candidates[i]} for i in range(30)
+        str(i): {
+            str(row): float(contexts[i].astype(float) @ texts[row].astype(float))
+            for row in candidates[i]
+        }
+        for i in range(30)
     }
     qrels = {str(i): {str(row): 1} for i, row in enumerate(correct)}
     expected = {m.query_id: m.value for m in ir_measures.iter_calc([RR], qrels, run)}
-    ranks = rank_candidates(np.einsum("cd,cmd->cm", contexts, texts[candidates]), candidates, correct)
+    ranks = rank_candidates(
+        np.einsum("cd,cmd->cm", contexts, texts[candidates]), candidates, correct
+    )
     assert (1 / ranks).tolist() == pytest.approx([expected[str(i)] for i in range(30)])
 
 
 def test_equal_scores_count_as_above():
     """Three wrong candidates with the score of the right one: rank 4, whatever their order."""
     candidates = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
-    assert rank_candidates(np.ones((2, 4), np.float32), candidates, np.array([0, 3])).tolist() == [4, 4]
+    assert rank_candidates(np.ones((2, 4), np.float32), candidates, np.array([0, 3])).tolist() == [
+        4,
+        4,
+    ]
 
 
 def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
-    candidates, score = np.array([[0, 0, 2, -1], [1, 2, 0, 0]]), np.array([1.0, 2.0, 0.0, np.inf], np.float32)
+    candidates, score = (
+        np.array([[0, 0, 2, -1], [1, 2, 0, 0]]),
+        np.array([1.0, 2.0, 0.0, np.inf], np.float32),
+    )
     assert rank_candidates(score[candidates], candidates, np.array([0, 0])).tolist() == [1, 2]
 
 
 def test_ranks_equal_a_loop_over_single_candidates():
-    """Whole numbers, so that many are tied; some candidates are missing, some the right one once more."""
+    """Whole numbers, so that many are tied; some candidates are missing, some the right one once
+    more.
+    """
     rng = np.random.default_rng(0)
     for shape in ((1, 1), (40, 6), (7, 20)):
-        scores, candidates = rng.integers(0, 5, (9, shape[0])).T.astype(np.float32), rng.integers(-1, 9, shape)
+        scores, candidates = (
+            rng.integers(0, 5, (9, shape[0])).T.astype(np.float32),
+            rng.integers(-1, 9, shape),
+        )
         correct = rng.integers(0, 9, shape[0])
         candidates[np.arange(shape[0]), rng.integers(0, shape[1], shape[0])] = correct
         expected = [
             1 + sum(row >= 0 and row != right and own[row] >= own[right] for row in line)
             for own, line, right in zip(scores, candidates, correct, strict=True)
         ]
-        assert rank_candidates(np.take_along_axis(scores, candidates, 1), candidates, correct).tolist() == expected
+        assert (
+            rank_candidates(np.take_along_axis(scores, candidates, 1), candidates, correct).tolist()
+            == expected
+        )
 
 
 @pytest.fixture
 def encoders(tiny_bert, tiny_tokenizer, tmp_path) -> list[DenseEncoder]:
     for seed in (0, 1):
         save_masked_lm(tiny_bert(seed), tiny_tokenizer, tmp_path / str(seed))
-    return [DenseEncoder.from_pretrained(tmp_path / str(seed), passage_length=12) for seed in (0, 1)]
+    return [
+        DenseEncoder.from_pretrained(tmp_path / str(seed), passage_length=12) for seed in (0, 1)
+    ]
 
 
-def ranked(readers: list[DenseEncoder], exchanges: list[Exchange], length: int, folder: Path) -> Scores:
+def ranked(
+    readers: list[DenseEncoder], exchanges: list[Exchange], length: int, folder: Path
+) -> Scores:
     """The stage's scores; its tokens and vectors lie in `checkpoint-vectors` of the folder."""
     for name, encoder in zip(("model", "passage_model"), readers, strict=False):
         encoder.save(folder / "retriever" / name)
@@ -76,12 +103,19 @@ def ranked(readers: list[DenseEncoder], exchanges: list[Exchange], length: int, 
 
 
 @pytest.mark.parametrize("two", [False, True])
-def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sentences, tmp_path, monkeypatch, two):
+def test_encoded_dialogues_are_scored_as_one_text_after_the_other(
+    encoders, sentences, tmp_path, monkeypatch, two
+):
     rng = np.random.default_rng(0)
     words = " ".join(sentences).split()
     texts = [" ".join(rng.choice(words, 6)) for _ in range(12)]
     exchanges = [
-        Exchange(tuple(" ".join(rng.choice(words, 9)) for _ in range(3)), texts[i], tuple(texts[i : i + 6])) for i in range(6)
+        Exchange(
+            tuple(" ".join(rng.choice(words, 9)) for _ in range(3)),
+            texts[i],
+            tuple(texts[i : i + 6]),
+        )
+        for i in range(6)
     ]
     dialogues, reader = CandidateSet.of("made", exchanges), encoders[1] if two else encoders[0]
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
@@ -95,16 +129,26 @@ def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sent
     for i, exchange in enumerate(exchanges):
         context = vector(reader, "contexts", i, max_length=16, side="left")
         rows = {text: dialogues.texts.index(text) for text in exchange.candidates}
-        others = {text: vector(encoders[0], "texts", row, max_length=12) for text, row in rows.items()}
-        cosines = {text: context @ v / np.linalg.norm(context) / np.linalg.norm(v) for text, v in others.items()}
+        others = {
+            text: vector(encoders[0], "texts", row, max_length=12) for text, row in rows.items()
+        }
+        cosines = {
+            text: context @ v / np.linalg.norm(context) / np.linalg.norm(v)
+            for text, v in others.items()
+        }
         own = cosines.pop(exchange.response)
-        ahead = [1 + sum(value > own + reach for value in cosines.values()) for reach in (1e-5, -1e-5)]
+        ahead = [
+            1 + sum(value > own + reach for value in cosines.values()) for reach in (1e-5, -1e-5)
+        ]
         assert ahead[0] <= round(1 / found.per_query("MRR")[i]) <= ahead[1]
 
 
 def test_contexts_keep_their_last_turns(encoders, tmp_path):
     """What stands before the last tokens of a long context changes nothing."""
-    end = "the decoder cannot see the generator replaces masked words with likely ones and the encoder"
+    end = (
+        "the decoder cannot see the generator replaces masked words with likely ones and the"
+        " encoder"
+    )
     sets = [
         [Exchange((start, end), "New York", ("New York", "hides some", "inner product"))]
         for start in ("short queries", "passages that look relevant to a weak retriever")
@@ -121,7 +165,9 @@ def test_contexts_keep_their_last_turns(encoders, tmp_path):
 def test_a_cross_encoder_scores_each_candidate_behind_the_end_of_its_context(
     tiny_bert, tiny_tokenizer, sentences, tmp_path, monkeypatch, length, context_length
 ):
-    """Pair by pair with the library's own classifier; (18, 16) leaves a response one piece, and most are tied."""
+    """Pair by pair with the library's own classifier; (18, 16) leaves a response one piece, and
+    most are tied.
+    """
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
     encoder = CrossEncoder.from_pretrained(tmp_path / "base", length=length, title=False, seed=3)
     encoder.encoder.classifier.weight.data *= 100
@@ -133,23 +179,36 @@ def test_a_cross_encoder_scores_each_candidate_behind_the_end_of_its_context(
         candidates = tuple(rng.choice(texts, 5, replace=False))
         context = tuple(" ".join(rng.choice(words, 8)) for _ in range(rng.integers(1, 4)))
         exchanges.append(Exchange(context, candidates[0], (*candidates[1:], candidates[0])))
-    write_text(tmp_path / "pairs" / "test.jsonl", "".join(json.dumps(one._asdict()) + "\n" for one in exchanges))
+    write_text(
+        tmp_path / "pairs" / "test.jsonl",
+        "".join(json.dumps(one._asdict()) + "\n" for one in exchanges),
+    )
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
     settings = DialogueSettings(folder=str(tmp_path), context_length=context_length)
     (tmp_path / "scored").mkdir()
-    cross_encoded_dialogue.body(tmp_path / "scored", tmp_path / "scorer", tmp_path / "pairs", settings=settings)
+    cross_encoded_dialogue.body(
+        tmp_path / "scored", tmp_path / "scorer", tmp_path / "pairs", settings=settings
+    )
 
     def score(context, response):
-        first, second = (tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in (context, response))
+        first, second = (
+            tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
+            for text in (context, response)
+        )
         first, second = first[-(context_length - 2) :], second[: length - context_length - 1]
         ids = [2, *first, 3, *second, 3]
         types = [0] * (len(first) + 2) + [1] * (len(second) + 1)
         with torch.inference_mode():
-            return encoder.encoder(torch.tensor([ids]), token_type_ids=torch.tensor([types])).logits.item()
+            return encoder.encoder(
+                torch.tensor([ids]), token_type_ids=torch.tensor([types])
+            ).logits.item()
 
     ranks = np.round(1 / Scores.load(tmp_path / "scored" / "scores.json").per_query("MRR"))
     for exchange, rank in zip(exchanges, ranks, strict=True):
-        own, *others = (score(" ".join(exchange.context), text) for text in (exchange.response, *exchange.candidates[:-1]))
+        own, *others = (
+            score(" ".join(exchange.context), text)
+            for text in (exchange.response, *exchange.candidates[:-1])
+        )
         ahead = [1 + sum(value > own + reach for value in others) for reach in (1e-4, -1e-4)]
         assert ahead[0] <= rank <= ahead[1]
     assert len(set(ranks)) > 2

@@ -1,4 +1,6 @@
-"""Fusion of two rankings: exactly what a few lines of numpy give, ties by row, and a weight chosen where it may be."""
+"""Fusion of two rankings: exactly what a few lines of numpy give, ties by row, and a weight chosen
+where it may be.
+"""
 
 import datasets
 import numpy as np
@@ -34,7 +36,9 @@ def dense(one: Ranking, query: int, weight: float | None) -> np.ndarray:
         points[rows] = 1 / (60 + np.arange(1, len(rows) + 1))
     elif len(rows):
         low, high = scores.min(), scores.max()
-        points[rows] = weight * ((scores - low) / (high - low) if high > low else np.ones(len(rows)))
+        points[rows] = weight * (
+            (scores - low) / (high - low) if high > low else np.ones(len(rows))
+        )
     return points
 
 
@@ -44,7 +48,10 @@ def test_fusion_is_what_a_table_of_all_passages_gives(weight, depth):
     first, second = ranking(1), ranking(2)
     fusion = fuse(first, second, depth, weight)
     for query in range(len(first)):
-        mine = dense(first, query, None if weight is None else 1 - weight), dense(second, query, weight)
+        mine = (
+            dense(first, query, None if weight is None else 1 - weight),
+            dense(second, query, weight),
+        )
         sums = sum(np.maximum(points, 0) for points in mine).astype(np.float32)
         known = [row for row in range(PASSAGES) if max(points[row] for points in mine) >= 0]
         expected = sorted(known, key=lambda row: (-sums[row], row))[:depth]
@@ -54,13 +61,16 @@ def test_fusion_is_what_a_table_of_all_passages_gives(weight, depth):
 
 
 def test_equal_sums_are_decided_by_row():
-    one, other = (Ranking(["q"], np.array([rows]), np.array([[2.0, 1.0]]), 10) for rows in ([9, 3], [3, 9]))
+    one, other = (
+        Ranking(["q"], np.array([rows]), np.array([[2.0, 1.0]]), 10) for rows in ([9, 3], [3, 9])
+    )
     assert fuse(one, other, 2).rows.tolist() == fuse(one, other, 2, 0.5).rows.tolist() == [[3, 9]]
     one, other = (
         Ranking(["q"], np.array([rows]), np.array([values]), 10)
         for rows, values in (([3, 9, 5], [1.0, 1.0, 0.0]), ([5, 9, 3], [1.0, 2**-30, 0.0]))
     )
-    assert fuse(one, other, 3, 0.5).rows.tolist() == [[3, 5, 9]]  # 2**-31 above the others' sum is level in float32
+    # 2**-31 above the others' sum is level in float32
+    assert fuse(one, other, 3, 0.5).rows.tolist() == [[3, 5, 9]]
 
 
 def test_other_queries_are_refused():
@@ -70,18 +80,32 @@ def test_other_queries_are_refused():
 
 
 def test_the_weight_is_the_best_on_the_split_it_is_chosen_on(tmp_path):
-    """The second system puts the relevant passage first, the first one second: from one half on every weight is perfect."""
-    columns = {"id": list("abcdef"), "title": [""] * 6, "text": list("uvwxyz"), "doc": [""] * 6, "position": [0] * 6}
+    """The second system puts the relevant passage first, the first one second: from one half on
+    every weight is perfect.
+    """
+    columns = {
+        "id": list("abcdef"),
+        "title": [""] * 6,
+        "text": list("uvwxyz"),
+        "doc": [""] * 6,
+        "position": [0] * 6,
+    }
     asked = {"id": ["q", "r"], "text": ["v", "x"], "answers": [[], []]}
     judged = {"query": ["q", "q", "r", "r"], "passage": ["b", "c", "d", "e"], "grade": [2, 1, 2, 1]}
     tables = [datasets.Dataset.from_dict(one) for one in (columns, asked, judged)]
     collection = Collection("t", "0" * 64, {}, tables[0], tables[1], {"dev": tables[2]})
     for name, rows in (("first", [[2, 1], [4, 3]]), ("second", [[1, 2], [3, 4]])):
-        Ranking(["q", "r"], np.array(rows), np.array([[2.0, 1.0]] * 2), 6).save(tmp_path / name / "ranking")
+        Ranking(["q", "r"], np.array(rows), np.array([[2.0, 1.0]] * 2), 6).save(
+            tmp_path / name / "ranking"
+        )
     runs = [tmp_path / "first", tmp_path / "second"]
     options = {"depth": 6, "tuning_split": "dev", "measure": "MRR@10", "grade": 2}
     fused.body(tmp_path, runs, collection, runs, **options)
     facts = read_json(tmp_path / "fusion.json")
-    assert facts["weight"] == 0.5 == min(float(weight) for weight, mean in facts["scored"].items() if mean == 1)
+    assert (
+        facts["weight"]
+        == 0.5
+        == min(float(weight) for weight, mean in facts["scored"].items() if mean == 1)
+    )
     assert facts["scored"]["0.45"] == 0.5
     assert Ranking.open(tmp_path / "ranking").rows[:, 0].tolist() == [1, 3]

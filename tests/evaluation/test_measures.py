@@ -1,4 +1,6 @@
-"""Measures against plain calls of ir-measures and loops by hand, answers token by token, and per-query scores."""
+"""Measures against plain calls of ir-measures and loops by hand, answers token by token, and
+per-query scores.
+"""
 
 import json
 import math
@@ -10,9 +12,10 @@ import numpy as np
 import pytest
 import regex
 
+from dr_book.statistics import paired_difference
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, check_measures, evaluate, evaluate_split, paired_difference
+from dr_lib.evaluation import Scores, check_measures, evaluate, evaluate_split
 from dr_lib.evaluation.measures import BY_JUDGEMENT, compress, cut_of, parse
 from dr_lib.retrieval import Ranking, holds_answer
 
@@ -20,13 +23,17 @@ IDS = [f"p{i}" for i in range(60)]
 ALL = ("MRR@10", "MRR@3", "R@5", "R@20", "R@1k", "nDCG@10", "nDCG@25", "P@5", "AP@20", "Success@5")
 
 
-def random_run(queries: int = 40, depth: int = 25, seed: int = 0) -> tuple[Ranking, dict[str, dict[str, int]]]:
+def random_run(
+    queries: int = 40, depth: int = 25, seed: int = 0
+) -> tuple[Ranking, dict[str, dict[str, int]]]:
     rng = np.random.default_rng(seed)
     rows = np.stack([rng.permutation(60)[:depth] for _ in range(queries)]).astype(np.int32)
     scores = -np.sort(-rng.standard_normal((queries, depth)), axis=1).astype(np.float32)
     rows[::7, depth // 2 :], scores[::7, depth // 2 :] = -1, -np.inf
     qrels = {
-        f"q{i}": {IDS[p]: int(rng.integers(0, 4)) for p in rng.permutation(60)[: rng.integers(1, 12)]}
+        f"q{i}": {
+            IDS[p]: int(rng.integers(0, 4)) for p in rng.permutation(60)[: rng.integers(1, 12)]
+        }
         for i in rng.permutation(queries)
     }
     return Ranking([f"q{i}" for i in range(queries)], rows, scores), qrels
@@ -44,7 +51,9 @@ def test_values_equal_a_plain_call_on_the_whole_run(grade):
     for name in ALL:
         measure = parse(name, grade)[2]
         plain = {m.query_id: m.value for m in ir_measures.iter_calc([measure], qrels, run)}
-        np.testing.assert_allclose(scores.values[name], [plain[query] for query in qrels], atol=1e-7)
+        np.testing.assert_allclose(
+            scores.values[name], [plain[query] for query in qrels], atol=1e-7
+        )
 
 
 @pytest.mark.parametrize("grade", [1, 2, 3])
@@ -58,17 +67,31 @@ def test_every_measure_but_ndcg_begins_at_the_grade(grade):
             listed = [IDS[row] for row in ranking.rows[ranking.query_ids.index(query)] if row >= 0]
             hits = [grades.get(passage, 0) >= grade for passage in listed]
             relevant = sum(own >= grade for own in grades.values())
-            gains = [grades.get(passage, 0) / math.log2(rank + 2) for rank, passage in enumerate(listed[:10])]
-            ideal = [g / math.log2(i + 2) for i, g in enumerate(sorted(grades.values(), reverse=True)[:10])]
+            gains = [
+                grades.get(passage, 0) / math.log2(rank + 2)
+                for rank, passage in enumerate(listed[:10])
+            ]
+            ideal = [
+                g / math.log2(i + 2)
+                for i, g in enumerate(sorted(grades.values(), reverse=True)[:10])
+            ]
             expected = {
-                "MRR@10": max([0.0, *(1 / (rank + 1) for rank, hit in enumerate(hits[:10]) if hit)]),
+                "MRR@10": max(
+                    [0.0, *(1 / (rank + 1) for rank, hit in enumerate(hits[:10]) if hit)]
+                ),
                 "nDCG@10": sum(gains) / sum(ideal) if sum(ideal) else 0.0,
                 "Success@5": float(any(hits[:5])),
                 "P@5": sum(hits[:5]) / 5,
-                **{f"R@{k}": sum(hits[:k]) / relevant if relevant else 0.0 for k in (1, 5, 20, 50, 100, 1000)},
+                **{
+                    f"R@{k}": sum(hits[:k]) / relevant if relevant else 0.0
+                    for k in (1, 5, 20, 50, 100, 1000)
+                },
             }
             for name in names:
-                assert found.values[name][place] == pytest.approx(expected[name], abs=1e-6), (name, query)
+                assert found.values[name][place] == pytest.approx(expected[name], abs=1e-6), (
+                    name,
+                    query,
+                )
 
 
 def test_values_equal_the_formulas_by_hand():
@@ -83,10 +106,15 @@ def test_values_equal_the_formulas_by_hand():
 
 
 def test_grades_below_zero_count_as_zero():
-    """With -2, which TREC gives to spam, trec_eval's own code ends the process in two of five such calls."""
+    """With -2, which TREC gives to spam, trec_eval's own code ends the process in two of five such
+    calls.
+    """
     for seed in range(20):
         ranking, qrels = random_run(seed=seed)
-        lower = {query: {passage: own or -2 for passage, own in grades.items()} for query, grades in qrels.items()}
+        lower = {
+            query: {passage: own or -2 for passage, own in grades.items()}
+            for query, grades in qrels.items()
+        }
         plain, found = (evaluate(ranking, judged, IDS, ALL).values for judged in (qrels, lower))
         for name in ALL:
             np.testing.assert_array_equal(found[name], plain[name])
@@ -95,7 +123,9 @@ def test_grades_below_zero_count_as_zero():
 def test_graded_relevance_moves_recall_and_mrr_but_not_ndcg():
     ranking = Ranking(["q"], np.array([[1, 2]]), np.array([[2.0, 1.0]]))
     qrels = {"q": {"p1": 1, "p2": 2}}
-    low, high = (evaluate(ranking, qrels, IDS, ("MRR@10", "R@1", "nDCG@10"), grade=r) for r in (1, 2))
+    low, high = (
+        evaluate(ranking, qrels, IDS, ("MRR@10", "R@1", "nDCG@10"), grade=r) for r in (1, 2)
+    )
     assert (low.mean("MRR@10"), high.mean("MRR@10")) == (1.0, 0.5)
     assert (low.mean("R@1"), high.mean("R@1")) == (0.5, 0.0)
     assert low.mean("nDCG@10") == high.mean("nDCG@10")
@@ -158,13 +188,17 @@ ANSWER_TEXTS = [
 
 
 def tokens(text: str) -> list[str]:
-    found = regex.finditer(r"([\p{L}\p{N}\p{M}]+)|([^\p{Z}\p{C}])", unicodedata.normalize("NFD", text))
+    found = regex.finditer(
+        r"([\p{L}\p{N}\p{M}]+)|([^\p{Z}\p{C}])", unicodedata.normalize("NFD", text)
+    )
     return [match.group().lower() for match in found]
 
 
 def holds(text: str, answer: str) -> bool:
     body, wanted = tokens(text), tokens(answer)
-    return any(body[i : i + len(wanted)] == wanted for i in range(len(body) - len(wanted) + 1)) and bool(wanted)
+    return any(
+        body[i : i + len(wanted)] == wanted for i in range(len(body) - len(wanted) + 1)
+    ) and bool(wanted)
 
 
 def ranked(rows) -> Ranking:
@@ -178,13 +212,29 @@ def passages() -> datasets.Dataset:
     return datasets.Dataset.from_dict({"title": ["Paris"] * 5, "text": ANSWER_TEXTS})
 
 
-def accuracy(run: Ranking, passages: datasets.Dataset, answers: list[list[str]], k: int = 1) -> list[bool]:
+def accuracy(
+    run: Ranking, passages: datasets.Dataset, answers: list[list[str]], k: int = 1
+) -> list[bool]:
     return holds_answer(run.rows[:, :k], passages, answers).any(axis=1).tolist()
 
 
 @pytest.mark.parametrize(
     "answer",
-    ["Paris", "paris", "u.s.", "U. S", "cafe\u0301 de", "Café", "cafe", "1999", "199", "19,990", "O'Neil", "Neil", "cold."],
+    [
+        "Paris",
+        "paris",
+        "u.s.",
+        "U. S",
+        "cafe\u0301 de",
+        "Café",
+        "cafe",
+        "1999",
+        "199",
+        "19,990",
+        "O'Neil",
+        "Neil",
+        "cold.",
+    ],
 )
 def test_each_match_equals_the_search_token_by_token(passages, answer):
     run = ranked([[row] for row in range(5)])
@@ -212,8 +262,18 @@ def test_query_without_answers_scores_zero(passages):
 @pytest.fixture
 def collection():
     texts = ["The tower stands in Paris.", "Rome is old.", "Paris, Texas", "Nothing."]
-    columns = {"id": list("abcd"), "title": [""] * 4, "text": texts, "doc": [""] * 4, "position": [0] * 4}
-    asked = {"id": ["q", "r", "s"], "text": ["where", "old", "why"], "answers": [["paris"], ["Rome", "Rom"], []]}
+    columns = {
+        "id": list("abcd"),
+        "title": [""] * 4,
+        "text": texts,
+        "doc": [""] * 4,
+        "position": [0] * 4,
+    }
+    asked = {
+        "id": ["q", "r", "s"],
+        "text": ["where", "old", "why"],
+        "answers": [["paris"], ["Rome", "Rom"], []],
+    }
     judged = {"query": ["s", "r", "q"], "passage": ["d", "b", "a"], "grade": [1, 1, 1]}
     tables = [datasets.Dataset.from_dict(one) for one in (columns, asked, judged)]
     return Collection("t", "0" * 64, {}, tables[0], tables[1], {"test": tables[2]})
@@ -234,7 +294,10 @@ def test_values_are_those_of_both_kinds_of_measures(collection, three_lists):
     for name in ("MRR@10", "R@2"):
         np.testing.assert_array_equal(found.per_query(name), judged.per_query(name))
     for k in (1, 3):
-        assert found.per_query(f"accuracy@{k}").tolist() == accuracy(three_lists, collection.passages, answers, k)[::-1]
+        assert (
+            found.per_query(f"accuracy@{k}").tolist()
+            == accuracy(three_lists, collection.passages, answers, k)[::-1]
+        )
     assert found.per_query("accuracy@1").tolist() == [0, 0, 1]
     assert found.per_query("accuracy@3").tolist() == [0, 1, 1]
 
@@ -244,7 +307,9 @@ def test_answers_alone_can_be_measured(collection, three_lists):
     assert found.per_query("accuracy@2").tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize(("name", "cut"), [("accuracy@20", 20), ("R@1k", 1000), ("MRR@10", 10), ("R-precision", None)])
+@pytest.mark.parametrize(
+    ("name", "cut"), [("accuracy@20", 20), ("R@1k", 1000), ("MRR@10", 10), ("R-precision", None)]
+)
 def test_a_measure_looks_as_deep_as_its_name_says(name, cut):
     assert cut_of(name) == cut
 
@@ -278,16 +343,23 @@ def test_saved_scores_load_unchanged_and_are_small(tmp_path):
 def test_packed_scores_come_back_to_the_last_digit(distinct):
     rng = np.random.default_rng(distinct)
     queries = [f"q{number}" for number in range(max(distinct, 1000))]
-    values = rng.random((2, distinct)).astype(np.float32)[:, rng.integers(0, distinct, len(queries))]
+    values = rng.random((2, distinct)).astype(np.float32)[
+        :, rng.integers(0, distinct, len(queries))
+    ]
     made = Scores(queries, {"b": values[0], "a": values[1]}).to_dict()
     found = Scores.from_dict(json.loads(json.dumps(made)))
     assert found.query_ids == queries and [*found.values] == ["b", "a"]
-    assert found.per_query("b").tobytes() == values[0].tobytes() and found.per_query("a").tobytes() == values[1].tobytes()
+    assert (
+        found.per_query("b").tobytes() == values[0].tobytes()
+        and found.per_query("a").tobytes() == values[1].tobytes()
+    )
 
 
 def packed(queries: str, measures: object = (), content: bytes = b"") -> str:
     """Scores as saved, with any text in place of the ids."""
-    return json.dumps({"queries": compress(queries.encode()), "measures": measures, "packed": compress(content)})
+    return json.dumps(
+        {"queries": compress(queries.encode()), "measures": measures, "packed": compress(content)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,7 +397,9 @@ def test_values_that_do_not_fit_are_refused():
 
 
 def test_queries_are_matched_by_id():
-    difference = paired_difference(scores([1, 0, 0.5], ["a", "b", "c"]), scores([0, 0, 1], ["c", "b", "a"]), "R@1")
+    difference = paired_difference(
+        scores([1, 0, 0.5], ["a", "b", "c"]), scores([0, 0, 1], ["c", "b", "a"]), "R@1"
+    )
     assert difference.tolist() == [[0, 0, 0.5]]
 
 

@@ -24,7 +24,12 @@ def random_ranking(queries: int = 30, depth: int = 40, seed: int = 0) -> Ranking
 
 def random_qrels(seed: int = 1) -> dict[str, dict[str, int]]:
     rng = np.random.default_rng(seed)
-    return {f"q{i}": {IDS[p]: int(rng.integers(0, 3)) for p in rng.permutation(40)[: rng.integers(1, 9)]} for i in range(30)}
+    return {
+        f"q{i}": {
+            IDS[p]: int(rng.integers(0, 3)) for p in rng.permutation(40)[: rng.integers(1, 9)]
+        }
+        for i in range(30)
+    }
 
 
 def by_hand(found: list, relevant: set) -> float:
@@ -43,7 +48,10 @@ def test_r_precision_is_the_share_of_relevant_ones_among_the_first_r(grade):
 
 def test_relevant_passages_that_the_collection_lacks_lower_r_precision():
     ranking = Ranking(["q"], np.array([[0, 1]]), np.array([[2.0, 1.0]]))
-    assert evaluate(ranking, {"q": {"p0": 1, "gone": 1}}, IDS, ["R-precision"]).mean("R-precision") == 0.5
+    assert (
+        evaluate(ranking, {"q": {"p0": 1, "gone": 1}}, IDS, ["R-precision"]).mean("R-precision")
+        == 0.5
+    )
 
 
 def test_a_ranking_too_short_for_r_precision_is_refused():
@@ -62,7 +70,9 @@ def test_each_page_counts_once_at_its_best_passage():
             if row >= 0:
                 best.setdefault(PAGES[row], float(score))
         found = [row for row in pages.rows[place] if row >= 0]
-        assert {names[row]: float(s) for row, s in zip(found, pages.scores[place], strict=False)} == best
+        assert {
+            names[row]: float(s) for row, s in zip(found, pages.scores[place], strict=False)
+        } == best
         assert [best[names[row]] for row in found] == sorted(best.values(), reverse=True)
 
 
@@ -82,12 +92,21 @@ def test_page_level_r_precision_is_that_of_the_pages():
     values = evaluate(pages, judged, names, ["R-precision"]).per_query("R-precision")
     for place, grades in enumerate(judged.values()):
         found = [names[row] for row in pages.rows[place] if row >= 0]
-        assert values[place] == pytest.approx(by_hand(found, {p for p, grade in grades.items() if grade}))
+        assert values[place] == pytest.approx(
+            by_hand(found, {p for p, grade in grades.items() if grade})
+        )
 
 
 def test_with_several_sets_of_evidence_the_best_counts():
-    ranking = Ranking(["a", "b"], np.array([[0, 1, 2], [3, 4, 5]]), np.tile([3.0, 2.0, 1.0], (2, 1)))
-    evidence = {"b": [["p4"], ["p5", "p4", "p9"]], "a": [["p7"], ["p1", "p0"]], "c": [["p0"]], "d": []}
+    ranking = Ranking(
+        ["a", "b"], np.array([[0, 1, 2], [3, 4, 5]]), np.tile([3.0, 2.0, 1.0], (2, 1))
+    )
+    evidence = {
+        "b": [["p4"], ["p5", "p4", "p9"]],
+        "a": [["p7"], ["p1", "p0"]],
+        "c": [["p0"]],
+        "d": [],
+    }
     scores = r_precision(ranking, evidence, IDS)
     assert scores.query_ids == ["b", "a", "c", "d"]
     assert scores.per_query("R-precision") == pytest.approx([2 / 3, 1, 0, 0])
@@ -95,6 +114,8 @@ def test_with_several_sets_of_evidence_the_best_counts():
 
 def test_one_set_of_evidence_is_plain_r_precision():
     ranking, qrels = random_ranking(), random_qrels()
-    evidence = {query: [[p for p, grade in grades.items() if grade]] for query, grades in qrels.items()}
+    evidence = {
+        query: [[p for p, grade in grades.items() if grade]] for query, grades in qrels.items()
+    }
     plain = evaluate(ranking, qrels, IDS, ["R-precision"]).per_query("R-precision")
     assert np.array_equal(r_precision(ranking, evidence, IDS).per_query("R-precision"), plain)

@@ -25,11 +25,15 @@ def listed() -> Examples:
 
 def own(listed: Examples, query: int) -> tuple[list[int], list[int]]:
     """Places of a query's positives, and its negatives."""
-    return list(range(listed.offsets[query], listed.offsets[query + 1])), listed.negatives[query].tolist()
+    return list(range(listed.offsets[query], listed.offsets[query + 1])), listed.negatives[
+        query
+    ].tolist()
 
 
 def test_teacher_scores_are_those_of_each_querys_own_passages(listed):
-    teacher = TeacherScores(RNG.standard_normal(len(listed.positives)), RNG.standard_normal((QUERIES, LISTED)))
+    teacher = TeacherScores(
+        RNG.standard_normal(len(listed.positives)), RNG.standard_normal((QUERIES, LISTED))
+    )
     chosen = np.array([1, 2, 5])
     best, negatives = checks.teacher_on_lists(teacher, listed, chosen)
     first, above = checks.positive_first(best, negatives), checks.share_above(best, negatives)
@@ -39,12 +43,16 @@ def test_teacher_scores_are_those_of_each_querys_own_passages(listed):
         scored = [teacher.negatives[query, column] for column, row in enumerate(rows) if row >= 0]
         assert best[place] == high
         assert first[place] == all(high > one for one in scored)
-        assert above[place] == pytest.approx(sum(one > high for one in scored) / max(len(scored), 1))
+        assert above[place] == pytest.approx(
+            sum(one > high for one in scored) / max(len(scored), 1)
+        )
 
 
 def test_ranking_scores_are_minus_infinity_for_what_was_not_found(listed):
     rows = np.stack([RNG.permutation(PASSAGES)[:DEPTH] for _ in range(9)])
-    ranking = Ranking([str(i) for i in range(9)], rows, -np.sort(-RNG.standard_normal((9, DEPTH)), axis=1))
+    ranking = Ranking(
+        [str(i) for i in range(9)], rows, -np.sort(-RNG.standard_normal((9, DEPTH)), axis=1)
+    )
     chosen = np.arange(QUERIES)
     best, negatives = checks.ranking_on_lists(ranking, listed, chosen)
     found = 0
@@ -52,7 +60,9 @@ def test_ranking_scores_are_minus_infinity_for_what_was_not_found(listed):
         asked = listed.query_rows[query]
         known = dict(zip(ranking.rows[asked].tolist(), ranking.scores[asked], strict=True))
         places, listed_rows = own(listed, query)
-        assert best[query] == max(known.get(row, -np.inf) for row in listed.positives[places].tolist())
+        assert best[query] == max(
+            known.get(row, -np.inf) for row in listed.positives[places].tolist()
+        )
         assert negatives[query].tolist() == [known.get(row, -np.inf) for row in listed_rows]
         found += np.isfinite(negatives[query]).sum()
     assert found > 0

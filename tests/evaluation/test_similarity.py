@@ -39,13 +39,17 @@ def test_values_equal_loops_over_pairs():
     for place, name in enumerate(("s(p+, q)", "s(p+, p-)")):
         for how in (np.mean, np.median):
             wanted = [how(values[place]) for values in expected.values()]
-            assert found.per_query(f"{name} {how.__name__}").tolist() == pytest.approx(wanted, abs=1e-5)
+            assert found.per_query(f"{name} {how.__name__}").tolist() == pytest.approx(
+                wanted, abs=1e-5
+            )
 
 
 def test_passages_that_do_not_exist_are_no_negatives():
     run = Ranking(["q"], np.array([[2, 1, -1]]), np.array([[2.0, 1.0, -np.inf]]))
     found = passage_similarities(QUERIES[:1], PASSAGES, run, [np.array([2])])
-    assert found.mean("s(p+, p-) mean") == pytest.approx(similarity(PASSAGES[2], PASSAGES[1]), rel=1e-5)
+    assert found.mean("s(p+, p-) mean") == pytest.approx(
+        similarity(PASSAGES[2], PASSAGES[1]), rel=1e-5
+    )
 
 
 def test_queries_without_any_pair_are_refused():

@@ -1,9 +1,10 @@
 """What every method and every end of the pipeline scores on a small collection that never changes.
 
-`python -m tests.golden.golden --check` runs all of it (about a minute on one core) and prints every number that is not
-the recorded one, to the last digit: for use before and after a change, on one machine. `--write` records anew; a moved
-number needs a named cause in the commit. The test beside this file compares within a tolerance, since processors round
-differently. Everything is drawn from seeds: the base model from numpy's generator, so that it is the same everywhere.
+`python -m tests.golden.golden --check` runs all of it (about a minute on one core) and prints every
+number that is not the recorded one, to the last digit: for use before and after a change, on one
+machine. `--write` records anew; a moved number needs a named cause in the commit. The test beside
+this file compares within a tolerance, since processors round differently. Everything is drawn from
+seeds: the base model from numpy's generator, so that it is the same everywhere.
 
 Only `measure` and the functions under "The lab" know how a recipe is run.
 """
@@ -28,15 +29,20 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
+from dr_book import corpus_study
 from dr_lib import lab, objectives
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "golden.json"
 DROPOUT_LABELS = ("simlm, dropout", "r_drop, hardest")
-"""Runs with dropout, whose draws differ between kinds of processors: compared on one machine only."""
+"""Runs with dropout, whose draws differ between kinds of processors: compared on one machine
+only.
+"""
 
 SPREADS = {"word_embeddings": 0.3, "embeddings": 0.03, "query": 0.15, "key": 0.15}
-"""Standard deviations of the base model's weights; its vectors then find one passage in eight before any training."""
+"""Standard deviations of the base model's weights; its vectors then find one passage in eight
+before any training.
+"""
 
 Numbers = dict[str, list[float]]
 
@@ -45,9 +51,13 @@ Numbers = dict[str, list[float]]
 
 
 def make_base(folder: Path, layers: int = 2, hidden: int = 64) -> Path:
-    """A small BERT whose weights are drawn by numpy: large enough ones that its first state depends on the words."""
+    """A small BERT whose weights are drawn by numpy: large enough ones that its first state depends
+    on the words.
+    """
     words = (HERE / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    tokenizer = BertTokenizerFast(vocab={word: row for row, word in enumerate(words)}, do_lower_case=True)
+    tokenizer = BertTokenizerFast(
+        vocab={word: row for row, word in enumerate(words)}, do_lower_case=True
+    )
     tokenizer.model_max_length = 128
     config = BertConfig(
         vocab_size=len(words),
@@ -63,7 +73,9 @@ def make_base(folder: Path, layers: int = 2, hidden: int = 64) -> Path:
         for name, weight in sorted(model.named_parameters()):
             if weight.dim() == 2:
                 spread = next((value for part, value in SPREADS.items() if part in name), 0.2)
-                weight.copy_(torch.from_numpy(rng.normal(0, spread, weight.shape).astype(np.float32)))
+                weight.copy_(
+                    torch.from_numpy(rng.normal(0, spread, weight.shape).astype(np.float32))
+                )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -75,14 +87,20 @@ def make_sentences(folder: Path) -> Path:
     folder.mkdir(parents=True)
     for split, rows in (("train", 48), ("dev", 24)):
         answers = rng.integers(0, 2, rows)
-        lines = [f"x\t{answer}\t\tthe {('file', 'value')[answer]} {rng.choice(['set', 'list'])}" for answer in answers]
+        lines = [
+            f"x\t{answer}\t\tthe {('file', 'value')[answer]} {rng.choice(['set', 'list'])}"
+            for answer in answers
+        ]
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
 def make_dialogues(folder: Path) -> Path:
     """Thirty contexts, each with six candidates, in the plain format."""
-    rng, words = np.random.default_rng(1), ["value", "file", "list", "array", "string", "object", "class", "number"]
+    rng, words = (
+        np.random.default_rng(1),
+        ["value", "file", "list", "array", "string", "object", "class", "number"],
+    )
     (folder / "pairs").mkdir(parents=True)
     lines = []
     for _ in range(30):
@@ -97,7 +115,9 @@ def make_dialogues(folder: Path) -> Path:
 
 
 def recipe_on(base: Path) -> Any:
-    """The recipe that all runs change: a few steps of everything, in float32 and without dropout."""
+    """The recipe that all runs change: a few steps of everything, in float32 and without
+    dropout.
+    """
     common = {"precision": "fp32", "checkpoint_every": 100, "log_every": 1}
     tuning = common | {"steps": 8, "learning_rate": 5e-4, "batch_queries": 8, "negatives": 2}
     writer = common | {"steps": 3, "learning_rate": 5e-4, "tokens_per_batch": 512}
@@ -132,7 +152,13 @@ def runs(recipe: Any, work: Path) -> Iterator[tuple[str, Any]]:
         yield name, recipe.with_(objective=name)
     for label, changes in METHOD_VARIANTS.items():
         yield label, recipe.with_(**changes, final="pretrained")
-    cola = {"task": "cola", "folder": str(make_sentences(work / "cola")), "epochs": 1, "batch_rows": 8, "dropout": 0.0}
+    cola = {
+        "task": "cola",
+        "folder": str(make_sentences(work / "cola")),
+        "epochs": 1,
+        "batch_rows": 8,
+        "dropout": 0.0,
+    }
     talk = {"folder": str(make_dialogues(work / "talk")), "context_length": 24}
     masked = recipe.with_(objective="mlm")
     for label, changes in PIPELINE_VARIANTS.items():
@@ -142,7 +168,10 @@ def runs(recipe: Any, work: Path) -> Iterator[tuple[str, Any]]:
     nlu = {"kind": "nlu", "nlu": cola | {"learning_rate": 1e-3, "length": 16}}
     yield "nlu", masked.with_(evaluation={**masked.evaluation.model_dump(mode="json"), **nlu})
     dialogue = {"kind": "dialogue", "dialogue": talk}
-    yield "dialogue", masked.with_(evaluation={**masked.evaluation.model_dump(mode="json"), **dialogue})
+    yield (
+        "dialogue",
+        masked.with_(evaluation={**masked.evaluation.model_dump(mode="json"), **dialogue}),
+    )
 
 
 METHOD_VARIANTS: dict[str, dict[str, Any]] = {
@@ -163,11 +192,31 @@ METHOD_VARIANTS: dict[str, dict[str, Any]] = {
         "objective__noise_scale": "relative",
     },
     "mlm, unknown words": {"objective": "mlm", "objective__mask_unknown": True},
-    "mlm, pieces": {"objective": "mlm", "objective__unit": "piece", "objective__mask_policy": "mask"},
-    "condenser, early": {"objective": "condenser", "objective__skip_from": 1, "objective__late_mlm": False},
-    "cocondenser, chunks": {"objective": "cocondenser", "objective__batch_pairs": 8, "objective__chunk": 4},
-    "retromae, released": {"objective": "retromae", "objective__draws": "released", "objective__bag_weight": 0.1},
-    "encdec_mlm, all": {"objective": "encdec_mlm", "objective__decoder_mask": "independent", "objective__targets": "all"},
+    "mlm, pieces": {
+        "objective": "mlm",
+        "objective__unit": "piece",
+        "objective__mask_policy": "mask",
+    },
+    "condenser, early": {
+        "objective": "condenser",
+        "objective__skip_from": 1,
+        "objective__late_mlm": False,
+    },
+    "cocondenser, chunks": {
+        "objective": "cocondenser",
+        "objective__batch_pairs": 8,
+        "objective__chunk": 4,
+    },
+    "retromae, released": {
+        "objective": "retromae",
+        "objective__draws": "released",
+        "objective__bag_weight": 0.1,
+    },
+    "encdec_mlm, all": {
+        "objective": "encdec_mlm",
+        "objective__decoder_mask": "independent",
+        "objective__targets": "all",
+    },
     "master, paper": {
         "objective": "master",
         "objective__complement": "paper",
@@ -197,7 +246,11 @@ PIPELINE_VARIANTS: dict[str, dict[str, Any]] = {
         "auxiliary__cross_encoder__r_drop": True,
         "auxiliary__cross_encoder__gradient": "released",
     },
-    "eq. 3, joined title, mean": {"finetuning__blocks": "paper", "title": "joined", "pooling": "mean"},
+    "eq. 3, joined title, mean": {
+        "finetuning__blocks": "paper",
+        "title": "joined",
+        "pooling": "mean",
+    },
     "two encoders, projection": {
         "finetuning__shared": False,
         "finetuning__projection": True,
@@ -227,25 +280,38 @@ def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str
     name = str(HERE / "collection")
     collections = {"whole": name, "fewer": {"name": name, "passages": 200}}
     options = {"scale": "smoke", "cache": cache, "records": work / "records", "progress": False}
-    for shown, labelled in lab.zero_shot(recipe.with_(objective="mlm"), collections, **options).by_collection().items():
+    for shown, labelled in (
+        lab.zero_shot(recipe.with_(objective="mlm"), collections, **options).by_collection().items()
+    ):
         for label, (record,) in labelled.items():
-            yield f"zero-shot, {shown}, {label}", {name: [mean] for name, mean in record.means.items()}
+            yield (
+                f"zero-shot, {shown}, {label}",
+                {name: [mean] for name, mean in record.means.items()},
+            )
 
 
 def measure_questions(recipe: Any, cache: Any) -> Iterator[tuple[str, Numbers]]:
     """Generated questions: what was left after each step, and a run on the new collection."""
     options = {"learn_from": str(HERE / "collection"), "use_judgements": False, "per_passage": 2}
-    written = lab.generate_queries(recipe, **options, cache=cache)
-    counts = {name: count for name, count in written.counts.items() if isinstance(count, int | float)}
+    written = corpus_study.generate_queries(recipe, **options, cache=cache)
+    counts = {
+        name: count for name, count in written.counts.items() if isinstance(count, int | float)
+    }
     yield "generated questions", {name: [count] for name, count in counts.items()}
-    yield "run on generated questions", measure("asked", written.recipe.with_(objective="none"), cache)
+    yield (
+        "run on generated questions",
+        measure("asked", written.recipe.with_(objective="none"), cache),
+    )
 
 
 def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
     """Every run by its label, in a fresh cache below `work`."""
     os.environ["DR_CACHE"] = str(work / "cache")
     with mock.patch("dr_lib.training.machine.has_bf16", lambda where: False):
-        recipe, cache = recipe_on(make_base(work / "base")), lab.Cache(work / "stages", announce=lambda line: None)
+        recipe, cache = (
+            recipe_on(make_base(work / "base")),
+            lab.Cache(work / "stages", announce=lambda line: None),
+        )
         for label, one in runs(recipe, work):
             yield label, measure(label, one, cache)
         yield from measure_zero_shot(recipe, work, cache)
@@ -268,7 +334,9 @@ def differences(expected: dict[str, Numbers], found: dict[str, Numbers]) -> list
 
 def main() -> int:
     """Check or write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--check", action="store_true", help="print every number that differs")
     what.add_argument("--write", action="store_true", help="record anew")
@@ -282,7 +350,9 @@ def main() -> int:
                 print(f"{now - before:6.1f} s  {label}", file=sys.stderr)
             before = now
     if options.write:
-        RECORDED.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        RECORDED.write_text(
+            json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         return 0
     lines = differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
     print("\n".join(lines) or f"{len(found)} runs: every number is the recorded one")

@@ -1,4 +1,6 @@
-"""The recorded scores of every method and every end of the pipeline, within what processors differ by."""
+"""The recorded scores of every method and every end of the pipeline, within what processors differ
+by.
+"""
 
 import json
 
@@ -8,9 +10,13 @@ from dr_lib import objectives
 from tests.golden import golden
 
 LOSSES = {"rel": 0.005, "abs": 0.001}
-"""Sums in another order (AVX2 without fused kernels), carried through eight steps of Adam, moved one by 0.0021."""
+"""Sums in another order (AVX2 without fused kernels), carried through eight steps of Adam, moved
+one by 0.0021.
+"""
 MEASURES = {"rel": 0.03, "abs": 0.03}
-"""The same moved one by 0.0013. Room for a query of fifty whose passages change places in the first ranks."""
+"""The same moved one by 0.0013. Room for a query of fifty whose passages change places in the first
+ranks.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,5 +44,14 @@ def test_every_run_gives_its_recorded_numbers(found, recorded):
 
 @pytest.mark.slow
 def test_every_method_and_every_end_is_among_them(recorded):
-    ends = {"BM25", "pretrained", "retriever2", "reranker", "distilled", "similarity", "nlu", "dialogue"}
+    ends = {
+        "BM25",
+        "pretrained",
+        "retriever2",
+        "reranker",
+        "distilled",
+        "similarity",
+        "nlu",
+        "dialogue",
+    }
     assert recorded.keys() >= ends | set(objectives.names())

@@ -26,7 +26,9 @@ SCORER = TRAINING | {"batch_queries": 4, "negatives": 3, "length": 40}
 
 @pytest.fixture
 def wait_for() -> Callable:
-    """Wait until something happens; a test that waits for ever says nothing: `wait_for(lambda: file.exists(), seconds=20)`."""
+    """Wait until something happens; a test that waits for ever says nothing: `wait_for(lambda:
+    file.exists(), seconds=20)`.
+    """
 
     def wait(happens: Callable[[], object], seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
@@ -39,7 +41,9 @@ def wait_for() -> Callable:
 
 @pytest.fixture(autouse=True)
 def own_places(tmp_path, monkeypatch):
-    """Nothing is written outside the test's own folder; no kernels for bf16 are built, which is quicker."""
+    """Nothing is written outside the test's own folder; no kernels for bf16 are built, which is
+    quicker.
+    """
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
 
@@ -62,11 +66,19 @@ def shared(finished) -> Cache:
 
 
 def write_collection(folder: Path, passages: int = 40, queries: int = 24) -> None:
-    """A BEIR folder: random passages, each query three words of its passage; half train, quarters dev and test."""
+    """A BEIR folder: random passages, each query three words of its passage; half train, quarters
+    dev and test.
+    """
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 12)) for _ in range(passages)]
     corpus = [
-        {"_id": f"p{row}", "title": WORDS[row % len(WORDS)], "text": text, "doc": f"d{row // 4}", "position": row % 4}
+        {
+            "_id": f"p{row}",
+            "title": WORDS[row % len(WORDS)],
+            "text": text,
+            "doc": f"d{row // 4}",
+            "position": row % 4,
+        }
         for row, text in enumerate(texts)
     ]
     asked = [{"_id": f"q{row}", "text": " ".join(texts[row].split()[:3])} for row in range(queries)]
@@ -74,7 +86,11 @@ def write_collection(folder: Path, passages: int = 40, queries: int = 24) -> Non
     for name, rows in (("corpus", corpus), ("queries", asked)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     half, last = queries // 2, 3 * queries // 4
-    for split, rows in (("train", range(half)), ("dev", range(half, last)), ("test", range(last, queries))):
+    for split, rows in (
+        ("train", range(half)),
+        ("dev", range(half, last)),
+        ("test", range(last, queries)),
+    ):
         lines = ["query-id\tcorpus-id\tscore", *(f"q{row}\tp{row}\t1" for row in rows)]
         (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
 
@@ -125,7 +141,14 @@ def without_times() -> Callable[[Record], dict]:
     def content(record: Record) -> dict:
         values = json.loads(record.model_dump_json(exclude={"seconds", "created"}))
         for facts in values["training"].values():
-            for name in ("resumed_at", "wall_seconds", "processor_seconds", "train_seconds", "tokens_per_second", "peak_memory"):
+            for name in (
+                "resumed_at",
+                "wall_seconds",
+                "processor_seconds",
+                "train_seconds",
+                "tokens_per_second",
+                "peak_memory",
+            ):
                 facts.pop(name)
             facts["curve"].pop("tokens_per_second")
         return values

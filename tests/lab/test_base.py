@@ -1,4 +1,6 @@
-"""Base models: what they may read, what is held out, how they land in the book with their record."""
+"""Base models: what they may read, what is held out, how they land in the book with their
+record.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,12 @@ def recipe(tiny_recipe) -> BaseRecipe:
         heads=2,
         positions=48,
         length=32,
-        training={"steps": 6, "learning_rate": 1e-3, "tokens_per_batch": 256, "checkpoint_every": 2},
+        training={
+            "steps": 6,
+            "learning_rate": 1e-3,
+            "tokens_per_batch": 256,
+            "checkpoint_every": 2,
+        },
         held_out=0.2,
     )
 
@@ -65,13 +72,17 @@ def test_a_base_model_lands_in_a_folder_with_its_record(recipe, shared, tmp_path
     record = read_json(folder / "record.json")
     assert record["text"][0]["name"] == "tiny" and record["text"][0]["passages"] == 32
     assert record["training"]["steps"] == 6 and record["curve"]["step"]
-    assert record["held_out"]["perplexity"] == pytest.approx(np.exp(record["held_out"]["loss"]), rel=1e-5)
+    assert record["held_out"]["perplexity"] == pytest.approx(
+        np.exp(record["held_out"]["loss"]), rel=1e-5
+    )
     text = (folder / "record.json").read_text()
     assert str(tmp_path) not in text and recipe.sources[0].name not in text
     again = Cache(shared.root, announce=lambda line: None)
     build_base(recipe, again, to=tmp_path / "again")
     assert again.built == []
-    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        folder / "model.safetensors"
+    ).read_bytes()
 
 
 def test_another_size_shares_vocabulary_and_tokens(recipe):
@@ -83,24 +94,35 @@ def test_another_size_shares_vocabulary_and_tokens(recipe):
 
 @pytest.mark.parametrize("change", [{"vocabulary": 100}, {"held_out": 0.4}, {"seed": 1}], ids=str)
 def test_other_text_or_words_share_nothing(recipe, change):
-    first, second = ({one.key for one in base_stage(one).walk()} for one in (recipe, recipe.model_copy(update=change)))
+    first, second = (
+        {one.key for one in base_stage(one).walk()}
+        for one in (recipe, recipe.model_copy(update=change))
+    )
     assert not first & second
 
 
 def test_a_recipe_may_start_from_a_base_recipe(recipe, tiny_recipe, shared, tmp_path):
     (tmp_path / "tiny-base.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    pipeline = lab.Pipeline(tiny_recipe.with_(base=str(tmp_path / "tiny-base.yaml"), objective="mlm"))
+    pipeline = lab.Pipeline(
+        tiny_recipe.with_(base=str(tmp_path / "tiny-base.yaml"), objective="mlm")
+    )
     assert pipeline.base.model.stage.key == base_stage(recipe).key
     kinds = [one.kind for one in pipeline.evaluation.walk()]
     assert kinds.count("base") == 1 and kinds.index("base") < kinds.index("pretrained")
     record = lab.execute(lab.Run("t", "row", "smoke", pipeline.recipe), shared)
-    assert record.data["base"] == pipeline.base.facts() and record.data["base"]["name"] == "tiny-base"
+    assert (
+        record.data["base"] == pipeline.base.facts() and record.data["base"]["name"] == "tiny-base"
+    )
     assert str(tmp_path) not in record.model_dump_json()
-    with pytest.raises(InputError, match="passage_length: sequences of 49 pieces, but tiny-base reads 48"):
+    with pytest.raises(
+        InputError, match="passage_length: sequences of 49 pieces, but tiny-base reads 48"
+    ):
         lab.Pipeline(pipeline.recipe.with_(passage_length=49))
 
 
-def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(tiny_recipe, tiny_bert, tiny_tokenizer, tmp_path):
+def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(
+    tiny_recipe, tiny_bert, tiny_tokenizer, tmp_path
+):
 
     keys = set()
     for seed in (1, 2):

@@ -1,4 +1,6 @@
-"""Studies on a real Dask cluster: every stage once, a killed worker loses nothing, locks hold on shared disks."""
+"""Studies on a real Dask cluster: every stage once, a killed worker loses nothing, locks hold on
+shared disks.
+"""
 
 import multiprocessing
 import os
@@ -24,16 +26,26 @@ def runs_on(cluster, recipe, folder, **changes):
     """A study of two runs on a cluster, in a cache of its own; what it made and where."""
     recipes = {"slow": recipe, "mean": recipe.with_(pooling="mean")}
     cache = Cache(folder, announce=str)
-    return Study("s/t", recipes, scale="smoke", executor=cluster, cache=cache, progress=False, **changes).run().runs()
+    return (
+        Study(
+            "s/t", recipes, scale="smoke", executor=cluster, cache=cache, progress=False, **changes
+        )
+        .run()
+        .runs()
+    )
 
 
 @pytest.fixture
 def slow(tiny_recipe):
     """A pre-training long enough to be killed in."""
-    return tiny_recipe.with_(objective="mlm", pretraining__steps=50, pretraining__checkpoint_every=2)
+    return tiny_recipe.with_(
+        objective="mlm", pretraining__steps=50, pretraining__checkpoint_every=2
+    )
 
 
-def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_same(slow, tmp_path, without_times, counted):
+def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_same(
+    slow, tmp_path, without_times, counted
+):
     with Cluster(2) as cluster:
         undisturbed = runs_on(cluster, slow, tmp_path / "one", records=tmp_path / "records")
         assert cluster._max_workers == 2
@@ -44,7 +56,10 @@ def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_sam
             counted("workers of a cluster killed in mid-training")
     for label, (record,) in undisturbed.items():
         assert without_times(disturbed[label][0]) == without_times(record)
-    stages = [{path.parent.name for path in (tmp_path / name).glob("*/manifest.json")} for name in ("one", "two")]
+    stages = [
+        {path.parent.name for path in (tmp_path / name).glob("*/manifest.json")}
+        for name in ("one", "two")
+    ]
     assert stages[0] == stages[1]
     trained = [one for one in Cache(tmp_path / "two").manifests() if one["kind"] == "pretrained"]
     assert [one["resumed"] for one in trained] == [True]  # both runs need it, and it was built once
@@ -63,18 +78,33 @@ def kill_the_trainer(root) -> bool:
 
 def test_a_failing_run_is_named_and_the_other_kept(tiny_recipe, tmp_path):
     with Cluster(2) as cluster:
-        broken = tiny_recipe.with_(finetuning__learning_rate=1e9, finetuning__steps=40, finetuning__clip=None)
-        study = Study("s/t", {"good": tiny_recipe, "broken": broken}, scale="smoke", executor=cluster, progress=False)
+        broken = tiny_recipe.with_(
+            finetuning__learning_rate=1e9, finetuning__steps=40, finetuning__clip=None
+        )
+        study = Study(
+            "s/t",
+            {"good": tiny_recipe, "broken": broken},
+            scale="smoke",
+            executor=cluster,
+            progress=False,
+        )
         with pytest.raises(lab.StudyError) as error:
             study.run()
         assert study.at_once == 2
-    assert list(error.value.result.runs()) == ["good"] and [run.label for run in error.value.result.failures] == ["broken"]
+    assert list(error.value.result.runs()) == ["good"] and [
+        run.label for run in error.value.result.failures
+    ] == ["broken"]
 
 
 def test_a_worker_stops_its_training_when_the_time_is_up(slow, tmp_path):
     long = slow.with_(pretraining__steps=1_000_000, pretraining__checkpoint_every=100_000)
     with Cluster(1) as cluster:
-        options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "progress": False, "minutes": 0.5}
+        options = {
+            "scale": "smoke",
+            "cache": Cache(tmp_path / "stages", announce=str),
+            "progress": False,
+            "minutes": 0.5,
+        }
         result = Study("s/t", {"long": long}, executor=cluster, **options).run()
     ((run, far),) = result.pending.items()
     assert run.name == "long (seed 0)" and "of 1,000,000 steps of pre-training" in far
@@ -90,10 +120,21 @@ def test_where_workers_have_gpus_what_needs_one_waits_for_it(tiny_recipe, tmp_pa
 
     monkeypatch.setattr(distributed.Client, "submit", seen)
     options = {"threads_per_worker": 1, "dashboard_address": None, "resources": {"GPU": 1}}
-    with distributed.LocalCluster(n_workers=1, **options) as ours, Cluster(ours.scheduler_address) as cluster:
-        runs_on(cluster, tiny_recipe.with_(objective="mlm"), tmp_path / "one", records=tmp_path / "records")
+    with (
+        distributed.LocalCluster(n_workers=1, **options) as ours,
+        Cluster(ours.scheduler_address) as cluster,
+    ):
+        runs_on(
+            cluster,
+            tiny_recipe.with_(objective="mlm"),
+            tmp_path / "one",
+            records=tmp_path / "records",
+        )
     waiting = {kind for kind, resources in asked.items() if resources}
-    assert waiting == {"pretrained", "retriever", "vectors", "dense_run"} and {"bm25_run", "scores"} <= asked.keys() - waiting
+    assert (
+        waiting == {"pretrained", "retriever", "vectors", "dense_run"}
+        and {"bm25_run", "scores"} <= asked.keys() - waiting
+    )
     assert all(resources == {"GPU": 1} for kind, resources in asked.items() if kind in waiting)
 
 
@@ -105,7 +146,8 @@ def test_every_stage_whose_code_asks_for_the_device_waits_for_a_gpu():
             module, seen = ".".join(path.relative_to(package.parent).with_suffix("").parts), {}
             stages._follow(module, (kind,), seen)
             asking |= {kind} if "dr_lib.training.machine.device" in seen else set()
-    assert asking - {*ON_GPU} == {"untuned", "question_collection"}  # one moves weights, the other asks BM25
+    # one moves weights, the other asks BM25
+    assert asking - {*ON_GPU} == {"untuned", "question_collection"}
     assert asking >= {*ON_GPU}
 
 
@@ -122,7 +164,9 @@ def hold(cache, stage, taken) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "while we wait"])
-def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(when, tiny_recipe, tmp_path, monkeypatch):
+def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(
+    when, tiny_recipe, tmp_path, monkeypatch
+):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
     monkeypatch.setattr("dr_lib.stages.LOOK_EVERY", 0.2)
     context = multiprocessing.get_context("fork")

@@ -1,11 +1,13 @@
-"""Training may start from a model of sentence-transformers, which has no masked-LM head and a pooling of its own."""
+"""Training may start from a model of sentence-transformers, which has no masked-LM head and a
+pooling of its own.
+"""
 
 import json
 
 import pytest
 import torch
 
-from dr_lib.__main__ import main
+from dr_book.commands import main
 from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline, Run, execute, open_checkpoint
 from dr_lib.lab.base import model_digest
@@ -14,14 +16,21 @@ from dr_lib.models import DenseEncoder, load_masked_lm
 
 @pytest.fixture
 def encoder(tmp_path, tiny_bert, tiny_tokenizer):
-    """A folder as sentence-transformers writes it: a BERT without head, mean pooling, normalised."""
+    """A folder as sentence-transformers writes it: a BERT without head, mean pooling,
+    normalised.
+    """
     folder = tmp_path / "encoder"
     tiny_bert().bert.save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"pooling_mode_mean_tokens": True})
+    )
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"}
+        for path, kind in kinds.items()
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     return folder
 
@@ -49,7 +58,12 @@ def test_a_fresh_head_is_drawn_and_the_encoder_kept(encoder, shared):
 
 def test_every_file_that_decides_how_it_encodes_is_in_its_digest(encoder):
     digests = [model_digest(str(encoder))]
-    for name in ("extra.safetensors", "model-00001-of-00002.safetensors", "model.safetensors", "README.md"):
+    for name in (
+        "extra.safetensors",
+        "model-00001-of-00002.safetensors",
+        "model.safetensors",
+        "README.md",
+    ):
         (encoder / name).write_bytes(b"other")
         digests.append(model_digest(str(encoder)))
     assert len({*digests[:4]}) == 4 and digests[4] == digests[3]
@@ -59,16 +73,28 @@ def test_every_file_that_decides_how_it_encodes_is_in_its_digest(encoder):
 def test_it_is_trained_with_its_own_pooling(encoder, tiny_recipe, shared, objective):
     recipe = tiny_recipe.with_(base=str(encoder), pooling="mean", objective=objective)
     record = execute(Run("t", objective, "smoke", recipe), shared)
-    assert record.recipe["pooling"] == "mean" and record.data["base"]["name"] == "encoder" and 0 <= record.means["MRR@10"] <= 1
+    assert (
+        record.recipe["pooling"] == "mean"
+        and record.data["base"]["name"] == "encoder"
+        and 0 <= record.means["MRR@10"] <= 1
+    )
 
 
 def test_another_pooling_and_a_method_that_needs_a_trained_head_are_refused(encoder, tiny_recipe):
     start = tiny_recipe.with_(base=str(encoder), objective="none")
     with pytest.raises(InputError, match=r"pooling: encoder makes its vectors by 'mean'"):
         Pipeline(start)
-    with pytest.raises(InputError, match="simlm replaces words by the guesses of a masked LM, and encoder came without"):
+    with pytest.raises(
+        InputError,
+        match="simlm replaces words by the guesses of a masked LM, and encoder came without",
+    ):
         Pipeline(start.with_(pooling="mean", objective="simlm"))
-    assert Pipeline(start.with_(pooling="mean", objective="simlm", generator=tiny_recipe.base)).pretrained.kind == "pretrained"
+    assert (
+        Pipeline(
+            start.with_(pooling="mean", objective="simlm", generator=tiny_recipe.base)
+        ).pretrained.kind
+        == "pretrained"
+    )
 
 
 def test_an_unknown_name_is_refused_before_a_hub_is_asked_for_long(monkeypatch):
@@ -85,13 +111,33 @@ def test_an_unknown_name_is_refused_before_a_hub_is_asked_for_long(monkeypatch):
         ("{", "cannot be used"),
     ],
 )
-def test_a_base_whose_configuration_is_no_encoders_ends_in_one_line(config, problem, tiny_tokenizer, texts, tmp_path, capsys):
+def test_a_base_whose_configuration_is_no_encoders_ends_in_one_line(
+    config, problem, tiny_tokenizer, texts, tmp_path, capsys
+):
     base, proof = tmp_path / "base", tmp_path / "proof"
     tiny_tokenizer.save_pretrained(base)
     (base / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
-    (base / "evil.py").write_text(f"import pathlib\npathlib.Path({str(proof)!r}).write_text('ran')\n")
-    told = ["pretrain", str(texts), "--base", str(base), "--objective", "mlm", "--steps", "2", "--to", str(tmp_path / "out")]
+    (base / "evil.py").write_text(
+        f"import pathlib\npathlib.Path({str(proof)!r}).write_text('ran')\n"
+    )
+    told = [
+        "pretrain",
+        str(texts),
+        "--base",
+        str(base),
+        "--objective",
+        "mlm",
+        "--steps",
+        "2",
+        "--to",
+        str(tmp_path / "out"),
+    ]
     assert main(told) == 1
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1 and str(base) in error and problem in error
+    assert (
+        error.startswith("error: ")
+        and error.count("\n") == 1
+        and str(base) in error
+        and problem in error
+    )
     assert not proof.exists()

@@ -1,4 +1,6 @@
-"""What a recipe measures: search, BM25 alone, similarities, checks, language understanding, dialogues."""
+"""What a recipe measures: search, BM25 alone, similarities, checks, language understanding,
+dialogues.
+"""
 
 import json
 import sys
@@ -28,7 +30,11 @@ def acceptable(tmp_path):
     folder.mkdir()
     for split, rows in (("train", 48), ("dev", 20)):
         answers = rng.integers(0, 2, rows)
-        lines = [f"x\t{answer}\t\tthe {('decoder', 'vector')[answer]} {rng.choice(['passages', 'queries'])}" for answer in answers]
+        lines = [
+            f"x\t{answer}\t\tthe {('decoder', 'vector')[answer]}"
+            f" {rng.choice(['passages', 'queries'])}"
+            for answer in answers
+        ]
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -38,18 +44,31 @@ def dialogues(tmp_path):
     """Six contexts with four candidates each, in the plain format."""
     folder, rng = tmp_path / "tiny-talk", np.random.default_rng(1)
     (folder / "pairs").mkdir(parents=True)
-    words = ["vector", "decoder", "passage", "query", "bottleneck", "retriever", "negatives", "masked"]
+    words = [
+        "vector",
+        "decoder",
+        "passage",
+        "query",
+        "bottleneck",
+        "retriever",
+        "negatives",
+        "masked",
+    ]
     lines = []
     for _ in range(6):
         texts = [" ".join(rng.choice(words, 3)) for _ in range(4)]
-        lines.append(json.dumps({"context": [texts[2], "and?"], "response": texts[2], "candidates": texts}))
+        lines.append(
+            json.dumps({"context": [texts[2], "and?"], "response": texts[2], "candidates": texts})
+        )
     (folder / "pairs" / "test.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 
 
 def measuring(recipe, kind, **settings):
     values = recipe.evaluation.model_dump(mode="json")
-    return recipe.with_(evaluation=values | {"kind": kind, **({kind: settings} if settings else {})})
+    return recipe.with_(
+        evaluation=values | {"kind": kind, **({kind: settings} if settings else {})}
+    )
 
 
 def cola(recipe, folder, **more):
@@ -65,9 +84,15 @@ def run(recipe, cache):
     return lab.execute(lab.Run("t", "row", "smoke", recipe), cache)
 
 
-def test_two_recipes_with_one_digest_have_one_result(tiny_recipe, own_recipe, acceptable, dialogues):
+def test_two_recipes_with_one_digest_have_one_result(
+    tiny_recipe, own_recipe, acceptable, dialogues
+):
     recipes = [
-        *(measuring(one, kind) for one in (tiny_recipe, own_recipe) for kind in ("search", "bm25", "similarity")),
+        *(
+            measuring(one, kind)
+            for one in (tiny_recipe, own_recipe)
+            for kind in ("search", "bm25", "similarity")
+        ),
         *(measuring(tiny_recipe.with_(final="distilled"), kind) for kind in ("search", "checks")),
         cola(tiny_recipe, acceptable),
         talk(tiny_recipe, dialogues),
@@ -76,17 +101,18 @@ def test_two_recipes_with_one_digest_have_one_result(tiny_recipe, own_recipe, ac
     assert len(ends) == len(dict(ends)) == len({key for _, key in ends}) == len(recipes) - 3
 
 
-# BM25 ---------------------------------------------------------------------------------------------------------------
+# BM25 ---------------------------------------------------------------------------------------------
 
 
 def test_bm25_is_measured_on_the_same_queries_and_trains_nothing(tiny_recipe, cache):
     record = run(tiny_recipe.with_(evaluation__kind="bm25"), cache)
     assert [name.rsplit("-", 1)[0] for name in cache.built] == ["bm25_index", "bm25_run", "scores"]
     assert not record.training and set(record.keys) == {"bm25_index", "bm25_run", "evaluation"}
-    assert len(record.query_ids) == 6 and record.means["MRR@10"] > 0.6  # each query is three words of its passage
+    # each query is three words of its passage
+    assert len(record.query_ids) == 6 and record.means["MRR@10"] > 0.6
 
 
-# Similarities -------------------------------------------------------------------------------------------------------
+# Similarities -------------------------------------------------------------------------------------
 
 
 def test_similarities_are_those_of_the_runs_vectors(untrained, shared):
@@ -113,13 +139,15 @@ def test_similarities_share_everything_with_a_search(untrained):
     assert len(own - search) == 1
 
 
-# Checks -------------------------------------------------------------------------------------------------------------
+# Checks -------------------------------------------------------------------------------------------
 
 
 def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(untrained, shared, tmp_path):
     recipe = untrained.with_(final="distilled", evaluation__kind="checks")
     record = lab.load_record(run(recipe, shared).save(tmp_path / "records"))
-    assert len(record.query_ids) == 12 and record.keys["evaluation"] == Pipeline(recipe).evaluation.key
+    assert (
+        len(record.query_ids) == 12 and record.keys["evaluation"] == Pipeline(recipe).evaluation.key
+    )
     assert set(record.means) == {
         "retriever 1: MRR@10",
         "retriever 2: MRR@10",
@@ -135,7 +163,10 @@ def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(untrained, shared, t
 def test_the_checks_see_the_lists_that_were_learned_from(untrained, shared):
     pipeline = Pipeline(untrained.with_(final="distilled", evaluation__kind="checks"))
     found = Scores.load(shared.get(pipeline.evaluation) / "scores.json")
-    mined, bm25 = (np.load(shared.get(one) / "negatives.npy").tolist() for one in (pipeline.mined, pipeline.bm25_negatives))
+    mined, bm25 = (
+        np.load(shared.get(one) / "negatives.npy").tolist()
+        for one in (pipeline.mined, pipeline.bm25_negatives)
+    )
     for query, (own, other) in enumerate(zip(mined, bm25, strict=True)):
         own = [row for row in own if row >= 0]
         share = sum(row in other for row in own) / len(own)
@@ -144,25 +175,41 @@ def test_the_checks_see_the_lists_that_were_learned_from(untrained, shared):
         assert found.per_query("mined: from a positive's document")[query] == pytest.approx(near)
 
 
-# Language understanding ---------------------------------------------------------------------------------------------
+# Language understanding ---------------------------------------------------------------------------
 
 
-def test_a_task_is_learned_by_the_pre_trained_encoder_and_no_retriever_is_trained(tiny_recipe, acceptable, cache, tmp_path):
+def test_a_task_is_learned_by_the_pre_trained_encoder_and_no_retriever_is_trained(
+    tiny_recipe, acceptable, cache, tmp_path
+):
     recipe = cola(tiny_recipe, acceptable)
     record = run(recipe, cache)
     assert set(record.keys) == {"passage_tokens", "pretrained", "evaluation"}
-    assert [name.rsplit("-", 1)[0] for name in cache.built] == ["passage_tokens", "pretrained", "nlu"]
-    assert set(record.means) == {"predicted", "actual", "accuracy"} and record.means["accuracy"] == 1.0
+    assert [name.rsplit("-", 1)[0] for name in cache.built] == [
+        "passage_tokens",
+        "pretrained",
+        "nlu",
+    ]
+    assert (
+        set(record.means) == {"predicted", "actual", "accuracy"} and record.means["accuracy"] == 1.0
+    )
     facts = record.data["collection"]
-    assert (facts["name"], facts["task"]) == ("tiny-cola", "cola") and len(facts["digest"].split()) == 2
+    assert (facts["name"], facts["task"]) == ("tiny-cola", "cola") and len(
+        facts["digest"].split()
+    ) == 2
     assert record.data["trained_on"]["name"] == "tiny"
     assert str(tmp_path) not in record.model_dump_json()
     assert lab.load_record(record.save(tmp_path / "records")).means == record.means
     folder = cache.folder(Pipeline(recipe).evaluation)
-    assert sorted(path.name for path in folder.iterdir()) == ["log.json", "manifest.json", "scores.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "log.json",
+        "manifest.json",
+        "scores.json",
+    ]
 
 
-def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(untrained, acceptable, shared, cache, monkeypatch):
+def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(
+    untrained, acceptable, shared, cache, monkeypatch
+):
     end = Pipeline(cola(untrained, acceptable)).evaluation
     whole = (shared.get(end) / "scores.json").read_text()
     with monkeypatch.context() as broken:
@@ -175,14 +222,26 @@ def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(untrained, acceptab
 
 
 @pytest.mark.parametrize(
-    "change", [{"epochs": 1}, {"learning_rate": 1e-3}, {"split": "train"}, {"dropout": 0.5}, {"task": "mrpc"}], ids=str
+    "change",
+    [
+        {"epochs": 1},
+        {"learning_rate": 1e-3},
+        {"split": "train"},
+        {"dropout": 0.5},
+        {"task": "mrpc"},
+    ],
+    ids=str,
 )
 def test_every_setting_of_a_task_makes_another_stage(tiny_recipe, acceptable, change):
-    one, other = (Pipeline(cola(tiny_recipe, acceptable, **more)).evaluation.key for more in ({}, change))
+    one, other = (
+        Pipeline(cola(tiny_recipe, acceptable, **more)).evaluation.key for more in ({}, change)
+    )
     assert one != other
 
 
-def test_changed_rows_make_another_stage_and_another_folder_does_not(tiny_recipe, acceptable, tmp_path):
+def test_changed_rows_make_another_stage_and_another_folder_does_not(
+    tiny_recipe, acceptable, tmp_path
+):
     first = Pipeline(cola(tiny_recipe, acceptable)).evaluation.key
     moved = acceptable.rename(tmp_path / "elsewhere")
     assert Pipeline(cola(tiny_recipe, moved)).evaluation.key == first
@@ -191,11 +250,13 @@ def test_changed_rows_make_another_stage_and_another_folder_does_not(tiny_recipe
     assert Pipeline(cola(tiny_recipe, moved)).evaluation.key != first
 
 
-# Dialogues ----------------------------------------------------------------------------------------------------------
+# Dialogues ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_candidates_are_ranked_by_the_retriever_of_the_recipe(untrained, dialogues, shared, tmp_path, together):
+def test_candidates_are_ranked_by_the_retriever_of_the_recipe(
+    untrained, dialogues, shared, tmp_path, together
+):
     recipe = talk(untrained.with_(finetuning__shared=together), dialogues)
     record, folder = run(recipe, shared), shared.get(Pipeline(recipe).retriever)
     assert (folder / "passage_model").is_dir() is not together
@@ -204,7 +265,10 @@ def test_candidates_are_ranked_by_the_retriever_of_the_recipe(untrained, dialogu
     again = Scores.load(tmp_path / "scores.json")
     assert set(record.means) == {"R@1", "MRR"} and "pretrained" not in record.keys
     assert np.array_equal(record.per_query("MRR"), again.per_query("MRR"))
-    assert record.data["collection"]["name"] == "tiny-talk" and record.data["trained_on"]["name"] == "tiny"
+    assert (
+        record.data["collection"]["name"] == "tiny-talk"
+        and record.data["trained_on"]["name"] == "tiny"
+    )
 
 
 def test_dialogues_count_by_their_content(untrained, dialogues, tmp_path):
@@ -221,31 +285,51 @@ def test_dialogues_count_by_their_content(untrained, dialogues, tmp_path):
 def crossed(tiny_recipe):
     """A recipe that ranks the candidates of made dialogues with a cross-encoder trained on them."""
     folder = str(made_dialogues(lab.open_sample(tiny_recipe.collection), words=4))
-    recipe = talk(tiny_recipe.with_(objective="reddit", auxiliary__reddit_pairs__file=folder), folder)
+    recipe = talk(
+        tiny_recipe.with_(objective="reddit", auxiliary__reddit_pairs__file=folder), folder
+    )
     return recipe.with_(final="reranker", auxiliary__cross_encoder__length=40)
 
 
 def test_candidates_are_ranked_by_a_cross_encoder_of_the_dialogues_own_pairs(crossed, tmp_path):
-    results = lab.Study("t", {"row": crossed}, scale="smoke", cache=Cache(tmp_path / "stages"), records=tmp_path / "records").run()
+    results = lab.Study(
+        "t",
+        {"row": crossed},
+        scale="smoke",
+        cache=Cache(tmp_path / "stages"),
+        records=tmp_path / "records",
+    ).run()
     (record,) = results.runs()["row"]
     assert set(record.keys) == {"file_pairs", "dialogue_cross_encoder", "evaluation"}
-    assert set(record.means) == {"R@1", "MRR"} and 0 < record.means["R@1"] <= record.means["MRR"] <= 1
-    assert record.training["dialogue_cross_encoder"]["steps"] == 2 and record.recipe["final"] == "reranker"
+    assert (
+        set(record.means) == {"R@1", "MRR"} and 0 < record.means["R@1"] <= record.means["MRR"] <= 1
+    )
+    assert (
+        record.training["dialogue_cross_encoder"]["steps"] == 2
+        and record.recipe["final"] == "reranker"
+    )
 
 
 def test_it_starts_from_the_encoder_that_learned_the_pairs_before_them(crossed):
     folder = crossed.evaluation.dialogue.folder
     before = Pipeline(crossed.with_(auxiliary__reddit_pairs__first=folder)).dialogue_cross_encoder
     posts = crossed.with_(final="pretrained", query_side="left")
-    assert before.arguments["start"].stage.key == Pipeline(crossed.with_(final="pretrained")).pretrained.key
+    assert (
+        before.arguments["start"].stage.key
+        == Pipeline(crossed.with_(final="pretrained")).pretrained.key
+    )
     assert before.arguments["start"].stage.key != Pipeline(posts).pretrained.key
-    assert Pipeline(crossed).dialogue_cross_encoder.arguments["start"] == Pipeline(crossed).base.model
+    assert (
+        Pipeline(crossed).dialogue_cross_encoder.arguments["start"] == Pipeline(crossed).base.model
+    )
 
 
-# What is refused before anything is built ---------------------------------------------------------------------------
+# What is refused before anything is built ---------------------------------------------------------
 
 
-def test_a_task_that_cannot_work_is_refused_before_anything_runs(tiny_recipe, acceptable, dialogues):
+def test_a_task_that_cannot_work_is_refused_before_anything_runs(
+    tiny_recipe, acceptable, dialogues
+):
     for recipe, said in (
         (lambda: cola(tiny_recipe, "/nowhere"), "no such file"),
         (lambda: cola(tiny_recipe, acceptable, task="rte"), "unknown task"),

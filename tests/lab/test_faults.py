@@ -1,7 +1,9 @@
-"""Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`, which keeps the counts.
+"""Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`,
+which keeps the counts.
 
-A child is a fork of a process that has imported everything, so that a trial costs seconds and not the import of torch.
-What is compared is the record, which holds every score and the digest of all weights.
+A child is a fork of a process that has imported everything, so that a trial costs seconds and not
+the import of torch. What is compared is the record, which holds every score and the digest of all
+weights.
 """
 
 import functools
@@ -37,18 +39,23 @@ FORKS.set_forkserver_preload(["dr_lib.lab"])
 
 
 class Child:
-    """A run in a process of its own, forked where nothing but imports has happened: threads do not survive a fork."""
+    """A run in a process of its own, forked where nothing but imports has happened: threads do not
+    survive a fork.
+    """
 
     def __init__(self, recipe: Recipe, root: Path, limit: int | None = None, prepare: str = ""):
         self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
         self.pool.submit(exec, prepare).result()
         self.pid = self.pool.submit(os.getpid).result()
         if limit:
-            silent = self.pool.submit(os.open, os.devnull, os.O_WRONLY).result()  # bars may go to a file that has a limit too
+            # bars may go to a file that has a limit too
+            silent = self.pool.submit(os.open, os.devnull, os.O_WRONLY).result()
             for stream in (1, 2):
                 self.pool.submit(os.dup2, silent, stream).result()
             self.pool.submit(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)).result()
-        self.future = self.pool.submit(lab.execute, lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str))
+        self.future = self.pool.submit(
+            lab.execute, lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str)
+        )
 
     def killed_after(self, seconds: float) -> bool:
         """Kill it unless it has ended by then."""
@@ -82,22 +89,32 @@ RECIPES = (
 
 @pytest.fixture
 def recipes(tiny_recipe, tmp_path) -> dict[str, Recipe]:
-    """Together nearly every stage: both retrievers, re-rankers, teacher, distillation; writers, generator, pairs, evaluations."""
+    """Together nearly every stage: both retrievers, re-rankers, teacher, distillation; writers,
+    generator, pairs, evaluations.
+    """
     labels = {"depth": 6, "s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
     pairs = {"objective__batch_pairs": 4, "final": "retriever1"}
     talk = str(made_dialogues(lab.open_sample(tiny_recipe.collection), words=4))
     sentences = tmp_path / "sentences"
     sentences.mkdir()
     for split, rows in (("train", 48), ("dev", 20)):
-        lines = [f"x\t{row % 2}\t\tthe {('decoder', 'vector')[row % 2]} passages" for row in range(rows)]
+        lines = [
+            f"x\t{row % 2}\t\tthe {('decoder', 'vector')[row % 2]} passages" for row in range(rows)
+        ]
         (sentences / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     made = {
         "distilled": tiny_recipe.with_(final="distilled", dropout=0.1),
         "texts written": tiny_recipe.with_(objective="master", final="retriever1"),
-        "labels guessed": tiny_recipe.with_(objective="pair", auxiliary__pseudo_labels=labels, **pairs),
-        "checks": tiny_recipe.with_(objective="cdmae", final="distilled", evaluation__kind="checks"),
+        "labels guessed": tiny_recipe.with_(
+            objective="pair", auxiliary__pseudo_labels=labels, **pairs
+        ),
+        "checks": tiny_recipe.with_(
+            objective="cdmae", final="distilled", evaluation__kind="checks"
+        ),
         "pairs generated": tiny_recipe.with_(
-            objective="paq", auxiliary__paq_pairs={"per_passage": 3, "filter": "none", "depth": 4}, **pairs
+            objective="paq",
+            auxiliary__paq_pairs={"per_passage": 3, "filter": "none", "depth": 4},
+            **pairs,
         ),
         "late interaction": tiny_recipe.with_(
             objective="reddit", reranking__by="late_interaction", **pairs | {"final": "distilled"}
@@ -112,7 +129,13 @@ def recipes(tiny_recipe, tmp_path) -> dict[str, Recipe]:
         ),
         "sentences": tiny_recipe.with_(
             evaluation__kind="nlu",
-            evaluation__nlu={"task": "cola", "folder": str(sentences), "epochs": 2, "batch_rows": 8, "length": 16},
+            evaluation__nlu={
+                "task": "cola",
+                "folder": str(sentences),
+                "epochs": 2,
+                "batch_rows": 8,
+                "length": 16,
+            },
         ),
     }
     assert made.keys() == {*RECIPES}
@@ -120,7 +143,9 @@ def recipes(tiny_recipe, tmp_path) -> dict[str, Recipe]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, name, without_times, counted):
+def test_what_is_killed_at_random_ends_as_if_it_had_not_been(
+    recipes, tmp_path, name, without_times, counted
+):
     recipe, rng = recipes[name], random.Random(name)
     started = time.perf_counter()
     whole = without_times(Child(recipe, tmp_path / "whole").record())
@@ -128,7 +153,8 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, 
     kills = runs = 0
     while kills < max(1, KILLS // len(recipes)):
         root, patience, runs = tmp_path / f"stages{runs}", 0.0, runs + 1
-        # Late enough that a part of the way is made; ever later, so that the longest stage without a checkpoint ends.
+        # Late enough that a part of the way is made; ever later, so that the longest stage without
+        # a checkpoint ends.
         while (child := Child(recipe, root)).killed_after(rng.uniform(0, longest / 3) + patience):
             patience += longest / 50
             kills += 1
@@ -139,7 +165,11 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, 
 
 def encoded(root: Path) -> tuple[bytes, list[str]]:
     """All vectors of a run in the order of their rows, and the digests of its ranking."""
-    made = [one for one in Cache(root, announce=str).manifests() if one["kind"] in ("vectors", "dense_run")]
+    made = [
+        one
+        for one in Cache(root, announce=str).manifests()
+        if one["kind"] in ("vectors", "dense_run")
+    ]
     *shards, run = sorted(made, key=lambda one: one["parameters"].get("rows", [10**9]))
     folders = [root / f"vectors-{one['key'][:16]}" for one in shards]
     vectors = b"".join(np.load(folder / "vectors.npy").tobytes() for folder in folders)
@@ -147,14 +177,22 @@ def encoded(root: Path) -> tuple[bytes, list[str]]:
 
 
 def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, counted):
-    recipe, rng, kills = tiny_recipe.with_(objective="none", final="pretrained"), random.Random(0), 0
-    small = "import sys; part = sys.modules['dr_lib.retrieval.encode']; part.SAVE_EVERY, part.BLOCK, part.SHARD = 0, 4, {}"
+    recipe, rng, kills = (
+        tiny_recipe.with_(objective="none", final="pretrained"),
+        random.Random(0),
+        0,
+    )
+    small = (
+        "import sys; part = sys.modules['dr_lib.retrieval.encode']; part.SAVE_EVERY, part.BLOCK,"
+        " part.SHARD = 0, 4, {}"
+    )
     Child(recipe, tmp_path / "whole", prepare=small.format(400)).record()
     whole = encoded(tmp_path / "whole")
     for trial in range(max(3, KILLS // 20)):
         root, prepare = tmp_path / str(trial), small.format(4 * rng.randint(1, 5))
         child, wanted = Child(recipe, root, prepare=prepare), rng.randint(1, 3)
-        while wanted and not child.future.done():  # in the midst of a shard, of which a part may be on disk
+        # in the midst of a shard, of which a part may be on disk
+        while wanted and not child.future.done():
             if list(root.glob("vectors-*.partial")) and child.killed_after(rng.uniform(0, 0.05)):
                 child, kills, wanted = Child(recipe, root, prepare=prepare), kills + 1, wanted - 1
             time.sleep(0.002)
@@ -164,21 +202,28 @@ def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, co
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-def test_processes_that_share_a_cache_and_lose_one_of_them_agree(recipes, tmp_path, processes, without_times, counted):
+def test_processes_that_share_a_cache_and_lose_one_of_them_agree(
+    recipes, tmp_path, processes, without_times, counted
+):
     recipe, rng = recipes["distilled"], random.Random(processes)
     whole = without_times(Child(recipe, tmp_path / "whole").record())
     for trial in range(4):
         root = tmp_path / f"stages{trial}"
         children = [Child(recipe, root) for _ in range(processes)]
         victim = rng.randrange(processes)
-        counted(f"kills of one of {processes} processes on one cache", children[victim].killed_after(rng.uniform(0.1, 1.5)))
+        counted(
+            f"kills of one of {processes} processes on one cache",
+            children[victim].killed_after(rng.uniform(0.1, 1.5)),
+        )
         children[victim] = Child(recipe, root)
         assert all(without_times(child.record()) == whole for child in children)
         assert not list(root.glob("*.partial"))
 
 
 def damages(path: Path, rng: random.Random) -> dict[str, bytes | None]:
-    """Ways in which a file is found after an accident: its new content, or None where it is gone."""
+    """Ways in which a file is found after an accident: its new content, or None where it is
+    gone.
+    """
     content = path.read_bytes()
     place = rng.randrange(len(content)) if content else 0
     return {
@@ -186,19 +231,31 @@ def damages(path: Path, rng: random.Random) -> dict[str, bytes | None]:
         "empty": b"",
         "cut": content[: len(content) // 2],
         "longer": content + b"\0",
-        "flipped": content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :] if content else b"\xff",
+        "flipped": (
+            content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :]
+            if content
+            else b"\xff"
+        ),
         "noise": rng.randbytes(len(content)),
     }
 
 
-def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(recipes, tmp_path, without_times, counted):
-    run, rng, root = lab.Run("faults/test", "row", "smoke", recipes["distilled"]), random.Random(0), tmp_path / "stages"
+def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
+    recipes, tmp_path, without_times, counted
+):
+    run, rng, root = (
+        lab.Run("faults/test", "row", "smoke", recipes["distilled"]),
+        random.Random(0),
+        tmp_path / "stages",
+    )
     whole = without_times(lab.execute(run, Cache(root, announce=str)))
     refused = rebuilt = harmless = 0
     stages = list(Pipeline(run.recipe).evaluation.walk())
     for stage in stages:
         folder = root / stage.name
-        for path in rng.sample(files := sorted(p for p in folder.rglob("*") if p.is_file()), min(4, len(files))):
+        for path in rng.sample(
+            files := sorted(p for p in folder.rglob("*") if p.is_file()), min(4, len(files))
+        ):
             sound = path.read_bytes()
             for kind, content in damages(path, rng).items():
                 if content == sound:
@@ -221,12 +278,18 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
     counted("damaged files of stages: not needed any more", harmless)
 
 
-def test_a_damaged_file_of_any_kind_of_stage_is_named_to_whoever_wants_it(recipes, tmp_path, counted):
-    """Materials included: questions, continuations, generators, word weights, labels that were guessed."""
+def test_a_damaged_file_of_any_kind_of_stage_is_named_to_whoever_wants_it(
+    recipes, tmp_path, counted
+):
+    """Materials included: questions, continuations, generators, word weights, labels that were
+    guessed.
+    """
     rng, root, named = random.Random(1), tmp_path / "stages", 0
     for recipe in recipes.values():
         lab.execute(lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str))
-    for stage in {one.kind: one for recipe in recipes.values() for one in Pipeline(recipe).evaluation.walk()}.values():
+    for stage in {
+        one.kind: one for recipe in recipes.values() for one in Pipeline(recipe).evaluation.walk()
+    }.values():
         for path in sorted(path for path in (root / stage.name).rglob("*") if path.is_file()):
             sound = path.read_bytes()
             for content in damages(path, rng).values():
@@ -241,8 +304,12 @@ def test_a_damaged_file_of_any_kind_of_stage_is_named_to_whoever_wants_it(recipe
     counted("damaged files of stages: named with the way out", named)
 
 
-def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path, without_times, counted):
-    """Files may not grow over a limit, which fails as a full disk does: in any write, at any place."""
+def test_a_full_disk_ends_in_one_line_wherever_it_happens(
+    recipes, tmp_path, without_times, counted
+):
+    """Files may not grow over a limit, which fails as a full disk does: in any write, at any
+    place.
+    """
     recipe, root, ends = recipes["distilled"], tmp_path / "stages", set()
     whole = without_times(Child(recipe, tmp_path / "whole").record())
     for limit in (200, 1_000, 3_000, 8_000, 20_000, 50_000, 100_000, 200_000):
@@ -254,15 +321,21 @@ def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path, wit
     assert without_times(Child(recipe, root).record()) == whole
 
 
-def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes, tmp_path, without_times, counted):
-    """Mapped files take their room when they are made: else a full disk would show as SIGBUS, without a word."""
+def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(
+    recipes, tmp_path, without_times, counted
+):
+    """Mapped files take their room when they are made: else a full disk would show as SIGBUS,
+    without a word.
+    """
     recipe, disk, ends = recipes["distilled"], tmp_path / "disk", set()
     disk.mkdir()
     whole = without_times(Child(recipe, tmp_path / "whole").record())
     size = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file())
     for share in (0.05, 0.2, 0.4, 0.6, 0.8):
         options = f"size={int(share * size)}"
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True).returncode:
+        if subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True
+        ).returncode:
             pytest.skip("small disks need the right to mount")
         try:
             error = Child(recipe, disk / "stages").future.exception(timeout=600)
@@ -285,16 +358,38 @@ for second in range(600):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(tmp_path, how, counted, wait_for):
+def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(
+    tmp_path, how, counted, wait_for
+):
     nbformat = pytest.importorskip("nbformat")
     running = tmp_path / "running"
     running.mkdir()
     for name in ("first", "second", "third"):
-        book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BATCH.replace("PLACE", str(running)))])
+        book = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(BATCH.replace("PLACE", str(running)))]
+        )
         nbformat.write(book, tmp_path / f"{name}.ipynb")
-    command = [sys.executable, "-m", "dr_lib", "batch", str(tmp_path), "--jobs", "2", "--to", str(tmp_path / "done")]
-    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a suite in the background has it ignored
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=ROOT, preexec_fn=heard)
+    command = [
+        sys.executable,
+        "-m",
+        "dr_lib",
+        "batch",
+        str(tmp_path),
+        "--jobs",
+        "2",
+        "--to",
+        str(tmp_path / "done"),
+    ]
+    # a suite in the background has it ignored
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=heard,
+    )
     wait_for(lambda: len(list(running.iterdir())) == 2, 120)
     ours = [one for one in psutil.Process(process.pid).children(recursive=True) if one.is_running()]
     assert len(ours) >= 4  # two notebooks, each with its kernel, however they were started

@@ -1,4 +1,6 @@
-"""Queries for a collection that has none: an ordinary folder, split without overlap, the same every time."""
+"""Queries for a collection that has none: an ordinary folder, split without overlap, the same every
+time.
+"""
 
 import json
 import shutil
@@ -7,11 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dr_book import corpus_study, search
+from dr_book.export import card
 from dr_lib import collections, lab, places
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.models import DenseSettings
-from dr_lib.report import card
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer, tokenizer_digest
 
@@ -30,8 +33,10 @@ def bare(own_recipe, tmp_path):
 def write(bare, shared, tmp_path):
     """`write(per_passage=3)`: the generator learns on the same passages with their queries."""
 
-    def write(recipe=bare, cache=shared, **options) -> lab.GeneratedQueries:
-        return lab.generate_queries(recipe, learn_from=str(tmp_path / "tiny"), cache=cache, **options)
+    def write(recipe=bare, cache=shared, **options) -> corpus_study.GeneratedQueries:
+        return corpus_study.generate_queries(
+            recipe, learn_from=str(tmp_path / "tiny"), cache=cache, **options
+        )
 
     return write
 
@@ -41,8 +46,12 @@ def test_passages_alone_become_a_collection_with_three_splits(write):
     found = collections.load(written.folder)
     assert found.name == "bare-questions" and found.splits == SPLITS and len(found.passages) == 40
     assert {split: len(found.qrels(split)) for split in SPLITS} == written.counts["queries"]
-    judged = [{passage for own in found.qrels(split).values() for passage in own} for split in SPLITS]
-    assert all(judged) and not (judged[0] & judged[1] or judged[0] & judged[2] or judged[1] & judged[2])
+    judged = [
+        {passage for own in found.qrels(split).values() for passage in own} for split in SPLITS
+    ]
+    assert all(judged) and not (
+        judged[0] & judged[1] or judged[0] & judged[2] or judged[1] & judged[2]
+    )
     assert len(set(found.queries()["text"][:])) == len(found.queries())
 
 
@@ -60,7 +69,9 @@ def test_counts_fall_from_step_to_step(write):
     assert 0 <= counts["shared_words"] <= 1
 
 
-def test_a_second_call_finds_what_was_written_and_another_cache_ends_in_the_same_files(write, shared, cache):
+def test_a_second_call_finds_what_was_written_and_another_cache_ends_in_the_same_files(
+    write, shared, cache
+):
     first, again = write(), Cache(shared.root, announce=lambda line: None)
     assert write(cache=again) == first and not again.built
     one, two = first.folder, write(cache=cache).folder
@@ -69,22 +80,30 @@ def test_a_second_call_finds_what_was_written_and_another_cache_ends_in_the_same
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
 
 
-def test_a_recipe_runs_on_the_new_collection_and_the_models_card_says_who_wrote_the_queries(write, shared):
+def test_a_recipe_runs_on_the_new_collection_and_the_models_card_says_who_wrote_the_queries(
+    write, shared
+):
     written = write(per_passage=12)
     recipe = written.recipe.with_(objective="none")
     record = lab.execute(lab.Run("tests/generated", "none", "smoke", recipe), shared)
     assert record.data["collection"]["name"] == "bare-questions"
     assert len(record.query_ids) == written.counts["queries"]["test"]
     assert np.isfinite(record.means["MRR@10"])
-    trained_on = lab.collection_of(record, shared)
+    trained_on = search.collection_of(record, shared)
     assert trained_on.digest == record.data["collection"]["digest"]
-    model = SimpleNamespace(settings=DenseSettings(), encoder=SimpleNamespace(config=SimpleNamespace(hidden_size=32)))
+    model = SimpleNamespace(
+        settings=DenseSettings(), encoder=SimpleNamespace(config=SimpleNamespace(hidden_size=32))
+    )
     text = str(card(model, "x", record, trained_on))
-    assert "**The queries were generated**: written by a model trained on the queries of tiny." in text
+    assert (
+        "**The queries were generated**: written by a model trained on the queries of tiny." in text
+    )
     assert "generated**" not in str(card(model, "x", record))
 
 
-def test_judged_test_queries_stay_and_their_passages_are_not_trained_on(own_recipe, write, tmp_path):
+def test_judged_test_queries_stay_and_their_passages_are_not_trained_on(
+    own_recipe, write, tmp_path
+):
     shutil.copytree(tmp_path / "tiny", tmp_path / "judged")
     for split in ("train", "dev"):
         (tmp_path / "judged" / "qrels" / f"{split}.tsv").unlink()
@@ -92,7 +111,10 @@ def test_judged_test_queries_stay_and_their_passages_are_not_trained_on(own_reci
     before = collections.load(tmp_path / "judged")
     assert found.qrels("test") == before.qrels("test")
     assert found.queries("test")[:] == before.queries("test")[:]
-    tested, trained = ({passage for own in found.qrels(split).values() for passage in own} for split in ("test", "train"))
+    tested, trained = (
+        {passage for own in found.qrels(split).values() for passage in own}
+        for split in ("test", "train")
+    )
     assert trained and not trained & tested
 
 
@@ -100,7 +122,10 @@ def test_what_people_ask_is_no_training_question(own_recipe, write, tmp_path):
     shutil.copytree(tmp_path / "tiny", tmp_path / "judged")
     for split in ("train", "dev"):
         (tmp_path / "judged" / "qrels" / f"{split}.tsv").unlink()
-    recipe, lines = own_recipe.with_(collection=str(tmp_path / "judged")), tmp_path / "judged" / "queries.jsonl"
+    recipe, lines = (
+        own_recipe.with_(collection=str(tmp_path / "judged")),
+        tmp_path / "judged" / "queries.jsonl",
+    )
 
     def written():
         found = collections.load(write(recipe).folder)
@@ -115,46 +140,65 @@ def test_what_people_ask_is_no_training_question(own_recipe, write, tmp_path):
 
 def test_judgements_are_left_out_where_one_says_so(own_recipe, write, tmp_path):
     found = collections.load(write(own_recipe, use_judgements=False).folder)
-    assert not {*found.queries()["id"][:]} & {*collections.load(tmp_path / "tiny").queries()["id"][:]}
+    assert not {*found.queries()["id"][:]} & {
+        *collections.load(tmp_path / "tiny").queries()["id"][:]
+    }
 
 
 def test_the_folder_says_what_it_is_and_no_place(write, cache, tmp_path):
     (tmp_path / "bare" / "README.md").write_text("- Licence: CC0 1.0\n", encoding="utf-8")
     folder = write(cache=cache).folder  # a licence is no part of a collection's digest
     text = (folder / "README.md").read_text(encoding="utf-8")
-    assert "trained on the queries of tiny" in text and "Licence: CC0 1.0" in text and str(tmp_path) not in text
+    assert (
+        "trained on the queries of tiny" in text
+        and "Licence: CC0 1.0" in text
+        and str(tmp_path) not in text
+    )
     assert "trained on the queries of tiny" in collections.load(folder).info["questions"]
     assert json.loads((folder / "corpus.jsonl").read_text().splitlines()[5])["position"] == 1
 
 
 def test_a_collection_without_training_queries_teaches_nobody(bare, shared):
     with pytest.raises(InputError, match="there is no split 'train'"):
-        lab.generate_queries(bare, learn_from=bare.collection.name, cache=shared)
+        corpus_study.generate_queries(bare, learn_from=bare.collection.name, cache=shared)
 
 
 def test_the_generator_of_the_book_writes_questions_about_what_it_reads(shared):
     """Nobody trained it on PyDocs; no word list or template is behind it."""
     recipe = lab.recipe_at("smoke", {}, "pydocs")
-    written = lab.generate_queries(recipe, use_judgements=False, per_passage=1, cache=shared)
+    written = corpus_study.generate_queries(
+        recipe, use_judgements=False, per_passage=1, cache=shared
+    )
     found = collections.load(written.folder)
     texts = found.queries()["text"][:]
     assert np.mean([text.endswith("?") for text in texts]) > 0.9
     asking = {"what", "who", "how", "when", "where", "which", "why", "in", "whose"}
     assert np.mean([text.split()[0] in asking for text in texts]) > 0.8
     assert written.counts["shared_words"] > 0.2
-    assert "written by the question generator questions-2x128" in (written.folder / "README.md").read_text(encoding="utf-8")
+    assert "written by the question generator questions-2x128" in (
+        written.folder / "README.md"
+    ).read_text(encoding="utf-8")
 
 
-def test_a_generator_that_the_recipe_names_writes_and_is_named_whatever_else_is_given(own_recipe, shared):
+def test_a_generator_that_the_recipe_names_writes_and_is_named_whatever_else_is_given(
+    own_recipe, shared
+):
     recipe = own_recipe.with_(auxiliary__questions__model="embedded")
     options = {"use_judgements": False, "per_passage": 1, "cache": shared}
-    first, second = (lab.generate_queries(recipe, learn_from=name, **options) for name in (own_recipe.collection.name, None))
+    first, second = (
+        corpus_study.generate_queries(recipe, learn_from=name, **options)
+        for name in (own_recipe.collection.name, None)
+    )
     assert first.folder == second.folder
-    assert "written by the question generator questions-2x128" in (first.folder / "README.md").read_text(encoding="utf-8")
+    assert "written by the question generator questions-2x128" in (
+        first.folder / "README.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_the_generator_of_the_book_is_the_one_of_its_record():
     record = read_json(places.embedded_writer() / "record.json")
     assert record["base"]["digest"] == lab.open_checkpoint("embedded").model.digest
     assert record["training"]["step"] == record["settings"]["steps"]
-    assert tokenizer_digest(load_tokenizer(places.embedded_writer())) == tokenizer_digest(load_tokenizer("embedded"))
+    assert tokenizer_digest(load_tokenizer(places.embedded_writer())) == tokenizer_digest(
+        load_tokenizer("embedded")
+    )

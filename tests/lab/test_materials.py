@@ -1,4 +1,6 @@
-"""What methods need beside the passages, in a recipe: what brings it, who shares it, and methods trained on it."""
+"""What methods need beside the passages, in a recipe: what brings it, who shares it, and methods
+trained on it.
+"""
 
 import json
 from dataclasses import replace
@@ -8,7 +10,13 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
@@ -25,7 +33,20 @@ from dr_lib.training import Examples, RetrievalBatches, TrainLog, training_examp
 SURE = {"depth": 6, "s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
 PAIRS = {"per_passage": 3, "top_k": 10, "depth": 4}
 LOG = {"pool": "file", "file": "log"}
-WORDS = ["a", "dense", "retriever", "maps", "queries", "and", "passages", "to", "vectors", "and", "compares", "them"]
+WORDS = [
+    "a",
+    "dense",
+    "retriever",
+    "maps",
+    "queries",
+    "and",
+    "passages",
+    "to",
+    "vectors",
+    "and",
+    "compares",
+    "them",
+]
 
 
 @pytest.fixture
@@ -45,13 +66,17 @@ def with_auxiliary(recipe: Recipe, part: str, **chosen) -> Recipe:
     return recipe.with_(**{f"auxiliary__{part}__{name}": value for name, value in chosen.items()})
 
 
-# Methods and their materials ----------------------------------------------------------------------------------------
+# Methods and their materials ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", objectives.names())
 def test_one_word_brings_a_method_with_its_defaults_and_its_materials(name, recipe):
     changed = recipe.with_(objective="mlm", objective__rate=0.4).with_(objective=name)
-    assert changed.objective.params["rate"] == 0.4 if name == "mlm" else changed == recipe.with_(objective=name)
+    assert (
+        changed.objective.params["rate"] == 0.4
+        if name == "mlm"
+        else changed == recipe.with_(objective=name)
+    )
     stage = Pipeline(changed).pretrained
     assert (stage is None) is (name == "none")
     materials = stage.arguments["materials"] if stage else {}
@@ -60,7 +85,12 @@ def test_one_word_brings_a_method_with_its_defaults_and_its_materials(name, reci
 
 @pytest.mark.parametrize(
     ("tasks", "made"),
-    [(["cmp"], set()), (["mkp", "npr"], {"keyword_weights"}), (["dor"], {"questions"}), (["gor"], {"continuations"})],
+    [
+        (["cmp"], set()),
+        (["mkp", "npr"], {"keyword_weights"}),
+        (["dor"], {"questions"}),
+        (["gor"], {"continuations"}),
+    ],
 )
 def test_a_task_that_is_off_makes_nothing(tasks, made, recipe):
     stage = Pipeline(recipe.with_(objective="master", objective__tasks=tasks)).pretrained
@@ -76,29 +106,45 @@ def test_a_uniform_mask_needs_no_importances(recipe):
 
 def test_cdmae_trains_on_its_importances(recipe, shared):
     folder = shared.get(Pipeline(recipe.with_(objective="cdmae")).pretrained)
-    assert (folder / "model" / "model.safetensors").is_file() and (folder / "model" / "extra.safetensors").is_file()
+    assert (folder / "model" / "model.safetensors").is_file() and (
+        folder / "model" / "extra.safetensors"
+    ).is_file()
 
 
 def test_master_trains_on_the_materials_of_its_tasks(recipe, shared):
-    folder = shared.get(Pipeline(recipe.with_(objective="master", objective__questions=2)).pretrained)
+    folder = shared.get(
+        Pipeline(recipe.with_(objective="master", objective__questions=2)).pretrained
+    )
     log = TrainLog.load(folder / "log.json")
-    assert {"mkp_loss", "cmp_loss", "npr_loss", "dor_loss", "gor_loss", "encoder_loss"} <= set(log.names)
+    assert {"mkp_loss", "cmp_loss", "npr_loss", "dor_loss", "gor_loss", "encoder_loss"} <= set(
+        log.names
+    )
     assert np.isfinite(log.column("loss")).all()
-    assert {name.split(".")[1] for name in load_extra(folder / "model")} == {"mkp", "cmp", "npr", "dor", "gor"}
+    assert {name.split(".")[1] for name in load_extra(folder / "model")} == {
+        "mkp",
+        "cmp",
+        "npr",
+        "dor",
+        "gor",
+    }
 
 
 def test_pair_trains_on_what_the_scorer_is_sure_of(recipe, shared):
-    sure = with_auxiliary(recipe.with_(objective="pair", objective__batch_pairs=4), "pseudo_labels", **SURE)
+    sure = with_auxiliary(
+        recipe.with_(objective="pair", objective__batch_pairs=4), "pseudo_labels", **SURE
+    )
     stage = Pipeline(sure).pretrained
     assert {"bm25_candidates", "cross_encoder", "candidate_scores", "pseudo_labels"} <= kinds(stage)
     assert np.isfinite(TrainLog.load(shared.get(stage) / "log.json").column("loss")).all()
 
 
-# Word statistics ----------------------------------------------------------------------------------------------------
+# Word statistics ----------------------------------------------------------------------------------
 
 
 def importances_of(recipe: Recipe, **chosen) -> Stage:
-    changed = recipe.with_(objective="cdmae", **{f"objective__{name}": value for name, value in chosen.items()})
+    changed = recipe.with_(
+        objective="cdmae", **{f"objective__{name}": value for name, value in chosen.items()}
+    )
     return Pipeline(changed).pretrained.arguments["materials"]["importances"]
 
 
@@ -114,7 +160,12 @@ def test_importances_are_those_of_the_passages_tokens(recipe, shared, tmp_path):
 
 def test_what_decides_only_the_mask_makes_no_new_importances(recipe):
     key = importances_of(recipe).key
-    for change in ({"decoder_rate": 0.4}, {"noise": 0.0}, {"projection": False}, {"mask_policy": "mask"}):
+    for change in (
+        {"decoder_rate": 0.4},
+        {"noise": 0.0},
+        {"projection": False},
+        {"mask_policy": "mask"},
+    ):
         assert importances_of(recipe, **change).key == key
     assert importances_of(recipe.with_(seed=3, passage_length=16)).key == key
 
@@ -139,19 +190,27 @@ def test_variants_of_the_importance_share_the_counts(recipe, change, same_counts
 
 
 def test_keyword_weights_go_by_the_weighting_of_the_method(recipe):
-    keys = {Pipeline(recipe).material("keyword_weights", weighting=name).key for name in ("inverse_count", "tfidf")}
+    keys = {
+        Pipeline(recipe).material("keyword_weights", weighting=name).key
+        for name in ("inverse_count", "tfidf")
+    }
     assert len(keys) == 2
 
 
-# Texts --------------------------------------------------------------------------------------------------------------
+# Texts --------------------------------------------------------------------------------------------
 
 
 def test_every_passage_gets_questions_and_goes_on(recipe, shared):
     pipeline = Pipeline(recipe)
     asked = Texts.open(shared.get(pipeline.material("questions", per_passage=3)))
     assert (np.diff(asked.offsets) >= 1).all() and (np.diff(asked.offsets) <= 3).all()
-    assert asked.store.tokenizer == TokenStore.open(shared.get(pipeline.passages()) / "store").tokenizer
-    goes_on = Texts.open(shared.get(pipeline.material("continuations", new_tokens=9, prompt_tokens=12)))
+    assert (
+        asked.store.tokenizer
+        == TokenStore.open(shared.get(pipeline.passages()) / "store").tokenizer
+    )
+    goes_on = Texts.open(
+        shared.get(pipeline.material("continuations", new_tokens=9, prompt_tokens=12))
+    )
     assert np.diff(goes_on.offsets).tolist() == [1] * 40
 
 
@@ -193,7 +252,9 @@ def test_killed_writing_goes_on_and_ends_in_the_same_texts(recipe, shared, monke
     ],
     ids=str,
 )
-def test_texts_are_shared_by_recipes_that_agree_on_what_they_need(recipe, change, questions, continuations):
+def test_texts_are_shared_by_recipes_that_agree_on_what_they_need(
+    recipe, change, questions, continuations
+):
     before, after = Pipeline(recipe), Pipeline(recipe.with_(**change))
     for name, same in (("questions", questions), ("continuations", continuations)):
         assert (before.material(name).key == after.material(name).key) is same, name
@@ -202,22 +263,44 @@ def test_texts_are_shared_by_recipes_that_agree_on_what_they_need(recipe, change
 @pytest.fixture
 def t5_folder(tmp_path, recipe):
     """A public question generator in miniature: T5's format, with a tokenizer of whole words."""
-    words = sorted({word for text in Pipeline(recipe).collection.passages["text"] for word in text.lower().split()})
+    words = sorted(
+        {
+            word
+            for text in Pipeline(recipe).collection.passages["text"]
+            for word in text.lower().split()
+        }
+    )
     special = ["<pad>", "</s>", "<unk>"]
-    raw = Tokenizer(models.WordLevel({word: id_ for id_, word in enumerate([*special, *words])}, unk_token="<unk>"))
+    raw = Tokenizer(
+        models.WordLevel(
+            {word: id_ for id_, word in enumerate([*special, *words])}, unk_token="<unk>"
+        )
+    )
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    raw.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+    raw.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=len(tokenizer) + 3, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0
+        vocab_size=len(tokenizer) + 3,
+        d_model=16,
+        d_kv=8,
+        d_ff=32,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
     )
     T5ForConditionalGeneration(config).save_pretrained(tmp_path / "t5")
     tokenizer.save_pretrained(tmp_path / "t5")
     return tmp_path / "t5"
 
 
-def test_a_public_generator_is_used_as_it_is_and_counts_by_its_content(recipe, shared, t5_folder, tmp_path):
+def test_a_public_generator_is_used_as_it_is_and_counts_by_its_content(
+    recipe, shared, t5_folder, tmp_path
+):
     named = Pipeline(with_auxiliary(recipe, "questions", model=str(t5_folder)))
     stage = named.material("questions", per_passage=2)
     assert "question_generator" not in kinds(stage)
@@ -225,21 +308,38 @@ def test_a_public_generator_is_used_as_it_is_and_counts_by_its_content(recipe, s
     assert (np.diff(texts.offsets) >= 1).all()
     words = {word for text in texts.strings["text"] for word in text.split()}
     assert words and not [word for word in words if word.startswith("<")]
-    moved = Pipeline(with_auxiliary(recipe, "questions", model=str(t5_folder.rename(tmp_path / "elsewhere"))))
+    moved = Pipeline(
+        with_auxiliary(recipe, "questions", model=str(t5_folder.rename(tmp_path / "elsewhere")))
+    )
     assert moved.material("questions", per_passage=2).key == stage.key
     assert str(tmp_path) not in json.dumps([stage.parameters, moved.recipe.portable()])
 
 
 @pytest.fixture
 def gpt2_folder(tmp_path, recipe):
-    """A public causal LM in miniature: GPT-2's format, its byte-level pieces, and one special token for everything."""
+    """A public causal LM in miniature: GPT-2's format, its byte-level pieces, and one special token
+    for everything.
+    """
     raw, end = Tokenizer(models.BPE()), "<|endoftext|>"
-    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    raw.pre_tokenizer, raw.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     texts = Pipeline(recipe).collection.passages["text"]
     raw.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=[end]))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token=end, eos_token=end, unk_token=end)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw, bos_token=end, eos_token=end, unk_token=end
+    )
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=64,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     tokenizer.save_pretrained(tmp_path / "gpt2")
     return tmp_path / "gpt2"
@@ -251,7 +351,10 @@ def test_a_public_language_model_goes_on_from_every_passage(recipe, shared, gpt2
     assert "continuation_model" not in kinds(stage)
     texts = Texts.open(shared.get(stage))
     assert np.diff(texts.offsets).tolist() == [1] * 40
-    assert texts.store.tokenizer == TokenStore.open(shared.get(pipeline.passages()) / "store").tokenizer
+    assert (
+        texts.store.tokenizer
+        == TokenStore.open(shared.get(pipeline.passages()) / "store").tokenizer
+    )
     assert not [text for text in texts.strings["text"] if "endoftext" in text]
     with pytest.raises(InputError, match="reads 64"):
         shared.get(pipeline.material("continuations", new_tokens=32, prompt_tokens=64))
@@ -262,14 +365,22 @@ def test_a_writer_that_is_not_there_is_refused_before_anything_runs(recipe):
         Pipeline(with_auxiliary(recipe, "questions", model="/nowhere/at/all")).material("questions")
 
 
-# Pairs --------------------------------------------------------------------------------------------------------------
+# Pairs --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["none", "local", "global"])
 def test_questions_become_pairs_with_negatives(recipe, shared, how):
-    folder = shared.get(Pipeline(with_auxiliary(recipe, "paq_pairs", filter=how)).material("paq_pairs"))
+    folder = shared.get(
+        Pipeline(with_auxiliary(recipe, "paq_pairs", filter=how)).material("paq_pairs")
+    )
     examples, counts = Examples.open(folder / "examples"), read_json(folder / "counts.json")
-    assert counts["generated"] >= counts["deduplicated"] >= counts["filtered"] >= counts["queries"] == len(examples)
+    assert (
+        counts["generated"]
+        >= counts["deduplicated"]
+        >= counts["filtered"]
+        >= counts["queries"]
+        == len(examples)
+    )
     assert (counts["filtered"] == counts["deduplicated"]) is (how == "none")
     assert examples.negatives.shape == (len(examples), 4) and (examples.negatives >= 0).all()
     assert examples.passages == 40 and len(TokenStore.open(folder / "queries")) == len(examples)
@@ -277,7 +388,10 @@ def test_questions_become_pairs_with_negatives(recipe, shared, how):
 
 def test_a_dense_first_retriever_may_filter_and_mine(recipe, shared):
     words, dense = (
-        Pipeline(with_auxiliary(recipe, "paq_pairs", filter_by=by, negatives=by)).material("paq_pairs") for by in ("bm25", "dense")
+        Pipeline(with_auxiliary(recipe, "paq_pairs", filter_by=by, negatives=by)).material(
+            "paq_pairs"
+        )
+        for by in ("bm25", "dense")
     )
     assert {"retriever", "vectors"} <= kinds(dense) and not {"retriever", "vectors"} & kinds(words)
     assert by_kind(dense)["retriever"].key == Pipeline(recipe.with_(objective="none")).retriever.key
@@ -311,12 +425,16 @@ def test_a_file_of_pairs_counts_by_its_content(recipe, shared, tmp_path, monkeyp
 
 def test_a_file_that_is_not_there_is_refused_before_anything_runs(recipe):
     with pytest.raises(InputError, match=r"nothing\.jsonl"):
-        _ = Pipeline(with_auxiliary(recipe.with_(objective="paq"), "paq_pairs", file="nothing.jsonl")).evaluation
+        _ = Pipeline(
+            with_auxiliary(recipe.with_(objective="paq"), "paq_pairs", file="nothing.jsonl")
+        ).evaluation
     with pytest.raises(InputError, match=r"nowhere.*queries\.jsonl"):
-        Pipeline(recipe.with_(auxiliary__pseudo_labels=LOG | {"file": "nowhere"})).material("pseudo_labels")
+        Pipeline(recipe.with_(auxiliary__pseudo_labels=LOG | {"file": "nowhere"})).material(
+            "pseudo_labels"
+        )
 
 
-# Pseudo-labels ------------------------------------------------------------------------------------------------------
+# Pseudo-labels ------------------------------------------------------------------------------------
 
 
 def labelled(recipe: Recipe, **chosen) -> tuple[Pipeline, Stage]:
@@ -328,17 +446,26 @@ def labelled(recipe: Recipe, **chosen) -> tuple[Pipeline, Stage]:
 def queries_file(tmp_path, monkeypatch):
     """A file of fourteen distinct queries that nobody has labelled, under DR_DATA."""
     texts = [" ".join(WORDS[place : place + 4]) for place in range(9)] + ["a dense retriever"]
-    texts += ["what does the decoder see", "how are vectors compared", "hard negatives", "masked input"]
+    texts += [
+        "what does the decoder see",
+        "how are vectors compared",
+        "hard negatives",
+        "masked input",
+    ]
     path = tmp_path / "data" / "log" / "queries.jsonl"
     path.parent.mkdir(parents=True)
     rows = enumerate([*texts, texts[0].upper(), " "])
-    path.write_text("".join(json.dumps({"_id": str(row), "text": text}) + "\n" for row, text in rows))
+    path.write_text(
+        "".join(json.dumps({"_id": str(row), "text": text}) + "\n" for row, text in rows)
+    )
     monkeypatch.setenv("DR_DATA", str(tmp_path / "data"))
     return path
 
 
 @pytest.mark.parametrize("first", ["bm25", "dense"])
-@pytest.mark.parametrize("pool", [{"pool": "train"}, {"pool": "questions"}, LOG], ids=lambda one: one["pool"])
+@pytest.mark.parametrize(
+    "pool", [{"pool": "train"}, {"pool": "questions"}, LOG], ids=lambda one: one["pool"]
+)
 def test_pairs_come_from_each_pool_and_each_retriever(pool, first, recipe, queries_file, shared):
     pipeline, stage = labelled(recipe, first=first, **pool, **SURE)
     folder = shared.get(stage)
@@ -349,7 +476,9 @@ def test_pairs_come_from_each_pool_and_each_retriever(pool, first, recipe, queri
         own = examples.positives[examples.offsets[place] : examples.offsets[place + 1]]
         assert own.tolist() == [passage for passage in found[row].tolist() if passage >= 0]
     passages = TokenStore.open(shared.get(pipeline.passages()) / "store")
-    batch = RetrievalBatches(queries, passages, examples, batch_queries=4, passages_per_query=3).batch(0)
+    batch = RetrievalBatches(
+        queries, passages, examples, batch_queries=4, passages_per_query=3
+    ).batch(0)
     assert len(batch) == 4 and len(batch.passages) == 12
     if pool["pool"] != "questions":
         assert len(queries) == {"train": 12, "file": 14}[pool["pool"]]
@@ -368,16 +497,22 @@ def test_queries_that_are_tested_with_are_no_unlabelled_ones(recipe, queries_fil
     own, collection = Path(recipe.collection.name) / "queries.jsonl", Pipeline(recipe).collection
     stage = by_kind(labelled(recipe, pool="file", file=str(own), **SURE)[1])["unlabelled_queries"]
     kept = {text.casefold() for text in Texts.open(shared.get(stage)).strings["text"]}
-    held = {text.casefold() for split in ("dev", "test") for text in collection.queries(split)["text"]}
+    held = {
+        text.casefold() for split in ("dev", "test") for text in collection.queries(split)["text"]
+    }
     assert kept == {text.casefold() for text in collection.queries("train")["text"]} - held
     assert read_json(shared.get(stage) / "counts.json")["held_out"] == len(held)
 
 
 def test_a_file_of_queries_counts_by_its_content(recipe, queries_file):
-    by_name, by_path = (labelled(recipe, pool="file", file=name) for name in ("log", str(queries_file)))
+    by_name, by_path = (
+        labelled(recipe, pool="file", file=name) for name in ("log", str(queries_file))
+    )
     assert by_name[1].key == by_path[1].key != labelled(recipe)[1].key
     assert str(queries_file.parent) not in json.dumps(by_path[0].recipe.portable())
-    queries_file.write_text(queries_file.read_text() + json.dumps({"_id": "n", "text": "one more"}) + "\n")
+    queries_file.write_text(
+        queries_file.read_text() + json.dumps({"_id": "n", "text": "one more"}) + "\n"
+    )
     assert labelled(recipe, **LOG)[1].key != by_name[1].key
 
 
@@ -405,13 +540,19 @@ def test_other_thresholds_score_nothing_again(recipe):
 
 
 def test_the_scorer_is_trained_for_the_probability_that_is_read_from_it(recipe):
-    losses = [by_kind(labelled(recipe, probability=name)[1])["cross_encoder"].arguments["loss"] for name in ("sigmoid", "softmax")]
+    losses = [
+        by_kind(labelled(recipe, probability=name)[1])["cross_encoder"].arguments["loss"]
+        for name in ("sigmoid", "softmax")
+    ]
     assert losses == ["pointwise", "listwise"]
 
 
 def test_labels_depend_on_the_seed_of_a_run_only_through_a_dense_first_retriever(recipe):
     for first, number in (("bm25", 1), ("dense", 2)):
-        assert len({labelled(recipe.with_(seed=seed), first=first)[1].key for seed in (0, 5)}) == number
+        assert (
+            len({labelled(recipe.with_(seed=seed), first=first)[1].key for seed in (0, 5)})
+            == number
+        )
 
 
 def test_softmax_thresholds_share_one_among_the_candidates(recipe, shared):
@@ -419,15 +560,22 @@ def test_softmax_thresholds_share_one_among_the_candidates(recipe, shared):
     scores = np.load(shared.get(by_kind(stage)["candidate_scores"]) / "scores.npy")
     chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     counts = read_json(shared.get(stage) / "counts.json")["chosen"]
-    assert (counts["queries_kept"], counts["positives"]) == ((chances > 0.1).any(1).sum(), (chances > 0.1).sum())
+    assert (counts["queries_kept"], counts["positives"]) == (
+        (chances > 0.1).any(1).sum(),
+        (chances > 0.1).sum(),
+    )
 
 
 def test_an_unsure_scorer_is_named_with_the_way_out(recipe, shared):
-    with pytest.raises(InputError, match=r"no query has a passage scored above 0.9999 .*Lower s_pos"):
+    with pytest.raises(
+        InputError, match=r"no query has a passage scored above 0.9999 .*Lower s_pos"
+    ):
         shared.get(labelled(recipe, depth=6, s_pos=0.9999)[1])
 
 
-@pytest.mark.parametrize(("pool", "kind"), [({"pool": "questions"}, "questions"), (LOG, "unlabelled_queries")])
+@pytest.mark.parametrize(
+    ("pool", "kind"), [({"pool": "questions"}, "questions"), (LOG, "unlabelled_queries")]
+)
 def test_texts_are_read_in_the_scorers_own_tokens(pool, kind, recipe, queries_file, shared):
     same, other = (
         by_kind(labelled(one, **pool)[1])["candidate_scores"].arguments["queries"]
@@ -461,7 +609,9 @@ def test_fine_tuning_can_learn_from_pseudo_labels_too(recipe, shared):
     labels, negatives = (shared.get(learned_from[name]) for name in ("pseudo_labels", "negatives"))
     given = training_examples(pipeline.collection, negatives)
     learned = pairs_of(training_examples(pipeline.collection, negatives, labels))
-    assert learned == pairs_of(given) | pairs_of(Examples.open(labels / "examples")) and len(learned) > len(given)
+    assert learned == pairs_of(given) | pairs_of(Examples.open(labels / "examples")) and len(
+        learned
+    ) > len(given)
     assert (shared.get(pipeline.retriever) / "model" / "model.safetensors").is_file()
 
 

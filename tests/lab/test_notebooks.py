@@ -1,4 +1,6 @@
-"""Tables that train auxiliary models run on a reader's own folder, given by its path, without DR_DATA, to their last cell."""
+"""Tables that train auxiliary models run on a reader's own folder, given by its path, without
+DR_DATA, to their last cell.
+"""
 
 import re
 
@@ -27,15 +29,24 @@ TABLES = {  # the notebook, and its studies with the number of their rows
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_runs_on_a_folder_by_its_path(name, tmp_path, monkeypatch, beir_folder):
-    folder, out = tmp_path / "elsewhere" / "mine", tmp_path / "out.ipynb"  # "mine" alone finds nothing
+    # "mine" alone finds nothing
+    folder, out = tmp_path / "elsewhere" / "mine", tmp_path / "out.ipynb"
     beir_folder(folder, passages=60, queries=48)
     monkeypatch.delenv("DR_DATA", raising=False)
     parameters = read_yaml(scale_file("smoke")) | {"collection": str(folder), "recipe": RECIPE}
     notebook = project_root() / "notebooks" / f"{name}.ipynb"
-    papermill.execute_notebook(notebook, out, parameters, kernel_name="python3", progress_bar=False, cwd=tmp_path)
+    papermill.execute_notebook(
+        notebook, out, parameters, kernel_name="python3", progress_bar=False, cwd=tmp_path
+    )
     for study, rows in TABLES[name].items():
         records = lab.load_records(lab.live_folder("smoke"), study)
-        assert len(records) == rows and {record.data["collection"]["name"] for record in records} == {"mine"}
-    outputs = [one for cell in nbformat.read(out, as_version=4).cells for one in cell.get("outputs", [])]
-    won_and_lost = re.findall(r"missed by [^<]*: \d+ of 12 queries", "".join(str(one.get("data")) for one in outputs))
+        assert len(records) == rows and {
+            record.data["collection"]["name"] for record in records
+        } == {"mine"}
+    outputs = [
+        one for cell in nbformat.read(out, as_version=4).cells for one in cell.get("outputs", [])
+    ]
+    won_and_lost = re.findall(
+        r"missed by [^<]*: \d+ of 12 queries", "".join(str(one.get("data")) for one in outputs)
+    )
     assert len(won_and_lost) == 2  # which needs the texts of the folder

@@ -1,4 +1,6 @@
-"""From a recipe to its stages: what each is made from, what recipes share, what is refused; and that they run."""
+"""From a recipe to its stages: what each is made from, what recipes share, what is refused; and
+that they run.
+"""
 
 import json
 import shutil
@@ -42,7 +44,7 @@ def fresh(recipe, other) -> list[str]:
     return sorted(one.kind for key, one in walked(other).items() if key not in before)
 
 
-# What re-runs -------------------------------------------------------------------------------------------------------
+# What re-runs -------------------------------------------------------------------------------------
 
 SEARCHED = ["dense_run", "retriever", "scores", "vectors"]
 TRAINED = sorted([*SEARCHED, "pretrained"])
@@ -56,7 +58,10 @@ TRAINED = sorted([*SEARCHED, "pretrained"])
         ({"seed": 1}, TRAINED),
         ({"dropout": 0.2}, TRAINED),
         ({"title": "joined"}, TRAINED),
-        ({"title": "none"}, sorted(["bm25_index", "bm25_run", "negatives", "training_set", *TRAINED])),
+        (
+            {"title": "none"},
+            sorted(["bm25_index", "bm25_run", "negatives", "training_set", *TRAINED]),
+        ),
         ({"objective": "none"}, SEARCHED),
         ({"finetuning__batch_queries": 6}, SEARCHED),
         ({"finetuning__temperature": 0.05}, SEARCHED),
@@ -74,7 +79,15 @@ TRAINED = sorted([*SEARCHED, "pretrained"])
         ({"evaluation__kind": "similarity"}, ["similarities"]),
         ({"evaluation__kind": "bm25"}, ["bm25_run", "scores"]),
         ({"pretraining__checkpoint_every": 3, "finetuning__log_every": 7}, []),
-        ({"mining__depth": 9, "reranking__depth": 9, "distillation__steps": 9, "auxiliary__questions__steps": 9}, []),
+        (
+            {
+                "mining__depth": 9,
+                "reranking__depth": 9,
+                "distillation__steps": 9,
+                "auxiliary__questions__steps": 9,
+            },
+            [],
+        ),
         ({"final": "retriever1", "finetuning2": {"steps": 9}}, []),
     ],
     ids=str,
@@ -84,7 +97,10 @@ def test_a_change_re_runs_only_what_depends_on_it(tiny_recipe, change, again):
 
 
 def test_a_smaller_collection_keeps_nothing_that_saw_the_larger_one(tiny_recipe):
-    assert not walked(tiny_recipe).keys() & walked(tiny_recipe.with_(collection__test_queries=4)).keys()
+    assert (
+        not walked(tiny_recipe).keys()
+        & walked(tiny_recipe.with_(collection__test_queries=4)).keys()
+    )
 
 
 def test_content_counts_and_places_do_not(own_recipe, tiny_recipe, tmp_path):
@@ -111,45 +127,81 @@ def test_pre_training_may_begin_with_other_passages(tiny_recipe, beir_folder, tm
     twice = Pipeline(tiny_recipe.with_(pretraining__first=str(tmp_path / "general")))
     general = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "general")))
     assert twice.pretrained.arguments["start"].stage.key == general.pretrained.key
-    assert twice.pretrained.arguments["passages"].key == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
+    assert (
+        twice.pretrained.arguments["passages"].key
+        == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
+    )
 
 
 def test_another_method_may_read_those_passages(tiny_recipe, beir_folder, tmp_path):
     beir_folder(tmp_path / "general", passages=30)
     general = str(tmp_path / "general")
     masked = tiny_recipe.with_(pretraining__first=general, pretraining__first_by="mlm")
-    before = Pipeline(tiny_recipe.with_(objective="mlm", pretraining__collection=general)).pretrained
+    before = Pipeline(
+        tiny_recipe.with_(objective="mlm", pretraining__collection=general)
+    ).pretrained
     assert Pipeline(masked).pretrained.arguments["start"].stage.key == before.key
     posts, talk = tmp_path / "posts.jsonl", tmp_path / "talk.jsonl"
     for path in (posts, talk):
-        path.write_text(json.dumps({"context": [f"a question of {path.stem}"], "response": "and what is said to it"}) + "\n")
-    reddit = masked.with_(objective="reddit", auxiliary__reddit_pairs__file=str(talk), auxiliary__reddit_pairs__first=str(posts))
-    middle = Pipeline(reddit).pretrained.arguments["start"].stage  # texts, then posts, then dialogues
+        path.write_text(
+            json.dumps(
+                {"context": [f"a question of {path.stem}"], "response": "and what is said to it"}
+            )
+            + "\n"
+        )
+    reddit = masked.with_(
+        objective="reddit",
+        auxiliary__reddit_pairs__file=str(talk),
+        auxiliary__reddit_pairs__first=str(posts),
+    )
+    # texts, then posts, then dialogues
+    middle = Pipeline(reddit).pretrained.arguments["start"].stage
     assert middle.arguments["start"].stage.key == before.key
-    assert middle.key == Pipeline(masked.with_(objective="reddit", auxiliary__reddit_pairs__file=str(posts))).pretrained.key
-    for wrong in ({"pretraining__first_by": "mlm"}, {"pretraining__first": general, "pretraining__first_by": "none"}):
+    assert (
+        middle.key
+        == Pipeline(
+            masked.with_(objective="reddit", auxiliary__reddit_pairs__file=str(posts))
+        ).pretrained.key
+    )
+    for wrong in (
+        {"pretraining__first_by": "mlm"},
+        {"pretraining__first": general, "pretraining__first_by": "none"},
+    ):
         with pytest.raises(InputError, match="first_by names the method that pre-trains"):
             tiny_recipe.with_(**wrong)
     with pytest.raises(InputError, match="no method 'bert'"):
         masked.with_(pretraining__first_by="bert")
-    with pytest.raises(InputError, match=r"pretraining\.first: objective \"none\" pre-trains on nothing"):
+    with pytest.raises(
+        InputError, match=r"pretraining\.first: objective \"none\" pre-trains on nothing"
+    ):
         Pipeline(masked.with_(objective="none"))
     with pytest.raises(InputError, match="first_by names the method that learns the pairs"):
         tiny_recipe.with_(auxiliary__reddit_pairs__first_by="nsp")
     judged = masked.with_(pretraining__first_by="pair")
     with pytest.raises(InputError, match=r"pretraining\.first: pair learns from judged passages"):
         Pipeline(judged)
-    assert Pipeline(tiny_recipe.with_(objective="pair", pretraining__first=general, pretraining__first_by="mlm")).pretrained
+    assert Pipeline(
+        tiny_recipe.with_(objective="pair", pretraining__first=general, pretraining__first_by="mlm")
+    ).pretrained
 
 
-def test_pairs_and_questions_are_made_of_the_passages_that_are_pre_trained_on(tiny_recipe, beir_folder, tmp_path):
+def test_pairs_and_questions_are_made_of_the_passages_that_are_pre_trained_on(
+    tiny_recipe, beir_folder, tmp_path
+):
     beir_folder(tmp_path / "other", passages=30)
-    pipeline = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "other"), auxiliary__paq_pairs__filter_by="dense"))
+    pipeline = Pipeline(
+        tiny_recipe.with_(
+            pretraining__collection=str(tmp_path / "other"), auxiliary__paq_pairs__filter_by="dense"
+        )
+    )
     pairs = pipeline.material("paq_pairs").arguments
     texts = pipeline.material("questions"), pairs["questions"], pipeline.material("reddit_pairs")
     assert all(one.arguments["collection"] is pipeline.corpus for one in texts)
     assert pairs["collection"] is pipeline.corpus is not pipeline.collection
-    index, vectors = pipeline.bm25_index(pipeline.corpus), pipeline.vectors(pipeline.first_retriever, pipeline.corpus)
+    index, vectors = (
+        pipeline.bm25_index(pipeline.corpus),
+        pipeline.vectors(pipeline.first_retriever, pipeline.corpus),
+    )
     read = {one.key for one in pipeline.material("paq_pairs").walk()}
     assert {index.key, *(one.key for one in vectors)} <= read
 
@@ -157,9 +209,14 @@ def test_pairs_and_questions_are_made_of_the_passages_that_are_pre_trained_on(ti
 @pytest.mark.parametrize("name", ["paq", "reddit"])
 def test_pairs_of_other_passages_are_trained_on(tiny_recipe, shared, beir_folder, tmp_path, name):
     beir_folder(tmp_path / "other", passages=52)
-    changes = {"auxiliary__paq_pairs__filter": "none", "pretraining__collection": str(tmp_path / "other")}
+    changes = {
+        "auxiliary__paq_pairs__filter": "none",
+        "pretraining__collection": str(tmp_path / "other"),
+    }
     pipeline = Pipeline(tiny_recipe.with_(objective=name, **changes))
-    assert np.isfinite(TrainLog.load(shared.get(pipeline.pretrained) / "log.json").column("loss")).all()
+    assert np.isfinite(
+        TrainLog.load(shared.get(pipeline.pretrained) / "log.json").column("loss")
+    ).all()
 
 
 @pytest.mark.parametrize("key", ["collection", "first"])
@@ -175,14 +232,24 @@ def test_labels_of_one_collection_are_no_pairs_of_another(tiny_recipe, beir_fold
 def test_pairs_may_be_trained_on_after_other_pairs(tiny_recipe, tmp_path):
     posts, talk = tmp_path / "posts.jsonl", tmp_path / "talk.jsonl"
     for path in (posts, talk):
-        path.write_text(json.dumps({"context": [f"a question of {path.stem}"], "response": "and what is said to it"}) + "\n")
+        path.write_text(
+            json.dumps(
+                {"context": [f"a question of {path.stem}"], "response": "and what is said to it"}
+            )
+            + "\n"
+        )
     only = tiny_recipe.with_(objective="reddit", auxiliary__reddit_pairs__file=str(talk))
     both = only.with_(auxiliary__reddit_pairs__first=str(posts))
     before = Pipeline(only.with_(auxiliary__reddit_pairs__file=str(posts))).pretrained
     assert Pipeline(both).pretrained.arguments["start"].stage.key == before.key
-    second, alone = (Pipeline(one).pretrained.arguments["materials"]["reddit_pairs"].key for one in (both, only))
+    second, alone = (
+        Pipeline(one).pretrained.arguments["materials"]["reddit_pairs"].key for one in (both, only)
+    )
     assert second == alone
-    assert Pipeline(both.with_(objective="mlm")).pretrained.key == Pipeline(tiny_recipe.with_(objective="mlm")).pretrained.key
+    assert (
+        Pipeline(both.with_(objective="mlm")).pretrained.key
+        == Pipeline(tiny_recipe.with_(objective="mlm")).pretrained.key
+    )
     assert both.portable()["auxiliary"]["reddit_pairs"]["first"] == "posts.jsonl"
 
 
@@ -194,11 +261,17 @@ def test_a_cross_encoder_may_start_where_a_method_ends(tiny_recipe):
     assert started.retriever.key == Pipeline(ranked).retriever.key  # which finds the candidates
     base = Pipeline(ranked.with_(auxiliary__cross_encoder__start="none"))
     assert base.cross_encoder.key != started.cross_encoder.key
-    assert base.cross_encoder.arguments["start"] == Pipeline(ranked).cross_encoder.arguments["start"]
-    twice = ranked.with_(pretraining__first=tiny_recipe.collection.name, auxiliary__cross_encoder__start="none")
+    assert (
+        base.cross_encoder.arguments["start"] == Pipeline(ranked).cross_encoder.arguments["start"]
+    )
+    twice = ranked.with_(
+        pretraining__first=tiny_recipe.collection.name, auxiliary__cross_encoder__start="none"
+    )
     assert Pipeline(twice).cross_encoder.arguments["start"] == base.cross_encoder.arguments["start"]
     with pytest.raises(InputError, match="either model or start"):
-        ranked.with_(auxiliary__cross_encoder__model="embedded", auxiliary__cross_encoder__start="mlm")
+        ranked.with_(
+            auxiliary__cross_encoder__model="embedded", auxiliary__cross_encoder__start="mlm"
+        )
 
 
 def test_a_generator_of_its_own_changes_only_methods_that_read_one(tiny_recipe):
@@ -214,11 +287,15 @@ def test_queries_of_another_length_change_only_methods_that_read_them(tiny_recip
         assert ("pretrained" in fresh(recipe, recipe.with_(query_length=12))) is reads, name
 
 
-# Retrievers ---------------------------------------------------------------------------------------------------------
+# Retrievers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"finetuning__temperature": 0.05}, {"pooling": "mean"}])
-def test_untuned_retrievers_with_fresh_parts_or_other_settings_are_never_one_stage(untrained, change):
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"finetuning__temperature": 0.05}, {"pooling": "mean"}]
+)
+def test_untuned_retrievers_with_fresh_parts_or_other_settings_are_never_one_stage(
+    untrained, change
+):
     recipe = untrained.with_(final="pretrained", finetuning__projection=True)
     one, other = (Pipeline(each).retriever for each in (recipe, recipe.with_(**change)))
     assert one.kind == other.kind == "untuned" and one.key != other.key
@@ -226,22 +303,36 @@ def test_untuned_retrievers_with_fresh_parts_or_other_settings_are_never_one_sta
 
 @pytest.mark.parametrize("name", ["bfs", "ict", "paq", "reddit", "pair"])
 def test_what_is_not_fine_tuned_is_compared_as_in_its_pre_training(tiny_recipe, name):
-    recipe = tiny_recipe.with_(objective=name, auxiliary__pseudo_labels__labels="given", final="pretrained")
+    recipe = tiny_recipe.with_(
+        objective=name, auxiliary__pseudo_labels__labels="given", final="pretrained"
+    )
     by_product = Pipeline(recipe).retriever
     assert not by_product.arguments["training"].normalise
-    assert by_product.key == Pipeline(recipe.with_(finetuning__normalise=False, pooling="mean")).retriever.key
-    assert Pipeline(recipe.with_(objective__normalise=True)).retriever.arguments["training"].normalise
+    assert (
+        by_product.key
+        == Pipeline(recipe.with_(finetuning__normalise=False, pooling="mean")).retriever.key
+    )
+    assert (
+        Pipeline(recipe.with_(objective__normalise=True)).retriever.arguments["training"].normalise
+    )
 
 
 def test_a_trained_projection_stays_where_nothing_is_fine_tuned_and_none_is_drawn(tiny_recipe):
     plain = tiny_recipe.with_(objective="paq", final="pretrained")
     projected = Pipeline(plain.with_(objective__projection=True)).retriever
     assert projected.arguments["training"].projection
-    assert Pipeline(plain.with_(finetuning__projection=True)).retriever.arguments["training"].projection is None
+    assert (
+        Pipeline(plain.with_(finetuning__projection=True))
+        .retriever.arguments["training"]
+        .projection
+        is None
+    )
 
 
 @pytest.mark.parametrize("name", ["none", "simlm", "cdmae"])
-def test_what_compared_no_vectors_in_pre_training_is_compared_as_fine_tuning_says(tiny_recipe, name):
+def test_what_compared_no_vectors_in_pre_training_is_compared_as_fine_tuning_says(
+    tiny_recipe, name
+):
     recipe = tiny_recipe.with_(objective=name, final="pretrained")
     assert Pipeline(recipe).retriever.arguments["training"] == recipe.finetuning
 
@@ -256,30 +347,49 @@ def test_the_second_retriever_learns_from_what_the_first_one_found(tiny_recipe):
     assert second.retriever1.key == first.retriever.key != second.retriever.key
     assert second.mined.arguments["run"].arguments["encoder"].key == first.retriever.key
     assert learned_from(second.retriever)["negatives"].key == second.mined.key
-    assert second.retriever.arguments["start"].key == first.pretrained.key  # always from the same start
+    # always from the same start
+    assert second.retriever.arguments["start"].key == first.pretrained.key
 
 
 def test_a_teacher_reads_as_many_negatives_as_it_is_told_to(tiny_recipe):
     recipe = tiny_recipe.with_(final="distilled", mining__with_bm25=True)
-    cut, whole = (Pipeline(recipe.with_(distillation__teacher_negatives=number)) for number in (4, None))
+    cut, whole = (
+        Pipeline(recipe.with_(distillation__teacher_negatives=number)) for number in (4, None)
+    )
     assert cut.teacher_negatives.arguments["also"] is None
     assert cut.teacher_negatives.arguments["keep"] == 4
     assert whole.teacher_negatives.arguments["also"].key == whole.bm25_negatives.key
     assert cut.mined.arguments["also"].key == cut.bm25_negatives.key
-    assert whole.teacher_scores.cost / cut.teacher_scores.cost == pytest.approx((1 + 6 + 6) / (1 + 4))
+    assert whole.teacher_scores.cost / cut.teacher_scores.cost == pytest.approx(
+        (1 + 6 + 6) / (1 + 4)
+    )
 
 
 def test_bm25_negatives_are_there_for_others_where_the_first_fine_tuning_has_none(tiny_recipe):
-    own = {"finetuning2": tiny_recipe.finetuning.model_dump(), "mining__with_bm25": True, "finetuning__negatives": 0}
+    own = {
+        "finetuning2": tiny_recipe.finetuning.model_dump(),
+        "mining__with_bm25": True,
+        "finetuning__negatives": 0,
+    }
     pipeline = Pipeline(tiny_recipe.with_(final="retriever2", **own))
-    assert learned_from(pipeline.retriever1)["negatives"] is None is learned_from(pipeline.first_retriever)["negatives"]
-    assert pipeline.mined.arguments["also"].key == pipeline.bm25_negatives.key == Pipeline(tiny_recipe).bm25_negatives.key
+    assert (
+        learned_from(pipeline.retriever1)["negatives"]
+        is None
+        is learned_from(pipeline.first_retriever)["negatives"]
+    )
+    assert (
+        pipeline.mined.arguments["also"].key
+        == pipeline.bm25_negatives.key
+        == Pipeline(tiny_recipe).bm25_negatives.key
+    )
     scorer = pipeline.pseudo_labels().arguments["scores"].arguments["cross_encoder"]
     assert learned_from(scorer)["negatives"].key == pipeline.bm25_negatives.key
 
 
 def test_another_round_mines_with_the_retriever_of_the_round_before(tiny_recipe):
-    one, two = (Pipeline(tiny_recipe.with_(final="retriever2", mining__rounds=rounds)) for rounds in (1, 2))
+    one, two = (
+        Pipeline(tiny_recipe.with_(final="retriever2", mining__rounds=rounds)) for rounds in (1, 2)
+    )
     assert two.mined.arguments["run"].arguments["encoder"].key == one.retriever.key
 
 
@@ -295,40 +405,58 @@ def test_the_pipeline_of_simlms_figure_2(tiny_recipe):
     pipeline = Pipeline(tiny_recipe.with_(final="distilled"))
     last, teacher = pipeline.retriever, pipeline.retriever.arguments["teacher"]
     assert last.arguments["start"].key == pipeline.pretrained.key
-    assert learned_from(last)["negatives"].key == learned_from(teacher)["negatives"].key == pipeline.teacher_negatives.key
+    assert (
+        learned_from(last)["negatives"].key
+        == learned_from(teacher)["negatives"].key
+        == pipeline.teacher_negatives.key
+    )
     assert teacher.arguments["scorer"].key == pipeline.cross_encoder.key
     for made in (learned_from(pipeline.cross_encoder)["negatives"], pipeline.teacher_negatives):
         assert made.arguments["run"].arguments["encoder"].key == pipeline.retriever2.key
     reranked = Pipeline(tiny_recipe.with_(final="reranker"))
-    assert reranked.run.arguments["run"].key == Pipeline(tiny_recipe.with_(final="retriever2")).run.key
+    assert (
+        reranked.run.arguments["run"].key == Pipeline(tiny_recipe.with_(final="retriever2")).run.key
+    )
     assert reranked.run.arguments["scorer"].key == pipeline.cross_encoder.key
 
 
 def test_answers_are_dropped_from_either_kind_of_negatives(own_recipe, tmp_path):
-    queries = [json.loads(line) for line in (tmp_path / "tiny" / "queries.jsonl").read_text().splitlines()]
+    queries = [
+        json.loads(line) for line in (tmp_path / "tiny" / "queries.jsonl").read_text().splitlines()
+    ]
     lines = (json.dumps(query | {"answers": ["x"]}) + "\n" for query in queries)
     (tmp_path / "tiny" / "queries.jsonl").write_text("".join(lines))
     plain = own_recipe.with_(final="retriever2")
-    bm25, mined = (Pipeline(plain.with_(**{f"{part}__answers": "drop"})) for part in ("negatives", "mining"))
+    bm25, mined = (
+        Pipeline(plain.with_(**{f"{part}__answers": "drop"})) for part in ("negatives", "mining")
+    )
     assert bm25.bm25_negatives.key != Pipeline(plain).bm25_negatives.key == mined.bm25_negatives.key
     assert len({bm25.mined.key, mined.mined.key, Pipeline(plain).mined.key}) == 3
 
 
-# Few labels ---------------------------------------------------------------------------------------------------------
+# Few labels ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["simlm", "paq", "pair", "master"])
 def test_few_labels_leave_pre_training_and_what_it_is_made_from_alone(tiny_recipe, name):
     recipe = tiny_recipe.with_(objective=name)
     whole, few = Pipeline(recipe), Pipeline(recipe.with_(few_shot=0.5))
-    assert few.pretrained.key == whole.pretrained.key and few.bm25_negatives.key == whole.bm25_negatives.key
+    assert (
+        few.pretrained.key == whole.pretrained.key
+        and few.bm25_negatives.key == whole.bm25_negatives.key
+    )
     assert few.retriever.key != whole.retriever.key
 
 
 def test_the_draw_of_few_labels_is_that_of_the_collection_and_not_of_a_run(tiny_recipe):
-    one, other = (learned_from(Pipeline(tiny_recipe.with_(few_shot=0.5, seed=seed)).retriever) for seed in (0, 1))
+    one, other = (
+        learned_from(Pipeline(tiny_recipe.with_(few_shot=0.5, seed=seed)).retriever)
+        for seed in (0, 1)
+    )
     assert (one["share"], one["share_seed"]) == (other["share"], other["share_seed"]) == (0.5, 0)
-    drawn_anew = Pipeline(tiny_recipe.with_(few_shot=0.5, collection__passages=40, collection__seed=3))
+    drawn_anew = Pipeline(
+        tiny_recipe.with_(few_shot=0.5, collection__passages=40, collection__seed=3)
+    )
     assert learned_from(drawn_anew.retriever)["share_seed"] == 3
 
 
@@ -347,7 +475,10 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
         def relevant_rows(self, split):
             return [np.array([row]) for row in range(1000)]
 
-    drawn = [training_examples(Thousand(), share=share, share_seed=3) for share in (0.05, 0.1, 0.2, 0.5, None)]
+    drawn = [
+        training_examples(Thousand(), share=share, share_seed=3)
+        for share in (0.05, 0.1, 0.2, 0.5, None)
+    ]
     rows = [set(part.query_rows.tolist()) for part in drawn]
     assert [len(one) for one in rows] == [50, 100, 200, 500, 1000]
     assert all(smaller < larger for smaller, larger in pairwise(rows))
@@ -358,7 +489,7 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
     assert len(training_examples(Thousand(), share=1e-6)) == 1
 
 
-# Validation ---------------------------------------------------------------------------------------------------------
+# Validation ---------------------------------------------------------------------------------------
 
 
 def test_without_validation_nothing_is_looked_at(untrained):
@@ -368,11 +499,15 @@ def test_without_validation_nothing_is_looked_at(untrained):
 
 def test_a_training_with_looks_is_a_stage_of_its_own(untrained):
     settings = (None, LOOKS, LOOKS | {"every": 3})
-    keys = {Pipeline(untrained.with_(finetuning__validation=looks)).retriever.key for looks in settings}
+    keys = {
+        Pipeline(untrained.with_(finetuning__validation=looks)).retriever.key for looks in settings
+    }
     assert len(keys) == 3
 
 
-@pytest.mark.parametrize(("split", "reported", "said"), [("dev", "dev", "reported"), ("train", "test", "trained on")])
+@pytest.mark.parametrize(
+    ("split", "reported", "said"), [("dev", "dev", "reported"), ("train", "test", "trained on")]
+)
 def test_queries_that_are_reported_or_trained_on_choose_nothing(untrained, split, reported, said):
     looks = LOOKS | {"split": split}
     with pytest.raises(InputError, match=rf"finetuning\.validation\.split: .*{said}"):
@@ -381,7 +516,9 @@ def test_queries_that_are_reported_or_trained_on_choose_nothing(untrained, split
         Pipeline(untrained.with_(evaluation__split=reported, distillation__validation=looks))
 
 
-def test_dev_queries_may_choose_what_is_reported_on_another_collection(untrained, beir_folder, tmp_path):
+def test_dev_queries_may_choose_what_is_reported_on_another_collection(
+    untrained, beir_folder, tmp_path
+):
     beir_folder(tmp_path / "other", passages=30)
     recipe = untrained.with_(finetuning__validation=LOOKS)
     there = recipe.with_(evaluation__split="dev", evaluation__on=str(tmp_path / "other"))
@@ -391,10 +528,16 @@ def test_dev_queries_may_choose_what_is_reported_on_another_collection(untrained
 def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, monkeypatch):
     recipe = untrained.with_(finetuning__steps=6, finetuning__validation=LOOKS)
     scores = iter([0.1, 0.9, 0.2])
-    monkeypatch.setattr("dr_lib.training.bi_encoder.pool_mrr", lambda *_, **__: np.array([next(scores)]))
+    monkeypatch.setattr(
+        "dr_lib.training.bi_encoder.pool_mrr", lambda *_, **__: np.array([next(scores)])
+    )
     folder = shared.get(Pipeline(recipe).retriever)
     log = json.loads((folder / "log.json").read_text())
-    assert [(row["step"], row["score"]) for row in log["validation"]] == [(2, 0.1), (4, 0.9), (6, 0.2)]
+    assert [(row["step"], row["score"]) for row in log["validation"]] == [
+        (2, 0.1),
+        (4, 0.9),
+        (6, 0.2),
+    ]
     scores = iter([0.1, 0.2, 0.9])
     to_the_end = Pipeline(recipe.with_(finetuning__validation=LOOKS | {"keep": "last"})).retriever
     last = load_file(shared.get(to_the_end) / "model" / "model.safetensors")
@@ -402,7 +545,9 @@ def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, mo
     assert any((best[name] != last[name]).any() for name in best)
 
 
-def test_the_pool_holds_dev_queries_their_passages_and_what_bm25_finds(untrained, shared, monkeypatch):
+def test_the_pool_holds_dev_queries_their_passages_and_what_bm25_finds(
+    untrained, shared, monkeypatch
+):
     pools = []
 
     def look(pool, *_, **__):
@@ -416,12 +561,14 @@ def test_the_pool_holds_dev_queries_their_passages_and_what_bm25_finds(untrained
     assert len(pool.query_rows) == 5
     collection = pipeline.collection
     dev = collection.queries("dev")["id"][:]
-    relevant = {int(name[1:]) for row in pool.query_rows for name in collection.qrels("dev")[dev[row]]}
+    relevant = {
+        int(name[1:]) for row in pool.query_rows for name in collection.qrels("dev")[dev[row]]
+    }
     found = Ranking.open(shared.get(pipeline.bm25_run("dev", 3)) / "ranking").rows[pool.query_rows]
     assert set(pool.passage_rows.tolist()) == relevant | set(found[found >= 0].tolist())
 
 
-# Cross-encoders -----------------------------------------------------------------------------------------------------
+# Cross-encoders -----------------------------------------------------------------------------------
 
 
 def scorer(recipe, negatives=True, loss="listwise", seed=0):
@@ -447,7 +594,10 @@ def test_the_key_of_a_cross_encoder_is_made_of_what_can_change_it(untrained):
 
 def test_another_reader_has_tokens_of_its_own_only_where_its_tokenizer_differs(untrained):
     recipe = untrained.with_(final="reranker")
-    same, other = (Pipeline(recipe.with_(auxiliary__cross_encoder__model=model)) for model in (recipe.base, "embedded"))
+    same, other = (
+        Pipeline(recipe.with_(auxiliary__cross_encoder__model=model))
+        for model in (recipe.base, "embedded")
+    )
     assert same.cross_encoder.arguments["passages"].key == same.passages().key
     assert same.cross_encoder.arguments["queries"].key == same.queries("train").key
     assert other.cross_encoder.arguments["passages"].key != other.passages().key
@@ -456,7 +606,9 @@ def test_another_reader_has_tokens_of_its_own_only_where_its_tokenizer_differs(u
 
 def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
     chosen = {"start": "retriever", "learning_rate": 1e-9}
-    recipe = untrained.with_(**{f"auxiliary__cross_encoder__{name}": value for name, value in chosen.items()})
+    recipe = untrained.with_(
+        **{f"auxiliary__cross_encoder__{name}": value for name, value in chosen.items()}
+    )
     stage, retriever = scorer(recipe), Pipeline(recipe).first_retriever
     assert stage.arguments["start"].stage.key == retriever.key
     trained = load_file(shared.get(stage) / "model" / "model.safetensors")
@@ -467,7 +619,7 @@ def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
         torch.testing.assert_close(trained[f"bert.{name}"], start[name], rtol=0, atol=1e-7)
 
 
-# What is refused before anything is built ---------------------------------------------------------------------------
+# What is refused before anything is built ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -482,11 +634,20 @@ def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
         ({"collection": "/nowhere/at/all"}, "nowhere"),
         ({"passage_length": 200}, r"passage_length: sequences of 200 pieces, but base reads 64"),
         ({"query_length": 65}, "65 pieces"),
-        ({"finetuning__batch_queries": 100}, r"batch_queries: 12 training queries cannot fill a batch of 100"),
+        (
+            {"finetuning__batch_queries": 100},
+            r"batch_queries: 12 training queries cannot fill a batch of 100",
+        ),
         ({"few_shot": 0.1}, r"batch_queries: 1 training queries"),
         ({"negatives__answers": "drop"}, r"negatives\.answers: no training query has an answer"),
-        ({"final": "retriever2", "mining__answers": "drop"}, r"mining\.answers: no training query has an answer"),
-        ({"objective": "ict", "objective__separate": True}, r"finetuning\.shared: pre-training makes two"),
+        (
+            {"final": "retriever2", "mining__answers": "drop"},
+            r"mining\.answers: no training query has an answer",
+        ),
+        (
+            {"objective": "ict", "objective__separate": True},
+            r"finetuning\.shared: pre-training makes two",
+        ),
     ],
     ids=str,
 )
@@ -499,18 +660,24 @@ def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, change, s
     ("change", "said"),
     [
         ({"batch_queries": 100}, r"auxiliary\.cross_encoder\.batch_queries: 12 training queries"),
-        ({"length": 65}, r"auxiliary\.cross_encoder\.length: sequences of 65 pieces, but base reads 64"),
+        (
+            {"length": 65},
+            r"auxiliary\.cross_encoder\.length: sequences of 65 pieces, but base reads 64",
+        ),
         ({"model": "/nowhere/at/all"}, "nowhere"),
     ],
 )
-def test_a_cross_encoder_that_cannot_be_trained_is_refused_before_anything_runs(tiny_recipe, change, said):
+def test_a_cross_encoder_that_cannot_be_trained_is_refused_before_anything_runs(
+    tiny_recipe, change, said
+):
     changes = {f"auxiliary__cross_encoder__{name}": value for name, value in change.items()}
     with pytest.raises(InputError, match=said):
         _ = Pipeline(tiny_recipe.with_(final="reranker", **changes)).evaluation
-    assert Pipeline(tiny_recipe.with_(**changes)).evaluation  # where nothing needs one, nothing is refused
+    # where nothing needs one, nothing is refused
+    assert Pipeline(tiny_recipe.with_(**changes)).evaluation
 
 
-# Runs ---------------------------------------------------------------------------------------------------------------
+# Runs ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -526,7 +693,8 @@ def test_an_untuned_retriever_has_the_pre_trained_weights(masked, shared):
     pipeline = Pipeline(masked.with_(final="pretrained"))
     record = run(pipeline.recipe, shared)
     before, after = (
-        load_file(shared.get(one) / "model" / "model.safetensors") for one in (pipeline.pretrained, pipeline.retriever)
+        load_file(shared.get(one) / "model" / "model.safetensors")
+        for one in (pipeline.pretrained, pipeline.retriever)
     )
     assert torch.equal(before[f"bert.{QUERY_WEIGHT}"], after[QUERY_WEIGHT])
     assert list(record.training) == ["pretrained"]
@@ -547,7 +715,10 @@ def test_bm25_negatives_can_be_put_behind_the_mined_ones(masked, shared):
     alone = np.load(shared.get(Pipeline(masked.with_(final="retriever2")).mined) / "negatives.npy")
     given = np.load(shared.get(pipeline.bm25_negatives) / "negatives.npy")
     assert np.array_equal(both[:, :6], alone)
-    expected = [[-1 if row in first else row for row in own] for first, own in zip(alone, given, strict=True)]
+    expected = [
+        [-1 if row in first else row for row in own]
+        for first, own in zip(alone, given, strict=True)
+    ]
     assert both[:, 6:].tolist() == expected
 
 
@@ -560,7 +731,10 @@ def test_the_re_ranked_run_keeps_the_passages_of_the_second_retriever(masked, sh
     first, moved = np.asarray(before.rows), np.asarray(after.rows)
     np.testing.assert_array_equal(np.sort(first[:, :6]), np.sort(moved[:, :6]))
     np.testing.assert_array_equal(first[:, 6:], moved[:, 6:])
-    assert CrossEncoder.from_pretrained(shared.get(reranked.cross_encoder) / "model").settings.length == 40
+    assert (
+        CrossEncoder.from_pretrained(shared.get(reranked.cross_encoder) / "model").settings.length
+        == 40
+    )
 
 
 def test_the_distilled_retriever_learns_from_the_re_rankers_scores(masked, shared):
@@ -569,19 +743,26 @@ def test_the_distilled_retriever_learns_from_the_re_rankers_scores(masked, share
     listed = np.load(shared.get(pipeline.teacher_negatives) / "negatives.npy")
     teacher = TeacherScores.open(shared.get(pipeline.teacher_scores))
     assert listed.shape == teacher.negatives.shape == (12, 3)
-    assert np.isfinite(teacher.positives).all() and (np.isnan(teacher.negatives) == (listed < 0)).all()
+    assert (
+        np.isfinite(teacher.positives).all() and (np.isnan(teacher.negatives) == (listed < 0)).all()
+    )
 
 
 def test_few_examples_are_some_of_all(tiny_recipe):
     collection = lab.open_sample(tiny_recipe.collection)
     whole, few = training_examples(collection), training_examples(collection, share=0.5)
     assert (len(whole), len(few)) == (12, 6) and set(few.query_rows) < set(whole.query_rows)
-    assert np.array_equal(few.positives, whole.positives[np.searchsorted(whole.query_rows, few.query_rows)])
+    assert np.array_equal(
+        few.positives, whole.positives[np.searchsorted(whole.query_rows, few.query_rows)]
+    )
 
 
 def test_two_encoders_are_trained_and_searched_with(untrained, shared):
     record = run(untrained.with_(finetuning__shared=False), shared)
-    assert set(record.training["retriever"]["weights"]) == {"model/model.safetensors", "passage_model/model.safetensors"}
+    assert set(record.training["retriever"]["weights"]) == {
+        "model/model.safetensors",
+        "passage_model/model.safetensors",
+    }
 
 
 def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(untrained, shared):
@@ -594,7 +775,9 @@ def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(untrained
     last = store.batch(np.arange(len(store)), max_length=5, title="none", side="left")
     with torch.inference_mode():
         expected = torch.nn.functional.normalize(encoder.eval()(last), dim=1).numpy()
-    np.testing.assert_allclose(np.load(shared.get(pipeline.run) / "queries.npy"), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        np.load(shared.get(pipeline.run) / "queries.npy"), expected, atol=1e-4
+    )
 
 
 def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, shared):
@@ -602,21 +785,29 @@ def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, shared):
     one, two = Pipeline(recipe), Pipeline(recipe.with_(objective__separate=True))
     assert one.pretrained.key != two.pretrained.key
     made, tuned = shared.get(two.pretrained), shared.get(two.retriever)
-    start = {name: load_file(made / name / "model.safetensors") for name in ("model", "passage_model")}
+    start = {
+        name: load_file(made / name / "model.safetensors") for name in ("model", "passage_model")
+    }
     weight = f"bert.{QUERY_WEIGHT}"
     assert not torch.equal(start["model"][weight], start["passage_model"][weight])
     for name, tensors in start.items():
         found = load_file(tuned / name / "model.safetensors")[QUERY_WEIGHT]
         nearest = min(start, key=lambda other: (start[other][weight] - found).abs().sum())
         assert nearest == name and not torch.equal(tensors[weight], found)
-    bare = shared.get(Pipeline(recipe.with_(objective__separate=True, final="pretrained")).retriever)
+    bare = shared.get(
+        Pipeline(recipe.with_(objective__separate=True, final="pretrained")).retriever
+    )
     assert (bare / "passage_model" / "model.safetensors").is_file()
 
 
 def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shared, tmp_path):
     lines = [
         json.dumps(
-            {"question": f"what is {row}", "positive_ctxs": [{"title": "", "text": f"text of {row}"}], "hard_negative_ctxs": []}
+            {
+                "question": f"what is {row}",
+                "positive_ctxs": [{"title": "", "text": f"text of {row}"}],
+                "hard_negative_ctxs": [],
+            }
         )
         for row in range(12)
     ]
@@ -629,8 +820,13 @@ def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shar
         finetuning__learning_rate=1e-9,
     )
     with_it, without = Pipeline(recipe), Pipeline(recipe.with_(finetuning__projection=None))
-    assert with_it.pretrained.key == without.pretrained.key and with_it.retriever.key != without.retriever.key
-    made, tuned = (load_extra(shared.get(one) / "model") for one in (with_it.pretrained, with_it.retriever))
+    assert (
+        with_it.pretrained.key == without.pretrained.key
+        and with_it.retriever.key != without.retriever.key
+    )
+    made, tuned = (
+        load_extra(shared.get(one) / "model") for one in (with_it.pretrained, with_it.retriever)
+    )
     assert made.keys() == tuned.keys()
     for name, tensor in made.items():
         torch.testing.assert_close(tuned[name], tensor, atol=1e-5, rtol=1e-4)
@@ -640,10 +836,16 @@ def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shar
 def test_the_file_of_right_responses_is_in_the_key(tiny_recipe, tmp_path):
     """Of DSTC7's test split they lie beside the dialogues."""
     talk = [
-        {"example-id": 1, "messages-so-far": [{"utterance": "hi"}], "options-for-next": [{"utterance": "a"}, {"utterance": "b"}]}
+        {
+            "example-id": 1,
+            "messages-so-far": [{"utterance": "hi"}],
+            "options-for-next": [{"utterance": "a"}, {"utterance": "b"}],
+        }
     ]
     (tmp_path / "ubuntu_test_subtask_1.json").write_text(json.dumps(talk))
-    recipe = tiny_recipe.with_(evaluation={"dialogue": {"folder": str(tmp_path), "split": "test", "context_length": 32}})
+    recipe = tiny_recipe.with_(
+        evaluation={"dialogue": {"folder": str(tmp_path), "split": "test", "context_length": 32}}
+    )
     keys = []
     for right in "ab":
         (tmp_path / "ubuntu_responses_subtask_1.tsv").write_text(f"1\tX\t{right}\n")

@@ -1,4 +1,6 @@
-"""Stages that train on two processes: what one process learns, errors as they are, nothing lost when one is killed."""
+"""Stages that train on two processes: what one process learns, errors as they are, nothing lost
+when one is killed.
+"""
 
 import os
 import signal
@@ -36,15 +38,20 @@ def recipe(tiny_recipe, monkeypatch):
 
 
 def built(stage, folder: Path, processes: int, shared, monkeypatch) -> tuple[TrainLog, dict]:
-    """Log and weights of a training that so many processes make in a folder; what it needs is made by one."""
+    """Log and weights of a training that so many processes make in a folder; what it needs is made
+    by one.
+    """
     inputs = shared.inputs(stage)
     with monkeypatch.context() as patch:
         patch.setenv("DR_PROCESSES", str(processes))
         folder.mkdir(exist_ok=True)
         stage.function(folder, **inputs)
-    # Attention scores do not depend on a bias of the keys: its gradient is rounding alone, which AdamW makes steps of.
+    # Attention scores do not depend on a bias of the keys: its gradient is rounding alone, which
+    # AdamW makes steps of.
     weights = load_file(folder / "model" / "model.safetensors").items()
-    return TrainLog.load(folder / "log.json"), {name: one for name, one in weights if not name.endswith("key.bias")}
+    return TrainLog.load(folder / "log.json"), {
+        name: one for name, one in weights if not name.endswith("key.bias")
+    }
 
 
 @pytest.mark.parametrize("name", ["pretrained", "retriever1", "cross_encoder"])
@@ -56,12 +63,20 @@ def test_two_processes_learn_what_one_does(recipe, tmp_path, shared, monkeypatch
     np.testing.assert_allclose(two[0].column("loss"), one[0].column("loss"), rtol=1e-4)
     assert one[1].keys() == two[1].keys()
     for part, expected in one[1].items():
-        assert_close(two[1][part], expected, rtol=1e-3, atol=2e-5, msg=lambda said, part=part: f"{part}: {said}")
+        assert_close(
+            two[1][part],
+            expected,
+            rtol=1e-3,
+            atol=2e-5,
+            msg=lambda said, part=part: f"{part}: {said}",
+        )
 
 
 def workers() -> list[psutil.Process]:
     """The processes that a stage has started."""
-    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+    return [
+        child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())
+    ]
 
 
 def first_checkpoint(root: Path, pattern: str = "checkpoint-*") -> bool:
@@ -74,7 +89,9 @@ def first_checkpoint(root: Path, pattern: str = "checkpoint-*") -> bool:
     return True
 
 
-def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(recipe, tmp_path, shared, monkeypatch, counted):
+def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(
+    recipe, tmp_path, shared, monkeypatch, counted
+):
     stage = Pipeline(recipe).pretrained
     whole_log, whole = built(stage, tmp_path / "whole", 2, shared, monkeypatch)
     for rank in (0, 1):
@@ -85,7 +102,10 @@ def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(r
 
         with ThreadPoolExecutor(1) as beside:
             killed = beside.submit(kill)
-            with pytest.raises(TrainingError, match=r"pretrained on 2 processes: .*goes on from the last checkpoint"):
+            with pytest.raises(
+                TrainingError,
+                match=r"pretrained on 2 processes: .*goes on from the last checkpoint",
+            ):
                 built(stage, folder, 2, shared, monkeypatch)
             assert killed.result()
             counted("processes that train together: one killed")
@@ -95,26 +115,43 @@ def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(r
         assert all((weights[name] == expected).all() for name, expected in whole.items())
 
 
-def test_two_processes_stop_after_the_same_step_and_go_on_as_if_they_had_not(recipe, tmp_path, shared, monkeypatch):
+def test_two_processes_stop_after_the_same_step_and_go_on_as_if_they_had_not(
+    recipe, tmp_path, shared, monkeypatch
+):
     stage = Pipeline(recipe).pretrained
-    with pytest.raises(TimeIsUpError, match="stopped after 1 of 30 steps"), until(time.time() + 0.5):
-        built(stage, tmp_path / "stopped", 2, shared, monkeypatch)  # up before they have begun; no alarm ends them
-    assert not workers() and [path.name for path in checkpoint_folders(tmp_path / "stopped")] == ["checkpoint-1"]
+    with (
+        pytest.raises(TimeIsUpError, match="stopped after 1 of 30 steps"),
+        until(time.time() + 0.5),
+    ):
+        # up before they have begun; no alarm ends them
+        built(stage, tmp_path / "stopped", 2, shared, monkeypatch)
+    assert not workers() and [path.name for path in checkpoint_folders(tmp_path / "stopped")] == [
+        "checkpoint-1"
+    ]
     log, weights = built(stage, tmp_path / "stopped", 2, shared, monkeypatch)
     _, expected = built(stage, tmp_path / "whole", 2, shared, monkeypatch)
-    assert log.resumed_at == [1] and all((weights[name] == one).all() for name, one in expected.items())
+    assert log.resumed_at == [1] and all(
+        (weights[name] == one).all() for name, one in expected.items()
+    )
 
 
 def test_a_pool_of_processes_is_stopped_when_the_time_is_up(recipe, tmp_path):
     long = recipe.with_(pretraining__steps=1_000_000, pretraining__checkpoint_every=100_000)
-    options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "progress": False, "minutes": 0.5}
+    options = {
+        "scale": "smoke",
+        "cache": Cache(tmp_path / "stages", announce=str),
+        "progress": False,
+        "minutes": 0.5,
+    }
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         result = Study("s/t", {"long": long}, executor=pool, **options).run()
     ((run, far),) = result.pending.items()
     assert run.name == "long (seed 0)" and "of 1,000,000 steps of pre-training" in far
 
 
-def test_memory_of_a_gpu_that_earlier_stages_left_is_free_before_the_processes_start(recipe, tmp_path, shared, monkeypatch):
+def test_memory_of_a_gpu_that_earlier_stages_left_is_free_before_the_processes_start(
+    recipe, tmp_path, shared, monkeypatch
+):
     happened = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: happened.append("freed"))
@@ -126,11 +163,25 @@ def test_memory_of_a_gpu_that_earlier_stages_left_is_free_before_the_processes_s
 
 
 def test_errors_of_the_processes_are_those_of_the_stage(recipe, tmp_path, shared, monkeypatch):
-    with pytest.raises(InputError, match="2 processes cannot share 1 micro-batches of an update evenly"):
-        built(Pipeline(recipe.with_(pretraining__accumulation=1)).pretrained, tmp_path / "a", 2, shared, monkeypatch)
+    with pytest.raises(
+        InputError, match="2 processes cannot share 1 micro-batches of an update evenly"
+    ):
+        built(
+            Pipeline(recipe.with_(pretraining__accumulation=1)).pretrained,
+            tmp_path / "a",
+            2,
+            shared,
+            monkeypatch,
+        )
     none = recipe.with_(objective="none")
     with pytest.raises(InputError, match="2 processes cannot share a batch of 3 evenly"):
-        built(Pipeline(none.with_(finetuning__batch_queries=3)).retriever1, tmp_path / "b", 2, shared, monkeypatch)
+        built(
+            Pipeline(none.with_(finetuning__batch_queries=3)).retriever1,
+            tmp_path / "b",
+            2,
+            shared,
+            monkeypatch,
+        )
     wild = none.with_(finetuning__learning_rate=1e9, finetuning__steps=40, finetuning__clip=None)
     with pytest.raises(TrainingError, match="is not finite"):
         built(Pipeline(wild).retriever1, tmp_path / "c", 2, shared, monkeypatch)
@@ -150,7 +201,9 @@ def test_who_is_killed_while_it_waits_takes_its_processes_along(recipe, tmp_path
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(portable), encoding="utf-8")
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "DR_PROCESSES": "2"}
     command = [sys.executable, "-c", RUN, str(tmp_path / "recipe.yaml"), str(tmp_path / "stages")]
-    with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
+    with subprocess.Popen(
+        command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as parent:
         assert first_checkpoint(tmp_path / "stages", "*.partial/checkpoint-*")
         children = psutil.Process(parent.pid).children(recursive=True)
         parent.kill()

@@ -1,4 +1,6 @@
-"""Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps; scales."""
+"""Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps;
+scales.
+"""
 
 import inspect
 from pathlib import Path
@@ -37,7 +39,10 @@ def test_a_recipe_cannot_be_changed():
         ({"collection": {"pasages": 3}}, r"collection\.pasages: unknown key.*passages"),
         ({"pretraining": {"step": 3}}, r"pretraining\.step: unknown key.*steps"),
         ({"finetuning": {"validation": {"evry": 3}}}, r"finetuning\.validation\.evry"),
-        ({"objective": {"name": "simlm", "encoder_rat": 0.3}}, r"objective.*encoder_rat.*encoder_rate"),
+        (
+            {"objective": {"name": "simlm", "encoder_rat": 0.3}},
+            r"objective.*encoder_rat.*encoder_rate",
+        ),
         ({"objective": "similm"}, r"similm.*simlm"),
         ({"objective": {"name": "simlm", "encoder_rate": 1.5}}, r"encoder_rate"),
         ({"pretraining": {"steps": 0}}, r"pretraining\.steps.*greater than 0"),
@@ -50,17 +55,30 @@ def test_a_recipe_cannot_be_changed():
         ({"final": "retriever3"}, r"final.*retriever1"),
         ({"few_shot": 0}, r"few_shot"),
         (
-            {"few_shot": 0.1, "finetuning": {"pseudo_labels": True}, "auxiliary": {"pseudo_labels": {"labels": "given"}}},
+            {
+                "few_shot": 0.1,
+                "finetuning": {"pseudo_labels": True},
+                "auxiliary": {"pseudo_labels": {"labels": "given"}},
+            },
             r"few_shot leaves fine-tuning a share of the labels",
         ),
         ({"reranking": {"weighted": True}}, r'needs final="reranker"'),
         ({"few_shot": 1.5}, r"few_shot"),
         ({"distillation": {"pseudo_labels": True}}, r"teacher"),
-        ({"auxiliary": {"cross_encoder": {"start": "retriever", "model": "embedded"}}}, r"either model or start"),
+        (
+            {"auxiliary": {"cross_encoder": {"start": "retriever", "model": "embedded"}}},
+            r"either model or start",
+        ),
         ({"auxiliary": {"pseudo_labels": {"pool": "dev"}}}, r"auxiliary\.pseudo_labels\.pool"),
         ({"auxiliary": {"pseudo_labels": {"first": "splade"}}}, r"auxiliary\.pseudo_labels\.first"),
-        ({"auxiliary": {"pseudo_labels": {"probability": "rank"}}}, r"auxiliary\.pseudo_labels\.probability"),
-        ({"auxiliary": {"pseudo_labels": {"s_pos": 0.05}}}, r"auxiliary\.pseudo_labels: s_neg 0\.1 is not below"),
+        (
+            {"auxiliary": {"pseudo_labels": {"probability": "rank"}}},
+            r"auxiliary\.pseudo_labels\.probability",
+        ),
+        (
+            {"auxiliary": {"pseudo_labels": {"s_pos": 0.05}}},
+            r"auxiliary\.pseudo_labels: s_neg 0\.1 is not below",
+        ),
         ({"auxiliary": {"pseudo_labels": {"pool": "file"}}}, r"go together"),
         ({"auxiliary": {"pseudo_labels": {"file": "log"}}}, r"go together"),
     ],
@@ -98,14 +116,21 @@ def test_a_task_says_what_kind_of_evaluation_it_is():
 
 
 def test_a_re_ranker_of_dialogues_is_a_cross_encoder_that_learns_pairs_and_has_room_for_responses():
-    recipe = Recipe(objective="reddit", evaluation={"dialogue": TALK}, auxiliary={"cross_encoder": {"length": 258}})
+    recipe = Recipe(
+        objective="reddit",
+        evaluation={"dialogue": TALK},
+        auxiliary={"cross_encoder": {"length": 258}},
+    )
     assert recipe.with_(final="reranker").final == "reranker"
     for change, said in (
         ({"objective": "simlm"}, "learns the pairs"),
         ({"auxiliary__cross_encoder__start": "retriever"}, "without model or start"),
         ({"auxiliary__cross_encoder__model": "embedded"}, "without model or start"),
         ({"reranking__by": "late_interaction"}, "without reranking.by"),
-        ({"auxiliary__cross_encoder__length": 257}, "no room for a response behind contexts of 256"),
+        (
+            {"auxiliary__cross_encoder__length": 257},
+            "no room for a response behind contexts of 256",
+        ),
     ):
         with pytest.raises(InputError, match=said):
             recipe.with_(final="reranker", **change)
@@ -114,7 +139,10 @@ def test_a_re_ranker_of_dialogues_is_a_cross_encoder_that_learns_pairs_and_has_r
 
 
 def test_what_is_measured_is_part_of_the_digest():
-    kinds = [Recipe(final="distilled").with_(evaluation__kind=kind) for kind in ("search", "bm25", "similarity", "checks")]
+    kinds = [
+        Recipe(final="distilled").with_(evaluation__kind=kind)
+        for kind in ("search", "bm25", "similarity", "checks")
+    ]
     assert len({recipe.digest for recipe in kinds}) == 4
 
 
@@ -134,14 +162,19 @@ def test_with_sets_parameters_of_the_method_by_name():
     assert "encoder_rate" not in recipe.with_(objective="mlm").objective.params
 
 
-@pytest.mark.parametrize("path", ["stepz", "pretraining__step", "pretrain__steps", "seed__value", "objective__ratee"])
+@pytest.mark.parametrize(
+    "path", ["stepz", "pretraining__step", "pretrain__steps", "seed__value", "objective__ratee"]
+)
 def test_with_refuses_an_unknown_key(path):
     with pytest.raises(InputError):
         Recipe().with_(**{path: 3})
 
 
 def test_defaults_spelled_out_do_not_change_the_digest():
-    assert Recipe(objective={"name": "simlm", "encoder_rate": 0.3}).digest == Recipe(objective="simlm").digest
+    assert (
+        Recipe(objective={"name": "simlm", "encoder_rate": 0.3}).digest
+        == Recipe(objective="simlm").digest
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +222,7 @@ def test_broken_yaml_is_refused_with_its_line(tmp_path):
         Recipe.load(tmp_path / "missing.yaml")
 
 
-# Scales -------------------------------------------------------------------------------------------------------------
+# Scales -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -201,7 +234,9 @@ def test_a_scale_file_holds_the_keys_that_notebooks_share(scale):
 
 
 def test_there_is_no_other_scale_file():
-    assert {path.stem for path in SCALE_FILES.glob("*.yaml") if not path.stem.startswith("base-")} == set(SCALES)
+    assert {
+        path.stem for path in SCALE_FILES.glob("*.yaml") if not path.stem.startswith("base-")
+    } == set(SCALES)
 
 
 def test_the_paper_scale_has_the_papers_settings():
@@ -209,24 +244,42 @@ def test_the_paper_scale_has_the_papers_settings():
     tuning = recipe.finetuning
     assert (recipe.pretraining.steps, recipe.pretraining.learning_rate) == (80_000, 3e-4)
     assert recipe.pretraining.warmup_steps == 4000
-    assert (tuning.learning_rate, tuning.batch_queries, tuning.negatives, tuning.temperature) == (2e-5, 64, 15, 0.02)
+    assert (tuning.learning_rate, tuning.batch_queries, tuning.negatives, tuning.temperature) == (
+        2e-5,
+        64,
+        15,
+        0.02,
+    )
     assert (recipe.passage_length, recipe.query_length, recipe.negatives.depth) == (144, 32, 200)
     assert tuning.warmup_steps == 1000
 
 
 def test_a_scale_gives_overrides_and_the_notebook_the_collection():
-    recipe = recipe_at("unnamed", {"collection": {"passages": 300}, "pretraining": {"steps": 9}}, "squad")
-    assert (recipe.collection.name, recipe.collection.passages, recipe.pretraining.steps) == ("squad", 300, 9)
+    recipe = recipe_at(
+        "unnamed", {"collection": {"passages": 300}, "pretraining": {"steps": 9}}, "squad"
+    )
+    assert (recipe.collection.name, recipe.collection.passages, recipe.pretraining.steps) == (
+        "squad",
+        300,
+        9,
+    )
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_nothing_given_is_the_scale_file_and_so_is_all_of_it(scale):
     whole = read_yaml(SCALE_FILES / f"{scale}.yaml")["recipe"]
-    assert recipe_at(scale, {}, "x") == recipe_at(scale, whole, "x") == Recipe(**whole).with_(collection="x")
+    assert (
+        recipe_at(scale, {}, "x")
+        == recipe_at(scale, whole, "x")
+        == Recipe(**whole).with_(collection="x")
+    )
 
 
 def test_one_key_changes_alone():
-    changed, plain = recipe_at("laptop", {"finetuning": {"steps": 5}, "final": "distilled"}), recipe_at("laptop")
+    changed, plain = (
+        recipe_at("laptop", {"finetuning": {"steps": 5}, "final": "distilled"}),
+        recipe_at("laptop"),
+    )
     assert changed == plain.with_(finetuning__steps=5, final="distilled")
 
 
@@ -237,7 +290,10 @@ def test_a_notebook_completes_the_keys_of_a_recipe():
         with provisionalcompleter():
             return [one.text for one in shell.Completer.completions(text, len(text))]
 
-    assert completed("recipe.with_(finetuning__st") == ["finetuning__steps=", "finetuning__stop_at="]
+    assert completed("recipe.with_(finetuning__st") == [
+        "finetuning__steps=",
+        "finetuning__stop_at=",
+    ]
     assert "objective=" in completed("recipe.with_(ob")
     for key in inspect.signature(Recipe().with_).parameters:
         if key == "changes":
@@ -255,7 +311,9 @@ def test_an_unknown_scale_names_the_known_ones():
     assert recipe_at("large", {"seed": 3}).seed == 3
 
 
-@pytest.mark.parametrize("path", sorted(SCALE_FILES.glob("base-*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(SCALE_FILES.glob("base-*.yaml")), ids=lambda path: path.stem
+)
 def test_a_base_recipe_is_valid_and_never_reads_test_articles(path: Path):
     recipe = BaseRecipe.load(path)
     assert recipe.name == path.stem

@@ -1,4 +1,6 @@
-"""Records: whole or absent, refused when altered, replaced when published; those of the book still load."""
+"""Records: whole or absent, refused when altered, replaced when published; those of the book still
+load.
+"""
 
 import json
 import re
@@ -14,7 +16,9 @@ from dr_lib.lab import Record, load_record, load_records, publish
 
 
 def scores(values: list[float]) -> dict:
-    return Scores([f"q{number}" for number in range(1, len(values) + 1)], {"MRR@10": np.array(values)}).to_dict()
+    return Scores(
+        [f"q{number}" for number in range(1, len(values) + 1)], {"MRR@10": np.array(values)}
+    ).to_dict()
 
 
 def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, **changes) -> Record:
@@ -41,7 +45,11 @@ def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, *
 
 
 def test_every_record_of_the_book_loads():
-    paths = sorted(path for path in places.records_root().glob("*/*.json") if path.parent.name not in ("ids", "parts"))
+    paths = sorted(
+        path
+        for path in places.records_root().glob("*/*.json")
+        if path.parent.name not in ("ids", "parts")
+    )
     assert paths
     held, named = {}, set()
     for path in paths:
@@ -51,18 +59,34 @@ def test_every_record_of_the_book_loads():
         assert (record.scale, record.file_name) == (path.parent.name, path.name)
         if "run" in content:
             continue
-        run = (path.parent.name, record.seed, record.keys["evaluation"], content["scores"]["packed"])
+        run = (
+            path.parent.name,
+            record.seed,
+            record.keys["evaluation"],
+            content["scores"]["packed"],
+        )
         assert run not in held, f"publish it: {held[run]} holds the same run"
         held[run] = path.name
-        assert "packed" in content["scores"] and content["scores"]["queries"].endswith(".json"), "publish it: an earlier form"
+        assert "packed" in content["scores"] and content["scores"]["queries"].endswith(".json"), (
+            "publish it: an earlier form"
+        )
         scored = len(record.query_ids) * len(record.means)
-        assert len(content["scores"]["packed"]) <= 5 * scored + 200 and path.stat().st_size < 20_000 + 5 * scored, path.name
-        curves = [points for log in record.training.values() for points in log.get("curve", {}).values()]
+        assert (
+            len(content["scores"]["packed"]) <= 5 * scored + 200
+            and path.stat().st_size < 20_000 + 5 * scored
+        ), path.name
+        curves = [
+            points for log in record.training.values() for points in log.get("curve", {}).values()
+        ]
         assert max(map(len, curves), default=0) <= 50, "publish it: a curve has 50 points"
         for measure in record.means:
             assert len(record.per_query(measure)) == len(record.query_ids) > 0
-    shared = [file for folder in ("ids", "parts") for file in (places.records_root() / folder).glob("*")]
-    assert [file.name for file in shared if file.stem[-16:] not in named] == [], "publish: no record names it"
+    shared = [
+        file for folder in ("ids", "parts") for file in (places.records_root() / folder).glob("*")
+    ]
+    assert [file.name for file in shared if file.stem[-16:] not in named] == [], (
+        "publish: no record names it"
+    )
 
 
 def test_a_record_comes_back_as_it_was_saved(tmp_path):
@@ -100,7 +124,9 @@ def test_an_altered_record_is_refused(tmp_path):
         load_record(path)
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "not valid JSON"), ("[]", "not a record"), ("{}", "not a record")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "not valid JSON"), ("[]", "not a record"), ("{}", "not a record")]
+)
 def test_a_file_that_is_no_record_is_refused(tmp_path, text, said):
     path = tmp_path / "broken.json"
     path.write_text(text)
@@ -143,15 +169,24 @@ def test_an_unknown_measure_is_refused_with_the_known_ones():
 
 
 def test_records_are_read_by_study_in_order(tmp_path):
-    for record in (make_record(seed=1), make_record(seed=0), make_record("none"), make_record(study="other/table01")):
+    for record in (
+        make_record(seed=1),
+        make_record(seed=0),
+        make_record("none"),
+        make_record(study="other/table01"),
+    ):
         record.save(tmp_path)
     found = load_records(tmp_path, "simlm/table08")
-    assert [(record.label, record.seed) for record in found] == [("30% / 50%", 0), ("30% / 50%", 1), ("none", 0)]
+    assert [(record.label, record.seed) for record in found] == [
+        ("30% / 50%", 0),
+        ("30% / 50%", 1),
+        ("none", 0),
+    ]
     assert len(load_records(tmp_path)) == 4
     assert load_records(tmp_path / "missing") == []
 
 
-# Publishing ---------------------------------------------------------------------------------------------------------
+# Publishing ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -165,7 +200,11 @@ def test_publishing_replaces_the_earlier_record_of_the_same_place(book):
     elsewhere = {"collection": {"name": "pydocs", "digest": "c1"}}
     publish([make_record(key="22" * 32), make_record(key="33" * 32, data=elsewhere)])
     left = load_records(book / "smoke")
-    assert [(record.seed, record.keys["evaluation"][:2]) for record in left] == [(0, "22"), (0, "33"), (1, "ab")]
+    assert [(record.seed, record.keys["evaluation"][:2]) for record in left] == [
+        (0, "22"),
+        (0, "33"),
+        (1, "ab"),
+    ]
     assert [path.parent for path in publish([make_record(scale="laptop")])] == [book / "laptop"]
     assert lab.recorded_folder("laptop") == book / "laptop"
 
@@ -179,26 +218,45 @@ def test_published_records_share_the_ids_of_their_queries(book):
     assert load_record(paths[0]).query_ids == ["q1", "q2"]
 
 
-LONG = {"steps": 2000, "curve": {"step": [10.0, 2000.0], "loss": [9.5, 2.25]}, "seconds": 61.25, "tokens_per_second": 9123.5}
+LONG = {
+    "steps": 2000,
+    "curve": {"step": [10.0, 2000.0], "loss": [9.5, 2.25]},
+    "seconds": 61.25,
+    "tokens_per_second": 9123.5,
+}
 
 
 def test_published_records_share_what_is_equal_in_them(book):
     versions = {f"package-{number}": "1.0.0" for number in range(9)}
     trained = {"training": {"retriever": LONG}, "versions": versions}
-    paths = publish([make_record(**trained), make_record("none", scores=scores([0.5, 1.0]), **trained)])
+    paths = publish(
+        [make_record(**trained), make_record("none", scores=scores([0.5, 1.0]), **trained)]
+    )
     log, shared = sorted((book / "parts").iterdir())
     assert (log.stem[:-17], shared.stem[:-17]) == ("training-retriever", "versions")
     for path, label in zip(paths, ("30% / 50%", "none"), strict=True):
         content = json.loads(path.read_text())
-        assert content["training"] == {"retriever": {"part": log.stem[-16:]}} and content["versions"] == {"part": shared.stem[-16:]}
+        assert content["training"] == {"retriever": {"part": log.stem[-16:]}} and content[
+            "versions"
+        ] == {"part": shared.stem[-16:]}
         loaded = load_record(path)
-        assert (loaded.label, loaded.training, loaded.versions) == (label, {"retriever": LONG}, versions)
+        assert (loaded.label, loaded.training, loaded.versions) == (
+            label,
+            {"retriever": LONG},
+            versions,
+        )
 
 
 def test_what_no_record_shares_any_more_goes(book):
-    publish([make_record(training={"retriever": LONG}), make_record("none", scores=scores([0.5, 1.0]))])
+    publish(
+        [make_record(training={"retriever": LONG}), make_record("none", scores=scores([0.5, 1.0]))]
+    )
     (log,) = (book / "parts").iterdir()
-    others = [make_record(key="22" * 32, scores=scores([1.0]), means={"MRR@10": 1.0}, training={"retriever": LONG})]
+    others = [
+        make_record(
+            key="22" * 32, scores=scores([1.0]), means={"MRR@10": 1.0}, training={"retriever": LONG}
+        )
+    ]
     publish(others)
     assert log.is_file() and len([*(book / "ids").iterdir()]) == 2
     publish([make_record(key="33" * 32)])
@@ -217,11 +275,21 @@ def test_a_changed_or_missing_part_is_refused(book):
 
 
 def test_a_run_that_several_tables_show_is_stored_once(book):
-    shown = [make_record(), make_record("none", created="2026-01-02T00:00:00+00:00"), make_record("BERT", study="simlm/table01")]
+    shown = [
+        make_record(),
+        make_record("none", created="2026-01-02T00:00:00+00:00"),
+        make_record("BERT", study="simlm/table01"),
+    ]
     paths = publish(shown)
     held = ["run" not in json.loads(path.read_text()) for path in paths]
     assert held == [True, False, False]
-    assert set(json.loads(paths[1].read_text())) == {"run", "run_checksum", "label", "created", "checksum"}
+    assert set(json.loads(paths[1].read_text())) == {
+        "run",
+        "run_checksum",
+        "label",
+        "created",
+        "checksum",
+    }
     assert [load_record(path) for path in paths] == shown
     assert load_records(book / "smoke", "simlm/table01") == [shown[2]]
     assert publish([shown[1]]) == [paths[1]] and [load_record(path) for path in paths] == shown
@@ -230,12 +298,16 @@ def test_a_run_that_several_tables_show_is_stored_once(book):
 def test_a_run_that_others_name_can_be_replaced_and_removed(book):
     shown = [make_record(), make_record("none"), make_record("BERT", study="simlm/table01")]
     paths = publish(shown)
-    measured_again = make_record(scores=scores([1.0, 0.25]), means={"MRR@10": 0.625})  # the same key on another machine
+    # the same key on another machine
+    measured_again = make_record(scores=scores([1.0, 0.25]), means={"MRR@10": 0.625})
     assert publish([measured_again]) == [paths[0]]
     assert [load_record(path) for path in paths] == [measured_again, *shown[1:]]
     replaced = make_record("none", key="22" * 32)
     (path,) = publish([replaced])  # `none` may hold the run of `BERT`, and goes
-    assert not paths[1].exists() and [load_record(one) for one in (path, paths[2])] == [replaced, shown[2]]
+    assert not paths[1].exists() and [load_record(one) for one in (path, paths[2])] == [
+        replaced,
+        shown[2],
+    ]
 
 
 def test_a_run_that_is_missing_or_was_changed_is_refused(book):
@@ -274,8 +346,23 @@ def test_a_record_of_an_unknown_scale_is_not_published(book):
 
 def test_numbers_computed_in_a_notebook_have_a_record_too(tiny_recipe):
     values = Scores(["a", "b"], {"gigabytes": np.array([27.0, 29.0])})
-    made = lab.measured("simlm/table03", "SimLM", tiny_recipe, values, {"name": "made", "passages": 9}, scale="smoke")
-    again = lab.measured("simlm/table03", "SimLM", tiny_recipe, values, {"name": "made", "passages": 9}, scale="smoke")
+    made = lab.measured(
+        "simlm/table03",
+        "SimLM",
+        tiny_recipe,
+        values,
+        {"name": "made", "passages": 9},
+        scale="smoke",
+    )
+    again = lab.measured(
+        "simlm/table03",
+        "SimLM",
+        tiny_recipe,
+        values,
+        {"name": "made", "passages": 9},
+        scale="smoke",
+    )
     [found] = load_records(lab.live_folder("smoke"), "simlm/table03")
-    assert found.file_name == made.file_name == again.file_name  # measured again, it takes the place of the first
+    # measured again, it takes the place of the first
+    assert found.file_name == made.file_name == again.file_name
     assert found.means == {"gigabytes": 28.0} and found.data["collection"]["name"] == "made"

@@ -1,11 +1,14 @@
-"""What re-ranks and teaches beside the cross-encoder: late interaction, a weighted sum, and BM25 as a control."""
+"""What re-ranks and teaches beside the cross-encoder: late interaction, a weighted sum, and BM25 as
+a control.
+"""
 
 import json
 
 import numpy as np
 import pytest
 
-from dr_lib import lab, report
+from dr_book import export, search
+from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline
 from dr_lib.models import LateInteraction, new_bert, save_masked_lm
@@ -21,15 +24,21 @@ def cache(tmp_path_factory):
 
 def test_one_late_interaction_model_serves_all_methods(tiny_recipe):
     keys = {
-        Pipeline(tiny_recipe.with_(objective=name, final="reranker", reranking__by="late_interaction")).scorer.key
+        Pipeline(
+            tiny_recipe.with_(objective=name, final="reranker", reranking__by="late_interaction")
+        ).scorer.key
         for name in ("none", "mlm", "simlm")
     }
     assert len(keys) == 1
 
 
-def test_late_interaction_reads_the_tokens_of_the_base_whatever_a_cross_encoder_would_read(tiny_recipe, tmp_path):
+def test_late_interaction_reads_the_tokens_of_the_base_whatever_a_cross_encoder_would_read(
+    tiny_recipe, tmp_path
+):
     other = train_wordpiece(lab.open_sample(tiny_recipe.collection).passages["text"], 120)
-    save_masked_lm(new_bert(len(other), layers=1, hidden=32, max_positions=64), other, tmp_path / "reader")
+    save_masked_lm(
+        new_bert(len(other), layers=1, hidden=32, max_positions=64), other, tmp_path / "reader"
+    )
     model = {"auxiliary__cross_encoder__model": str(tmp_path / "reader")}
     for final in ("reranker", "distilled"):
         late = tiny_recipe.with_(final=final, reranking__by="late_interaction")
@@ -39,7 +48,13 @@ def test_late_interaction_reads_the_tokens_of_the_base_whatever_a_cross_encoder_
         assert scored.arguments["queries"].arguments["tokenizer"] == crossed.reader.tokenizer
 
 
-UNREAD = [{"normalise": False}, {"chunk": 4}, {"validation": {"every": 2}}, {"pseudo_labels": True}, {"projection": True}]
+UNREAD = [
+    {"normalise": False},
+    {"chunk": 4},
+    {"validation": {"every": 2}},
+    {"pseudo_labels": True},
+    {"projection": True},
+]
 
 
 @pytest.mark.parametrize("change", [*UNREAD, {"shared": False}], ids=str)
@@ -59,57 +74,101 @@ def test_late_interaction_re_ranks_and_leaves_a_record_with_its_training(tiny_re
     model = lab.models_of(record, cache)["re-ranker"]
     assert LateInteraction.from_pretrained(model).settings.passage_length == recipe.passage_length
     pipeline = Pipeline(recipe)
-    before = Ranking.open(cache.get(pipeline.dense_run(pipeline.retriever2, "test", recipe.evaluation.depth)) / "ranking")
+    before = Ranking.open(
+        cache.get(pipeline.dense_run(pipeline.retriever2, "test", recipe.evaluation.depth))
+        / "ranking"
+    )
     after = Ranking.open(cache.get(pipeline.run) / "ranking")
     for old, new in zip(before.rows, after.rows, strict=True):
         assert set(old[: recipe.reranking.depth]) == set(new[: recipe.reranking.depth])
         assert old[recipe.reranking.depth :].tolist() == new[recipe.reranking.depth :].tolist()
 
 
-def test_a_late_interaction_model_re_ranks_a_search_and_is_not_exported_as_what_it_is_not(tiny_recipe, cache, tmp_path):
+def test_a_late_interaction_model_re_ranks_a_search_and_is_not_exported_as_what_it_is_not(
+    tiny_recipe, cache, tmp_path
+):
     recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction")
     folder = cache.get(Pipeline(recipe).late_interaction) / "model"
-    with pytest.raises(InputError, match="late-interaction model, which sentence-transformers lacks"):
-        report.export(folder, tmp_path / "out")
+    with pytest.raises(
+        InputError, match="late-interaction model, which sentence-transformers lacks"
+    ):
+        export.export(folder, tmp_path / "out")
     collection = lab.open_sample(recipe.collection)
-    searcher = lab.open_searcher(collection, reranker=folder, cache=cache)
+    searcher = search.open_searcher(collection, reranker=folder, cache=cache)
     asked = collection.queries("test")[0]["text"]
-    plain, better = ([hit.id for hit in hits] for hits in searcher.search([asked], 40)[0].hits.values())
+    plain, better = (
+        [hit.id for hit in hits] for hits in searcher.search([asked], 40)[0].hits.values()
+    )
     assert set(plain) == set(better)
 
 
-def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chosen(tiny_recipe, cache):
-    recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction", reranking__weighted=True)
+def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chosen(
+    tiny_recipe, cache
+):
+    recipe = tiny_recipe.with_(
+        objective="none",
+        final="reranker",
+        reranking__by="late_interaction",
+        reranking__weighted=True,
+    )
     chosen = json.loads((cache.get(Pipeline(recipe).run) / "fusion.json").read_text())
-    assert chosen["scored"][str(chosen["weight"])] == max(chosen["scored"].values()) >= chosen["scored"]["0.0"]
+    assert (
+        chosen["scored"][str(chosen["weight"])]
+        == max(chosen["scored"].values())
+        >= chosen["scored"]["0.0"]
+    )
 
 
 def test_what_a_re_ranker_has_not_scored_is_not_weighed_against_bm25(tiny_recipe):
-    """Below what was scored places stand for scores: beside nine hundred of them all logits would be scaled to about 1."""
+    """Below what was scored places stand for scores: beside nine hundred of them all logits would
+    be scaled to about 1.
+    """
     recipe = tiny_recipe.with_(final="reranker", reranking__by="late_interaction")
-    by = {way: Pipeline(recipe.with_(evaluation__fusion=way)).run.arguments for way in ("rank", "weight")}
+    by = {
+        way: Pipeline(recipe.with_(evaluation__fusion=way)).run.arguments
+        for way in ("rank", "weight")
+    }
     assert [by["rank"]["runs"][1].arguments["rest"], *by["rank"]["tuning"]] == [True]
-    assert [by["weight"][name][1].arguments["rest"] for name in ("runs", "tuning")] == [False, False]
+    assert [by["weight"][name][1].arguments["rest"] for name in ("runs", "tuning")] == [
+        False,
+        False,
+    ]
 
 
 def test_bm25_teaches_with_its_own_scores(tiny_recipe, cache):
     recipe = tiny_recipe.with_(objective="none", final="distilled", reranking__by="bm25")
     pipeline = Pipeline(recipe)
-    folder, index = cache.get(pipeline.teacher_scores), Bm25.open(cache.get(pipeline.bm25_index()) / "index")
+    folder, index = (
+        cache.get(pipeline.teacher_scores),
+        Bm25.open(cache.get(pipeline.bm25_index()) / "index"),
+    )
     negatives = np.load(cache.get(pipeline.teacher_negatives) / "negatives.npy")
-    scores, asked = np.load(folder / "negatives.npy"), pipeline.collection.queries("train")["text"][:]
+    scores, asked = (
+        np.load(folder / "negatives.npy"),
+        pipeline.collection.queries("train")["text"][:],
+    )
     whole = index.search(asked, k=len(pipeline.collection.passages))
-    found = [dict(zip(rows, points, strict=True)) for rows, points in zip(whole.rows, whole.scores, strict=True)]
+    found = [
+        dict(zip(rows, points, strict=True))
+        for rows, points in zip(whole.rows, whole.scores, strict=True)
+    ]
     for query, (rows, own) in enumerate(zip(negatives, scores, strict=True)):
         for row, score in zip(rows, own, strict=True):
-            assert np.isnan(score) if row < 0 else score == pytest.approx(found[query].get(row, 0), rel=1e-5)
+            assert (
+                np.isnan(score)
+                if row < 0
+                else score == pytest.approx(found[query].get(row, 0), rel=1e-5)
+            )
     record = lab.execute(lab.Run("own", "taught", "smoke", recipe), cache)
     assert "cross_encoder" not in record.keys and record.means
 
 
 def test_a_weight_is_not_chosen_by_the_queries_that_are_reported(tiny_recipe):
     recipe = tiny_recipe.with_(final="reranker", reranking__weighted=True, evaluation__split="dev")
-    with pytest.raises(InputError, match=r"reranking\.weighted: its weight would be chosen by queries of the split 'dev'"):
+    with pytest.raises(
+        InputError,
+        match=r"reranking\.weighted: its weight would be chosen by queries of the split 'dev'",
+    ):
         Pipeline(recipe)
 
 

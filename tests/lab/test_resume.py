@@ -1,4 +1,6 @@
-"""What a run leaves that was killed, interrupted or out of disk, and that the next one ends as if it had not been."""
+"""What a run leaves that was killed, interrupted or out of disk, and that the next one ends as if
+it had not been.
+"""
 
 import errno
 import os
@@ -18,8 +20,8 @@ from dr_lib.training import loop
 
 ROOT = Path(__file__).parents[2]
 
-# Runs one recipe and prints the stages it built itself. A third argument is the update of the first training at which
-# the process kills itself.
+# Runs one recipe and prints the stages it built itself. A third argument is the update of the first
+# training at which the process kills itself.
 RUN = """
 import os, signal, sys
 from pathlib import Path
@@ -94,7 +96,10 @@ def test_two_processes_share_stages_without_doing_them_twice(tiny_recipe, tmp_pa
         assert process.returncode == 0, errors
         built += names.split()
     assert len(built) == len(set(built))
-    counts = {kind: kinds(built).count(kind) for kind in ("passage_tokens", "query_tokens", "negatives", "pretrained")}
+    counts = {
+        kind: kinds(built).count(kind)
+        for kind in ("passage_tokens", "query_tokens", "negatives", "pretrained")
+    }
     assert counts == {"passage_tokens": 1, "query_tokens": 2, "negatives": 1, "pretrained": 2}
 
 
@@ -114,7 +119,9 @@ def interrupt(monkeypatch):
     return at
 
 
-def test_ctrl_c_ends_a_study_and_the_next_call_goes_on_with_it(thirty, cache, interrupt, tmp_path, shared, without_times):
+def test_ctrl_c_ends_a_study_and_the_next_call_goes_on_with_it(
+    thirty, cache, interrupt, tmp_path, shared, without_times
+):
     options = {"scale": "smoke", "records": tmp_path / "records", "progress": False}
     recipes = {"BM25": thirty.with_(evaluation__kind="bm25"), "row": thirty}
     interrupt(24, KeyboardInterrupt())
@@ -127,21 +134,38 @@ def test_ctrl_c_ends_a_study_and_the_next_call_goes_on_with_it(thirty, cache, in
     assert without_times(record) == without_times(run(thirty, shared)) | {"label": "row"}
 
 
-def test_a_full_disk_names_the_stage_and_the_way_out_and_keeps_what_is_finished(thirty, cache, interrupt, tmp_path):
+def test_a_full_disk_names_the_stage_and_the_way_out_and_keeps_what_is_finished(
+    thirty, cache, interrupt, tmp_path
+):
     options = {"scale": "smoke", "records": tmp_path / "records", "progress": False, "cache": cache}
     interrupt(24, OSError(errno.ENOSPC, "No space left on device", "big.safetensors"))
-    with pytest.raises(StudyError, match=r"row \(seed 0\): .*big\.safetensors: pretrained-.*No space left.*DR_CACHE"):
+    with pytest.raises(
+        StudyError,
+        match=r"row \(seed 0\): .*big\.safetensors: pretrained-.*No space left.*DR_CACHE",
+    ):
         Study("simlm/test", {"row": thirty}, **options).run()
     assert "passage_tokens" in kinds(cache.built) and "pretrained" not in kinds(cache.built)
     again = Cache(cache.root, announce=lambda line: None)
-    (record,) = Study("simlm/test", {"row": thirty}, **options | {"cache": again}).run().runs()["row"]
-    assert "passage_tokens" not in kinds(again.built) and record.training["pretrained"]["resumed_at"] == [20]
+    (record,) = (
+        Study("simlm/test", {"row": thirty}, **options | {"cache": again}).run().runs()["row"]
+    )
+    assert "passage_tokens" not in kinds(again.built) and record.training["pretrained"][
+        "resumed_at"
+    ] == [20]
 
 
 def test_a_loss_that_is_no_number_fails_its_run_and_no_other(tiny_recipe, shared, tmp_path):
     recipe = tiny_recipe.with_(objective="none")
-    recipes = {"wild": recipe.with_(finetuning__learning_rate=1e30, finetuning__clip=None), "tame": recipe}
-    options = {"scale": "smoke", "records": tmp_path / "records", "progress": False, "cache": shared}
+    recipes = {
+        "wild": recipe.with_(finetuning__learning_rate=1e30, finetuning__clip=None),
+        "tame": recipe,
+    }
+    options = {
+        "scale": "smoke",
+        "records": tmp_path / "records",
+        "progress": False,
+        "cache": shared,
+    }
     with pytest.raises(StudyError, match=r"wild \(seed 0\): .*finite"):
         Study("t", recipes, **options).run()
     assert [record.label for record in lab.load_records(tmp_path / "records")] == ["tame"]
@@ -152,6 +176,8 @@ def test_a_stage_that_was_altered_stops_the_run_and_is_named(tiny_recipe, cache)
     (file,) = cache.get(pipeline.retriever).glob("model/model.safetensors")
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     again = Cache(cache.root, announce=lambda line: None)
-    with pytest.raises(InputError, match=r"model\.safetensors: this file of a finished stage was altered.*Remove"):
+    with pytest.raises(
+        InputError, match=r"model\.safetensors: this file of a finished stage was altered.*Remove"
+    ):
         again.get(pipeline.evaluation)
     assert not again.built

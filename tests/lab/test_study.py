@@ -1,4 +1,6 @@
-"""Studies: every run once, failures by label, the budget kept, any executor, and what is left is continued."""
+"""Studies: every run once, failures by label, the budget kept, any executor, and what is left is
+continued.
+"""
 
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -8,15 +10,19 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
+from dr_book.status import moved_on
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab import Study, StudyError
-from dr_lib.lab.status import moved_on
 from dr_lib.lab.study import versions_of
 from dr_lib.stages import Cache, code_digest
 from dr_lib.training import TrainLog
 
-LABELS = {"first": {}, "mean": {"pooling": "mean"}, "float16": {"evaluation__vector_type": "float16"}}
+LABELS = {
+    "first": {},
+    "mean": {"pooling": "mean"},
+    "float16": {"evaluation__vector_type": "float16"},
+}
 
 
 @pytest.fixture
@@ -40,7 +46,12 @@ def study(quick, cache, tmp_path):
     """`study(labels, seeds=[0])`; another recipe may stand beside the labels."""
 
     def make(labels=("first", "mean"), more=None, **options) -> Study:
-        options = {"scale": "smoke", "cache": cache, "records": tmp_path / "records", "progress": False} | options
+        options = {
+            "scale": "smoke",
+            "cache": cache,
+            "records": tmp_path / "records",
+            "progress": False,
+        } | options
         recipes = {label: quick.with_(**LABELS[label]) for label in labels}
         return Study("simlm/test", recipes | (more or {}), **options)
 
@@ -55,21 +66,33 @@ def count(result: lab.StudyResult) -> int:
     return len(result.records)
 
 
-# Records ------------------------------------------------------------------------------------------------------------
+# Records ------------------------------------------------------------------------------------------
 
 
 def test_every_label_and_seed_gets_a_record_and_seeds_take_turns(study):
     whole = study(seeds=[0, 1])
-    assert [(run.label, run.recipe.seed) for run in whole.planned] == [("first", 0), ("mean", 0), ("first", 1), ("mean", 1)]
+    assert [(run.label, run.recipe.seed) for run in whole.planned] == [
+        ("first", 0),
+        ("mean", 0),
+        ("first", 1),
+        ("mean", 1),
+    ]
     result = whole.run()
-    assert {label: [record.seed for record in runs] for label, runs in result.runs().items()} == {"first": [0, 1], "mean": [0, 1]}
+    assert {label: [record.seed for record in runs] for label, runs in result.runs().items()} == {
+        "first": [0, 1],
+        "mean": [0, 1],
+    }
     assert result.pending == {}
 
 
 def test_configurations_share_stages_and_a_second_call_runs_nothing(study, cache):
     first = study(seeds=[0, 1]).run()
     built = kinds(cache)
-    assert (built.count("passage_tokens"), built.count("query_tokens"), built.count("untuned")) == (1, 1, 4)
+    assert (built.count("passage_tokens"), built.count("query_tokens"), built.count("untuned")) == (
+        1,
+        1,
+        4,
+    )
     again = study(seeds=[0, 1]).run()
     assert kinds(cache) == built and again.runs() == first.runs()
 
@@ -78,7 +101,9 @@ def test_without_its_records_a_finished_study_builds_nothing_either(study, cache
     first, built = study().run(), kinds(cache)
     again = study(records=tmp_path / "others").run()
     assert kinds(cache) == built
-    assert [one.scores for (one,) in again.runs().values()] == [one.scores for (one,) in first.runs().values()]
+    assert [one.scores for (one,) in again.runs().values()] == [
+        one.scores for (one,) in first.runs().values()
+    ]
 
 
 def test_a_new_seed_or_another_recipe_adds_only_its_own_runs(study, cache, quick):
@@ -99,7 +124,15 @@ def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
     assert str(tmp_path.parent) not in text and tiny_recipe.collection.name not in text
     assert (record.recipe_digest, record.seed, record.label) == (tiny_recipe.digest, 0, "row")
     assert record.keys == {name: one.key for name, one in pipeline.stages().items()}
-    assert {"passage_tokens", "negatives", "pretrained", "retriever", "vectors", "run", "evaluation"} <= {*record.keys}
+    assert {
+        "passage_tokens",
+        "negatives",
+        "pretrained",
+        "retriever",
+        "vectors",
+        "run",
+        "evaluation",
+    } <= {*record.keys}
     assert record.keys["evaluation"] == pipeline.evaluation.key
     assert record.code.keys() == {one.kind for one in pipeline.stages().values()} | {"method"}
     assert record.code["dense_run"] == pipeline.run.code
@@ -115,7 +148,9 @@ def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
     assert record.versions["torch"] and record.seconds["retriever"] > 0
 
 
-def test_a_re_ranked_pair_record_names_the_last_cross_encoder_and_not_that_of_the_labels(tiny_recipe):
+def test_a_re_ranked_pair_record_names_the_last_cross_encoder_and_not_that_of_the_labels(
+    tiny_recipe,
+):
     pipeline = lab.Pipeline(tiny_recipe.with_(objective="pair", final="reranker"))
     found = {one.key for one in pipeline.evaluation.walk() if one.kind == "cross_encoder"}
     assert len(found) == 2 and pipeline.stages()["cross_encoder"].key == pipeline.cross_encoder.key
@@ -123,17 +158,37 @@ def test_a_re_ranked_pair_record_names_the_last_cross_encoder_and_not_that_of_th
 
 def test_a_record_has_every_stage_and_its_time(tiny_recipe, shared, beir_folder, tmp_path):
     beir_folder(tmp_path / "general", passages=30)
-    recipe = tiny_recipe.with_(final="retriever2", mining__rounds=2, pretraining__first=str(tmp_path / "general"))
+    recipe = tiny_recipe.with_(
+        final="retriever2", mining__rounds=2, pretraining__first=str(tmp_path / "general")
+    )
     pipeline = lab.Pipeline(recipe)
     stages = pipeline.stages()
-    assert sorted(one.key for one in stages.values()) == sorted(one.key for one in pipeline.evaluation.walk())
-    retrievers = [stages[name] for name in ("earlier retriever 2", "earlier retriever", "retriever")]
-    assert retrievers[0].key == pipeline.retriever1.key and retrievers[2].key == pipeline.retriever2.key
-    assert len({one.arguments["examples"].stage.arguments["negatives"].key for one in retrievers}) == 3
+    assert sorted(one.key for one in stages.values()) == sorted(
+        one.key for one in pipeline.evaluation.walk()
+    )
+    retrievers = [
+        stages[name] for name in ("earlier retriever 2", "earlier retriever", "retriever")
+    ]
+    assert (
+        retrievers[0].key == pipeline.retriever1.key
+        and retrievers[2].key == pipeline.retriever2.key
+    )
+    assert (
+        len({one.arguments["examples"].stage.arguments["negatives"].key for one in retrievers}) == 3
+    )
     assert stages["pretrained"].arguments["start"].stage.key == stages["earlier pretrained"].key
     record = lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), shared)
-    assert record.seconds.keys() == stages.keys() and set(record.training) == {"pretrained", "retriever"}
-    for name in ("pretrained", "earlier pretrained", "retriever", "earlier retriever", "earlier retriever 2"):
+    assert record.seconds.keys() == stages.keys() and set(record.training) == {
+        "pretrained",
+        "retriever",
+    }
+    for name in (
+        "pretrained",
+        "earlier pretrained",
+        "retriever",
+        "earlier retriever",
+        "earlier retriever 2",
+    ):
         log = TrainLog.load(shared.folder(stages[name]) / "log.json")
         assert record.seconds[name] == log.wall_seconds > 0
     assert record.seconds["vectors"] == shared.manifest(stages["vectors"])["seconds"]
@@ -141,11 +196,15 @@ def test_a_record_has_every_stage_and_its_time(tiny_recipe, shared, beir_folder,
 
 def test_a_record_names_the_code_of_an_earlier_method(tiny_recipe, shared, beir_folder, tmp_path):
     beir_folder(tmp_path / "general", passages=30)
-    recipe = tiny_recipe.with_(pretraining__first=str(tmp_path / "general"), pretraining__first_by="mlm")
+    recipe = tiny_recipe.with_(
+        pretraining__first=str(tmp_path / "general"), pretraining__first_by="mlm"
+    )
     record = lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), shared)
     assert record.code["dr_lib.objectives.mlm.Mlm"] == code_digest(objectives.METHODS["mlm"])
     assert moved_on(record) == []
-    changed = record.model_copy(update={"code": record.code | {"dr_lib.objectives.mlm.Mlm": "other"}})
+    changed = record.model_copy(
+        update={"code": record.code | {"dr_lib.objectives.mlm.Mlm": "other"}}
+    )
     assert moved_on(changed) == ["dr_lib.objectives.mlm.Mlm"]
 
 
@@ -154,7 +213,7 @@ def test_versions_that_differ_between_stages_are_all_named():
     assert versions_of(manifests) == {"numpy": "2", "torch": "1 and 3"}
 
 
-# Failures -----------------------------------------------------------------------------------------------------------
+# Failures -----------------------------------------------------------------------------------------
 
 
 def test_a_failed_run_is_named_and_loses_no_other(study, broken, quick, tmp_path):
@@ -177,7 +236,7 @@ def test_an_empty_study_is_refused(study):
             study(**options)
 
 
-# Budget -------------------------------------------------------------------------------------------------------------
+# Budget -------------------------------------------------------------------------------------------
 
 
 class Time:
@@ -198,7 +257,9 @@ def steps(monkeypatch):
 
 
 @pytest.mark.parametrize("pool", [nullcontext, lambda: ThreadPoolExecutor(1)])
-def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(study, tiny_recipe, steps, tmp_path, capsys, pool):
+def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(
+    study, tiny_recipe, steps, tmp_path, capsys, pool
+):
     longer = tiny_recipe.with_(objective="simlm", dropout=0.3, pretraining__steps=9)
     elsewhere = {"cache": Cache(tmp_path / "other", announce=str), "records": tmp_path / "others"}
     (unbroken,) = study([], {"long": longer}, **elsewhere).run().runs()["long"]
@@ -206,8 +267,13 @@ def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(study,
         bounded = study(["first"], {"long": longer}, minutes=60, executor=executor)
         steps.steps = 7
         result = bounded.run()
-        assert {run.label: far for run, far in result.pending.items()} == {"long": "7 of 9 steps of pre-training"}
-        assert list(result.runs()) == ["first"] and "long (seed 0), stopped after 7 of 9" in capsys.readouterr().out
+        assert {run.label: far for run, far in result.pending.items()} == {
+            "long": "7 of 9 steps of pre-training"
+        }
+        assert (
+            list(result.runs()) == ["first"]
+            and "long (seed 0), stopped after 7 of 9" in capsys.readouterr().out
+        )
         steps.steps = 3  # two of pre-training, one of fine-tuning
         assert [*bounded.run().pending.values()] == ["1 of 4 steps of fine-tuning"]
         steps.steps = None
@@ -227,22 +293,32 @@ def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
     assert "1 run to do, " in (told := capsys.readouterr().out) and "on a data-centre GPU" in told
 
 
-# Executors ----------------------------------------------------------------------------------------------------------
+# Executors ----------------------------------------------------------------------------------------
 
 
 def test_threads_take_turns_and_get_the_scores_of_runs_alone(study, tiny_recipe, tmp_path):
-    more = {f"{rate}": tiny_recipe.with_(dropout=0.3, finetuning__learning_rate=rate) for rate in (1e-3, 2e-3)}
+    more = {
+        f"{rate}": tiny_recipe.with_(dropout=0.3, finetuning__learning_rate=rate)
+        for rate in (1e-3, 2e-3)
+    }
     with ThreadPoolExecutor(3) as pool:
         together = study(["first"], more, executor=pool).run().runs()
-    elsewhere = {"cache": Cache(tmp_path / "alone", announce=lambda line: None), "records": tmp_path / "others"}
+    elsewhere = {
+        "cache": Cache(tmp_path / "alone", announce=lambda line: None),
+        "records": tmp_path / "others",
+    }
     alone = study(["first"], more, **elsewhere).run().runs()
-    assert {label: one.scores for label, (one,) in together.items()} == {label: one.scores for label, (one,) in alone.items()}
+    assert {label: one.scores for label, (one,) in together.items()} == {
+        label: one.scores for label, (one,) in alone.items()
+    }
 
 
 def test_an_executor_keeps_the_failures_apart_too(study, broken):
     with ThreadPoolExecutor(2) as pool, pytest.raises(StudyError) as error:
         study(more={"broken": broken}, executor=pool).run()
-    assert [run.label for run in error.value.result.failures] == ["broken"] and count(error.value.result) == 2
+    assert [run.label for run in error.value.result.failures] == ["broken"] and count(
+        error.value.result
+    ) == 2
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -273,7 +349,9 @@ class Posting(Executor):
 
 
 def test_what_is_submitted_can_be_sent_to_another_process(quick, tmp_path):
-    result = Study("simlm/test", {"first": quick}, scale="smoke", executor=Posting(), progress=False).run()
+    result = Study(
+        "simlm/test", {"first": quick}, scale="smoke", executor=Posting(), progress=False
+    ).run()
     assert count(result) == 1
     assert lab.find_record("simlm/test", scale="smoke").label == "first"
 

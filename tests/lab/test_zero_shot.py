@@ -1,4 +1,6 @@
-"""One retriever over several collections: what is trained, what is shared, and what the records say."""
+"""One retriever over several collections: what is trained, what is shared, and what the records
+say.
+"""
 
 import shutil
 
@@ -31,14 +33,22 @@ def recipe(tiny_recipe):
 
 @pytest.fixture
 def options(cache, tmp_path):
-    return {"scale": "smoke", "cache": cache, "records": tmp_path / "records", "progress": False, "depth": 100}
+    return {
+        "scale": "smoke",
+        "cache": cache,
+        "records": tmp_path / "records",
+        "progress": False,
+        "depth": 100,
+    }
 
 
 def sent_to(recipe, place):
     return recipe.with_(evaluation__on={"name": str(place), "allow_duplicates": True})
 
 
-def test_every_collection_gets_a_record_of_every_retriever_and_of_bm25(recipe, other, tmp_path, options, cache):
+def test_every_collection_gets_a_record_of_every_retriever_and_of_bm25(
+    recipe, other, tmp_path, options, cache
+):
     own = recipe.collection.name
     recipes = {"first": recipe, "second": recipe.with_(finetuning__temperature=0.05)}
     runs = lab.zero_shot(recipes, [own, other], **options).by_collection()
@@ -48,7 +58,10 @@ def test_every_collection_gets_a_record_of_every_retriever_and_of_bm25(recipe, o
     assert built.count("retriever") == 2  # trained once, for all collections
     assert built.count("vectors") == 4
     (record,) = runs["other"]["first"]
-    assert (record.data["collection"]["name"], record.data["collection"]["passages"]) == ("other", 31)
+    assert (record.data["collection"]["name"], record.data["collection"]["passages"]) == (
+        "other",
+        31,
+    )
     assert record.data["trained_on"]["name"] == "tiny"
     assert set(record.means) == {"nDCG@10", "R@100"}
     assert str(tmp_path) not in record.model_dump_json() and own not in record.model_dump_json()
@@ -61,7 +74,9 @@ def test_every_collection_gets_a_record_of_every_retriever_and_of_bm25(recipe, o
 def test_bm25_is_the_same_run_whatever_is_compared_with_it(recipe, other, options, shared):
     compared = recipe.with_(objective="mlm", pretraining__steps=1, final="pretrained")
     runs = lab.zero_shot({"mlm": compared}, [other], **options | {"cache": shared}).by_collection()
-    none = lab.zero_shot({"none": compared.with_(objective="none")}, [other], **options | {"cache": shared}).by_collection()
+    none = lab.zero_shot(
+        {"none": compared.with_(objective="none")}, [other], **options | {"cache": shared}
+    ).by_collection()
     assert runs["other"]["BM25"] == none["other"]["BM25"]
 
 
@@ -81,7 +96,10 @@ def test_another_collection_shares_the_retriever(tiny_recipe, other):
 
 
 def test_its_own_collection_gives_the_very_stages_of_a_plain_run(tiny_recipe):
-    plain, there = Pipeline(tiny_recipe), Pipeline(tiny_recipe.with_(evaluation__on=tiny_recipe.collection.name))
+    plain, there = (
+        Pipeline(tiny_recipe),
+        Pipeline(tiny_recipe.with_(evaluation__on=tiny_recipe.collection.name)),
+    )
     assert there.evaluation.key == plain.evaluation.key
 
 
@@ -101,26 +119,41 @@ def test_similarities_can_be_measured_elsewhere_too(recipe, other):
 
 
 def test_a_sample_goes_under_a_name_of_its_own(recipe, options, shared):
-    collections = {"all": recipe.collection.name, "few": {"name": recipe.collection.name, "passages": 30}}
-    runs = lab.zero_shot(recipe, collections, bm25=False, **options | {"cache": shared}).by_collection()
+    collections = {
+        "all": recipe.collection.name,
+        "few": {"name": recipe.collection.name, "passages": 30},
+    }
+    runs = lab.zero_shot(
+        recipe, collections, bm25=False, **options | {"cache": shared}
+    ).by_collection()
     assert list(runs["all"]) == ["none"]  # one recipe is called by its method's name
-    assert [runs[name]["none"][0].data["collection"]["passages"] for name in ("all", "few")] == [40, 30]
+    assert [runs[name]["none"][0].data["collection"]["passages"] for name in ("all", "few")] == [
+        40,
+        30,
+    ]
 
 
 def test_the_only_split_of_a_collection_is_taken(recipe, other, options, shared):
     shutil.move(other / "qrels" / "test.tsv", other / "qrels" / "judged.tsv")
-    found = lab.zero_shot(recipe, [other], bm25=False, grades={"other": 1}, **options | {"cache": shared})
+    found = lab.zero_shot(
+        recipe, [other], bm25=False, grades={"other": 1}, **options | {"cache": shared}
+    )
     (record,) = found.by_collection()["other"]["none"]
     assert record.recipe["evaluation"]["split"] == "judged"
 
 
 def test_grades_are_counted_from_where_a_collection_says(recipe, other, options, shared):
-    runs = lab.zero_shot(recipe, [other], grades={"other": 2}, **options | {"cache": shared}).by_collection()
+    runs = lab.zero_shot(
+        recipe, [other], grades={"other": 2}, **options | {"cache": shared}
+    ).by_collection()
     (record,) = runs["other"]["BM25"]
-    assert record.means["R@100"] == 0 < record.means["nDCG@10"]  # all judgements are of grade 1; nDCG keeps them
+    # all judgements are of grade 1; nDCG keeps them
+    assert record.means["R@100"] == 0 < record.means["nDCG@10"]
 
 
-def test_a_collection_that_cannot_be_opened_stops_all_before_anything_runs(recipe, other, options, cache):
+def test_a_collection_that_cannot_be_opened_stops_all_before_anything_runs(
+    recipe, other, options, cache
+):
     with pytest.raises(InputError, match="nowhere"):
         lab.zero_shot(recipe, [other, "/nowhere/at/all"], **options)
     assert cache.built == []
@@ -134,5 +167,8 @@ def test_a_list_of_collections_is_expected(recipe, collections, options):
 
 def test_without_time_everything_is_pending(recipe, other, options, tmp_path):
     found = lab.zero_shot(recipe, [other], minutes=0, **options)
-    assert [(run.searched, run.label) for run in found.pending] == [("other", "BM25"), ("other", "none")]
+    assert [(run.searched, run.label) for run in found.pending] == [
+        ("other", "BM25"),
+        ("other", "none"),
+    ]
     assert lab.load_records(tmp_path / "records") == []

@@ -1,7 +1,8 @@
-"""An encoder in miniature under data parallel training: `python side_by_side.py FILE`, once for each process.
+"""An encoder in miniature under data parallel training: `python side_by_side.py FILE`, once for
+each process.
 
-Each process encodes its part of the batch. The first one also takes the whole batch alone, and writes how far the
-gradients are apart, by loss. Plain torch, so that it starts fast.
+Each process encodes its part of the batch. The first one also takes the whole batch alone, and
+writes how far the gradients are apart, by loss. Plain torch, so that it starts fast.
 """
 
 import json
@@ -18,8 +19,12 @@ from dr_lib.losses import gather
 BATCH, N = 8, 3
 KNOWN = torch.rand(BATCH, BATCH * N, generator=torch.Generator().manual_seed(2)) < 0.2
 LOSSES = {
-    "released": lambda q, p, ids, known: losses.contrastive(q, p, temperature=0.3, passage_ids=ids, known_positives=known),
-    "pair": lambda q, p, ids, known: losses.pair(q, p, alpha=0.4, passage_ids=ids, known_positives=known),
+    "released": lambda q, p, ids, known: losses.contrastive(
+        q, p, temperature=0.3, passage_ids=ids, known_positives=known
+    ),
+    "pair": lambda q, p, ids, known: losses.pair(
+        q, p, alpha=0.4, passage_ids=ids, known_positives=known
+    ),
     "siblings": lambda q, p, ids, known: losses.siblings(p, ids),
 }
 
@@ -37,12 +42,16 @@ def main(file: Path) -> None:
     encoder = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5))
     texts, ids = torch.randn(BATCH * (1 + N), 6), torch.arange(BATCH * N) % (BATCH * N - 4)
     parallel = DistributedDataParallel(encoder)
-    own, own_passages = (slice(rank * size // count, (rank + 1) * size // count) for size in (BATCH, BATCH * N))
+    own, own_passages = (
+        slice(rank * size // count, (rank + 1) * size // count) for size in (BATCH, BATCH * N)
+    )
     apart = {}
     for name, loss in LOSSES.items():
         vectors = parallel(torch.cat([texts[:BATCH][own], texts[BATCH:][own_passages]]))
         queries, passages = (gather(part) for part in vectors.tensor_split([BATCH // count]))
-        shared = gradient(loss(queries, passages, gather(ids[own_passages]), gather(KNOWN[own])), encoder)
+        shared = gradient(
+            loss(queries, passages, gather(ids[own_passages]), gather(KNOWN[own])), encoder
+        )
         whole = gradient(loss(*encoder(texts).tensor_split([BATCH]), ids, KNOWN), encoder)
         apart[name] = ((shared - whole).norm() / whole.norm()).item()
     if rank == 0:

@@ -1,4 +1,6 @@
-"""The losses over a batch against sums written out in numpy: contrastive, coCondenser's, and the share of hits."""
+"""The losses over a batch against sums written out in numpy: contrastive, coCondenser's, and the
+share of hits.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ CHOICES = {"released": RELEASED, "paper": PAPER, "query_passage": ("query_passag
 
 
 def written_out(queries, passages, tau, normalise, blocks, relevant=None, own_negatives=True):
-    """Mean loss in float64, one exponential at a time. `relevant[i][c]`: passage c is no negative of query i."""
+    """Mean loss in float64, one exponential at a time. `relevant[i][c]`: passage c is no negative
+    of query i.
+    """
     batch, n = len(queries), len(passages) // len(queries)
     if normalise:
         queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
@@ -23,7 +27,11 @@ def written_out(queries, passages, tau, normalise, blocks, relevant=None, own_ne
         positive = passages[i * n]
         strangers = [j for j in range(batch) if j != i and not relevant[j, i * n]]
         unrelated = [j for j in strangers if not relevant[i, j * n]]
-        columns = [c for c in range(batch * n) if c != i * n and not relevant[i, c] and (own_negatives or c // n != i)]
+        columns = [
+            c
+            for c in range(batch * n)
+            if c != i * n and not relevant[i, c] and (own_negatives or c // n != i)
+        ]
         target = queries[i] @ positive / tau
         terms = [target, *(queries[i] @ passages[c] / tau for c in columns)]
         if "positive_query" in blocks:
@@ -33,8 +41,13 @@ def written_out(queries, passages, tau, normalise, blocks, relevant=None, own_ne
         if "positive_positive" in blocks:
             terms += [positive @ passages[j * n] / tau for j in unrelated]
         if "positive_passage" in blocks:
-            # As between positives, the relation counts both ways: that of query j is left out where this one's is relevant for j.
-            terms += [positive @ passages[c] / tau for c in columns if c % n or not relevant[c // n, i * n]]
+            # As between positives, the relation counts both ways: that of query j is left out where
+            # this one's is relevant for j.
+            terms += [
+                positive @ passages[c] / tau
+                for c in columns
+                if c % n or not relevant[c // n, i * n]
+            ]
         highest = max(terms)
         total += highest + np.log(sum(np.exp(t - highest) for t in terms)) - target
     return total / batch
@@ -67,10 +80,14 @@ def as_tensors(*arrays):
 def test_value_and_gradients_are_those_written_out(blocks, batch, n, tau, normalise):
     q, p = vectors(batch, n)
     queries, passages = as_tensors(q, p)
-    loss = losses.contrastive(queries, passages, temperature=tau, normalise=normalise, blocks=blocks)
+    loss = losses.contrastive(
+        queries, passages, temperature=tau, normalise=normalise, blocks=blocks
+    )
     loss.backward()
     names = CHOICES[blocks]
-    np.testing.assert_allclose(loss.item(), written_out(q, p, tau, normalise, names), rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        loss.item(), written_out(q, p, tau, normalise, names), rtol=2e-5, atol=1e-6
+    )
     to_queries = slopes(lambda moved: written_out(moved, p, tau, normalise, names), q)
     to_passages = slopes(lambda moved: written_out(q, moved, tau, normalise, names), p)
     np.testing.assert_allclose(queries.grad, to_queries, rtol=1e-3, atol=1e-4)
@@ -81,12 +98,26 @@ def test_two_queries_of_two_passages_make_a_softmax_over_seven_terms():
     q, p = vectors(2, 2)
     e = lambda a, b: np.exp(a @ b)  # noqa: E731
     first = e(q[0], p[0]) / (
-        e(q[0], p[0]) + e(q[0], p[1]) + e(q[0], p[2]) + e(q[0], p[3]) + e(p[0], q[1]) + e(q[0], q[1]) + e(p[0], p[2])
+        e(q[0], p[0])
+        + e(q[0], p[1])
+        + e(q[0], p[2])
+        + e(q[0], p[3])
+        + e(p[0], q[1])
+        + e(q[0], q[1])
+        + e(p[0], p[2])
     )
     second = e(q[1], p[2]) / (
-        e(q[1], p[0]) + e(q[1], p[1]) + e(q[1], p[2]) + e(q[1], p[3]) + e(p[2], q[0]) + e(q[1], q[0]) + e(p[2], p[0])
+        e(q[1], p[0])
+        + e(q[1], p[1])
+        + e(q[1], p[2])
+        + e(q[1], p[3])
+        + e(p[2], q[0])
+        + e(q[1], q[0])
+        + e(p[2], p[0])
     )
-    loss = losses.contrastive(*as_tensors(q, p), temperature=1.0, normalise=False, blocks="released")
+    loss = losses.contrastive(
+        *as_tensors(q, p), temperature=1.0, normalise=False, blocks="released"
+    )
     np.testing.assert_allclose(loss.item(), -(np.log(first) + np.log(second)) / 2, rtol=1e-5)
 
 
@@ -94,18 +125,23 @@ def test_two_queries_of_two_passages_make_a_softmax_over_seven_terms():
 def test_a_preset_is_the_tuple_of_its_blocks_in_any_order(name):
     tensors = as_tensors(*vectors(4, 2))
     for blocks in (CHOICES[name], CHOICES[name][::-1], CHOICES[name][1:]):
-        torch.testing.assert_close(losses.contrastive(*tensors, blocks=name), losses.contrastive(*tensors, blocks=blocks))
+        torch.testing.assert_close(
+            losses.contrastive(*tensors, blocks=name), losses.contrastive(*tensors, blocks=blocks)
+        )
 
 
 @pytest.mark.parametrize("blocks", CHOICES)
 def test_copies_of_the_positive_are_no_negatives(blocks):
     q, p = vectors(4, 2)
-    ids = torch.tensor([7, 1, 7, 2, 3, 7, 4, 3])  # query 1 shares the positive; rows 5 and 7 copy positives
+    # query 1 shares the positive; rows 5 and 7 copy positives
+    ids = torch.tensor([7, 1, 7, 2, 3, 7, 4, 3])
     relevant = (ids[::2, None] == ids).numpy()
     for query in range(4):
         relevant[query, 2 * query] = False
     loss = losses.contrastive(*as_tensors(q, p), temperature=0.1, blocks=blocks, passage_ids=ids)
-    np.testing.assert_allclose(loss.item(), written_out(q, p, 0.1, True, CHOICES[blocks], relevant), rtol=1e-5)
+    np.testing.assert_allclose(
+        loss.item(), written_out(q, p, 0.1, True, CHOICES[blocks], relevant), rtol=1e-5
+    )
     assert loss < losses.contrastive(*as_tensors(q, p), temperature=0.1, blocks=blocks)
 
 
@@ -116,8 +152,12 @@ def test_known_positives_are_no_negatives_but_the_own_one_stays(blocks):
     known[0, 0] = known[0, 3] = known[1, 6] = known[2, 4] = True
     relevant = known.numpy().copy()
     relevant[0, 0] = relevant[2, 4] = False
-    loss = losses.contrastive(*as_tensors(q, p), temperature=0.1, blocks=blocks, known_positives=known)
-    np.testing.assert_allclose(loss.item(), written_out(q, p, 0.1, True, CHOICES[blocks], relevant), rtol=1e-5)
+    loss = losses.contrastive(
+        *as_tensors(q, p), temperature=0.1, blocks=blocks, known_positives=known
+    )
+    np.testing.assert_allclose(
+        loss.item(), written_out(q, p, 0.1, True, CHOICES[blocks], relevant), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("blocks", CHOICES)
@@ -126,7 +166,10 @@ def test_random_batches_with_copies_known_positives_and_own_negatives_left_out(b
         rng = np.random.default_rng(seed)
         batch, n = int(rng.integers(1, 6)), int(rng.integers(1, 5))
         q, p = vectors(batch, n, seed=seed)
-        ids, known = rng.integers(0, 3 * batch, batch * n), rng.random((batch, batch * n)) < rng.choice([0, 0.2])
+        ids, known = (
+            rng.integers(0, 3 * batch, batch * n),
+            rng.random((batch, batch * n)) < rng.choice([0, 0.2]),
+        )
         relevant = (ids[::n, None] == ids) | known
         relevant[np.arange(batch), n * np.arange(batch)] = False
         normalise, own = bool(seed % 2), bool(rng.integers(2))
@@ -140,7 +183,9 @@ def test_random_batches_with_copies_known_positives_and_own_negatives_left_out(b
             own_negatives=own,
         )
         expected = written_out(q, p, 0.3, normalise, CHOICES[blocks], relevant, own)
-        np.testing.assert_allclose(loss.item(), expected, rtol=1e-4, atol=1e-6, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(
+            loss.item(), expected, rtol=1e-4, atol=1e-6, err_msg=f"seed {seed}"
+        )
 
 
 def test_a_batch_of_one_passage_repeated_has_no_negatives_and_finite_gradients():
@@ -172,7 +217,9 @@ def test_inputs_in_bf16_are_worked_out_in_float32():
     with torch.autocast("cpu", torch.bfloat16):
         loss = losses.contrastive(queries, passages)
     loss.backward()
-    exact = written_out(queries.detach().double().numpy(), passages.detach().double().numpy(), 0.02, True, RELEASED)
+    exact = written_out(
+        queries.detach().double().numpy(), passages.detach().double().numpy(), 0.02, True, RELEASED
+    )
     assert loss.dtype == torch.float32 and queries.grad.dtype == torch.bfloat16
     np.testing.assert_allclose(loss.item(), exact, rtol=1e-5)
 
@@ -200,7 +247,9 @@ def spans() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(8, 5))
 
 
-def test_the_loss_of_siblings_is_the_sum_written_out_and_its_gradient_that_of_finite_differences(spans):
+def test_the_loss_of_siblings_is_the_sum_written_out_and_its_gradient_that_of_finite_differences(
+    spans,
+):
     tensor = torch.tensor(spans, dtype=torch.float64).float().requires_grad_()
     loss = losses.siblings(tensor)
     loss.backward()
@@ -220,7 +269,9 @@ def test_a_span_is_not_compared_with_itself():
 
 def test_siblings_know_no_temperature(spans):
     tensor = torch.tensor(spans, dtype=torch.float32)
-    assert losses.siblings(2 * tensor).item() == pytest.approx(siblings_written_out(2 * spans), rel=1e-5)
+    assert losses.siblings(2 * tensor).item() == pytest.approx(
+        siblings_written_out(2 * spans), rel=1e-5
+    )
 
 
 def test_other_spans_of_the_same_document_are_no_negatives(spans):
@@ -252,7 +303,9 @@ def test_the_share_of_hits_counts_queries_whose_positive_is_first():
 def test_a_copy_of_the_positive_is_no_competitor():
     queries, passages = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.5], [0.0, 3.0]])
     found = [
-        losses.in_batch_accuracy(queries, passages, normalise=False, passage_ids=torch.tensor(ids)).item()
+        losses.in_batch_accuracy(
+            queries, passages, normalise=False, passage_ids=torch.tensor(ids)
+        ).item()
         for ids in ([0, 1, 2, 2], [0, 1, 2, 3])
     ]
     assert found == [1.0, 0.5]
@@ -264,6 +317,9 @@ def test_equal_vectors_are_no_hit():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_hits_are_counted_in_fp32_under_autocast_and_of_bf16_vectors(dtype):
-    queries, passages = torch.ones(1, 2, dtype=dtype), torch.tensor([[1.0, 2**-9], [1.0, 0.0]], dtype=dtype)
+    queries, passages = (
+        torch.ones(1, 2, dtype=dtype),
+        torch.tensor([[1.0, 2**-9], [1.0, 0.0]], dtype=dtype),
+    )
     with torch.autocast("cpu", torch.bfloat16):  # 1 + 2**-9 is 1 in bfloat16, hence a tie
         assert losses.in_batch_accuracy(queries, passages, normalise=False).item() == 1

@@ -30,23 +30,37 @@ def test_value_and_gradients_are_those_of_the_full_logits(tokens, chunk):
     expected = functional.cross_entropy(logits, labels)
     torch.testing.assert_close(loss, expected)
     assert correct == (logits.argmax(1) == labels).sum()
-    for found, wanted in zip(gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True):
+    for found, wanted in zip(
+        gradients(loss, states, weight, bias),
+        gradients(expected, states, weight, bias),
+        strict=True,
+    ):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_random_sizes_give_the_values_and_gradients_of_the_full_logits():
     for seed in range(200):
         source = torch.Generator().manual_seed(seed)
-        tokens, vocab, hidden, chunk = (int(torch.randint(1, top, (), generator=source)) for top in (150, 90, 20, 130))
-        states, weight, bias, labels = problem(tokens, vocab, hidden, ignored=0.5 * (seed % 3), seed=seed)
+        tokens, vocab, hidden, chunk = (
+            int(torch.randint(1, top, (), generator=source)) for top in (150, 90, 20, 130)
+        )
+        states, weight, bias, labels = problem(
+            tokens, vocab, hidden, ignored=0.5 * (seed % 3), seed=seed
+        )
         weights = torch.rand(tokens, generator=source) if seed % 2 else torch.ones(tokens)
-        loss, correct = losses.chunked_cross_entropy(states, weight, bias, labels, chunk=chunk, weights=weights)
+        loss, correct = losses.chunked_cross_entropy(
+            states, weight, bias, labels, chunk=chunk, weights=weights
+        )
         counted, logits = labels != -100, (states @ weight.T + bias).double()
         each = functional.cross_entropy(logits, labels, reduction="none") * weights * counted
         expected = each.sum() / (weights * counted).sum().clamp(min=1e-30)
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
         assert correct == ((logits.argmax(1) == labels) & counted & (weights > 0)).sum()
-        for found, wanted in zip(gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True):
+        for found, wanted in zip(
+            gradients(loss, states, weight, bias),
+            gradients(expected, states, weight, bias),
+            strict=True,
+        ):
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -54,11 +68,17 @@ def test_token_weights_give_the_mean_per_sequence():
     states, weight, bias, labels = problem(tokens=60)
     sequence = torch.arange(60) // 20
     counts = torch.bincount(sequence[labels != -100], minlength=3)
-    loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels, weights=1 / counts[sequence])
+    loss, _ = losses.chunked_cross_entropy(
+        states, weight, bias, labels, weights=1 / counts[sequence]
+    )
     logits = states @ weight.T + bias
-    expected = torch.stack([functional.cross_entropy(logits[sequence == s], labels[sequence == s]) for s in range(3)]).mean()
+    expected = torch.stack(
+        [functional.cross_entropy(logits[sequence == s], labels[sequence == s]) for s in range(3)]
+    ).mean()
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(gradients(loss, weight), gradients(expected, weight), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        gradients(loss, weight), gradients(expected, weight), rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("tokens", [0, 70])
@@ -75,7 +95,9 @@ def test_without_bias():
     loss, _ = losses.chunked_cross_entropy(states, weight, None, labels)
     expected = functional.cross_entropy(states @ weight.T, labels)
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(gradients(loss, weight), gradients(expected, weight), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        gradients(loss, weight), gradients(expected, weight), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_gradient_is_scaled_by_what_comes_in_and_may_be_taken_twice():
@@ -97,7 +119,9 @@ def test_a_tied_table_used_twice_collects_both_gradients():
 
     chunked = total(lambda states: losses.chunked_cross_entropy(states, weight, bias, labels)[0])
     full = total(lambda states: functional.cross_entropy(states @ weight.T + bias, labels))
-    torch.testing.assert_close(gradients(chunked, weight), gradients(full, weight), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        gradients(chunked, weight), gradients(full, weight), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_frozen_weights_get_no_gradient_and_evaluation_keeps_none():
@@ -116,9 +140,14 @@ def test_under_autocast_products_are_bf16_and_the_result_is_close():
         loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels)
         expected = functional.cross_entropy(functional.linear(states, weight, bias), labels)
     assert loss.dtype == torch.float32
-    rounded = (states.bfloat16() @ weight.bfloat16().T).float() + bias  # products of float32 would be 0.0016 off
+    # products of float32 would be 0.0016 off
+    rounded = (states.bfloat16() @ weight.bfloat16().T).float() + bias
     torch.testing.assert_close(loss, functional.cross_entropy(rounded, labels), rtol=0, atol=3e-4)
-    for found, wanted in zip(gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True):
+    for found, wanted in zip(
+        gradients(loss, states, weight, bias),
+        gradients(expected, states, weight, bias),
+        strict=True,
+    ):
         assert found.dtype == torch.float32
         assert (found - wanted).norm() < 0.02 * wanted.norm()
 

@@ -28,7 +28,8 @@ def test_absent_passages_do_not_count(scores):
     present[:, 4:] = False
     student, teacher = (torch.tensor(s) for s in scores)
     torch.testing.assert_close(
-        losses.distillation(student, teacher, present=present), losses.distillation(student[:, :4], teacher[:, :4])
+        losses.distillation(student, teacher, present=present),
+        losses.distillation(student[:, :4], teacher[:, :4]),
     )
 
 
@@ -64,7 +65,9 @@ def test_gradient_is_the_difference_of_the_distributions_and_spares_the_teacher(
 
 @pytest.mark.parametrize("passages", [2, 20])
 def test_equal_scores_give_zero_and_no_gradient_whatever_the_length(passages):
-    student = torch.randn(3, passages, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    student = torch.randn(
+        3, passages, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
     loss = losses.distillation(student, student.detach() + 5)
     loss.backward()
     assert abs(loss.item()) < 1e-6
@@ -81,7 +84,9 @@ def test_a_teacher_sure_of_one_passage_stays_finite():
 
 @pytest.fixture
 def logits():
-    return torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    return torch.randn(
+        3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).requires_grad_()
 
 
 def test_pointwise_is_the_mean_of_the_binary_cross_entropies(logits):
@@ -97,13 +102,22 @@ def test_pointwise_is_the_mean_of_the_binary_cross_entropies(logits):
 
 
 def test_only_the_pointwise_loss_knows_an_absolute_level(logits):
-    assert losses.listwise(logits + 3).item() == pytest.approx(losses.listwise(logits).item(), rel=1e-6)
-    assert losses.pointwise(logits + 3).item() != pytest.approx(losses.pointwise(logits).item(), rel=0.1)
+    assert losses.listwise(logits + 3).item() == pytest.approx(
+        losses.listwise(logits).item(), rel=1e-6
+    )
+    assert losses.pointwise(logits + 3).item() != pytest.approx(
+        losses.pointwise(logits).item(), rel=0.1
+    )
 
 
 def test_r_drop_is_half_of_both_divergences(logits):
-    other = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
-    p, q = (np.exp(t.detach().numpy()) / np.exp(t.detach().numpy()).sum(1, keepdims=True) for t in (logits, other))
+    other = torch.randn(
+        3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    ).requires_grad_()
+    p, q = (
+        np.exp(t.detach().numpy()) / np.exp(t.detach().numpy()).sum(1, keepdims=True)
+        for t in (logits, other)
+    )
     expected = 0.5 * ((p * np.log(p / q)).sum() + (q * np.log(q / p)).sum()) / 3
     found = losses.r_drop(logits, other)
     assert found.item() == pytest.approx(expected, rel=1e-5)

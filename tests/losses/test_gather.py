@@ -15,8 +15,18 @@ SCRIPT = Path(__file__).with_name("side_by_side.py")
 
 
 def start(file: Path, rank: int, port: int) -> subprocess.Popen:
-    group = {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    variables = {**os.environ, **group, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    group = {
+        "WORLD_SIZE": "2",
+        "RANK": str(rank),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    variables = {
+        **os.environ,
+        **group,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     return subprocess.Popen([sys.executable, SCRIPT, file], env=variables, stderr=subprocess.PIPE)
 
 

@@ -19,7 +19,9 @@ def as_tensors(*arrays):
 
 
 def written_out(queries, passages, candidates="released", banned=()):
-    """The positive against its query, the other queries, and all hard negatives; `banned` are (query, passage)."""
+    """The positive against its query, the other queries, and all hard negatives; `banned` are
+    (query, passage).
+    """
     batch, n = len(queries), len(passages) // len(queries)
     total = 0.0
     for i in range(batch):
@@ -27,11 +29,17 @@ def written_out(queries, passages, candidates="released", banned=()):
         target = positive @ queries[i]
         terms = [target]
         if candidates != "paper":
-            terms += [positive @ queries[j] for j in range(batch) if j != i and (j, i * n) not in banned]
-        others = [c for c in range(batch * n) if c != i * n and (c % n or candidates == "positives")]
+            terms += [
+                positive @ queries[j] for j in range(batch) if j != i and (j, i * n) not in banned
+            ]
+        others = [
+            c for c in range(batch * n) if c != i * n and (c % n or candidates == "positives")
+        ]
         # Of another query's positive it matters, too, whether this one answers that query.
         related = [c for c in others if c % n == 0 and (c // n, i * n) in banned]
-        terms += [positive @ passages[c] for c in others if (i, c) not in banned and c not in related]
+        terms += [
+            positive @ passages[c] for c in others if (i, c) not in banned and c not in related
+        ]
         total += np.log(np.sum(np.exp(terms))) - target
     return total / batch
 
@@ -54,7 +62,13 @@ def test_random_batches_with_copies_and_known_positives(candidates):
         banned = set(zip(*np.nonzero((ids[::n, None] == ids) | known), strict=True))
         options = {"passage_ids": torch.from_numpy(ids), "known_positives": torch.from_numpy(known)}
         loss = losses.passage_centric(*as_tensors(q, p), candidates=candidates, **options)
-        np.testing.assert_allclose(loss.item(), written_out(q, p, candidates, banned), rtol=1e-4, atol=1e-6, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(
+            loss.item(),
+            written_out(q, p, candidates, banned),
+            rtol=1e-4,
+            atol=1e-6,
+            err_msg=f"seed {seed}",
+        )
 
 
 def test_positives_of_other_queries_are_not_in_the_denominator_but_other_queries_are():
@@ -100,7 +114,9 @@ def test_known_positives_and_copies_are_no_negatives():
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 1.0])
 def test_pair_is_the_weighted_sum_of_its_parts(alpha):
     queries, passages = as_tensors(*vectors())
-    about_queries = losses.contrastive(queries, passages, blocks="query_passage", temperature=1.0, normalise=False)
+    about_queries = losses.contrastive(
+        queries, passages, blocks="query_passage", temperature=1.0, normalise=False
+    )
     about_passages = losses.passage_centric(queries, passages)
     expected = (1 - alpha) * about_queries + alpha * about_passages
     torch.testing.assert_close(losses.pair(queries, passages, alpha=alpha), expected)

@@ -9,7 +9,9 @@ from dr_lib.tokens import TokenBatch
 
 @pytest.fixture
 def batch_of():
-    """Make a batch from word lengths: `batch_of([[1, 3, 2], []], length=12)`; each row is [CLS] words [SEP] padding."""
+    """Make a batch from word lengths: `batch_of([[1, 3, 2], []], length=12)`; each row is [CLS]
+    words [SEP] padding.
+    """
 
     def make(word_lengths: list[list[int]], length: int | None = None) -> TokenBatch:
         length = length or max(map(sum, word_lengths)) + 2

@@ -37,7 +37,9 @@ def test_a_row_hides_whole_words_until_no_other_fits_its_budget(batch_of, source
         assert not (taken * visible).any(), "a word was split"
         left = max(1, round(rate * len(mask))) - int(mask.sum())
         assert left >= 0
-        assert all(size > left for size in visible.tolist() if size), "a word that fits was left out"
+        assert all(size > left for size in visible.tolist() if size), (
+            "a word that fits was left out"
+        )
 
 
 @pytest.mark.parametrize("draws", WAYS)
@@ -57,9 +59,13 @@ def test_each_row_by_itself_follows_the_law_of_whole_word(batch_of, draws):
     hidden = masking.per_row(batch, 0.4, torch.Generator().manual_seed(1), draws=draws)[:, 0, 1:-1]
     single = masking.whole_word(batch, 0.4, torch.Generator().manual_seed(2))[:, 1:-1]
     powers = 2 ** torch.arange(hidden.shape[1])
-    found, expected = (torch.bincount((mask * powers).sum(1), minlength=2**12).double() / 4000 for mask in (hidden, single))
+    found, expected = (
+        torch.bincount((mask * powers).sum(1), minlength=2**12).double() / 4000
+        for mask in (hidden, single)
+    )
     assert (found - expected).abs().max() < 0.03
-    assert 0.5 * (found - expected).abs().sum() < 0.06  # total variation; about 0.03 between two samples of this size
+    # total variation; about 0.03 between two samples of this size
+    assert 0.5 * (found - expected).abs().sum() < 0.06
 
 
 @pytest.mark.parametrize("draws", [None, 256])
@@ -87,25 +93,32 @@ def test_rates_zero_and_one(batch_of, source, draws):
 @pytest.mark.parametrize("draws", WAYS)
 def test_the_same_seed_gives_the_same_masks(batch_of, draws):
     batch = batch_of([[1, 2, 3] * 5] * 3)
-    one, two = (masking.per_row(batch, 0.5, torch.Generator().manual_seed(4), draws=draws) for _ in range(2))
+    one, two = (
+        masking.per_row(batch, 0.5, torch.Generator().manual_seed(4), draws=draws) for _ in range(2)
+    )
     assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize(
     ("draws", "deviation"),
-    # Two draws of half of 100 pieces share a hypergeometric number of them. Rows that pick one of 102 draws pick the
-    # same one in a pair of 102, and then share all of it.
+    # Two draws of half of 100 pieces share a hypergeometric number of them. Rows that pick one of
+    # 102 draws pick the same one in a pair of 102, and then share all of it.
     [(None, 2.5126), (256, (2.5126**2 * 101 / 102 + 25**2 * 101 / 102**2) ** 0.5)],
 )
 def test_rows_overlap_as_draws_of_their_own_do(batch_of, source, draws, deviation):
     batch = batch_of([[1] * 100] * 4000)
     shared = torch.cat(
         [
-            (hidden[:, 0] & hidden[:, -1])[:, 1:-1].sum(1)  # rows of [CLS] and [SEP], whose own places do not count
-            for hidden in (masking.per_row(batch.take(some), 0.5, source, draws=draws) for some in torch.arange(4000).split(500))
+            # rows of [CLS] and [SEP], whose own places do not count
+            (hidden[:, 0] & hidden[:, -1])[:, 1:-1].sum(1)
+            for hidden in (
+                masking.per_row(batch.take(some), 0.5, source, draws=draws)
+                for some in torch.arange(4000).split(500)
+            )
         ]
     ).double()
-    # Bounds are four standard errors of a mean and of a standard deviation (the released law has heavy tails).
+    # Bounds are four standard errors of a mean and of a standard deviation (the released law has
+    # heavy tails).
     assert abs(shared.mean() - (25 if draws is None else 25 + 25 / 102)) < 4 * deviation / 4000**0.5
     assert abs(shared.std() - deviation) < (0.12 if draws is None else 0.5)
 

@@ -1,4 +1,6 @@
-"""Every mask against a slow twin: plain Python, one word at a time, over hundreds of random batches with many ties."""
+"""Every mask against a slow twin: plain Python, one word at a time, over hundreds of random batches
+with many ties.
+"""
 
 import math
 
@@ -7,7 +9,14 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.masking.draw import random_keys, ranked_keys, take_across, take_on_device, take_words, words_of
+from dr_lib.masking.draw import (
+    random_keys,
+    ranked_keys,
+    take_across,
+    take_on_device,
+    take_words,
+    words_of,
+)
 
 SEEDS = range(300)
 
@@ -21,7 +30,9 @@ def columns_of_words(words: np.ndarray, special: np.ndarray) -> dict[int, list[i
 
 
 def take_one_by_one(priorities, words, special, budget, across=False) -> np.ndarray:
-    """The rule: words by rising priority, one that would overshoot is skipped; or `across`, until the budget is met."""
+    """The rule: words by rising priority, one that would overshoot is skipped; or `across`, until
+    the budget is met.
+    """
     mask = np.zeros(special.shape, bool)
     for row in range(len(special)):
         columns, left = columns_of_words(words[row], special[row]), int(budget[row])
@@ -40,14 +51,23 @@ def budget_of(batch, rate: float, budget: str) -> list[int]:
 
 @pytest.fixture
 def random_batch(batch_of):
-    """A batch, a rate and a budget by seed: one to nine passages of no to 30 words, some padding."""
+    """A batch, a rate and a budget by seed: one to nine passages of no to 30 words, some
+    padding.
+    """
 
     def make(seed: int):
         rng = np.random.default_rng(seed)
         longest, most = rng.integers(1, 9), rng.integers(1, 31)
-        sizes = [rng.integers(1, longest + 1, rng.integers(0, most + 1)).tolist() for _ in range(rng.integers(1, 10))]
+        sizes = [
+            rng.integers(1, longest + 1, rng.integers(0, most + 1)).tolist()
+            for _ in range(rng.integers(1, 10))
+        ]
         batch = batch_of(sizes, length=max(map(sum, sizes)) + 2 + int(rng.integers(0, 5)))
-        return batch, round(float(rng.choice([0.0, rng.random(), 0.5, 1.0])), 3), str(rng.choice(["maskable", "all"]))
+        return (
+            batch,
+            round(float(rng.choice([0.0, rng.random(), 0.5, 1.0])), 3),
+            str(rng.choice(["maskable", "all"])),
+        )
 
     return make
 
@@ -59,7 +79,9 @@ def seeded(seed: int) -> torch.Generator:
 def compare_all_ways(batch, scores, budget):
     words = words_of(batch)
     keys = ranked_keys(scores.gather(1, words), words, batch.special)
-    expected = take_one_by_one(-scores.gather(1, words).numpy(), words.numpy(), batch.special.numpy(), budget.numpy())
+    expected = take_one_by_one(
+        -scores.gather(1, words).numpy(), words.numpy(), batch.special.numpy(), budget.numpy()
+    )
     np.testing.assert_array_equal(take_words(keys, budget).numpy(), expected)
     np.testing.assert_array_equal(take_on_device(keys, budget).numpy(), expected)
     return expected
@@ -69,8 +91,12 @@ def compare_all_ways(batch, scores, budget):
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.8, 1.0])
 def test_words_are_taken_as_one_by_one(batch_of, longest, rate):
     rng = np.random.default_rng(longest)
-    batch = batch_of([rng.integers(1, longest + 1, rng.integers(0, 31)).tolist() for _ in range(200)])
-    scores = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1)).round(decimals=1)
+    batch = batch_of(
+        [rng.integers(1, longest + 1, rng.integers(0, 31)).tolist() for _ in range(200)]
+    )
+    scores = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1)).round(
+        decimals=1
+    )
     budget = ((~batch.special).sum(1) * rate).round().long().clamp(min=1)
     compare_all_ways(batch, scores, budget)
 
@@ -88,11 +114,16 @@ def test_words_and_pieces(random_batch):
         batch, rate, budget = random_batch(seed)
         special, limit = batch.special.numpy(), budget_of(batch, rate, budget)
         pieces = torch.arange(special.shape[1]).expand(special.shape)
-        for draw, words, numbered in ((masking.whole_word, words_of(batch), words_of(batch)), (masking.uniform, pieces, None)):
+        for draw, words, numbered in (
+            (masking.whole_word, words_of(batch), words_of(batch)),
+            (masking.uniform, pieces, None),
+        ):
             keys = random_keys(batch.special, seeded(seed), numbered)
             expected = take_one_by_one(keys.numpy(), words.numpy(), special, limit)
             found = draw(batch, rate, seeded(seed), budget=budget)
-            np.testing.assert_array_equal(found.numpy(), expected, err_msg=f"{draw.__name__}, seed {seed}")
+            np.testing.assert_array_equal(
+                found.numpy(), expected, err_msg=f"{draw.__name__}, seed {seed}"
+            )
 
 
 def test_the_way_of_a_gpu_takes_what_that_of_a_cpu_does(random_batch):
@@ -101,24 +132,41 @@ def test_the_way_of_a_gpu_takes_what_that_of_a_cpu_does(random_batch):
         words = words_of(batch)
         keys = random_keys(batch.special, seeded(seed), words)
         limit = torch.tensor(budget_of(batch, rate or 0.5, "maskable"))
-        np.testing.assert_array_equal(take_words(keys, limit).numpy(), take_on_device(keys, limit).numpy(), err_msg=seed)
-        expected = take_one_by_one(keys.numpy(), words.numpy(), batch.special.numpy(), limit, across=True)
-        np.testing.assert_array_equal(take_across(keys, limit).numpy(), expected, err_msg=f"across, seed {seed}")
+        np.testing.assert_array_equal(
+            take_words(keys, limit).numpy(), take_on_device(keys, limit).numpy(), err_msg=seed
+        )
+        expected = take_one_by_one(
+            keys.numpy(), words.numpy(), batch.special.numpy(), limit, across=True
+        )
+        np.testing.assert_array_equal(
+            take_across(keys, limit).numpy(), expected, err_msg=f"across, seed {seed}"
+        )
 
 
 def test_keys_are_31_random_bits():
-    keys = 2**30 + random_keys(torch.zeros(100, 101, dtype=torch.bool), seeded(0), draws=2).long().numpy()
+    keys = (
+        2**30
+        + random_keys(torch.zeros(100, 101, dtype=torch.bool), seeded(0), draws=2).long().numpy()
+    )
     shares = [(keys >> bit & 1).mean() for bit in range(31)]
-    assert 0 <= keys.min() <= keys.max() < 2**31 and np.abs(np.array(shares) - 0.5).max() < 4 * 0.5 / np.sqrt(keys.size)
+    assert 0 <= keys.min() <= keys.max() < 2**31 and np.abs(
+        np.array(shares) - 0.5
+    ).max() < 4 * 0.5 / np.sqrt(keys.size)
 
 
 def test_supersets_and_complements(random_batch):
     for seed in SEEDS:
         batch, rate, budget = random_batch(seed)
         mask = masking.whole_word(batch, 0.3, seeded(seed))
-        union = masking.superset(batch, mask, rate, seeded(seed + 1), encoder_rate=0.3, budget=budget)
+        union = masking.superset(
+            batch, mask, rate, seeded(seed + 1), encoder_rate=0.3, budget=budget
+        )
         extra = (rate - 0.3) / 0.7
-        second = masking.whole_word(batch, extra, seeded(seed + 1), budget=budget) if extra > 1e-4 else mask
+        second = (
+            masking.whole_word(batch, extra, seeded(seed + 1), budget=budget)
+            if extra > 1e-4
+            else mask
+        )
         assert torch.equal(union, mask | second)
         assert torch.equal(masking.complementary(batch, mask), ~mask & ~batch.special)
 
@@ -133,7 +181,9 @@ def test_rows(random_batch, monkeypatch, draws):
         masks = np.zeros((rows, pool, length), bool)
         if rate:
             keys = random_keys(batch.special, source, words_of(batch), pool).numpy()
-            several = (np.repeat(one.numpy(), pool, axis=0) for one in (words_of(batch), batch.special))
+            several = (
+                np.repeat(one.numpy(), pool, axis=0) for one in (words_of(batch), batch.special)
+            )
             limit = np.repeat(budget_of(batch, rate, budget), pool)
             masks = take_one_by_one(keys, *several, limit).reshape(masks.shape)
         if draws is not None:
@@ -149,13 +199,25 @@ def test_importances(random_batch, unit):
     for seed in SEEDS:
         batch, rate, _ = random_batch(seed)
         special, rng = batch.special.numpy(), np.random.default_rng(seed)
-        values = torch.from_numpy(rng.normal(0, 2, special.shape).round(int(rng.integers(0, 3))).astype(np.float32))
+        values = torch.from_numpy(
+            rng.normal(0, 2, special.shape).round(int(rng.integers(0, 3))).astype(np.float32)
+        )
         relative, noise = bool(seed % 2), float(rng.choice([0.0, 0.7]))
         found = masking.importance(
-            batch, values, rate, seeded(seed), noise=noise, noise_scale="relative" if relative else "absolute", unit=unit
+            batch,
+            values,
+            rate,
+            seeded(seed),
+            noise=noise,
+            noise_scale="relative" if relative else "absolute",
+            unit=unit,
         )
         lots = torch.randn(values.shape, generator=seeded(seed)).numpy() * np.float32(noise)
-        words = words_of(batch).numpy() if unit == "word" else np.tile(np.arange(special.shape[1]), (len(batch), 1))
+        words = (
+            words_of(batch).numpy()
+            if unit == "word"
+            else np.tile(np.arange(special.shape[1]), (len(batch), 1))
+        )
         worth, limit = np.zeros(special.shape, np.float32), []
         for row in range(len(batch)):
             columns = columns_of_words(words[row], special[row])
@@ -172,14 +234,18 @@ def test_keywords(random_batch):
     for seed in SEEDS:
         batch, rate, budget = random_batch(seed)
         special, words = batch.special.numpy(), words_of(batch).numpy()
-        weights = torch.from_numpy(np.random.default_rng(seed).integers(0, 3, special.shape).astype(np.float32))
+        weights = torch.from_numpy(
+            np.random.default_rng(seed).integers(0, 3, special.shape).astype(np.float32)
+        )
         uniform = torch.rand(special.shape, generator=seeded(seed)).clamp(min=1.2e-38)
         worth = (weights.log() - uniform.log().neg().log()).numpy()
         first = np.zeros(special.shape, np.float32)
         for row in range(len(batch)):
             for columns in columns_of_words(words[row], special[row]).values():
                 first[row, columns] = worth[row, columns[0]]
-        expected = take_one_by_one(-first, words, special, budget_of(batch, rate, budget), across=True)
+        expected = take_one_by_one(
+            -first, words, special, budget_of(batch, rate, budget), across=True
+        )
         found = masking.keyword(batch, weights, rate, seeded(seed), budget=budget)
         np.testing.assert_array_equal(found.numpy(), expected, err_msg=f"seed {seed}")
 
@@ -189,7 +255,9 @@ def test_hidden_pieces(random_batch):
         batch, rate, _ = random_batch(seed)
         special, vocabulary = sorted({0, 1, 2, 3, 4, 4 + seed % 9}), 40
         mask = masking.uniform(batch, rate, seeded(seed))
-        found = masking.hide(batch, mask, 4, vocabulary, seeded(seed), "80_10_10", special_ids=special)
+        found = masking.hide(
+            batch, mask, 4, vocabulary, seeded(seed), "80_10_10", special_ids=special
+        )
         lots = torch.rand(mask.shape, generator=seeded(seed), dtype=torch.float64).numpy() * 10
         free = [id_ for id_ in range(vocabulary) if id_ not in special]
         for row, column in np.ndindex(mask.shape):

@@ -1,4 +1,6 @@
-"""CDMAE's mask on the worked example `new york is in new york` and at its edges; MASTER's keywords and complement."""
+"""CDMAE's mask on the worked example `new york is in new york` and at its edges; MASTER's keywords
+and complement.
+"""
 
 import pytest
 import torch
@@ -31,9 +33,15 @@ def masked(batch_of, source, values, sizes, **options):
 
 @pytest.mark.parametrize(
     ("variant", "expected"),
-    [("naive, renorm", [1, 0, 1, 0, 0, 1]), ("naive, zero", [0, 1, 1, 1, 0, 0]), ("minseg, renorm", [1, 0, 1, 1, 0, 0])],
+    [
+        ("naive, renorm", [1, 0, 1, 0, 0, 1]),
+        ("naive, zero", [0, 1, 1, 1, 0, 0]),
+        ("minseg, renorm", [1, 0, 1, 1, 0, 0]),
+    ],
 )
-def test_the_three_most_important_words_are_hidden_ties_from_the_left(batch_of, source, variant, expected):
+def test_the_three_most_important_words_are_hidden_ties_from_the_left(
+    batch_of, source, variant, expected
+):
     assert masked(batch_of, source, AMI[variant], [1] * 6) == expected
 
 
@@ -68,7 +76,10 @@ def test_importances_are_not_modified_by_drawing(batch_of, source):
 def test_the_same_seed_gives_the_same_mask(batch_of):
     batch = batch_of([[1, 2] * 10] * 5)
     importances = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1))
-    first, second = (masking.importance(batch, importances, 0.5, torch.Generator().manual_seed(3)) for _ in range(2))
+    first, second = (
+        masking.importance(batch, importances, 0.5, torch.Generator().manual_seed(3))
+        for _ in range(2)
+    )
     assert torch.equal(first, second)
 
 
@@ -85,7 +96,9 @@ def test_relative_noise_follows_the_spread_of_the_passage(batch_of):
 
     def draw(scale):
         source = torch.Generator().manual_seed(9)
-        return masking.importance(batch, importances * scale, 0.5, source, noise=0.5, noise_scale="relative")
+        return masking.importance(
+            batch, importances * scale, 0.5, source, noise=0.5, noise_scale="relative"
+        )
 
     assert (draw(1.0) != draw(1000.0)).sum() <= 2  # rounding aside, scaling changes nothing
     quiet = masking.importance(batch, importances, 0.5, torch.Generator(), noise=0.0)
@@ -93,7 +106,10 @@ def test_relative_noise_follows_the_spread_of_the_passage(batch_of):
     assert 0.75 < agreement < 0.95
 
 
-@pytest.mark.parametrize(("rate", "pieces", "count"), [(0.5, 7, 3), (0.29, 100, 29), (0.01, 5, 1), (1.0, 5, 5), (0.0, 5, 0)])
+@pytest.mark.parametrize(
+    ("rate", "pieces", "count"),
+    [(0.5, 7, 3), (0.29, 100, 29), (0.01, 5, 1), (1.0, 5, 5), (0.0, 5, 0)],
+)
 def test_the_count_is_rounded_down_but_never_to_zero(batch_of, source, rate, pieces, count):
     batch = batch_of([[1] * pieces])
     assert masking.importance(batch, torch.zeros(batch.special.shape), rate, source).sum() == count
@@ -107,7 +123,14 @@ def test_an_empty_passage_has_no_mask(batch_of, source):
 
 def test_negative_and_infinite_importances_keep_their_order(batch_of, source):
     inf = float("inf")
-    assert masked(batch_of, source, [-inf, -0.0, -2.0, 0.5, inf, -1.0], [1] * 6) == [0, 1, 0, 1, 1, 0]
+    assert masked(batch_of, source, [-inf, -0.0, -2.0, 0.5, inf, -1.0], [1] * 6) == [
+        0,
+        1,
+        0,
+        1,
+        1,
+        0,
+    ]
 
 
 def test_a_word_is_drawn_first_in_proportion_to_its_weight(batch_of, source):
@@ -123,7 +146,11 @@ def test_the_second_word_is_drawn_among_those_left(batch_of, source):
     mask = masking.keyword(batch, weights, 0.67, source)[:, 1:4]
     left_out = (~mask).double().mean(0)
     # Left out is the last of three, after the other two in either order.
-    last = [(2 / 6 * 3 / 4, 3 / 6 * 2 / 3), (1 / 6 * 3 / 5, 3 / 6 * 1 / 3), (1 / 6 * 2 / 5, 2 / 6 * 1 / 4)]
+    last = [
+        (2 / 6 * 3 / 4, 3 / 6 * 2 / 3),
+        (1 / 6 * 3 / 5, 3 / 6 * 1 / 3),
+        (1 / 6 * 2 / 5, 2 / 6 * 1 / 4),
+    ]
     expected = torch.tensor([sum(orders) for orders in last])
     assert (left_out - expected).abs().max() < 0.015
 

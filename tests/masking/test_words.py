@@ -1,4 +1,6 @@
-"""Masks of pieces and words against the rule carried out one word at a time; SimLM's nested masks."""
+"""Masks of pieces and words against the rule carried out one word at a time; SimLM's nested
+masks.
+"""
 
 from dataclasses import replace
 
@@ -31,10 +33,13 @@ def test_the_count_is_the_budget_where_single_pieces_are_about(batch_of, source)
 
 
 @pytest.mark.parametrize(("pieces", "budget"), [(141, 43), (77, 24), (37, 12)])
-def test_budget_of_all_tokens_matches_the_table_of_effective_rates(batch_of, source, pieces, budget):
+def test_budget_of_all_tokens_matches_the_table_of_effective_rates(
+    batch_of, source, pieces, budget
+):
     batch = batch_of([[1] * pieces])
     batch.attention_mask[:, : pieces + 3] = 1
-    padded = torch.nn.functional.pad(batch.attention_mask, (0, 1), value=1)  # the second [SEP] of a pair
+    # the second [SEP] of a pair
+    padded = torch.nn.functional.pad(batch.attention_mask, (0, 1), value=1)
     object.__setattr__(batch, "attention_mask", padded)
     assert masking.whole_word(batch, 0.3, source, budget="all").sum() == budget
 
@@ -87,7 +92,9 @@ def test_decoder_mask_contains_encoder_mask(passages, source):
         assert (masking.superset(passages, encoder, 0.5, source, encoder_rate=0.3) >= encoder).all()
 
 
-@pytest.mark.parametrize(("encoder_rate", "rate"), [(0.3, 0.5), (0.15, 0.9), (0.0, 0.4), (0.3, 1.0)])
+@pytest.mark.parametrize(
+    ("encoder_rate", "rate"), [(0.3, 0.5), (0.15, 0.9), (0.0, 0.4), (0.3, 1.0)]
+)
 def test_the_union_hides_the_decoder_rate_on_average(passages, source, encoder_rate, rate):
     encoder = masking.whole_word(passages, encoder_rate, source)
     decoder = masking.superset(passages, encoder, rate, source, encoder_rate=encoder_rate)
@@ -97,7 +104,8 @@ def test_the_union_hides_the_decoder_rate_on_average(passages, source, encoder_r
 @pytest.mark.parametrize(("pieces", "rate"), [(141, 0.507), (77, 0.517), (37, 0.525)])
 def test_where_special_tokens_count_more_than_the_rate_is_hidden(batch_of, source, pieces, rate):
     batch = batch_of([[1] * pieces] * 4000)
-    attention = torch.nn.functional.pad(batch.attention_mask, (0, 1), value=1)  # the second [SEP] of a pair
+    # the second [SEP] of a pair
+    attention = torch.nn.functional.pad(batch.attention_mask, (0, 1), value=1)
     batch = replace(batch, attention_mask=attention)
     encoder = masking.whole_word(batch, 0.3, source, budget="all")
     decoder = masking.superset(batch, encoder, 0.5, source, encoder_rate=0.3, budget="all")
@@ -120,4 +128,6 @@ def test_a_rate_not_above_the_encoders_gives_its_mask_back(passages, source, rat
 
 def test_an_encoder_rate_of_one_leaves_nothing_to_add(passages, source):
     everything = ~passages.special
-    assert torch.equal(masking.superset(passages, everything, 1.0, source, encoder_rate=1.0), everything)
+    assert torch.equal(
+        masking.superset(passages, everything, 1.0, source, encoder_rate=1.0), everything
+    )

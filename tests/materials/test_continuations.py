@@ -1,4 +1,6 @@
-"""Continuations: the loss against plain torch, the long text, prompts in their place, and what is written."""
+"""Continuations: the loss against plain torch, the long text, prompts in their place, and what is
+written.
+"""
 
 import sys
 
@@ -21,7 +23,9 @@ def rows(sentences) -> datasets.Dataset:
 
 @pytest.fixture(scope="module")
 def store(rows, tiny_tokenizer, tmp_path_factory) -> TokenStore:
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store", progress=False)
+    return TokenStore.build(
+        rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store", progress=False
+    )
 
 
 @pytest.fixture
@@ -35,16 +39,26 @@ def writer(model, tiny_tokenizer, rows):
         return CausalDecoding(model, *prompts(rows[chosen]["text"], tiny_tokenizer, 30))
 
     def make(**rest) -> PassageWriter:
-        options = {"copies": 1, "longest": 7, "choice": Sampling(top_p=0.9), "may_end": False, **rest}
+        options = {
+            "copies": 1,
+            "longest": 7,
+            "choice": Sampling(top_p=0.9),
+            "may_end": False,
+            **rest,
+        }
         return PassageWriter(model, tiny_tokenizer, begin, **options)
 
     return make
 
 
 def test_loss_is_the_mean_over_all_tokens_but_the_first_of_each_row(model, store):
-    batch = PackedText(store, np.arange(6), np.zeros(6, np.int64), length=9, tokens_per_batch=36).batch(0)
+    batch = PackedText(
+        store, np.arange(6), np.zeros(6, np.int64), length=9, tokens_per_batch=36
+    ).batch(0)
     logits = model(input_ids=batch.input_ids).logits[:, :-1]
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.input_ids[:, 1:].flatten())
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.input_ids[:, 1:].flatten()
+    )
     (slope,) = torch.autograd.grad(expected, [model.transformer.wte.weight])
     parts = ContinuationTraining(model)(batch, torch.Generator())
     torch.testing.assert_close(parts["loss"], expected, atol=1e-5, rtol=1e-5)
@@ -55,18 +69,24 @@ def test_loss_is_the_mean_over_all_tokens_but_the_first_of_each_row(model, store
 
 
 @pytest.mark.parametrize("longest", [4, 30])
-def test_prompts_are_the_beginnings_of_the_bodies_after_an_end(rows, store, tiny_tokenizer, longest):
+def test_prompts_are_the_beginnings_of_the_bodies_after_an_end(
+    rows, store, tiny_tokenizer, longest
+):
     wanted = np.array([3, 0, 5])
     ids, mask = prompts(rows[wanted]["text"], tiny_tokenizer, longest)
     for row, passage in enumerate(wanted):
-        body = store.text_ids[store.text_offsets[passage] :][: min(longest, np.diff(store.text_offsets)[passage])]
+        body = store.text_ids[store.text_offsets[passage] :][
+            : min(longest, np.diff(store.text_offsets)[passage])
+        ]
         assert ids[row][mask[row] == 1].tolist() == [3, *body.tolist()]
         assert mask[row].tolist() == sorted(mask[row].tolist())
 
 
 def test_texts_do_not_depend_on_what_is_written_beside_them(writer):
     together = writer()(np.arange(6))
-    assert together == [own for rows in ([0], [1, 2, 3], [4], [5]) for own in writer()(np.array(rows))]
+    assert together == [
+        own for rows in ([0], [1, 2, 3], [4], [5]) for own in writer()(np.array(rows))
+    ]
     assert together != writer(seed=1)(np.arange(6))
 
 
@@ -98,7 +118,9 @@ ENDS = {1, 0, 3}  # last passages of their documents
 @pytest.fixture
 def documents_store(tmp_path, sentences, tiny_tokenizer) -> TokenStore:
     rows = {"title": ["no part of it"] * 6, "text": [*sentences, ""]}
-    return TokenStore.build(datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "s", progress=False)
+    return TokenStore.build(
+        datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "s", progress=False
+    )
 
 
 @pytest.fixture
@@ -106,7 +128,9 @@ def reference(sentences, tiny_tokenizer) -> list[int]:
     """The long text, put together passage by passage."""
     bodies, text = [*sentences, ""], []
     for row in ORDER:
-        text += tiny_tokenizer(bodies[row], add_special_tokens=False)["input_ids"] + [3] * (row in ENDS)
+        text += tiny_tokenizer(bodies[row], add_special_tokens=False)["input_ids"] + [3] * (
+            row in ENDS
+        )
     return text
 
 
@@ -132,7 +156,10 @@ def test_rows_of_an_epoch_are_neighbouring_pieces_each_once(documents_store, ref
 
 
 def test_the_same_step_is_the_same_batch(documents_store):
-    first, second = packed(documents_store, seed=1).batch(7), packed(documents_store, seed=1).batch(7)
+    first, second = (
+        packed(documents_store, seed=1).batch(7),
+        packed(documents_store, seed=1).batch(7),
+    )
     assert torch.equal(first.input_ids, second.input_ids)
     other = [packed(documents_store, seed=seed).batch(7).input_ids for seed in range(2, 6)]
     assert any(not torch.equal(ids, first.input_ids) for ids in other)

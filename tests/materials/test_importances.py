@@ -1,4 +1,6 @@
-"""Average mutual information: worked examples, a dictionary implementation, and what it does to a mask."""
+"""Average mutual information: worked examples, a dictionary implementation, and what it does to a
+mask.
+"""
 
 import math
 import sys
@@ -12,7 +14,12 @@ import torch
 from transformers import BertTokenizerFast
 
 from dr_lib import masking
-from dr_lib.materials.ngrams import average_mutual_information, count_ngrams, word_blocks, write_importances
+from dr_lib.materials.ngrams import (
+    average_mutual_information,
+    count_ngrams,
+    word_blocks,
+    write_importances,
+)
 from dr_lib.tokens import TokenStore
 
 NEW_YORK = {
@@ -26,13 +33,17 @@ NOISE = np.array([-1.0, 0.5, -0.2, 0.3, 1.5, -2.0])
 
 @pytest.fixture
 def importances_of(store_of, tmp_path):
-    """Importance of each word of the bodies, exact: `importances_of(texts, titles, pmi="minseg")`."""
+    """Importance of each word of the bodies, exact: `importances_of(texts, titles,
+    pmi="minseg")`.
+    """
 
     def measure(texts, titles=None, *, min_count=1, unit="word", window=4, **options):
         store = store_of(texts, titles)
         counts = count_ngrams(store, tmp_path / "ngrams", min_count=min_count, unit=unit)
         [block] = word_blocks(store, unit)
-        return average_mutual_information(counts.of(block)[:window], block.room, counts.totals[:window], **options)
+        return average_mutual_information(
+            counts.of(block)[:window], block.room, counts.totals[:window], **options
+        )
 
     return measure
 
@@ -68,15 +79,22 @@ def test_masks_of_new_york_from_the_text_on(tmp_path, pmi, edges, noise, york, e
     values = write_importances(counts, store, tmp_path / "values", pmi=pmi, edges=edges)
     batch = store.batch(np.arange(1), max_length=10, pad_to_multiple=1)
     noisy = values.batch(np.arange(1), max_length=10, pad_to_multiple=1)
-    noisy[~batch.special] += torch.tensor(noise)[batch.word_start[~batch.special].cumsum(0) - 1].float()
+    noisy[~batch.special] += torch.tensor(noise)[
+        batch.word_start[~batch.special].cumsum(0) - 1
+    ].float()
     mask = masking.importance(batch, noisy, 0.5, torch.Generator(), noise=0.0)
     assert mask[~batch.special].long().tolist() == expected
 
 
-def from_dictionaries(texts, *, order=4, least=1, floor=1.0, pmi="naive", edges="renorm", ppmi=False):
+def from_dictionaries(
+    texts, *, order=4, least=1, floor=1.0, pmi="naive", edges="renorm", ppmi=False
+):
     """Eq. 7 and 8 word by word, from counts in dictionaries."""
     texts = [text.split() for text in texts]
-    windows = {n: [tuple(t[i : i + n]) for t in texts for i in range(len(t) - n + 1)] for n in range(1, order + 1)}
+    windows = {
+        n: [tuple(t[i : i + n]) for t in texts for i in range(len(t) - n + 1)]
+        for n in range(1, order + 1)
+    }
     counts = {n: Counter(found) for n, found in windows.items()}
 
     def log_share(ngram):
@@ -103,8 +121,20 @@ def from_dictionaries(texts, *, order=4, least=1, floor=1.0, pmi="naive", edges=
     result = []
     for text in texts:
         for i in range(len(text)):
-            ending = side([information(tuple(text[i - n + 1 : i + 1])) for n in range(2, order + 1) if i - n + 1 >= 0])
-            starting = side([information(tuple(text[i : i + n])) for n in range(2, order + 1) if i + n <= len(text)])
+            ending = side(
+                [
+                    information(tuple(text[i - n + 1 : i + 1]))
+                    for n in range(2, order + 1)
+                    if i - n + 1 >= 0
+                ]
+            )
+            starting = side(
+                [
+                    information(tuple(text[i : i + n]))
+                    for n in range(2, order + 1)
+                    if i + n <= len(text)
+                ]
+            )
             sides = [value for value in (ending, starting) if value is not None]
             result.append(sum(sides) * (2 if len(sides) == 1 else 1))
     return result
@@ -124,10 +154,14 @@ def test_importances_are_those_of_a_dictionary_implementation(importances_of, se
     }
     order, least = int(random.integers(2, 5)), int(random.integers(1, 5))
     found = importances_of(texts, window=order, min_count=least, **shared)
-    assert np.allclose(found, from_dictionaries(texts, order=order, least=least, **shared), atol=1e-9)
+    assert np.allclose(
+        found, from_dictionaries(texts, order=order, least=least, **shared), atol=1e-9
+    )
 
 
-def test_dropping_rare_ngrams_with_the_floor_of_one_changes_only_what_occurs_more_than_once(importances_of):
+def test_dropping_rare_ngrams_with_the_floor_of_one_changes_only_what_occurs_more_than_once(
+    importances_of,
+):
     texts = ["a b c d e f g", "h i j k l m n"]
     assert np.array_equal(importances_of(texts), importances_of(texts, min_count=9))
 
@@ -148,14 +182,21 @@ def test_information_of_pieces_is_that_of_a_text_with_blanks_between_them(store_
     store = store_of(["bad cab c bad", "cab bad dab"], split=True)
     counts = count_ngrams(store, tmp_path / "ngrams", unit="piece")
     values = write_importances(counts, store, tmp_path / "values")
-    pieces = [" ".join(map(str, part)) for part in np.split(store.text_ids, store.text_offsets[1:-1])]
+    pieces = [
+        " ".join(map(str, part)) for part in np.split(store.text_ids, store.text_offsets[1:-1])
+    ]
     assert store.continuation[store.text_ids].any()
     assert np.allclose(values.text, from_dictionaries(pieces), rtol=1e-3)
 
 
 @pytest.mark.parametrize("block", [1, 5, 100])
 def test_size_of_a_block_does_not_change_what_is_written(store_of, tmp_path, monkeypatch, block):
-    texts = [f"{a} {b} {a} {c}" for a in ("ab", "cd") for b in ("cab", "bad") for c in ("a", "dab", "c d")]
+    texts = [
+        f"{a} {b} {a} {c}"
+        for a in ("ab", "cd")
+        for b in ("cab", "bad")
+        for c in ("a", "dab", "c d")
+    ]
     store = store_of(texts, [text[:5] for text in texts], split=True)
     counts = count_ngrams(store, tmp_path / "ngrams")
     expected = write_importances(counts, store, tmp_path / "values")
@@ -170,4 +211,6 @@ def test_all_pieces_of_a_word_share_its_importance(store_of, tmp_path):
     counts = count_ngrams(store, tmp_path / "ngrams")
     values = write_importances(counts, store, tmp_path / "values")
     inside = store.continuation[store.text_ids]
-    assert inside.any() and np.array_equal(values.text[1:][inside[1:]], values.text[:-1][inside[1:]])
+    assert inside.any() and np.array_equal(
+        values.text[1:][inside[1:]], values.text[:-1][inside[1:]]
+    )

@@ -13,8 +13,22 @@ from dr_lib.tokens import TokenValues
 RANDOM = np.random.default_rng(0)
 WORDS = ["a", "b", "cab", "bad", "abc", "dab", "dada", "add", "bead", "deed"]
 # More passages than pieces: a passage's number is also that of a piece.
-TITLES = ["bad cab", "", "dab", "bad", "dada", *(" ".join(RANDOM.choice(WORDS, 2)) for _ in range(60))]
-BODIES = ["cab cab a", "a bad abc", "abc dab dab dab", "a", "a b dada", *(" ".join(RANDOM.choice(WORDS, 6)) for _ in range(60))]
+TITLES = [
+    "bad cab",
+    "",
+    "dab",
+    "bad",
+    "dada",
+    *(" ".join(RANDOM.choice(WORDS, 2)) for _ in range(60)),
+]
+BODIES = [
+    "cab cab a",
+    "a bad abc",
+    "abc dab dab dab",
+    "a",
+    "a b dada",
+    *(" ".join(RANDOM.choice(WORDS, 6)) for _ in range(60)),
+]
 
 
 def weights_of_words(values, store) -> list[float]:

@@ -17,7 +17,14 @@ from dr_lib.stages import Cache, Data, Stage, stage
 from dr_lib.tokens import TokenStore, load_tokenizer, passage_tokens
 from dr_lib.training import Examples
 
-ALWAYS = {"filter": "local", "top_k": 40, "filter_by": "bm25", "negatives": "dense", "depth": 3, "seed": 0}
+ALWAYS = {
+    "filter": "local",
+    "top_k": 40,
+    "filter_by": "bm25",
+    "negatives": "dense",
+    "depth": 3,
+    "seed": 0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +37,12 @@ def place(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Path:
     """A base model, a retriever made of it, and a collection of forty passages in ten documents."""
     place = tmp_path_factory.mktemp("given")
     save_masked_lm(tiny_bert(), tiny_tokenizer, place / "base")
-    DenseEncoder.from_pretrained(place / "base", passage_length=32, query_length=12).save(place / "retriever" / "model")
-    words = sorted(piece for piece in tiny_tokenizer.get_vocab() if piece.isalpha() and len(piece) > 2)
+    DenseEncoder.from_pretrained(place / "base", passage_length=32, query_length=12).save(
+        place / "retriever" / "model"
+    )
+    words = sorted(
+        piece for piece in tiny_tokenizer.get_vocab() if piece.isalpha() and len(piece) > 2
+    )
     draw, folder = np.random.default_rng(0), place / "forty"
     folder.mkdir(parents=True)
     rows = [
@@ -52,7 +63,8 @@ def collection(place, tmp_path_factory) -> Collection:
 
 @pytest.fixture(autouse=True)
 def without_bf16(monkeypatch):
-    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)  # no kernels to build: quicker
+    # no kernels to build: quicker
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
 
 
 def given(path: Path) -> Data:
@@ -73,7 +85,10 @@ def passages(collection, base) -> Stage:
 def written(folder: Path, collection: Collection, tokenizer: Path) -> None:
     """Three questions a passage, made of its own words."""
     draw, counts = np.random.default_rng(0), Counter()
-    asked = [[" ".join(draw.permutation(text.split())[:4]) for _ in range(3)] for text in collection.passages["text"]]
+    asked = [
+        [" ".join(draw.permutation(text.split())[:4]) for _ in range(3)]
+        for text in collection.passages["text"]
+    ]
     Texts.write(folder, [[distinct(own, counts) for own in asked]], load_tokenizer(tokenizer))
     write_json(folder / "counts.json", counts)
 
@@ -88,13 +103,21 @@ def test_questions_become_pairs_with_negatives(cache, collection, base, passages
     index = retrieval.bm25_index(collection, title=True)
     vectors = [retrieval.vectors(retriever, passages, rows=(0, len(collection.passages)))]
     made = [
-        cache.get(materials.generated_pairs(good, collection, base, index, retriever, vectors, limit=limit, **ALWAYS))
+        cache.get(
+            materials.generated_pairs(
+                good, collection, base, index, retriever, vectors, limit=limit, **ALWAYS
+            )
+        )
         for limit in (None, 9, 4)
     ]
     examples = [Examples.open(folder / "examples") for folder in made]
     counts = [read_json(folder / "counts.json") for folder in made]
-    assert [one["filtered"] for one in counts] == [counts[0]["filtered"], 9, 4] and counts[0]["filtered"] > 50
-    assert (examples[0].negatives >= 0).any() and len(TokenStore.open(made[0] / "queries")) == len(examples[0])
+    assert [one["filtered"] for one in counts] == [counts[0]["filtered"], 9, 4] and counts[0][
+        "filtered"
+    ] > 50
+    assert (examples[0].negatives >= 0).any() and len(TokenStore.open(made[0] / "queries")) == len(
+        examples[0]
+    )
     pairs = [
         set(zip(np.repeat(hashes(folder, own), own.counts()), own.positives.tolist(), strict=True))
         for folder, own in zip(made, examples, strict=True)

@@ -15,12 +15,17 @@ FROM_FILE = np.fromfile
 
 
 def random_texts(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
-    """Titles and bodies of 0 to 12 words from 30 words of 1 to 5 letters, some much more frequent than others."""
+    """Titles and bodies of 0 to 12 words from 30 words of 1 to 5 letters, some much more frequent
+    than others.
+    """
     random = np.random.default_rng(seed)
     known = ["".join(random.choice(list("abcd"), random.integers(1, 6))) for _ in range(30)]
 
     def text(least: int) -> str:
-        return " ".join(known[place] for place in np.minimum(random.zipf(1.5, random.integers(least, 13)) - 1, 29))
+        return " ".join(
+            known[place]
+            for place in np.minimum(random.zipf(1.5, random.integers(least, 13)) - 1, 29)
+        )
 
     return [text(0) for _ in range(count)], [text(1) for _ in range(count)]
 
@@ -33,12 +38,20 @@ def all_ngrams(titles: list[str], bodies: list[str], n: int) -> Counter:
 def begins(titles: list[str], bodies: list[str], n: int) -> list[tuple[str, ...] | None]:
     """The n-gram that begins at each word, None where the text ends before it does."""
     texts = [text.split() for text in titles + bodies]
-    return [tuple(text[i : i + n]) if i + n <= len(text) else None for text in texts for i in range(len(text))]
+    return [
+        tuple(text[i : i + n]) if i + n <= len(text) else None
+        for text in texts
+        for i in range(len(text))
+    ]
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(store_of, tmp_path, monkeypatch, seed):
-    """Random corpora, orders, thresholds, and sizes of blocks, buckets and files so small that everything is cut."""
+def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(
+    store_of, tmp_path, monkeypatch, seed
+):
+    """Random corpora, orders, thresholds, and sizes of blocks, buckets and files so small that
+    everything is cut.
+    """
     random = np.random.default_rng(seed)
     titles, bodies = random_texts(int(random.integers(1, 40)), seed)
     order, least = int(random.integers(2, 6)), int(random.integers(1, 4))
@@ -54,13 +67,22 @@ def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(store_of, tmp_
         kept = {ngram: count for ngram, count in expected.items() if count >= least or n == 1}
         assert found.tolist() == [kept.get(ngram, 0) for ngram in begins(titles, bodies, n)]
         keys, table = counts.tables[n - 1]
-        assert (keys[1:] > keys[:-1]).all() and len(keys) == len(kept) and (n == 1 or (table >= least).all())
-    names = ["meta.json", *(f"{part}{n}.npy" for part in ("keys", "counts") for n in range(1, order + 1))]
+        assert (
+            (keys[1:] > keys[:-1]).all()
+            and len(keys) == len(kept)
+            and (n == 1 or (table >= least).all())
+        )
+    names = [
+        "meta.json",
+        *(f"{part}{n}.npy" for part in ("keys", "counts") for n in range(1, order + 1)),
+    ]
     assert sorted(path.name for path in (tmp_path / "ngrams").iterdir()) == sorted(names)
 
 
 def test_counting_sorts_no_more_than_a_bucket_at_a_time(store_of, tmp_path, monkeypatch):
-    """Memory is bounded: what is sorted is a bucket, a little more than its share where n-grams are few and frequent."""
+    """Memory is bounded: what is sorted is a bucket, a little more than its share where n-grams are
+    few and frequent.
+    """
     titles, bodies = random_texts(300)
     store, sizes = store_of(bodies, titles), []
     monkeypatch.setattr(MODULE, "BUCKET", 100)
@@ -109,7 +131,9 @@ def test_words_and_ngrams_never_met_count_zero(store_of, tmp_path):
     assert words.min() == 0 < words.max() and not np.any(longer)
 
 
-def test_rare_ngrams_are_dropped_by_default_in_large_collections_only(store_of, tmp_path, monkeypatch):
+def test_rare_ngrams_are_dropped_by_default_in_large_collections_only(
+    store_of, tmp_path, monkeypatch
+):
     store = store_of(["a b a b", "a b c"])
     assert count_ngrams(store, tmp_path / "small").min_count == 1
     monkeypatch.setattr(MODULE, "SMALL", 6)
@@ -149,9 +173,14 @@ def test_blocks_join_to_the_whole_and_know_their_rows(store_of, monkeypatch):
             texts = titles[block.first : block.last] + bodies[block.first : block.last]
             passages = 2 * list(range(block.last - block.first))
             sizes = [len(text.split()) for text in texts]
-            assert block.rows.tolist() == [row for row, size in zip(passages, sizes, strict=True) for _ in range(size)]
+            assert block.rows.tolist() == [
+                row for row, size in zip(passages, sizes, strict=True) for _ in range(size)
+            ]
             assert block.room.tolist() == [left for size in sizes for left in range(size, 0, -1)]
-        joined = [np.concatenate(parts) for parts in zip(*(b.on_pieces(b.room) for b in blocks), strict=True)]
+        joined = [
+            np.concatenate(parts)
+            for parts in zip(*(b.on_pieces(b.room) for b in blocks), strict=True)
+        ]
         assert [len(part) for part in joined] == [len(store.title_ids), len(store.text_ids)]
 
 

@@ -1,4 +1,6 @@
-"""Pairs that people wrote: published formats from small files, what is stored of them, titles with bodies."""
+"""Pairs that people wrote: published formats from small files, what is stored of them, titles with
+bodies.
+"""
 
 import gzip
 import json
@@ -29,14 +31,22 @@ DPR = [
     {"question": "why", "positive_ctxs": [{"text": "Because."}]},
 ]  # fmt: skip
 DPR_ROWS = [
-    PairRow("who sings", (Context("Song", "A song."), Context("", "Another.")), (Context("Bird", "It sings."),)),
+    PairRow(
+        "who sings",
+        (Context("Song", "A song."), Context("", "Another.")),
+        (Context("Bird", "It sings."),),
+    ),
     PairRow("why", (Context("", "Because."),)),
 ]
 
 
 def save(folder: Path, name: str, text: str) -> Path:
     path = folder / name
-    with gzip.open(path, "wt", encoding="utf-8") if name.endswith(".gz") else path.open("w", encoding="utf-8") as file:
+    with (
+        gzip.open(path, "wt", encoding="utf-8")
+        if name.endswith(".gz")
+        else path.open("w", encoding="utf-8")
+    ) as file:
         file.write(text)
     return path
 
@@ -50,7 +60,9 @@ def read(path: Path) -> list[PairRow]:
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz"])
-@pytest.mark.parametrize("layout", [lines(DPR), json.dumps(DPR), json.dumps(DPR, indent=4), "\n" + lines(DPR) + "\n\n"])
+@pytest.mark.parametrize(
+    "layout", [lines(DPR), json.dumps(DPR), json.dumps(DPR, indent=4), "\n" + lines(DPR) + "\n\n"]
+)
 def test_dprs_training_data_as_lines_and_as_an_array(tmp_path, name, layout):
     assert read(save(tmp_path, name, layout)) == DPR_ROWS
 
@@ -73,18 +85,28 @@ def test_results_take_what_has_the_answer_else_the_first(tmp_path, answering):
         {"id": str(rank), "title": "T", "text": f"text {rank}", "score": "3.2", "has_answer": has}
         for rank, has in enumerate(answering)
     ]
-    (row,) = read(save(tmp_path, "r.json", json.dumps([{"question": "q", "answers": [], "ctxs": contexts}])))
+    (row,) = read(
+        save(tmp_path, "r.json", json.dumps([{"question": "q", "answers": [], "ctxs": contexts}]))
+    )
     expected = [rank for rank, has in enumerate(answering) if has] or [0]
     assert [one.text for one in row.positives] == [f"text {rank}" for rank in expected]
-    assert [one.text for one in row.negatives] == [f"text {rank}" for rank in range(3) if rank not in expected]
+    assert [one.text for one in row.negatives] == [
+        f"text {rank}" for rank in range(3) if rank not in expected
+    ]
 
 
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"context": ["a title"], "response": "its text", "sub": "x"}, PairRow("a title", (Context("", "its text"),))),
+        (
+            {"context": ["a title"], "response": "its text", "sub": "x"},
+            PairRow("a title", (Context("", "its text"),)),
+        ),
         ({"context": ["hi", "who?"], "response": "me"}, PairRow("hi who?", (Context("", "me"),))),
-        ({"context": "hi", "response": ["me", "you"]}, PairRow("hi", (Context("", "me"), Context("", "you")))),
+        (
+            {"context": "hi", "response": ["me", "you"]},
+            PairRow("hi", (Context("", "me"), Context("", "you"))),
+        ),
         ({"title": "t", "body": "b", "subreddit": "s"}, PairRow("t", (Context("", "b"),))),
         ({"question": "q", "passage": "p"}, PairRow("q", (Context("", "p"),))),
     ],
@@ -104,9 +126,21 @@ def test_a_table_of_questions_and_passages(tmp_path):
     [
         ("a.jsonl", lines(DPR) + '{"question": \n', r"a\.jsonl line 3: not a JSON object"),
         ("a.jsonl", "\n" + lines(DPR) + "5\n", r"a\.jsonl line 4: not a JSON object"),
-        ("a.jsonl", '{"question": "q", "positive_ctxs": [{"title": "t"}]}', "line 1: field text is missing"),
-        ("a.jsonl", '{"question": 3, "positive_ctxs": []}', "line 1: field question is a whole number"),
-        ("a.jsonl", '{"question": "q", "positive_ctxs": ["p"]}', "positive_ctxs is not a list of passages"),
+        (
+            "a.jsonl",
+            '{"question": "q", "positive_ctxs": [{"title": "t"}]}',
+            "line 1: field text is missing",
+        ),
+        (
+            "a.jsonl",
+            '{"question": 3, "positive_ctxs": []}',
+            "line 1: field question is a whole number",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "q", "positive_ctxs": ["p"]}',
+            "positive_ctxs is not a list of passages",
+        ),
         ("a.jsonl", '{"text": "q"}', r"no known kind of row \(it has text\)"),
         ("a.tsv", "q\tp\nq p\n", r"a\.tsv line 2: 1 columns instead of 2"),
         ("a.json", '[{"question": "q",\n "ctxs": []},\n {"question" 5}]', "line 3: not JSON"),
@@ -117,9 +151,17 @@ def test_a_table_of_questions_and_passages(tmp_path):
         ("a.json", '[{"question": "q", "ctxs": ' + "[" * 100_000, "line 1: not JSON"),
         ("a.jsonl", '{"question": ' + "9" * 5000 + "}", "line 1: not a JSON object"),
         ("a.json", '[{"question": ' + "9" * 5000 + "}]", "line 1: not JSON"),
-        ("a.jsonl", '{"question": "q", "passage": "half \\ud83d"}', "line 1: field passage holds half of a surrogate"),
+        (
+            "a.jsonl",
+            '{"question": "q", "passage": "half \\ud83d"}',
+            "line 1: field passage holds half of a surrogate",
+        ),
         ("a.jsonl", '{"question": "q", "ctxs": 3}', "line 1: field ctxs is not a list"),
-        ("a.jsonl", '{"context": ["a", 2], "response": "r"}', "line 1: field context is a whole number"),
+        (
+            "a.jsonl",
+            '{"context": ["a", 2], "response": "r"}',
+            "line 1: field context is a whole number",
+        ),
         ("a.tsv", "q\tp\tr\n", "line 1: 3 columns"),
     ],
 )
@@ -156,7 +198,11 @@ def path(tmp_path):
         return [{"title": "vector" if len(text) % 2 else "", "text": text} for text in texts]
 
     rows = [
-        {"question": question, "positive_ctxs": as_contexts(good), "hard_negative_ctxs": as_contexts(bad)}
+        {
+            "question": question,
+            "positive_ctxs": as_contexts(good),
+            "hard_negative_ctxs": as_contexts(bad),
+        }
         for question, good, bad in ROWS
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -172,26 +218,41 @@ def test_a_file_without_a_usable_row_is_refused(tmp_path, tiny_tokenizer):
 @pytest.mark.parametrize("layout", ["lines", "lines.gz", "array"])
 def test_a_drawn_part_is_the_same_in_every_layout_and_part_of_a_larger_one(path, tmp_path, layout):
     rows = list(pairs_of(path))
-    other = {"lines": path, "lines.gz": tmp_path / "rows.jsonl.gz", "array": tmp_path / "rows.json"}[layout]
+    other = {
+        "lines": path,
+        "lines.gz": tmp_path / "rows.jsonl.gz",
+        "array": tmp_path / "rows.json",
+    }[layout]
     if layout == "lines.gz":
         other.write_bytes(gzip.compress(path.read_bytes()))
     elif layout == "array":
-        other.write_text(json.dumps([json.loads(line) for line in path.read_text().splitlines()], indent=2))
+        other.write_text(
+            json.dumps([json.loads(line) for line in path.read_text().splitlines()], indent=2)
+        )
     expected = np.sort(np.random.default_rng(4).permutation(len(rows))[:3])
     assert list(pairs_of(other, limit=3, seed=4)) == [rows[row] for row in expected]
-    assert all(row in list(pairs_of(other, limit=5, seed=4)) for row in pairs_of(other, limit=3, seed=4))
+    assert all(
+        row in list(pairs_of(other, limit=5, seed=4)) for row in pairs_of(other, limit=3, seed=4)
+    )
     assert list(pairs_of(other, limit=99)) == rows
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed):
-    """Random rows with equal texts, blanks and passages that are positive in one row and negative in another."""
+    """Random rows with equal texts, blanks and passages that are positive in one row and negative
+    in another.
+    """
     random = np.random.default_rng(seed)
     texts = ["dense", "Dense", "vectors", "a vector", " ", "masked words", "new york"]
     rows = [
         PairRow(
             str(random.choice(texts)),
-            *(tuple(Context("", str(text)) for text in random.choice(texts, random.integers(0, 4))) for _ in range(2)),
+            *(
+                tuple(
+                    Context("", str(text)) for text in random.choice(texts, random.integers(0, 4))
+                )
+                for _ in range(2)
+            ),
         )
         for _ in range(random.integers(1, 15))
     ]
@@ -205,17 +266,23 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
         key = row.question.strip().casefold()
         positives.setdefault(key, set()).add(best)
         right.setdefault(key, set()).update(one.text for one in row.positives)
-        others = [one.text for one in row.negatives if one.text.strip() and one not in row.positives][:depth]
+        others = [
+            one.text for one in row.negatives if one.text.strip() and one not in row.positives
+        ][:depth]
         negatives.setdefault(key, []).extend(others)
     (tmp_path / "out").mkdir()
-    distinct = {text for own in positives.values() for text in own} | {text for own in negatives.values() for text in own}
+    distinct = {text for own in positives.values() for text in own} | {
+        text for own in negatives.values() for text in own
+    }
     if not positives or any(own == distinct for own in positives.values()):
         with pytest.raises(InputError, match=r"no row with a question|every passage is positive"):
             store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth)
         return
     counts = store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth)
     strings = {
-        name: Dataset.from_file(str(tmp_path / "out" / "checkpoint-pairs" / f"{name}.arrow"))["text"][:]
+        name: Dataset.from_file(str(tmp_path / "out" / "checkpoint-pairs" / f"{name}.arrow"))[
+            "text"
+        ][:]
         for name in ("queries", "passages")
     }
     passages, queries = list(dict.fromkeys(strings["passages"])), list(positives)
@@ -227,13 +294,20 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
     for place, row in enumerate(examples.query_rows):
         own = {passages[p] for p in examples.positives_of(np.array([place]))[0]}
         listed = [passages[p] for p in examples.negatives[place] if p >= 0]
-        known = [text for text in dict.fromkeys(negatives[queries[row]]) if text not in right[queries[row]]]
+        known = [
+            text
+            for text in dict.fromkeys(negatives[queries[row]])
+            if text not in right[queries[row]]
+        ]
         assert own == positives[queries[row]] and listed == known[:depth]
 
 
 def test_a_further_positive_of_one_row_is_no_hard_negative_of_another(tmp_path, tiny_tokenizer):
     first, further, wrong = (Context("", text) for text in ("dense", "vectors", "masked words"))
-    rows = [PairRow("who?", (first, further), (wrong,)), PairRow("Who?", (first,), (further, wrong))]
+    rows = [
+        PairRow("who?", (first, further), (wrong,)),
+        PairRow("Who?", (first,), (further, wrong)),
+    ]
     store_pairs([*rows, PairRow("why?", (wrong,), (further,))], tmp_path, tiny_tokenizer, depth=2)
     examples = Examples.open(tmp_path / "examples")
     assert words(tmp_path / "passages", tiny_tokenizer) == ["dense", "masked words", "vectors"]
@@ -243,7 +317,10 @@ def test_a_further_positive_of_one_row_is_no_hard_negative_of_another(tmp_path, 
 def words(folder, tokenizer) -> list[str]:
     store = TokenStore.open(folder)
     batch = store.batch(np.arange(len(store)), max_length=30)
-    return [tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "") for row in batch.input_ids]
+    return [
+        tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "")
+        for row in batch.input_ids
+    ]
 
 
 def store_titles(folder: Path, tokenizer, titles: list[str], texts: list[str]) -> dict[str, int]:
@@ -258,9 +335,16 @@ def test_titles_ask_for_their_bodies(tmp_path, tiny_tokenizer):
     texts = ["the decoder", "hard negatives", "no title", "dense vectors", " "]
     counts = store_titles(tmp_path, tiny_tokenizer, titles, texts)
     assert words(tmp_path / "queries", tiny_tokenizer) == ["new york", "a vector"]
-    assert words(tmp_path / "passages", tiny_tokenizer) == ["the decoder", "hard negatives", "dense vectors"]
+    assert words(tmp_path / "passages", tiny_tokenizer) == [
+        "the decoder",
+        "hard negatives",
+        "dense vectors",
+    ]
     examples = Examples.open(tmp_path / "examples")
-    assert [part.tolist() for part in np.split(examples.positives, examples.offsets[1:-1])] == [[0, 2], [1]]
+    assert [part.tolist() for part in np.split(examples.positives, examples.offsets[1:-1])] == [
+        [0, 2],
+        [1],
+    ]
     assert counts == {"rows": 5, "left_out": 2, "queries": 2, "passages": 3, "pairs": 3}
 
 

@@ -47,12 +47,18 @@ def test_labels_are_those_of_a_loop_over_queries(scores, rows, s_pos, s_neg):
     found = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=60)
     kept = 0
     for query in range(40):
-        pairs = [(row, chance) for row, chance in zip(rows[query], chances[query], strict=True) if row >= 0]
+        pairs = [
+            (row, chance)
+            for row, chance in zip(rows[query], chances[query], strict=True)
+            if row >= 0
+        ]
         positives = [row for row, chance in pairs if chance > s_pos]
         negatives = [row for row, chance in pairs if chance < s_neg]
         if positives:
             assert found.query_rows[kept] == query
-            assert found.positives[found.offsets[kept] : found.offsets[kept + 1]].tolist() == positives
+            assert (
+                found.positives[found.offsets[kept] : found.offsets[kept + 1]].tolist() == positives
+            )
             listed = found.negatives[kept].tolist()
             assert listed == negatives + [-1] * (len(listed) - len(negatives))
             kept += 1
@@ -91,7 +97,10 @@ def test_counts_are_those_of_the_labels(scores, rows):
         assert counts["positives"] == len(found.positives)
         assert counts["negatives"] == (found.negatives >= 0).sum()
         assert counts["kept_without_negative"] == (found.negatives < 0).all(1).sum()
-        ours = [[row in own.tolist() and row >= 0 for row in line] for line, own in zip(rows, known, strict=True)]
+        ours = [
+            [row in own.tolist() and row >= 0 for row in line]
+            for line, own in zip(rows, known, strict=True)
+        ]
         assert counts["known_retrieved"] == np.sum(ours)
         assert counts["known_positive"] == (np.array(ours) & (chances > s_pos)).sum()
         assert counts["known_negative"] == (np.array(ours) & (chances < s_neg)).sum()

@@ -31,12 +31,16 @@ def test_a_passage_without_question_is_in_no_split():
 
 def test_judged_passages_are_left_out_and_their_neighbours_are_not():
     documents = np.arange(400) // 4
-    found = draw_splits(documents, np.arange(400), {"train": 1.0}, held=np.array([9, 10, 400 - 1]), seed=0)
+    found = draw_splits(
+        documents, np.arange(400), {"train": 1.0}, held=np.array([9, 10, 400 - 1]), seed=0
+    )
     assert np.flatnonzero(found == -1).tolist() == [9, 10, 399]
 
 
 def test_draws_depend_on_the_seed_alone():
-    one, two, other = (draw_splits(np.arange(90), np.arange(90), SHARES, held=NONE_HELD, seed=s) for s in (0, 0, 1))
+    one, two, other = (
+        draw_splits(np.arange(90), np.arange(90), SHARES, held=NONE_HELD, seed=s) for s in (0, 0, 1)
+    )
     assert (one == two).all() and (one != other).any()
 
 
@@ -48,7 +52,9 @@ def test_too_few_passages_are_refused():
 @settings(max_examples=50, deadline=None)
 @given(st.integers(3, 200), st.integers(1, 40), st.integers(0, 5))
 def test_every_split_gets_a_passage(passages, per_document, seed):
-    found = draw_splits(np.arange(passages) // per_document, np.arange(passages), SHARES, held=NONE_HELD, seed=seed)
+    found = draw_splits(
+        np.arange(passages) // per_document, np.arange(passages), SHARES, held=NONE_HELD, seed=seed
+    )
     assert set(found.tolist()) == {0, 1, 2}
 
 
@@ -57,7 +63,14 @@ def test_a_question_of_two_passages_is_asked_of_neither():
 
 
 def test_the_first_question_of_each_passage_is_marked():
-    assert first_of_each(np.array([0, 0, 0, 4, 7, 7])).tolist() == [True, False, False, True, True, False]
+    assert first_of_each(np.array([0, 0, 0, 4, 7, 7])).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_words_are_shared_whatever_their_case_and_number():

@@ -1,4 +1,6 @@
-"""Questions: the generator's loss on each pair alone, filters by hand, pairs on disk, splits that share nothing."""
+"""Questions: the generator's loss on each pair alone, filters by hand, pairs on disk, splits that
+share nothing.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -11,7 +13,14 @@ from datasets import Dataset
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.materials.questions import ByVectors, ByWords, QuestionTraining, consistent, generated_pairs, read_passages
+from dr_lib.materials.questions import (
+    ByVectors,
+    ByWords,
+    QuestionTraining,
+    consistent,
+    generated_pairs,
+    read_passages,
+)
 from dr_lib.materials.texts import PassageWriter, Texts
 from dr_lib.models import Sampling, Seq2seqDecoding, new_seq2seq, writers
 from dr_lib.retrieval import Bm25
@@ -20,7 +29,13 @@ from dr_lib.training import Examples, RetrievalBatches
 
 questions_module = sys.modules[consistent.__module__]
 
-QUERIES = ["what does the bottleneck carry", "dense retriever", "hard negatives are what", "new york", "masked"]
+QUERIES = [
+    "what does the bottleneck carry",
+    "dense retriever",
+    "hard negatives are what",
+    "new york",
+    "masked",
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +46,9 @@ def rows(sentences) -> datasets.Dataset:
 
 @pytest.fixture(scope="module")
 def passages(rows, tiny_tokenizer, tmp_path_factory) -> TokenStore:
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store", progress=False)
+    return TokenStore.build(
+        rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store", progress=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +58,9 @@ def batches(passages, tiny_tokenizer, tmp_path_factory) -> RetrievalBatches:
     queries = TokenStore.build(asked, tiny_tokenizer, folder, columns=("text",), progress=False)
     examples = Examples.of(np.arange(5), np.arange(5)[:, None], passages=5)
     layout = Layout(query_length=12, passage_length=40)
-    return RetrievalBatches(queries, passages, examples, batch_queries=4, passages_per_query=1, layout=layout)
+    return RetrievalBatches(
+        queries, passages, examples, batch_queries=4, passages_per_query=1, layout=layout
+    )
 
 
 @pytest.fixture
@@ -55,7 +74,9 @@ def writer(model, tiny_tokenizer, passages):
         options = {"copies": 3, "longest": 9, "choice": Sampling(top_k=10), "may_end": True, **rest}
 
         def begin(rows) -> Seq2seqDecoding:
-            return Seq2seqDecoding(model, passages.batch(rows, max_length=40).model_inputs(), options["copies"])
+            return Seq2seqDecoding(
+                model, passages.batch(rows, max_length=40).model_inputs(), options["copies"]
+            )
 
         return PassageWriter(model, tiny_tokenizer, begin, **options)
 
@@ -83,7 +104,10 @@ def reference_loss(model, batch) -> tuple[torch.Tensor, float]:
 def test_loss_and_gradient_are_those_of_each_pair_alone(model, batches):
     batch = batches.batch(0)
     loss, accuracy = reference_loss(model, batch)
-    names = ["decoder.bert.encoder.layer.0.crossattention.self.query.weight", "encoder.encoder.layer.0.output.dense.bias"]
+    names = [
+        "decoder.bert.encoder.layer.0.crossattention.self.query.weight",
+        "encoder.encoder.layer.0.output.dense.bias",
+    ]
     wanted = [model.get_parameter(name) for name in names]
     expected = torch.autograd.grad(loss, wanted)
     parts = QuestionTraining(model)(batch, torch.Generator())
@@ -123,7 +147,10 @@ def test_a_public_tokenizer_reads_title_and_text_as_one(rows, tiny_tokenizer):
         assert read["input_ids"][row][: len(ids)].tolist() == ids
         assert read["attention_mask"][row].sum() == len(ids)
     alone = read_passages(rows[:1], tiny_tokenizer, 8, "none")
-    assert alone["input_ids"][0].tolist() == tiny_tokenizer(rows[0]["text"], truncation=True, max_length=8)["input_ids"]
+    assert (
+        alone["input_ids"][0].tolist()
+        == tiny_tokenizer(rows[0]["text"], truncation=True, max_length=8)["input_ids"]
+    )
 
 
 KNOWN = ["river", "mountain", "harbour", "violin", "compass", "lantern", "orchard", "saddle"]
@@ -136,7 +163,9 @@ def asked_again() -> tuple[np.ndarray, Dataset, Dataset]:
     draw = np.random.default_rng(5)
     passages = [" ".join(draw.choice(KNOWN, 6)) for _ in DOCUMENTS]
     sources = draw.integers(0, len(DOCUMENTS), 60)
-    questions = [" ".join(draw.choice(passages[row].split(), 2)) if row % 3 else "violin" for row in sources]
+    questions = [
+        " ".join(draw.choice(passages[row].split(), 2)) if row % 3 else "violin" for row in sources
+    ]
     questions[7] = "unheard of"
     rows = {"title": [""] * len(passages), "text": passages}
     return sources, Dataset.from_dict({"text": questions}), Dataset.from_dict(rows)
@@ -144,12 +173,19 @@ def asked_again() -> tuple[np.ndarray, Dataset, Dataset]:
 
 @pytest.fixture(params=["words", "vectors"])
 def retriever(request, asked_again):
-    """A retriever with a full table of its scores beside it, minus infinity for what it never finds."""
+    """A retriever with a full table of its scores beside it, minus infinity for what it never
+    finds.
+    """
     sources, questions, passages = asked_again
     if request.param == "vectors":
         draw = np.random.default_rng(1)
-        vectors = [draw.standard_normal((size, 4)).astype(np.float32) for size in (len(sources), len(passages))]
-        return ByVectors(*vectors), (vectors[0].astype(np.float64) @ vectors[1].T.astype(np.float64)).astype(np.float32)
+        vectors = [
+            draw.standard_normal((size, 4)).astype(np.float32)
+            for size in (len(sources), len(passages))
+        ]
+        return ByVectors(*vectors), (
+            vectors[0].astype(np.float64) @ vectors[1].T.astype(np.float64)
+        ).astype(np.float32)
     index = Bm25.build(passages, progress=False)
     ranking = index.search(questions["text"], len(passages))
     table = np.full((len(sources), len(passages)), -np.inf, np.float32)
@@ -160,7 +196,9 @@ def retriever(request, asked_again):
 
 def leads_back(scores: np.ndarray, source: int, candidates: np.ndarray, top_k: int) -> bool:
     """Whether a passage is among the first of some candidates; ties go to the lower row."""
-    found = sorted((row for row in candidates if scores[row] > -np.inf), key=lambda row: (-scores[row], row))
+    found = sorted(
+        (row for row in candidates if scores[row] > -np.inf), key=lambda row: (-scores[row], row)
+    )
     return source in found[:top_k]
 
 
@@ -187,7 +225,12 @@ def test_without_a_filter_all_stay(asked_again):
 
 def test_a_lone_passage_asks_for_a_common_word_only(asked_again):
     sources, questions, passages = asked_again
-    alone = consistent(ByWords(Bm25.build(passages, progress=False), questions), sources, np.arange(12), how="local")
+    alone = consistent(
+        ByWords(Bm25.build(passages, progress=False), questions),
+        sources,
+        np.arange(12),
+        how="local",
+    )
     assert [row for row, kept in enumerate(alone) if not kept] == [
         row
         for row, source in enumerate(sources)
@@ -195,8 +238,23 @@ def test_a_lone_passage_asks_for_a_common_word_only(asked_again):
     ]
 
 
-ASKED = [["a vector", "masked"], ["New York"], ["a Vector", "the decoder"], ["masked", "new"], [], []]  # by passage
-BODIES = ["a vector", "new york", "the decoder vector", "masked", "a new vector", "york masked decoder"]
+# by passage
+ASKED = [
+    ["a vector", "masked"],
+    ["New York"],
+    ["a Vector", "the decoder"],
+    ["masked", "new"],
+    [],
+    [],
+]
+BODIES = [
+    "a vector",
+    "new york",
+    "the decoder vector",
+    "masked",
+    "a new vector",
+    "york masked decoder",
+]
 
 
 @pytest.fixture
@@ -210,32 +268,59 @@ def asked(tmp_path, tiny_tokenizer) -> dict:
     texts = Dataset.from_dict({"title": [""] * 6, "text": BODIES})
     Bm25.build(texts, folder=tmp_path / "bm25" / "index", progress=False)
     collection = SimpleNamespace(passages=texts, documents=lambda: (np.arange(6), np.zeros(6)))
-    given = {"folder": tmp_path / "pairs", "questions": tmp_path / "questions", "collection": collection}
-    given |= {"tokenizer": tmp_path / "tokenizer", "index": tmp_path / "bm25", "filter_by": "bm25", "seed": 0}
+    given = {
+        "folder": tmp_path / "pairs",
+        "questions": tmp_path / "questions",
+        "collection": collection,
+    }
+    given |= {
+        "tokenizer": tmp_path / "tokenizer",
+        "index": tmp_path / "bm25",
+        "filter_by": "bm25",
+        "seed": 0,
+    }
     return given | {"filter": "none", "top_k": 1, "negatives": "none", "depth": 2}
 
 
 def words(folder, tokenizer) -> list[str]:
     store = TokenStore.open(folder)
     batch = store.batch(np.arange(len(store)), max_length=30)
-    return [tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "") for row in batch.input_ids]
+    return [
+        tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "")
+        for row in batch.input_ids
+    ]
 
 
 def test_equal_questions_are_one_query_with_every_source(asked, tiny_tokenizer):
     generated_pairs.body(**asked)
     examples = Examples.open(asked["folder"] / "examples")
-    assert words(asked["folder"] / "queries", tiny_tokenizer) == ["a vector", "masked", "new york", "the decoder", "new"]
+    assert words(asked["folder"] / "queries", tiny_tokenizer) == [
+        "a vector",
+        "masked",
+        "new york",
+        "the decoder",
+        "new",
+    ]
     assert np.split(examples.positives, examples.offsets[1:-1])[0].tolist() == [0, 2]
     assert examples.positives.tolist() == [0, 2, 0, 3, 1, 2, 3]
     assert examples.passages == 6 and examples.negatives.shape == (5, 0)
-    counts = {"generated": 9, "deduplicated": 7, "filtered": 7, "queries": 5, "pairs": 7, "passages": 4}
+    counts = {
+        "generated": 9,
+        "deduplicated": 7,
+        "filtered": 7,
+        "queries": 5,
+        "pairs": 7,
+        "passages": 4,
+    }
     assert read_json(asked["folder"] / "counts.json") == counts
 
 
 def test_negatives_are_the_best_of_the_retriever_without_the_positives(asked):
     generated_pairs.body(**asked | {"negatives": "bm25"})
     examples = Examples.open(asked["folder"] / "examples")
-    ranking = Bm25.open(asked["index"] / "index").search(["a vector", "masked", "New York", "the decoder", "new"], 6)
+    ranking = Bm25.open(asked["index"] / "index").search(
+        ["a vector", "masked", "New York", "the decoder", "new"], 6
+    )
     for place, ranked in enumerate(ranking.rows.tolist()):
         known = examples.positives[examples.offsets[place] : examples.offsets[place + 1]]
         others = [row for row in ranked if row >= 0 and row not in known]

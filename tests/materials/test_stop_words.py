@@ -1,4 +1,6 @@
-"""On real English, importance-aware masks leave the stop words alone: the point of CDMAE (figures 2 and 3)."""
+"""On real English, importance-aware masks leave the stop words alone: the point of CDMAE (figures 2
+and 3).
+"""
 
 import gzip
 import json
@@ -25,7 +27,9 @@ you your
 
 def python_reference() -> list[str]:
     """Paragraphs of Python's own language reference, which comes with every interpreter."""
-    return [text for topic in topics.values() for text in topic.split("\n\n") if len(text.split()) > 20]
+    return [
+        text for topic in topics.values() for text in topic.split("\n\n") if len(text.split()) > 20
+    ]
 
 
 def squad() -> list[str]:
@@ -37,14 +41,20 @@ def squad() -> list[str]:
         return [json.loads(line)["text"] for line in islice(lines, 2000)]
 
 
-@pytest.fixture(scope="module", params=[python_reference, squad], ids=lambda source: source.__name__)
+@pytest.fixture(
+    scope="module", params=[python_reference, squad], ids=lambda source: source.__name__
+)
 def masks(request, tmp_path_factory):
-    """Of 500 passages: their batch, and half of their words hidden at random, by `naive` and by `minseg` importance."""
+    """Of 500 passages: their batch, and half of their words hidden at random, by `naive` and by
+    `minseg` importance.
+    """
     place, tokenizer = tmp_path_factory.mktemp("english"), load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"text": request.param()})
     store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",), progress=False)
     counts = count_ngrams(store, place / "counts")
-    batch = store.batch(np.random.default_rng(0).choice(len(store), 500, replace=False), max_length=144)
+    batch = store.batch(
+        np.random.default_rng(0).choice(len(store), 500, replace=False), max_length=144
+    )
     source = torch.Generator().manual_seed(0)
     drawn = {"uniform": masking.whole_word(batch, 0.5, source)}
     for pmi in ("naive", "minseg"):

@@ -1,4 +1,6 @@
-"""Texts about passages: strings, tokens and whose they are; a killed run goes on where it stopped."""
+"""Texts about passages: strings, tokens and whose they are; a killed run goes on where it
+stopped.
+"""
 
 import json
 import sys
@@ -12,13 +14,24 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from dr_lib.errors import InputError
 from dr_lib.materials import Texts
-from dr_lib.materials.texts import SCRATCH, PassageWriter, distinct, spelled, uniform_numbers, write_all
+from dr_lib.materials.texts import (
+    SCRATCH,
+    PassageWriter,
+    distinct,
+    spelled,
+    uniform_numbers,
+    write_all,
+)
 from dr_lib.models import Sampling
 from dr_lib.training import machine
 
 texts_module = sys.modules[write_all.__module__]
 
-BLOCKS = [[["the vector", "a dense retriever"], []], [["masked words"]], [[], ["new york", "hard negatives", "new"]]]
+BLOCKS = [
+    [["the vector", "a dense retriever"], []],
+    [["masked words"]],
+    [[], ["new york", "hard negatives", "new"]],
+]
 
 
 @pytest.fixture
@@ -36,7 +49,10 @@ def test_each_passage_has_its_texts(texts):
 def test_tokens_are_those_of_the_strings(texts, tiny_tokenizer):
     for row, text in enumerate(texts.strings["text"]):
         start, end = texts.store.text_offsets[row : row + 2]
-        assert texts.store.text_ids[start:end].tolist() == tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert (
+            texts.store.text_ids[start:end].tolist()
+            == tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
+        )
 
 
 def test_not_a_single_text_is_an_error(tmp_path, tiny_tokenizer):
@@ -48,7 +64,9 @@ LENGTHS = np.array([3, 9, 1, 9, 4, 4, 7, 2, 8, 5, 6])
 
 
 class Echo:
-    """Writes each passage's own number; notes what it was asked, and fails at call number `fails`."""
+    """Writes each passage's own number; notes what it was asked, and fails at call number
+    `fails`.
+    """
 
     def __init__(self, fails: int = -1):
         self.asked, self.fails = [], fails
@@ -105,14 +123,18 @@ def test_a_damaged_shard_and_one_of_more_passages_are_written_again(tmp_path, mo
 def test_keys_and_values_of_a_large_writer_fit_a_gpu(tmp_path, monkeypatch, copies):
     asked = []
     monkeypatch.setattr(machine, "device", lambda: torch.device("cuda"))
-    monkeypatch.setattr(texts_module, "write_all", lambda *given, at_once, title: asked.append(at_once) or [])
+    monkeypatch.setattr(
+        texts_module, "write_all", lambda *given, at_once, title: asked.append(at_once) or []
+    )
     monkeypatch.setattr(Texts, "write", lambda *given: None)
     monkeypatch.setattr(texts_module, "load_tokenizer", lambda name: None)
     for size in ({}, {"n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 8192}):
         with torch.device("meta"):
             model = GPT2LMHeadModel(GPT2Config(**size))
         write = PassageWriter(model, None, None, copies, 32, Sampling(), may_end=True)
-        texts_module.save_texts(tmp_path, write, SimpleNamespace(text_offsets=np.arange(3)), "", title="test")
+        texts_module.save_texts(
+            tmp_path, write, SimpleNamespace(text_offsets=np.arange(3)), "", title="test"
+        )
     a_token = 12 * 2 * 768 * 2  # bytes of GPT-2's keys and values in bfloat16
     assert 2e9 < copies * asked[0] * a_token * 200 < 8e9
     assert asked[1] == 8192 // copies

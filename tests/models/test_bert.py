@@ -1,4 +1,6 @@
-"""Masked LMs on disk, their states, and the cheap ways to them, against the library and the whole computation."""
+"""Masked LMs on disk, their states, and the cheap ways to them, against the library and the whole
+computation.
+"""
 
 import io
 
@@ -30,7 +32,9 @@ from dr_lib.tokens import load_tokenizer
 
 def test_same_seed_gives_same_weights_and_leaves_the_global_state_alone():
     state = torch.get_rng_state()
-    first, again, other = (new_bert(64, hidden=32, max_positions=16, seed=seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (
+        new_bert(64, hidden=32, max_positions=16, seed=seed).state_dict() for seed in (1, 1, 2)
+    )
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
     assert torch.equal(torch.get_rng_state(), state)
@@ -81,7 +85,9 @@ def test_broken_weights_are_one_clear_error(tiny_bert, tiny_tokenizer, tmp_path)
 def test_unequal_vocabularies_are_refused_with_both_sizes(tiny_bert, tiny_tokenizer):
     check_tokenizer(tiny_bert(), tiny_tokenizer)
     small = new_bert(64, hidden=32, max_positions=16)
-    with pytest.raises(InputError, match=rf"generator: vocabulary of 64 .* {len(tiny_tokenizer)} pieces"):
+    with pytest.raises(
+        InputError, match=rf"generator: vocabulary of 64 .* {len(tiny_tokenizer)} pieces"
+    ):
         check_tokenizer(small, tiny_tokenizer, role="generator")
 
 
@@ -105,7 +111,9 @@ def test_layer_states_run_from_the_embedding_to_the_last_layer(model, batch):
         torch.testing.assert_close(states[-1], hidden_states(model, batch))
         library = model(**batch.model_inputs(), output_hidden_states=True).hidden_states
     real = batch.attention_mask == 1
-    assert all(torch.allclose(a[real], b[real], atol=1e-6) for a, b in zip(states, library, strict=True))
+    assert all(
+        torch.allclose(a[real], b[real], atol=1e-6) for a, b in zip(states, library, strict=True)
+    )
 
 
 def test_layer_states_of_a_batch_longer_than_the_model_has_positions_are_refused(model, batch):
@@ -118,7 +126,10 @@ def test_position_vectors_are_what_the_embedding_adds_before_its_norm(model, bat
     base = model.base_model
     with torch.no_grad():
         found = position_vectors(model, 7)
-        base.embeddings.LayerNorm, base.embeddings.word_embeddings.weight[:] = torch.nn.Identity(), 0.0
+        base.embeddings.LayerNorm, base.embeddings.word_embeddings.weight[:] = (
+            torch.nn.Identity(),
+            0.0,
+        )
         base.embeddings.token_type_embeddings.weight[:] = 0.0
         assert torch.allclose(found, embed(model, batch.input_ids[:1, :7])[0], atol=1e-7)
 
@@ -134,7 +145,11 @@ def gradients(model, found):
     """Gradient of every weight that some function of the states has."""
     model.zero_grad()
     (found * torch.arange(found.numel()).view_as(found)).sum().backward()
-    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    return {
+        name: weight.grad.clone()
+        for name, weight in model.named_parameters()
+        if weight.grad is not None
+    }
 
 
 def test_it_is_the_first_of_all_states(any_model, batch):
@@ -148,7 +163,10 @@ def test_its_gradient_is_that_of_the_whole_layer(any_model, batch):
     expected = gradients(any_model, hidden_states(any_model, batch)[:, 0])
     assert found.keys() == expected.keys()
     scale = max(slope.abs().max() for slope in expected.values())
-    assert all(torch.allclose(found[name], expected[name], atol=1e-6 * scale, rtol=1e-4) for name in expected)
+    assert all(
+        torch.allclose(found[name], expected[name], atol=1e-6 * scale, rtol=1e-4)
+        for name in expected
+    )
 
 
 def test_padding_has_no_say(any_model, batch):
@@ -216,7 +234,9 @@ class Seen:
         self.model, self.shapes = model, []
 
     def __call__(self, batch):
-        assert all(tensor.shape == batch.input_ids.shape for tensor in (batch.special, batch.word_start))
+        assert all(
+            tensor.shape == batch.input_ids.shape for tensor in (batch.special, batch.word_start)
+        )
         self.shapes.append(tuple(batch.input_ids.shape))
         return hidden_states(self.model, batch)[:, 0]
 
@@ -240,7 +260,9 @@ def test_vectors_and_gradient_are_those_of_one_call(encode, mixed):
         (vectors * torch.arange(vectors.numel()).view_as(vectors)).sum().backward()
         found.append((vectors, encode.model.bert.embeddings.word_embeddings.weight.grad.clone()))
     torch.testing.assert_close(found[1][0], found[0][0])
-    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-4, atol=1e-6 * found[0][1].abs().max().item())
+    torch.testing.assert_close(
+        found[1][1], found[0][1], rtol=1e-4, atol=1e-6 * found[0][1].abs().max().item()
+    )
 
 
 def test_groups_hold_less_padding(encode, mixed):
@@ -274,14 +296,32 @@ EVIL = "import pathlib\npathlib.Path({place!r}).write_text('ran')\n"
 
 @pytest.mark.parametrize(
     "opens",
-    [load_masked_lm, load_causal_lm, load_seq2seq, load_tokenizer, DenseEncoder.from_pretrained, CrossEncoder.from_pretrained],
+    [
+        load_masked_lm,
+        load_causal_lm,
+        load_seq2seq,
+        load_tokenizer,
+        DenseEncoder.from_pretrained,
+        CrossEncoder.from_pretrained,
+    ],
 )
-def test_a_folder_that_brings_code_of_its_own_never_runs_it(opens, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch):
+def test_a_folder_that_brings_code_of_its_own_never_runs_it(
+    opens, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch
+):
     folder, proof = tmp_path / "model", tmp_path / "proof"
     save_masked_lm(tiny_bert(), tiny_tokenizer, folder)
     (folder / "evil.py").write_text(EVIL.format(place=str(proof)))
-    names = ("AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
-    config = read_json(folder / "config.json") | {"model_type": "evil", "auto_map": dict.fromkeys(names, "evil.Evil")}
+    names = (
+        "AutoConfig",
+        "AutoModel",
+        "AutoModelForMaskedLM",
+        "AutoModelForCausalLM",
+        "AutoModelForSeq2SeqLM",
+    )
+    config = read_json(folder / "config.json") | {
+        "model_type": "evil",
+        "auto_map": dict.fromkeys(names, "evil.Evil"),
+    }
     write_json(folder / "config.json", config)
     told = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
     write_json(folder / "tokenizer_config.json", told)

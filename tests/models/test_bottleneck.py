@@ -22,7 +22,9 @@ def test_head_taken_apart_gives_the_models_own_logits(model, batch):
         expected = model(**batch.model_inputs()).logits
         head = lm_head(model)
         found = head.transform(hidden_states(model, batch)) @ head.weight.T + head.bias
-    assert torch.allclose(found[batch.attention_mask == 1], expected[batch.attention_mask == 1], atol=1e-5)
+    assert torch.allclose(
+        found[batch.attention_mask == 1], expected[batch.attention_mask == 1], atol=1e-5
+    )
     assert head.weight is model.get_input_embeddings().weight
 
 
@@ -32,7 +34,9 @@ def test_unknown_head_is_refused(tiny_bert):
 
 
 def test_layers_of_another_kind_are_refused(tiny_tokenizer):
-    config = DistilBertConfig(vocab_size=len(tiny_tokenizer), dim=32, n_layers=1, n_heads=2, hidden_dim=64)
+    config = DistilBertConfig(
+        vocab_size=len(tiny_tokenizer), dim=32, n_layers=1, n_heads=2, hidden_dim=64
+    )
     for decoder in (Decoder, EnhancedDecoder):
         with pytest.raises(InputError, match="layers of an unknown kind"):
             decoder(DistilBertForMaskedLM(config), 1)
@@ -42,8 +46,12 @@ def test_padding_changes_no_state_of_a_real_token(model, batch):
     length = int(batch.attention_mask[5].sum())
     with torch.no_grad():
         states = hidden_states(model, batch)
-        alone = model.base_model(batch.input_ids[5:6, :length], token_type_ids=batch.token_type_ids[5:6, :length])
-        again = hidden_states(model, batch.with_ids(batch.input_ids.masked_fill(batch.attention_mask == 0, 7)))
+        alone = model.base_model(
+            batch.input_ids[5:6, :length], token_type_ids=batch.token_type_ids[5:6, :length]
+        )
+        again = hidden_states(
+            model, batch.with_ids(batch.input_ids.masked_fill(batch.attention_mask == 0, 7))
+        )
     real = batch.attention_mask == 1
     assert torch.allclose(states[real], again[real], atol=1e-6)
     assert torch.allclose(states[5, :length], alone.last_hidden_state[0], atol=1e-6)
@@ -80,7 +88,9 @@ def test_position_zero_of_the_ids_never_reaches_the_decoder(model, batch):
     other = batch.input_ids.clone()
     other[:, 0] = 9
     with torch.no_grad():
-        first, second = (decoder(embed(model, ids), bottleneck, batch) for ids in (batch.input_ids, other))
+        first, second = (
+            decoder(embed(model, ids), bottleneck, batch) for ids in (batch.input_ids, other)
+        )
     torch.testing.assert_close(first, second)
 
 
@@ -88,13 +98,17 @@ def test_copied_layers_are_the_last_ones_and_trained_apart(tiny_bert):
     model = tiny_bert(layers=3)
     decoder = Decoder(model, layers=2)
     for copied, original in zip(decoder.layers, model.bert.encoder.layer[1:], strict=True):
-        for (name, ours), theirs in zip(copied.named_parameters(), original.parameters(), strict=True):
+        for (name, ours), theirs in zip(
+            copied.named_parameters(), original.parameters(), strict=True
+        ):
             assert torch.equal(ours, theirs) and ours is not theirs, name
 
 
 def test_random_layers_follow_their_seed_and_have_small_weights(tiny_bert):
     model = tiny_bert()
-    first, again, other = (Decoder(model, 2, "random", True, seed=seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (
+        Decoder(model, 2, "random", True, seed=seed).state_dict() for seed in (1, 1, 2)
+    )
     assert all(torch.equal(first[name], again[name]) for name in first)
     name = "layers.0.intermediate.dense.weight"
     assert not torch.equal(first[name], other[name])
@@ -172,7 +186,9 @@ def test_the_query_stream_is_the_residual(decoder, streams):
     queries, contents, unseen = streams
     for linear in (decoder.layer.attention.output.dense, decoder.layer.output.dense):
         nn.init.zeros_(linear.weight)
-    expected = nn.functional.layer_norm(nn.functional.layer_norm(queries, [32], eps=1e-12), [32], eps=1e-12)
+    expected = nn.functional.layer_norm(
+        nn.functional.layer_norm(queries, [32], eps=1e-12), [32], eps=1e-12
+    )
     assert torch.allclose(decoder(queries, contents, unseen), expected, atol=1e-5)
 
 

@@ -1,4 +1,6 @@
-"""The cross-encoder: scores of the library's own classifier, saved and opened with it, settings kept."""
+"""The cross-encoder: scores of the library's own classifier, saved and opened with it, settings
+kept.
+"""
 
 import numpy as np
 import pytest
@@ -25,7 +27,10 @@ def batch(make_token_batch):
 
 def test_scores_are_the_logits_of_the_classifier(place, batch):
     encoder = CrossEncoder.from_pretrained(place, length=32)
-    assert isinstance(encoder.encoder, BertForSequenceClassification) and encoder.encoder.num_labels == 1
+    assert (
+        isinstance(encoder.encoder, BertForSequenceClassification)
+        and encoder.encoder.num_labels == 1
+    )
     found = encoder(batch)
     expected = encoder.encoder(**batch.model_inputs()).logits[:, 0]
     assert found.shape == (2,) and found.dtype == torch.float32
@@ -33,8 +38,12 @@ def test_scores_are_the_logits_of_the_classifier(place, batch):
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])
-def test_scores_of_bf16_states_are_told_apart_in_float32(kind, place, make_token_batch, tiny_electra, tiny_tokenizer):
-    """In bf16 some hundred scores of one size have a few dozen values, and ties decide what is first."""
+def test_scores_of_bf16_states_are_told_apart_in_float32(
+    kind, place, make_token_batch, tiny_electra, tiny_tokenizer
+):
+    """In bf16 some hundred scores of one size have a few dozen values, and ties decide what is
+    first.
+    """
     if kind == "electra":
         save_masked_lm(tiny_electra, tiny_tokenizer, place)
     encoder = CrossEncoder.from_pretrained(place, length=32)
@@ -49,7 +58,9 @@ def test_scores_of_bf16_states_are_told_apart_in_float32(kind, place, make_token
 
 
 def test_it_starts_from_the_encoder_of_a_masked_lm_with_a_head_of_its_seed(place, tiny_bert):
-    first, again, other = (CrossEncoder.from_pretrained(place, length=32, seed=seed).encoder for seed in (1, 1, 2))
+    first, again, other = (
+        CrossEncoder.from_pretrained(place, length=32, seed=seed).encoder for seed in (1, 1, 2)
+    )
     base = tiny_bert().bert.state_dict()
     assert all(torch.equal(first.bert.state_dict()[name], weight) for name, weight in base.items())
     assert torch.equal(first.classifier.weight, again.classifier.weight)
@@ -66,7 +77,9 @@ def test_the_global_random_state_is_left_alone(place):
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])
-def test_a_saved_one_opens_here_and_in_transformers(kind, place, batch, tiny_electra, tiny_tokenizer, tmp_path):
+def test_a_saved_one_opens_here_and_in_transformers(
+    kind, place, batch, tiny_electra, tiny_tokenizer, tmp_path
+):
     if kind == "electra":
         save_masked_lm(tiny_electra, tiny_tokenizer, place)
     encoder = CrossEncoder.from_pretrained(place, length=32, title=False, dropout=0.0)
@@ -96,6 +109,8 @@ def test_a_saved_one_that_lost_its_head_is_refused(place, tiny_bert, tiny_tokeni
 
 
 def test_dropout_is_that_asked_for(place, batch):
-    none, some = (CrossEncoder.from_pretrained(place, length=32, dropout=rate).train() for rate in (0.0, 0.5))
+    none, some = (
+        CrossEncoder.from_pretrained(place, length=32, dropout=rate).train() for rate in (0.0, 0.5)
+    )
     torch.testing.assert_close(none(batch), none(batch))
     assert not torch.allclose(some(batch), some(batch))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from dr_book.export import save_for_others
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.models import DenseEncoder, SentenceEncoder, hidden_states, open_encoder, save_masked_lm
-from dr_lib.report.export import save_for_others
 from dr_lib.tokens import TokenStore
 
 
@@ -45,7 +45,9 @@ def test_mean_pooling_ignores_padding(saved_lm, batch):
 
 def test_saved_encoder_comes_back_equal_with_its_settings(saved_lm, batch, tmp_path):
     _, folder = saved_lm
-    encoder = DenseEncoder.from_pretrained(folder, pooling="mean", normalise=False, temperature=1.0, passage_length=64)
+    encoder = DenseEncoder.from_pretrained(
+        folder, pooling="mean", normalise=False, temperature=1.0, passage_length=64
+    )
     encoder.save(tmp_path / "dense")
     loaded = DenseEncoder.from_pretrained(tmp_path / "dense")
     assert loaded.settings == encoder.settings
@@ -58,14 +60,22 @@ def test_saved_encoder_comes_back_equal_with_its_settings(saved_lm, batch, tmp_p
 def test_contradicting_the_saved_settings_is_refused(saved_lm, tmp_path):
     DenseEncoder.from_pretrained(saved_lm[1], title="pair").save(tmp_path / "dense")
     assert DenseEncoder.from_pretrained(tmp_path / "dense", title="pair").settings.title == "pair"
-    with pytest.raises(InputError, match=r"dense.json: title: trained with 'pair', asked for 'joined'"):
+    with pytest.raises(
+        InputError, match=r"dense.json: title: trained with 'pair', asked for 'joined'"
+    ):
         DenseEncoder.from_pretrained(tmp_path / "dense", title="joined")
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [({"pool": "cls"}, "pool: unknown key. Valid keys here: .*pooling"), ({"pooling": "max"}, "pooling: ")]
+    ("values", "message"),
+    [
+        ({"pool": "cls"}, "pool: unknown key. Valid keys here: .*pooling"),
+        ({"pooling": "max"}, "pooling: "),
+    ],
 )
-def test_wrong_setting_is_named_with_the_valid_ones(tiny_bert, tiny_tokenizer, tmp_path, values, message):
+def test_wrong_setting_is_named_with_the_valid_ones(
+    tiny_bert, tiny_tokenizer, tmp_path, values, message
+):
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
     with pytest.raises(InputError, match=message):
         DenseEncoder.from_pretrained(tmp_path, **values)
@@ -108,12 +118,18 @@ def test_an_encoder_without_projection_saves_no_further_weights(saved_lm, tmp_pa
     encoder = DenseEncoder.from_pretrained(saved_lm[1])
     encoder.save(tmp_path / "dense")
     assert not any("projection" in name for name in encoder.state_dict())
-    assert [path.name for path in (tmp_path / "dense").glob("*.safetensors")] == ["model.safetensors"]
+    assert [path.name for path in (tmp_path / "dense").glob("*.safetensors")] == [
+        "model.safetensors"
+    ]
 
 
-@pytest.mark.parametrize("values", [{}, {"pooling": "mean", "normalise": False}, {"title": "joined"}])
+@pytest.mark.parametrize(
+    "values", [{}, {"pooling": "mean", "normalise": False}, {"title": "joined"}]
+)
 def test_texts_are_encoded_as_their_batches_are(saved_lm, sentences, tmp_path, values):
-    encoder = DenseEncoder.from_pretrained(saved_lm[1], passage_length=24, query_length=8, **values).train()
+    encoder = DenseEncoder.from_pretrained(
+        saved_lm[1], passage_length=24, query_length=8, **values
+    ).train()
     titles = ["bottleneck", "", "negatives", "new york", ""][: len(sentences)]
     rows = datasets.Dataset.from_dict({"title": titles, "text": sentences})
     store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", progress=False)
@@ -129,7 +145,9 @@ def test_texts_are_encoded_as_their_batches_are(saved_lm, sentences, tmp_path, v
 
 
 def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
-    ours = DenseEncoder.from_pretrained(saved_lm[1], pooling="mean", passage_length=24, title="none")
+    ours = DenseEncoder.from_pretrained(
+        saved_lm[1], pooling="mean", passage_length=24, title="none"
+    )
     save_for_others(ours, tmp_path / "ours")
     assert isinstance(open_encoder(tmp_path / "ours"), DenseEncoder)
     theirs = shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
@@ -137,8 +155,11 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     found = open_encoder(theirs)
     assert isinstance(found, SentenceEncoder)
     np.testing.assert_allclose(found.encode(sentences), ours.encode(sentences), atol=1e-5)
-    told = read_json(theirs / "config_sentence_transformers.json") | {"prompts": {"query": "masked ", "document": ""}}
+    told = read_json(theirs / "config_sentence_transformers.json") | {
+        "prompts": {"query": "masked ", "document": ""}
+    }
     write_json(theirs / "config_sentence_transformers.json", told)
-    asked = open_encoder(theirs).encode(["words"], queries=True)  # its own prompt stands before a query
+    # its own prompt stands before a query
+    asked = open_encoder(theirs).encode(["words"], queries=True)
     np.testing.assert_allclose(asked, ours.encode(["masked words"]), atol=1e-5)
     np.testing.assert_allclose(found.encode(["b c"], ["a"]), ours.encode(["a b c"]), atol=1e-5)

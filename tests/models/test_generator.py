@@ -24,7 +24,12 @@ def test_an_even_grid_of_uniforms_gives_the_softmax(vocab):
 
 def test_drawing_equals_a_cumulative_sum_over_the_whole_vocabulary():
     torch.manual_seed(0)
-    states, weight, bias, uniform = torch.randn(500, 16), torch.randn(700, 16), torch.randn(700), torch.rand(500)
+    states, weight, bias, uniform = (
+        torch.randn(500, 16),
+        torch.randn(700, 16),
+        torch.randn(700),
+        torch.rand(500),
+    )
     chances = (states.double() @ weight.double().T + bias.double()).softmax(-1)
     expected = (chances.cumsum(-1) <= uniform[:, None]).sum(-1)
     drawn = draw_ids(states, weight, bias, uniform, NONE, chunk=64)
@@ -62,11 +67,18 @@ def test_rows_hold_every_true_position_once_and_fill_up_with_others():
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])
-def test_generator_changes_masked_positions_only_and_follows_its_seed(kind, tiny_bert, tiny_electra, batch):
+def test_generator_changes_masked_positions_only_and_follows_its_seed(
+    kind, tiny_bert, tiny_electra, batch
+):
     generator = Generator(tiny_bert() if kind == "bert" else tiny_electra, SPECIAL)
-    mask = (torch.rand(batch.input_ids.shape, generator=torch.Generator().manual_seed(1)) < 0.4) & ~batch.special
+    mask = (
+        torch.rand(batch.input_ids.shape, generator=torch.Generator().manual_seed(1)) < 0.4
+    ) & ~batch.special
     masked = batch.input_ids.masked_fill(mask, 4)
-    first, again, other = (generator.sample(batch, masked, mask, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    first, again, other = (
+        generator.sample(batch, masked, mask, torch.Generator().manual_seed(seed))
+        for seed in (5, 5, 6)
+    )
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(first[~mask], batch.input_ids[~mask])
     assert not torch.isin(first[mask], torch.tensor([0, 2, 3, 4])).any()
@@ -79,7 +91,10 @@ def test_a_spare_row_of_the_model_is_never_sampled(batch):
     everything = torch.ones_like(batch.special)
     for forbid in (False, True):
         generator = Generator(model, SPECIAL, forbid_special=forbid, pieces=pieces)
-        assert (generator.sample(batch, batch.input_ids, everything, torch.Generator().manual_seed(0)) < pieces).all()
+        assert (
+            generator.sample(batch, batch.input_ids, everything, torch.Generator().manual_seed(0))
+            < pieces
+        ).all()
 
 
 def test_sampled_frequencies_are_those_of_full_logits(tiny_bert, batch):
@@ -89,10 +104,14 @@ def test_sampled_frequencies_are_those_of_full_logits(tiny_bert, batch):
     mask[0, 3] = True
     masked = batch.input_ids.masked_fill(mask, 4)
     with torch.no_grad():
-        expected = model(masked, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids).logits[0, 3]
+        expected = model(
+            masked, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids
+        ).logits[0, 3]
         hidden = hidden_states(model, batch, masked)[:1].expand(20_000, -1, -1)
     many = replace(batch, input_ids=batch.input_ids[:1].expand(20_000, -1))
-    drawn = generator.fill(hidden, many, mask[:1].expand(20_000, -1), torch.Generator().manual_seed(0))[:, 3]
+    drawn = generator.fill(
+        hidden, many, mask[:1].expand(20_000, -1), torch.Generator().manual_seed(0)
+    )[:, 3]
     shares = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
     assert (shares - expected.softmax(0)).abs().sum() < 0.1
 

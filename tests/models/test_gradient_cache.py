@@ -1,4 +1,6 @@
-"""Chunks whose activations are made anew give the gradient of chunks whose activations were kept."""
+"""Chunks whose activations are made anew give the gradient of chunks whose activations were
+kept.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,9 @@ def scores_of(queries, passages):
 
 LOSSES = {
     **{
-        blocks: lambda q, p, blocks=blocks: losses.contrastive(q, p, temperature=0.05, blocks=blocks)
+        blocks: lambda q, p, blocks=blocks: losses.contrastive(
+            q, p, temperature=0.05, blocks=blocks
+        )
         for blocks in ("released", "paper", "query_passage")
     },
     "passage_centric": losses.passage_centric,
@@ -27,7 +31,9 @@ LOSSES = {
     "siblings": lambda q, p: losses.siblings(torch.cat([q, p]) / 4),
     "listwise": lambda q, p: losses.listwise(scores_of(q, p)),
     "distillation": lambda q, p: losses.distillation(
-        scores_of(q, p), torch.arange(QUERIES * PER_QUERY).view(QUERIES, -1).sin() * 3, student_temperature=0.7
+        scores_of(q, p),
+        torch.arange(QUERIES * PER_QUERY).view(QUERIES, -1).sin() * 3,
+        student_temperature=0.7,
     ),
 }
 
@@ -48,7 +54,9 @@ def sides(make_token_batch):
 
 @pytest.fixture
 def telling(tiny_bert):
-    """A small model with weights so large that its vectors differ: a gradient between equal vectors is all rounding."""
+    """A small model with weights so large that its vectors differ: a gradient between equal vectors
+    is all rounding.
+    """
 
     def make(dropout: float = 0.0):
         model = tiny_bert(dropout=dropout).train()
@@ -73,7 +81,9 @@ def kept(function, batch, rows, *beside):
 def gradient(model, loss):
     model.zero_grad()
     loss.backward()
-    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+    return torch.cat(
+        [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
+    )
 
 
 def far(found, expected):
@@ -103,7 +113,9 @@ def test_without_dropout_they_are_those_of_the_whole_batch(name, telling, sides)
 
 
 def test_the_gradient_is_that_of_the_method_in_three_steps(telling, sides):
-    """Vectors without a graph, the loss's gradient to them, then each chunk again with the random state it had."""
+    """Vectors without a graph, the loss's gradient to them, then each chunk again with the random
+    state it had.
+    """
     model, (_, passages) = telling(dropout=0.1), sides
     encode, chunks = first_states(model), torch.arange(len(passages)).split(4)
 
@@ -134,15 +146,25 @@ def test_a_loss_made_inside_the_chunks_keeps_its_weight(telling, sides):
 
     def function(chunk, wanted):
         logits = model(**chunk.model_inputs(), output_hidden_states=True)
-        total = functional.cross_entropy(logits.logits.flatten(0, 1), wanted.flatten(), reduction="sum")
+        total = functional.cross_entropy(
+            logits.logits.flatten(0, 1), wanted.flatten(), reduction="sum"
+        )
         return logits.hidden_states[-1][:, 0], total, (wanted != -100).sum()
 
     def plain(batch, rows, wanted):
-        parts = [function(batch.take(index), wanted[index]) for index in torch.arange(len(batch)).split(rows)]
-        return torch.cat([part[0] for part in parts]), *(sum(part[place] for part in parts) for place in (1, 2))
+        parts = [
+            function(batch.take(index), wanted[index])
+            for index in torch.arange(len(batch)).split(rows)
+        ]
+        return torch.cat([part[0] for part in parts]), *(
+            sum(part[place] for part in parts) for place in (1, 2)
+        )
 
     found = []
-    for encode in (plain, lambda batch, rows, wanted: encode_in_chunks(function, batch, rows, wanted)):
+    for encode in (
+        plain,
+        lambda batch, rows, wanted: encode_in_chunks(function, batch, rows, wanted),
+    ):
         torch.manual_seed(3)
         vectors, total, count = encode(passages, 4, labels)
         loss = losses.contrastive(vectors[:5], vectors[5:], temperature=0.1) + 0.5 * total / count
@@ -167,12 +189,16 @@ def test_two_micro_batches_add_their_gradients(telling, sides):
     expected, found = 0.0, 0.0
     for begin in (0, 6):
         part = passages.take(torch.arange(begin, begin + 6))
-        expected = expected + gradient(model, LOSSES["paper"](*first_states(model)(part).split((2, 4))))
+        expected = expected + gradient(
+            model, LOSSES["paper"](*first_states(model)(part).split((2, 4)))
+        )
     model.zero_grad()
     for begin in (0, 6):
         part = passages.take(torch.arange(begin, begin + 6))
         LOSSES["paper"](*encode_in_chunks(first_states(model), part, 4).split((2, 4))).backward()
-    found = torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+    found = torch.cat(
+        [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
+    )
     assert far(found, expected) < 1e-5
 
 
@@ -199,7 +225,9 @@ class Held(TorchDispatchMode):
             if isinstance(tensor, torch.Tensor) and tensor.nbytes >= self.large:
                 storage = tensor.untyped_storage()
                 self.alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
-                self.alive = {key: held for key, held in self.alive.items() if not held[0].expired()}
+                self.alive = {
+                    key: held for key, held in self.alive.items() if not held[0].expired()
+                }
                 self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
         return result
 
@@ -210,7 +238,9 @@ def test_memory_falls_with_the_size_of_a_chunk(tiny_bert, sides):
     gradient(model, first_states(model)(batch).sum())  # gradients themselves are there before
     for rows in (None, 8, 4):
         with Held(large=4 * 24 * 16 * 4) as held:
-            losses.contrastive(*encode_in_chunks(first_states(model), batch, rows).split((4, 12))).backward()
+            losses.contrastive(
+                *encode_in_chunks(first_states(model), batch, rows).split((4, 12))
+            ).backward()
         peaks[rows] = held.peak
     assert peaks[8] < 0.6 * peaks[None]
     assert peaks[4] < 0.6 * peaks[8]
@@ -218,5 +248,7 @@ def test_memory_falls_with_the_size_of_a_chunk(tiny_bert, sides):
 
 def test_a_chunk_as_large_as_the_batch_is_one_plain_pass(tiny_bert, sides):
     calls, encode = [], first_states(tiny_bert())
-    encode_in_chunks(lambda batch: (calls.append(len(batch)), encode(batch))[1], sides[0], 5).sum().backward()
+    encode_in_chunks(
+        lambda batch: (calls.append(len(batch)), encode(batch))[1], sides[0], 5
+    ).sum().backward()
     assert calls == [5]

@@ -57,7 +57,10 @@ def test_cross_attention_begins_as_the_layers_own_attention_and_parts_from_it(sm
         own, crossing = layer.attention.state_dict(), layer.crossattention.state_dict()
         assert own.keys() == crossing.keys()
         for name, tensor in own.items():
-            assert torch.equal(tensor, crossing[name]) and tensor.data_ptr() != crossing[name].data_ptr()
+            assert (
+                torch.equal(tensor, crossing[name])
+                and tensor.data_ptr() != crossing[name].data_ptr()
+            )
 
 
 def test_making_one_leaves_the_base_model_and_the_global_random_state(tiny_bert, tiny_tokenizer):
@@ -88,21 +91,31 @@ def test_logits_from_the_cache_are_those_of_the_whole_text(kind, small, t5_folde
         texts = torch.cat([decoding.first[:, None], written], 1)
         cached = torch.stack([decoding.logits(texts[:, step]) for step in range(3)], 1)
         whole = [
-            model(**read_in(passages[row // 2][passages[row // 2] != 0][None]), decoder_input_ids=texts[row, None, :3])
+            model(
+                **read_in(passages[row // 2][passages[row // 2] != 0][None]),
+                decoder_input_ids=texts[row, None, :3],
+            )
             for row in range(4)
         ]
-    torch.testing.assert_close(cached, torch.cat([out.logits for out in whole]), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        cached, torch.cat([out.logits for out in whole]), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_kept_rows_go_on_as_they_were(small):
     passages = torch.tensor([[2, 7, 8, 3], [2, 11, 12, 3], [2, 13, 3, 0]])
     with torch.inference_mode():
-        whole, part = Seq2seqDecoding(small, read_in(passages)), Seq2seqDecoding(small, read_in(passages))
+        whole, part = (
+            Seq2seqDecoding(small, read_in(passages)),
+            Seq2seqDecoding(small, read_in(passages)),
+        )
         for decoding in (whole, part):
             decoding.logits(decoding.first)
         part.keep(torch.tensor([2, 0]))
         ids = torch.tensor([6, 7, 8])
-        torch.testing.assert_close(part.logits(ids[[2, 0]]), whole.logits(ids)[[2, 0]], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            part.logits(ids[[2, 0]]), whole.logits(ids)[[2, 0]], atol=1e-5, rtol=1e-4
+        )
 
 
 def test_a_saved_model_writes_the_same(tmp_path, small, tiny_tokenizer):
@@ -145,7 +158,10 @@ def test_fresh_weights_come_from_the_seed_and_leave_the_global_state(tiny_bert, 
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one, same, other = (new_causal_lm(base, special, seed=seed).transformer.h[0].mlp.c_fc.weight for seed in (1, 1, 2))
+    one, same, other = (
+        new_causal_lm(base, special, seed=seed).transformer.h[0].mlp.c_fc.weight
+        for seed in (1, 1, 2)
+    )
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(one, same) and not torch.equal(one, other)
 
@@ -177,7 +193,9 @@ def test_kept_prompts_go_on_as_they_were(causal):
             decoding.logits(decoding.first)
         part.keep(torch.tensor([2, 1]))
         ids = torch.tensor([6, 7, 8])
-        torch.testing.assert_close(part.logits(ids[[2, 1]]), whole.logits(ids)[[2, 1]], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            part.logits(ids[[2, 1]]), whole.logits(ids)[[2, 1]], atol=1e-5, rtol=1e-4
+        )
 
 
 def test_a_prompt_of_one_token_will_do(causal):
@@ -238,7 +256,9 @@ def allowed(chances: np.ndarray, choice: Sampling) -> np.ndarray:
     return kept / kept.sum()
 
 
-@pytest.mark.parametrize("choice", [Sampling(), Sampling(top_k=3), Sampling(top_p=0.8), Sampling(top_k=999)], ids=str)
+@pytest.mark.parametrize(
+    "choice", [Sampling(), Sampling(top_k=3), Sampling(top_p=0.8), Sampling(top_k=999)], ids=str
+)
 def test_ids_are_drawn_by_their_chances_among_those_allowed(choice):
     logits = torch.randn(1, 300, generator=torch.Generator().manual_seed(1)) * 2
     chances = torch.softmax(logits[0].double(), 0).numpy()
@@ -246,7 +266,9 @@ def test_ids_are_drawn_by_their_chances_among_those_allowed(choice):
 
 
 def test_a_nucleus_is_the_fewest_tokens_that_reach_the_share():
-    chances = torch.tensor([[0.1, 0.5, 0.15, 0.25], [0.97, 0.01, 0.01, 0.01], [0.25, 0.25, 0.25, 0.25]])
+    chances = torch.tensor(
+        [[0.1, 0.5, 0.15, 0.25], [0.97, 0.01, 0.01, 0.01], [0.25, 0.25, 0.25, 0.25]]
+    )
     kept = nucleus(chances, 0.7) > 0
     assert kept.tolist() == [[False, True, False, True], [True, False, False, False], [True] * 4]
     assert (nucleus(chances, 1.0) > 0).all()
@@ -254,7 +276,9 @@ def test_a_nucleus_is_the_fewest_tokens_that_reach_the_share():
 
 def test_chances_are_those_of_float32_for_logits_of_bfloat16():
     logits = torch.randn(1, 64, generator=torch.Generator().manual_seed(2)).bfloat16()
-    assert np.array_equal(shares(logits, Sampling(top_k=8)), shares(logits.float(), Sampling(top_k=8)))
+    assert np.array_equal(
+        shares(logits, Sampling(top_k=8)), shares(logits.float(), Sampling(top_k=8))
+    )
 
 
 def test_the_largest_uniform_number_draws_nothing_that_is_not_allowed():
@@ -265,8 +289,12 @@ def test_the_largest_uniform_number_draws_nothing_that_is_not_allowed():
 
 
 def test_a_text_stops_at_its_end_and_reads_what_it_wrote():
-    script = Script([preferring([2, 3]), preferring([1, 4]), preferring([5, 5]), preferring([5, 1])])
-    written = write_texts(script, torch.full((2, 4), 0.5), Sampling(), end=1, forbidden=torch.tensor([0]))
+    script = Script(
+        [preferring([2, 3]), preferring([1, 4]), preferring([5, 5]), preferring([5, 1])]
+    )
+    written = write_texts(
+        script, torch.full((2, 4), 0.5), Sampling(), end=1, forbidden=torch.tensor([0])
+    )
     assert written.tolist() == [[2, 1, 1, 1], [3, 4, 5, 1]]
     assert script.read == [[9, 9], [2, 3], [1, 4], [1, 5]]
 
@@ -274,14 +302,22 @@ def test_a_text_stops_at_its_end_and_reads_what_it_wrote():
 def test_the_end_is_never_first_and_what_is_forbidden_never_comes():
     table = torch.tensor([[9.0, 8.0, 7.0, 1.0]])
     script = Script([table, table])
-    written = write_texts(script, torch.tensor([[0.1, 0.1]]), Sampling(top_k=1), end=1, forbidden=torch.tensor([0]))
+    written = write_texts(
+        script, torch.tensor([[0.1, 0.1]]), Sampling(top_k=1), end=1, forbidden=torch.tensor([0])
+    )
     assert written.tolist() == [[2, 1]]
 
 
 def test_nothing_more_is_asked_once_all_rows_have_ended(monkeypatch):
     monkeypatch.setattr(writers, "LOOK_EVERY", 1)
     script = Script([preferring([2, 3]), preferring([1, 1])])
-    written = write_texts(script, torch.full((2, 50), 0.5), Sampling(), end=1, forbidden=torch.tensor([], dtype=torch.int64))
+    written = write_texts(
+        script,
+        torch.full((2, 50), 0.5),
+        Sampling(),
+        end=1,
+        forbidden=torch.tensor([], dtype=torch.int64),
+    )
     assert written[:, :2].tolist() == [[2, 1], [3, 1]] and (written[:, 2:] == 1).all()
 
 
@@ -293,7 +329,9 @@ def test_dropping_ended_rows_changes_no_text(monkeypatch):
     monkeypatch.setattr(writers, "MULTIPLE", 4)
     monkeypatch.setattr(writers, "LOOK_EVERY", 1)
     script = Script(tables)
-    assert torch.equal(write_texts(script, uniform, Sampling(), end=1, forbidden=torch.tensor([0])), whole)
+    assert torch.equal(
+        write_texts(script, uniform, Sampling(), end=1, forbidden=torch.tensor([0])), whole
+    )
     assert len(script.rows) < 20
 
 

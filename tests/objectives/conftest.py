@@ -17,7 +17,9 @@ from dr_lib.training import Examples
 def store(tiny_tokenizer, sentences, tmp_path_factory) -> TokenStore:
     titles = ["bottleneck", "", "negatives", "new york", "", "the decoder"]
     rows = datasets.Dataset.from_dict({"title": titles, "text": [*sentences, "vector"]})
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("s") / "tokens", progress=False)
+    return TokenStore.build(
+        rows, tiny_tokenizer, tmp_path_factory.mktemp("s") / "tokens", progress=False
+    )
 
 
 @pytest.fixture
@@ -29,11 +31,15 @@ def batch(store) -> TokenBatch:
 def make(tiny_bert, tiny_tokenizer):
     """Make an objective on fresh small models: `make("simlm", encoder_rate=0.2)`."""
 
-    def build(name: str, model=None, generator_model=None, dropout: float = 0.0, **values) -> objectives.Objective:
+    def build(
+        name: str, model=None, generator_model=None, dropout: float = 0.0, **values
+    ) -> objectives.Objective:
         model = model or tiny_bert(seed=0, dropout=dropout)
         if objectives.method(name).needs_generator and generator_model is None:
             generator_model = tiny_bert(seed=1, dropout=dropout)
-        return objectives.create(name, model, tiny_tokenizer, generator_model=generator_model, **values).train()
+        return objectives.create(
+            name, model, tiny_tokenizer, generator_model=generator_model, **values
+        ).train()
 
     return build
 
@@ -74,10 +80,16 @@ def hidden_inputs(monkeypatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.fixture
 def all_logits():
-    """`[batch, length, vocab]` that a masked LM's own head makes of some states, at every position."""
+    """`[batch, length, vocab]` that a masked LM's own head makes of some states, at every
+    position.
+    """
 
     def score(model, states: torch.Tensor) -> torch.Tensor:
-        return model.cls(states) if hasattr(model, "cls") else model.generator_lm_head(model.generator_predictions(states))
+        return (
+            model.cls(states)
+            if hasattr(model, "cls")
+            else model.generator_lm_head(model.generator_predictions(states))
+        )
 
     return score
 
@@ -86,7 +98,9 @@ def all_logits():
 def decoded_by_hand():
     """States of a shallow decoder over the embedding of `ids`, `first` in place of position 0."""
 
-    def decode(layers, model, batch, first: torch.Tensor, ids: torch.Tensor, *, types: bool = True) -> torch.Tensor:
+    def decode(
+        layers, model, batch, first: torch.Tensor, ids: torch.Tensor, *, types: bool = True
+    ) -> torch.Tensor:
         base = model.base_model
         embedded = base.embeddings(ids, batch.token_type_ids if types else None)
         if hasattr(base, "embeddings_project"):
@@ -102,12 +116,16 @@ def decoded_by_hand():
 
 @pytest.fixture
 def same_gradients():
-    """Whether two losses have the same gradient to every trained weight of a module, no gradient being one of zero."""
+    """Whether two losses have the same gradient to every trained weight of a module, no gradient
+    being one of zero.
+    """
 
     def same(module, found: torch.Tensor, expected: torch.Tensor, atol: float = 2e-5) -> bool:
         weights = [weight for weight in module.parameters() if weight.requires_grad]
         slopes = (
-            torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+            torch.autograd.grad(
+                loss, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
             for loss in (found, expected)
         )
         return all(torch.allclose(a, b, atol=atol) for a, b in zip(*slopes, strict=True))
@@ -123,20 +141,32 @@ TEXTS_OF_A_PASSAGE = 2
 def tokenised(tiny_tokenizer) -> Callable[..., TokenStore]:
     """Strings as a token store: `tokenised(folder, texts)`, with titles where they are given."""
 
-    def build(folder: Path, texts: Iterable[str], titles: Iterable[str] | None = None) -> TokenStore:
-        columns = {"text": list(texts)} if titles is None else {"title": list(titles), "text": list(texts)}
+    def build(
+        folder: Path, texts: Iterable[str], titles: Iterable[str] | None = None
+    ) -> TokenStore:
+        columns = (
+            {"text": list(texts)}
+            if titles is None
+            else {"title": list(titles), "text": list(texts)}
+        )
         rows = datasets.Dataset.from_dict(columns)
-        return TokenStore.build(rows, tiny_tokenizer, folder, columns=tuple(columns), progress=False)
+        return TokenStore.build(
+            rows, tiny_tokenizer, folder, columns=tuple(columns), progress=False
+        )
 
     return build
 
 
 @pytest.fixture(scope="session")
 def corpus(tokenised, sentences, tmp_path_factory) -> TokenStore:
-    """Three documents of three passages, each of two sentences but the last one, which is a single piece."""
+    """Three documents of three passages, each of two sentences but the last one, which is a single
+    piece.
+    """
     texts = [f"{sentences[row % 5]} {sentences[(row + 2) % 5]}" for row in range(8)]
     titles = ["bottleneck", "", "decoder"] * 3
-    return tokenised(tmp_path_factory.mktemp("corpus") / "tokens", [*texts, "vector"], [*titles[:8], ""])
+    return tokenised(
+        tmp_path_factory.mktemp("corpus") / "tokens", [*texts, "vector"], [*titles[:8], ""]
+    )
 
 
 @pytest.fixture(scope="session")
@@ -144,8 +174,15 @@ def every_material(corpus, tokenised, sentences, tmp_path_factory) -> dict[str, 
     """A small folder of each material that a method may ask for, made by hand."""
     root, passages = tmp_path_factory.mktemp("materials"), len(corpus)
     for number, name in enumerate(("importances", "keyword_weights")):
-        weights = np.random.default_rng(number).random(len(corpus.title_ids) + len(corpus.text_ids), np.float32) + 1
-        TokenValues.write(corpus, root / name / "values", [np.split(weights, [len(corpus.title_ids)])])
+        weights = (
+            np.random.default_rng(number).random(
+                len(corpus.title_ids) + len(corpus.text_ids), np.float32
+            )
+            + 1
+        )
+        TokenValues.write(
+            corpus, root / name / "values", [np.split(weights, [len(corpus.title_ids)])]
+        )
     texts = [sentences[row % 5][:40] for row in range(TEXTS_OF_A_PASSAGE * passages)]
     for name in ("questions", "continuations"):
         tokenised(root / name / "store", texts)
@@ -160,7 +197,9 @@ def every_material(corpus, tokenised, sentences, tmp_path_factory) -> dict[str, 
 
 @pytest.fixture(scope="session")
 def source(corpus, every_material, tiny_tokenizer) -> objectives.Source:
-    """All that the batches of any method are made from; a batch holds several passages of each document."""
+    """All that the batches of any method are made from; a batch holds several passages of each
+    document.
+    """
     return objectives.Source(
         corpus,
         Layout(passage_length=48, query_length=16),

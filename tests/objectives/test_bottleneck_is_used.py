@@ -1,4 +1,6 @@
-"""The one vector between encoder and decoder: gradient goes through it, and what was learned lies in it."""
+"""The one vector between encoder and decoder: gradient goes through it, and what was learned lies
+in it.
+"""
 
 import pytest
 import torch
@@ -15,17 +17,23 @@ METHODS = {
 
 
 def replaced_vector(objective, change) -> None:
-    """Let `change` see every vector `[batch, hidden]` on its way to the decoder, and pass on what it returns."""
+    """Let `change` see every vector `[batch, hidden]` on its way to the decoder, and pass on what
+    it returns.
+    """
     if hasattr(objective, "decode"):
         decode = objective.decode
-        objective.decode = lambda batch, first, generator: decode(batch, change(first[:, 0])[:, None], generator)
+        objective.decode = lambda batch, first, generator: decode(
+            batch, change(first[:, 0])[:, None], generator
+        )
     else:
         part = getattr(objective, "head", None) or objective.decoder
         part.register_forward_pre_hook(lambda _, given: (given[0], change(given[1]), given[2]))
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_decoders_loss_reaches_the_last_encoder_layer_through_the_vector_alone(name, make, batch, seeded):
+def test_the_decoders_loss_reaches_the_last_encoder_layer_through_the_vector_alone(
+    name, make, batch, seeded
+):
     objective = make(name, **METHODS[name])
     last = list(objective.model.bert.encoder.layer[-1].parameters())
     gradients = torch.autograd.grad(objective(batch, seeded())["loss"], last)
@@ -36,7 +44,8 @@ def test_the_decoders_loss_reaches_the_last_encoder_layer_through_the_vector_alo
 
 
 def test_another_passages_vector_raises_the_decoders_loss_after_training(make, seeded):
-    ids = torch.arange(20, 28)[:, None].expand(-1, 8).clone()  # eight passages, each one word said six times
+    # eight passages, each one word said six times
+    ids = torch.arange(20, 28)[:, None].expand(-1, 8).clone()
     ids[:, 0], ids[:, -1] = 2, 3
     special, blank = ids < 5, torch.zeros_like(ids)
     batch = TokenBatch(ids, blank + 1, blank, special, ~special, torch.arange(8))

@@ -15,28 +15,49 @@ from dr_lib.tokens import Layout, TokenBatch
 def weighted(batch) -> TokenBatch:
     """The batch with an importance for each word."""
     words = batch.word_start.cumsum(1)
-    values = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1)).mul(4).gather(1, words)
+    values = (
+        torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1))
+        .mul(4)
+        .gather(1, words)
+    )
     return replace(batch, values=values.masked_fill(batch.special, 0))
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])
 @pytest.mark.parametrize(
     "values",
-    [{}, {"projection": False, "decoder_init": "copy_last"}, {"decoder_masking": "uniform", "mask_policy": "mask"}],
+    [
+        {},
+        {"projection": False, "decoder_init": "copy_last"},
+        {"decoder_masking": "uniform", "mask_policy": "mask"},
+    ],
     ids=str,
 )
 def test_losses_and_gradients_are_those_of_full_logits(
-    kind, values, make, weighted, seeded, tiny_electra, hidden_inputs, all_logits, decoded_by_hand, same_gradients
+    kind,
+    values,
+    make,
+    weighted,
+    seeded,
+    tiny_electra,
+    hidden_inputs,
+    all_logits,
+    decoded_by_hand,
+    same_gradients,
 ):
     objective = make("cdmae", tiny_electra if kind == "electra" else None, **values)
     result = objective(weighted, seeded())
     (encoder_mask, encoder_ids), (decoder_mask, decoder_ids) = hidden_inputs
-    output = objective.model(**weighted.with_ids(encoder_ids).model_inputs(), output_hidden_states=True)
+    output = objective.model(
+        **weighted.with_ids(encoder_ids).model_inputs(), output_hidden_states=True
+    )
     first = output.hidden_states[-1][:, 0]
     if values.get("projection", True):
         projection = objective.decoder.projection
         first = first @ projection.weight.T + projection.bias
-    decoded = decoded_by_hand(objective.decoder.layers, objective.model, weighted, first, decoder_ids)
+    decoded = decoded_by_hand(
+        objective.decoder.layers, objective.model, weighted, first, decoder_ids
+    )
     expected = 0
     for name, mask, logits in (
         ("encoder", encoder_mask, output.logits),
@@ -59,7 +80,9 @@ def masks_of(objective, batch, source, hidden_inputs) -> tuple[torch.Tensor, tor
     return encoder, decoder
 
 
-def test_the_decoder_loses_the_most_important_words_and_the_encoder_any(make, weighted, seeded, hidden_inputs):
+def test_the_decoder_loses_the_most_important_words_and_the_encoder_any(
+    make, weighted, seeded, hidden_inputs
+):
     objective = make("cdmae", noise=0.0)
     pairs = [masks_of(objective, weighted, seeded(seed), hidden_inputs) for seed in range(3)]
     expected = masking.importance(weighted, weighted.values, 0.5, seeded(), noise=0.0)
@@ -67,7 +90,9 @@ def test_the_decoder_loses_the_most_important_words_and_the_encoder_any(make, we
     assert not torch.equal(pairs[0][0], pairs[1][0]) and not torch.equal(pairs[1][0], pairs[2][0])
 
 
-def test_importances_of_the_decoder_leave_the_encoders_mask_as_it_is(make, weighted, seeded, hidden_inputs):
+def test_importances_of_the_decoder_leave_the_encoders_mask_as_it_is(
+    make, weighted, seeded, hidden_inputs
+):
     objective = make("cdmae")
     encoder, decoder = masks_of(objective, weighted, seeded(), hidden_inputs)
     turned = replace(weighted, values=-weighted.values)
@@ -80,7 +105,15 @@ def long_batch() -> TokenBatch:
     ids = torch.randint(5, 100, (300, 60), generator=torch.Generator().manual_seed(0))
     special = torch.zeros_like(ids, dtype=torch.bool)
     values = torch.zeros(ids.shape)
-    return TokenBatch(ids, torch.ones_like(ids), torch.zeros_like(ids), special, ~special, torch.arange(300), values)
+    return TokenBatch(
+        ids,
+        torch.ones_like(ids),
+        torch.zeros_like(ids),
+        special,
+        ~special,
+        torch.arange(300),
+        values,
+    )
 
 
 def test_masks_are_independent_draws_at_their_rates(make, long_batch, seeded):
@@ -106,8 +139,12 @@ def test_rarity_hides_the_words_of_the_smallest_counts(make, weighted, seeded):
     quiet = make("cdmae", decoder_masking="rarity", noise=0.0).decoder_mask(rare, seeded())
     assert torch.equal(quiet, masking.importance(rare, -counts.log(), 0.5, seeded(), noise=0.0))
     for scale in ("absolute", "relative"):
-        loud = make("cdmae", decoder_masking="rarity", noise_scale=scale).decoder_mask(rare, seeded())
-        assert torch.equal(loud, masking.importance(rare, -counts.log(), 0.5, seeded(), noise_scale=scale))
+        loud = make("cdmae", decoder_masking="rarity", noise_scale=scale).decoder_mask(
+            rare, seeded()
+        )
+        assert torch.equal(
+            loud, masking.importance(rare, -counts.log(), 0.5, seeded(), noise_scale=scale)
+        )
 
 
 def test_settings_of_the_mask_reach_the_mask(make, weighted, seeded):
@@ -117,7 +154,9 @@ def test_settings_of_the_mask_reach_the_mask(make, weighted, seeded):
     loud = make("cdmae", noise=3.0, noise_scale="relative").decoder_mask(spread, seeded())
     assert not torch.equal(loud, quiet)
     pieces = make("cdmae", unit="piece", noise=0.0).decoder_mask(spread, seeded())
-    assert torch.equal(pieces, masking.importance(spread, spread.values, 0.5, seeded(), noise=0.0, unit="piece"))
+    assert torch.equal(
+        pieces, masking.importance(spread, spread.values, 0.5, seeded(), noise=0.0, unit="piece")
+    )
     uniform = make("cdmae", unit="piece").random_mask(spread, 0.3, seeded())
     assert torch.equal(uniform, masking.uniform(spread, 0.3, seeded()))
     assert not torch.equal(uniform, make("cdmae").random_mask(spread, 0.3, seeded()))
@@ -156,7 +195,10 @@ def test_a_method_asks_for_the_importances_that_its_settings_describe():
 def test_batches_carry_the_importance_of_every_piece(store, tmp_path, title):
     counts = count_ngrams(store, tmp_path / "counts")
     values = write_importances(counts, store, tmp_path / "importances" / "values")
-    layout, materials = Layout(passage_length=20, title=title), {"importances": tmp_path / "importances"}
+    layout, materials = (
+        Layout(passage_length=20, title=title),
+        {"importances": tmp_path / "importances"},
+    )
     source = objectives.Source(store, layout, tokens_per_batch=80, materials=materials)
     method, settings = objectives.method("cdmae"), objectives.parameters("cdmae")
     batches = method.batches(settings, source)

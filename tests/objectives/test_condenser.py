@@ -9,7 +9,9 @@ from dr_lib.tokens import TokenBatch
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])
-@pytest.mark.parametrize("values", [{}, {"late_mlm": False, "rate": 0.3}, {"skip_from": 0, "head_layers": 1}])
+@pytest.mark.parametrize(
+    "values", [{}, {"late_mlm": False, "rate": 0.3}, {"skip_from": 0, "head_layers": 1}]
+)
 def test_losses_and_gradients_are_those_of_full_logits(
     kind, values, make_loud, batch, seeded, tiny_electra, hidden_inputs, all_logits, same_gradients
 ):
@@ -41,7 +43,9 @@ def test_the_loss_is_the_sum_of_the_losses_and_of_nothing_else(make, batch, seed
         objective.model.get_output_embeddings().bias[batch.input_ids[0, 1]] += 20
     result = objective(batch, seeded())
     assert result["encoder_accuracy"] > 0
-    assert result["loss"].item() == pytest.approx(result["encoder_loss"].item() + result["decoder_loss"].item(), rel=1e-6)
+    assert result["loss"].item() == pytest.approx(
+        result["encoder_loss"].item() + result["decoder_loss"].item(), rel=1e-6
+    )
 
 
 def test_the_head_hears_from_late_layers_through_cls_alone(make, batch, seeded):
@@ -69,31 +73,46 @@ def test_the_encoder_is_cut_in_half_by_default(layers, half, make, tiny_bert):
 
 
 def test_a_cut_that_leaves_no_late_layer_is_refused(make):
-    with pytest.raises(InputError, match=r"layer 2 of 2 leaves no late layer\. Give a number from 0 to 1"):
+    with pytest.raises(
+        InputError, match=r"layer 2 of 2 leaves no late layer\. Give a number from 0 to 1"
+    ):
         make("condenser", skip_from=2)
 
 
 def test_head_is_drawn_anew_from_its_seed(make):
-    first, again, other = (make("condenser", init_seed=seed).head.state_dict() for seed in (1, 1, 2))
+    first, again, other = (
+        make("condenser", init_seed=seed).head.state_dict() for seed in (1, 1, 2)
+    )
     assert all(torch.equal(first[name], again[name]) for name in first)
     name = "layers.1.intermediate.dense.weight"
-    assert not torch.equal(first[name], other[name]) and first[name].std() == pytest.approx(0.02, rel=0.1)
+    assert not torch.equal(first[name], other[name]) and first[name].std() == pytest.approx(
+        0.02, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("name", ["condenser", "cocondenser", "master"])
 def test_a_long_passage_may_be_read_from_another_window_in_each_epoch(name, batches, corpus):
     def bodies(step: int, window: str) -> dict[int, list[int]]:
         batch = batches(name, window=window)(step)
-        texts = batch if isinstance(batch, TokenBatch) else next(x for x in vars(batch).values() if len(x) == len(batch))
+        texts = (
+            batch
+            if isinstance(batch, TokenBatch)
+            else next(x for x in vars(batch).values() if len(x) == len(batch))
+        )
         titled = texts.token_type_ids.any(1, keepdim=True)
         body = ~texts.special & ((texts.token_type_ids == 1) | ~titled)
-        return {row: ids[mine].tolist() for row, ids, mine in zip(texts.rows.tolist(), texts.input_ids, body, strict=True)}
+        return {
+            row: ids[mine].tolist()
+            for row, ids, mine in zip(texts.rows.tolist(), texts.input_ids, body, strict=True)
+        }
 
     seen: dict[int, set[tuple[int, ...]]] = {}
     for step in range(60):
         first = bodies(step, "first")
         for row, found in bodies(step, "random").items():
-            whole = corpus.text_ids[corpus.text_offsets[row] : corpus.text_offsets[row + 1]].tolist()
+            whole = corpus.text_ids[
+                corpus.text_offsets[row] : corpus.text_offsets[row + 1]
+            ].tolist()
             starts = [at for at in range(len(whole)) if whole[at : at + len(found)] == found]
             assert starts and len(found) == len(first[row])
             assert first[row] == whole[: len(found)]

@@ -26,7 +26,12 @@ CERTAIN = {
     "cocondenser": HIDDEN,
     "retromae": {"encoder_rate": 1.0, "decoder_rate": 0.0, "mask_policy": "mask"},
     "cdmae": {"encoder_rate": 1.0, "noise": 0.0, "mask_policy": "mask"},
-    "master": {"encoder_rate": 1.0, "decoder_rate": 1.0, "complement_rate": 0.0, "mask_policy": "mask"},
+    "master": {
+        "encoder_rate": 1.0,
+        "decoder_rate": 1.0,
+        "complement_rate": 0.0,
+        "mask_policy": "mask",
+    },
 }
 """Settings of each method that leave nothing to chance: a GPU draws other numbers than a CPU."""
 JOINT = {"generator": "joint", "loss_mean": "paper", "mask_policy": "80_10_10"}
@@ -52,8 +57,12 @@ class HostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("name", "values"), [*((name, {}) for name in METHODS), ("simlm", JOINT)], ids=str)
-def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(name, values, make, batches, seeded):
+@pytest.mark.parametrize(
+    ("name", "values"), [*((name, {}) for name in METHODS), ("simlm", JOINT)], ids=str
+)
+def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(
+    name, values, make, batches, seeded
+):
     objective, batch = make(name, **values), batches(name, **values)(0)
     with HostReads() as reads:
         objective(batch, seeded())["loss"].backward()
@@ -62,7 +71,9 @@ def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(name, valu
 
 @pytest.mark.parametrize("rate", [None, 0.0, 0.05, 0.5, 0.95, 1.0])
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in COMPARING])
-def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(name, rate, make, batches, seeded, monkeypatch):
+def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(
+    name, rate, make, batches, seeded, monkeypatch
+):
     kept = []
 
     def checked(mask: torch.Tensor, at_most: int | None = None) -> torch.Tensor:
@@ -71,7 +82,11 @@ def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(name, rate, mak
 
     for module in ("dr_lib.objectives.base", "dr_lib.models.generator"):
         monkeypatch.setattr(f"{module}.masked_positions", checked)
-    fields = [field for field in objectives.method(name).settings_type.model_fields if f"_{field}".endswith("_rate")]
+    fields = [
+        field
+        for field in objectives.method(name).settings_type.model_fields
+        if f"_{field}".endswith("_rate")
+    ]
     objective = make(name, **({} if rate is None else dict.fromkeys(fields, rate)))
     with torch.no_grad():
         for step in range(2):
@@ -82,7 +97,10 @@ def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(name, rate, mak
 def step_on(device, name, make, batches, seed: int = 0) -> tuple[float, float]:
     """Loss and norm of the gradient of a method with nothing left to chance."""
     values = CERTAIN[name]
-    objective, batch = make(name, **values).to(device), to_device(batches(name, **values)(0), device)
+    objective, batch = (
+        make(name, **values).to(device),
+        to_device(batches(name, **values)(0), device),
+    )
     loss = objective(batch, torch.Generator(device).manual_seed(seed))["loss"]
     loss.backward()
     slopes = [weight.grad.flatten() for weight in objective.parameters() if weight.grad is not None]
@@ -91,13 +109,17 @@ def step_on(device, name, make, batches, seed: int = 0) -> tuple[float, float]:
 
 @pytest.mark.parametrize("name", CERTAIN)
 def test_settings_that_leave_nothing_to_chance_give_one_loss(name, make, batches):
-    assert step_on("cpu", name, make, batches, seed=0) == step_on("cpu", name, make, batches, seed=1)
+    assert step_on("cpu", name, make, batches, seed=0) == step_on(
+        "cpu", name, make, batches, seed=1
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", CERTAIN)
 def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(name, make, batches):
-    assert step_on("cuda", name, make, batches) == pytest.approx(step_on("cpu", name, make, batches), rel=1e-3)
+    assert step_on("cuda", name, make, batches) == pytest.approx(
+        step_on("cpu", name, make, batches), rel=1e-3
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -108,7 +130,9 @@ def test_a_gpu_trains_every_method_without_waiting(name, make, batches):
     with never_waiting("cuda"), torch.autocast("cuda", torch.bfloat16):
         loss = objective(batch, torch.Generator("cuda"))["loss"]
         loss.backward()
-    assert loss.isfinite() and all(w.grad is None or w.grad.isfinite().all() for w in objective.parameters())
+    assert loss.isfinite() and all(
+        w.grad is None or w.grad.isfinite().all() for w in objective.parameters()
+    )
 
 
 @contextmanager
@@ -122,7 +146,9 @@ def never_waiting(device: str):
 
 
 class BeyondApple(TorchDispatchMode):
-    """Names the operations away from the CPU that Apple's GPUs refuse: float64, and random numbers of 64 bits."""
+    """Names the operations away from the CPU that Apple's GPUs refuse: float64, and random numbers
+    of 64 bits.
+    """
 
     def __init__(self):
         super().__init__()
@@ -132,20 +158,34 @@ class BeyondApple(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         for one in made if isinstance(made, (list, tuple)) else [made]:
             away = isinstance(one, torch.Tensor) and one.device.type != "cpu"
-            if away and (one.dtype == torch.float64 or ("random" in str(func) and one.dtype == torch.int64)):
+            if away and (
+                one.dtype == torch.float64 or ("random" in str(func) and one.dtype == torch.int64)
+            ):
                 self.found.add(str(func))
         return made
 
 
-@pytest.mark.parametrize(("name", "values"), [*((name, {}) for name in METHODS), ("simlm", JOINT)], ids=str)
-def test_a_step_away_from_the_cpu_leaves_no_tensor_behind_and_asks_for_no_value(name, values, make, batches, seeded, monkeypatch):
-    """Tensors without values, on the device "meta", fail where a number is asked for and where two devices meet."""
-    monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())  # it does not know this device
+@pytest.mark.parametrize(
+    ("name", "values"), [*((name, {}) for name in METHODS), ("simlm", JOINT)], ids=str
+)
+def test_a_step_away_from_the_cpu_leaves_no_tensor_behind_and_asks_for_no_value(
+    name, values, make, batches, seeded, monkeypatch
+):
+    """Tensors without values, on the device "meta", fail where a number is asked for and where two
+    devices meet.
+    """
+    # it does not know this device
+    monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
-    objective, batch = make(name, **values).to("meta"), to_device(batches(name, **values)(0), "meta")
+    objective, batch = (
+        make(name, **values).to("meta"),
+        to_device(batches(name, **values)(0), "meta"),
+    )
     with BeyondApple() as beyond:
         loss = objective(batch, seeded())["loss"]
         loss.backward()
     assert not beyond.found
     assert loss.device.type == "meta" and loss.ndim == 0
-    assert {weight.grad.device.type for weight in objective.parameters() if weight.grad is not None} == {"meta"}
+    assert {
+        weight.grad.device.type for weight in objective.parameters() if weight.grad is not None
+    } == {"meta"}

@@ -18,14 +18,27 @@ from dr_lib.tokens import TokenBatch
     ],
 )
 def test_losses_and_gradients_are_those_of_full_logits(
-    kind, values, make_loud, batch, seeded, tiny_electra, hidden_inputs, all_logits, decoded_by_hand, same_gradients
+    kind,
+    values,
+    make_loud,
+    batch,
+    seeded,
+    tiny_electra,
+    hidden_inputs,
+    all_logits,
+    decoded_by_hand,
+    same_gradients,
 ):
     objective = make_loud("encdec_mlm", tiny_electra if kind == "electra" else None, **values)
     result = objective(batch, seeded())
     (encoder_mask, encoder_ids), (decoder_mask, decoder_ids) = hidden_inputs
-    output = objective.model(**batch.with_ids(encoder_ids).model_inputs(), output_hidden_states=True)
+    output = objective.model(
+        **batch.with_ids(encoder_ids).model_inputs(), output_hidden_states=True
+    )
     first, types = output.hidden_states[-1][:, 0], "decoder_token_types" not in values
-    decoded = decoded_by_hand(objective.decoder.layers, objective.model, batch, first, decoder_ids, types=types)
+    decoded = decoded_by_hand(
+        objective.decoder.layers, objective.model, batch, first, decoder_ids, types=types
+    )
     expected = 0
     for name, mask, logits in (
         ("encoder", encoder_mask, output.logits),
@@ -44,7 +57,9 @@ def test_losses_and_gradients_are_those_of_full_logits(
 def long_batch() -> TokenBatch:
     ids = torch.randint(5, 100, (200, 60), generator=torch.Generator().manual_seed(0))
     special = torch.zeros_like(ids, dtype=torch.bool)
-    return TokenBatch(ids, torch.ones_like(ids), torch.zeros_like(ids), special, ~special, torch.arange(200))
+    return TokenBatch(
+        ids, torch.ones_like(ids), torch.zeros_like(ids), special, ~special, torch.arange(200)
+    )
 
 
 def test_decoder_mask_contains_the_encoders_or_is_a_draw_of_its_own(make, long_batch, seeded):
@@ -83,16 +98,27 @@ def test_loss_and_gradient_of_auto_encoding_are_those_of_full_logits(
     decoded = decoded_by_hand(objective.decoder.layers, objective.model, batch, first, nothing)
     logits, counted = all_logits(objective.model, decoded), ids >= 5
     expected = functional.cross_entropy(logits[counted], ids[counted])
-    assert torch.allclose(result["loss"], expected, atol=1e-5) and result["loss"] == result["decoder_loss"]
-    assert torch.allclose(result["decoder_accuracy"], (logits.argmax(-1) == ids)[counted].float().mean())
+    assert (
+        torch.allclose(result["loss"], expected, atol=1e-5)
+        and result["loss"] == result["decoder_loss"]
+    )
+    assert torch.allclose(
+        result["decoder_accuracy"], (logits.argmax(-1) == ids)[counted].float().mean()
+    )
     assert same_gradients(objective, result["loss"], expected)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
-def test_the_auto_encoders_encoder_reads_as_much_as_its_rate_leaves(rate, make, batch, seeded, monkeypatch):
+def test_the_auto_encoders_encoder_reads_as_much_as_its_rate_leaves(
+    rate, make, batch, seeded, monkeypatch
+):
     objective, read = make("autoencoder", encoder_rate=rate), []
     whole = EncoderDecoder.states
-    monkeypatch.setattr(EncoderDecoder, "states", lambda self, batch, *ids: read.append(ids) or whole(self, batch, *ids))
+    monkeypatch.setattr(
+        EncoderDecoder,
+        "states",
+        lambda self, batch, *ids: read.append(ids) or whole(self, batch, *ids),
+    )
     objective(batch, seeded())
     ((encoder_ids, decoder_ids),) = read
     hidden, maskable = encoder_ids != batch.input_ids, ~batch.special
@@ -101,7 +127,8 @@ def test_the_auto_encoders_encoder_reads_as_much_as_its_rate_leaves(rate, make, 
     most = (rate * pieces).round().clamp(min=1 if rate else 0)
     assert (hidden.sum(1) <= most).all() and hidden.any() == (rate > 0)
     assert rate < 1 or torch.equal(hidden, maskable)
-    assert torch.equal(decoder_ids, torch.where(maskable, 4, batch.input_ids))  # whatever the encoder reads
+    # whatever the encoder reads
+    assert torch.equal(decoder_ids, torch.where(maskable, 4, batch.input_ids))
 
 
 def test_the_encoder_has_no_loss_of_its_own(make, batch, seeded):
@@ -111,7 +138,9 @@ def test_the_encoder_has_no_loss_of_its_own(make, batch, seeded):
 def test_the_decoder_reads_the_same_of_every_passage_of_a_shape(make, batch, seeded):
     objective, read = make("autoencoder"), []
     objective.decoder.register_forward_pre_hook(lambda _, given: read.append(given))
-    other = batch.with_ids(torch.where(batch.special, batch.input_ids, (batch.input_ids + 7) % 90 + 5))
+    other = batch.with_ids(
+        torch.where(batch.special, batch.input_ids, (batch.input_ids + 7) % 90 + 5)
+    )
     for one in (batch, other):
         objective(one, seeded())
     (embedded, vector, _), (embedded_again, other_vector, _) = read

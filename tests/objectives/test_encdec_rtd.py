@@ -24,7 +24,9 @@ def sides(monkeypatch):
 
 
 @pytest.mark.parametrize("loss_mean", ["released", "paper"])
-def test_losses_are_the_binary_cross_entropy_of_every_real_token(loss_mean, make_loud, batch, seeded, sides):
+def test_losses_are_the_binary_cross_entropy_of_every_real_token(
+    loss_mean, make_loud, batch, seeded, sides
+):
     objective = make_loud("encdec_rtd", loss_mean=loss_mean)
     seen = sides(objective)
     result = objective(batch, seeded())
@@ -36,19 +38,26 @@ def test_losses_are_the_binary_cross_entropy_of_every_real_token(loss_mean, make
         by_passage = np.mean([row[kept].mean() for row, kept in zip(losses, real, strict=True)])
         expected = by_passage if loss_mean == "paper" else losses[real].mean()
         assert result[f"{name}_loss"].item() == pytest.approx(expected, abs=1e-5)
-        assert result[f"{name}_accuracy"].item() == pytest.approx(((logits > 0) == replaced)[real].mean())
+        assert result[f"{name}_accuracy"].item() == pytest.approx(
+            ((logits > 0) == replaced)[real].mean()
+        )
 
 
-def test_gradients_are_those_of_states_made_by_hand(make_loud, batch, seeded, sides, decoded_by_hand, same_gradients):
+def test_gradients_are_those_of_states_made_by_hand(
+    make_loud, batch, seeded, sides, decoded_by_hand, same_gradients
+):
     objective = make_loud("encdec_rtd")
     seen = sides(objective)
     result = objective(batch, seeded())
     (encoder_ids, _), (decoder_ids, _) = seen
     encoded = objective.model.bert(**batch.with_ids(encoder_ids).model_inputs()).last_hidden_state
-    decoded = decoded_by_hand(objective.decoder.layers, objective.model, batch, encoded[:, 0], decoder_ids)
+    decoded = decoded_by_hand(
+        objective.decoder.layers, objective.model, batch, encoded[:, 0], decoder_ids
+    )
     expected = sum(
         functional.binary_cross_entropy_with_logits(
-            objective.detector(states)[~batch.special], (ids != batch.input_ids)[~batch.special].float()
+            objective.detector(states)[~batch.special],
+            (ids != batch.input_ids)[~batch.special].float(),
         )
         for ids, states in ((encoder_ids, encoded), (decoder_ids, decoded))
     )
@@ -76,9 +85,18 @@ def test_special_positions_carry_no_loss(make, batch):
 def test_generator_and_masked_lm_head_are_left_as_they_were(make, batch, seeded):
     objective = make("encdec_rtd")
     objective(batch, seeded())["loss"].backward()
-    reached = {name for name, weight in objective.named_parameters() if weight.grad is not None and weight.grad.any()}
+    reached = {
+        name
+        for name, weight in objective.named_parameters()
+        if weight.grad is not None and weight.grad.any()
+    }
     assert not [name for name in reached if name.startswith(("generator.", "model.cls."))]
-    for part in ("model.bert.encoder.layer.0.", "model.bert.encoder.layer.1.", "decoder.layers.1.", "detector.dense"):
+    for part in (
+        "model.bert.encoder.layer.0.",
+        "model.bert.encoder.layer.1.",
+        "decoder.layers.1.",
+        "detector.dense",
+    ):
         assert any(name.startswith(part) for name in reached), part
 
 

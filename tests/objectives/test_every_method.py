@@ -1,4 +1,6 @@
-"""What holds for every pre-training method, from its material and batches to the weights it leaves."""
+"""What holds for every pre-training method, from its material and batches to the weights it
+leaves.
+"""
 
 import re
 from dataclasses import replace
@@ -14,13 +16,19 @@ from dr_lib.tokens import TokenBatch
 
 METHODS = [name for name in objectives.names() if name != "none"]
 RATES = {
-    name: [field for field in objectives.method(name).settings_type.model_fields if f"_{field}".endswith("_rate")]
+    name: [
+        field
+        for field in objectives.method(name).settings_type.model_fields
+        if f"_{field}".endswith("_rate")
+    ]
     for name in METHODS
 }
 """The rates of each method; those that compare hide nothing."""
 UNKNOWN = 1
 SINGLE_PIECE = 8
-"""The one passage of the corpus with a single piece; all others are longer than the source's limit."""
+"""The one passage of the corpus with a single piece; all others are longer than the source's
+limit.
+"""
 
 
 @pytest.fixture(scope="module", params=METHODS)
@@ -44,14 +52,20 @@ def test_no_random_piece_is_a_spare_row_of_the_model(name, make, batch, seeded, 
 
 def sequences(batch) -> list[TokenBatch]:
     """All texts of a batch of any kind."""
-    return [batch] if isinstance(batch, TokenBatch) else [x for x in vars(batch).values() if isinstance(x, TokenBatch)]
+    return (
+        [batch]
+        if isinstance(batch, TokenBatch)
+        else [x for x in vars(batch).values() if isinstance(x, TokenBatch)]
+    )
 
 
 def changed(batch, change):
     """A batch of any kind with every text of it changed."""
     if isinstance(batch, TokenBatch):
         return change(batch)
-    return replace(batch, **{key: change(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)})
+    return replace(
+        batch, **{key: change(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)}
+    )
 
 
 def pieces(batch) -> torch.Tensor:
@@ -61,15 +75,22 @@ def pieces(batch) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def odd_batch(name, batches):
-    """Passages cut to the limit and one of a single piece; `ict` has no use for that one, which has no sentence, and
-    `nsp` joins it to another text."""
+    """Passages cut to the limit and one of a single piece; `ict` has no use for that one, which has
+    no sentence, and `nsp` joins it to another text.
+    """
     some = map(batches(name), range(20))
     return next(batch for batch in some if name in ("ict", "nsp") or (pieces(batch) == 1).any())
 
 
 def test_a_method_says_whether_two_processes_share_its_batches(name, batches, monkeypatch):
-    """Where that is said of batches that no process cuts, or not said of those that it does, half of them is never read."""
-    options = {"batch_pairs": 2} if "batch_pairs" in objectives.method(name).settings_type.model_fields else {}
+    """Where that is said of batches that no process cuts, or not said of those that it does, half
+    of them is never read.
+    """
+    options = (
+        {"batch_pairs": 2}
+        if "batch_pairs" in objectives.method(name).settings_type.model_fields
+        else {}
+    )
     whole = len(batches(name, **options)(0))
     monkeypatch.setattr("dr_lib.training.batches.processes", lambda: 2)
     monkeypatch.setattr("dr_lib.training.batches.distributed.get_rank", lambda: 1)
@@ -78,8 +99,12 @@ def test_a_method_says_whether_two_processes_share_its_batches(name, batches, mo
 
 def test_long_passages_are_cut_to_the_limit(odd_batch, source, corpus):
     lengths = corpus.lengths(10**6, source.layout.title)
-    assert [row for row, length in enumerate(lengths) if length <= source.layout.passage_length] == [SINGLE_PIECE]
-    assert len(odd_batch) > 1 and all(texts.input_ids.shape[1] <= source.layout.passage_length for texts in sequences(odd_batch))
+    assert [
+        row for row, length in enumerate(lengths) if length <= source.layout.passage_length
+    ] == [SINGLE_PIECE]
+    assert len(odd_batch) > 1 and all(
+        texts.input_ids.shape[1] <= source.layout.passage_length for texts in sequences(odd_batch)
+    )
 
 
 def test_the_same_seed_gives_the_same_weights(name, make, batches, seeded):
@@ -98,11 +123,21 @@ def test_the_same_seed_gives_the_same_weights(name, make, batches, seeded):
 
 def test_the_gradient_is_finite_and_reaches_the_whole_encoder(untrained, odd_batch, seeded):
     untrained(odd_batch, seeded())["loss"].backward()
-    gradients = {name: weight.grad for name, weight in untrained.named_parameters() if weight.grad is not None}
+    gradients = {
+        name: weight.grad
+        for name, weight in untrained.named_parameters()
+        if weight.grad is not None
+    }
     assert all(gradient.isfinite().all() for gradient in gradients.values())
-    layers = [gradient for name, gradient in gradients.items() if name.startswith("model.bert.encoder.layer.")]
+    layers = [
+        gradient
+        for name, gradient in gradients.items()
+        if name.startswith("model.bert.encoder.layer.")
+    ]
     assert len(layers) == len(list(untrained.model.bert.encoder.parameters()))
-    assert all(gradient.any() for gradient in (*layers, untrained.model.get_input_embeddings().weight.grad))
+    assert all(
+        gradient.any() for gradient in (*layers, untrained.model.get_input_embeddings().weight.grad)
+    )
 
 
 def test_logged_values_are_finite_detached_scalars(untrained, odd_batch, seeded):
@@ -110,21 +145,29 @@ def test_logged_values_are_finite_detached_scalars(untrained, odd_batch, seeded)
     loss = result.pop("loss")
     assert loss.requires_grad and loss.ndim == 0 and loss.isfinite() and loss.dtype == torch.float32
     assert result
-    assert all(value.ndim == 0 and value.isfinite() and not value.requires_grad for value in result.values())
+    assert all(
+        value.ndim == 0 and value.isfinite() and not value.requires_grad
+        for value in result.values()
+    )
     assert all(0 <= value <= 1 for key, value in result.items() if key.endswith("accuracy"))
 
 
-EXTREMES = [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]  # of the first rate, which is the encoder's, and of all others
+# of the first rate, which is the encoder's, and of all others
+EXTREMES = [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]
 
 
-@pytest.mark.parametrize(("name", "rates"), [(name, rates) for name in METHODS for rates in EXTREMES if RATES[name]])
+@pytest.mark.parametrize(
+    ("name", "rates"), [(name, rates) for name in METHODS for rates in EXTREMES if RATES[name]]
+)
 def test_nothing_or_everything_may_be_masked(name, rates, make, batches, seeded):
     first, *others = RATES[name]
     objective = make(name, **{first: rates[0]}, **dict.fromkeys(others, rates[1]))
     result = objective(batches(name)(0), seeded())
     result["loss"].backward()
     assert all(value.isfinite() for value in result.values())
-    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in objective.parameters())
+    assert all(
+        weight.grad is None or weight.grad.isfinite().all() for weight in objective.parameters()
+    )
 
 
 @pytest.fixture
@@ -139,7 +182,9 @@ def with_unknown(name, batches) -> tuple:
     return changed(batches(name)(0), change)
 
 
-MASKED = [name for name in METHODS if issubclass(objectives.method(name), objectives.MaskedObjective)]
+MASKED = [
+    name for name in METHODS if issubclass(objectives.method(name), objectives.MaskedObjective)
+]
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -148,13 +193,25 @@ def test_unknown_words_are_hidden_and_predicted_only_where_the_settings_say_so(
     name, as_a_word, make, with_unknown, seeded, hidden_inputs, monkeypatch
 ):
     texts, targets, score = [], [], losses.chunked_cross_entropy
-    monkeypatch.setattr(masking, "hide", lambda batch, *rest, hide=masking.hide: texts.append(batch) or hide(batch, *rest))
-    monkeypatch.setattr(losses, "chunked_cross_entropy", lambda *given, **more: targets.append(given[3]) or score(*given, **more))
+    monkeypatch.setattr(
+        masking,
+        "hide",
+        lambda batch, *rest, hide=masking.hide: texts.append(batch) or hide(batch, *rest),
+    )
+    monkeypatch.setattr(
+        losses,
+        "chunked_cross_entropy",
+        lambda *given, **more: targets.append(given[3]) or score(*given, **more),
+    )
     full = dict.fromkeys(RATES[name], 0.9)
     make(name, mask_unknown=as_a_word, **full)(with_unknown, seeded())["loss"].backward()
     hidden = [text.input_ids[mask] for text, (mask, _) in zip(texts, hidden_inputs, strict=True)]
     assert (torch.cat(hidden) == UNKNOWN).any() == as_a_word
-    assert (torch.cat(targets) == UNKNOWN).any() == as_a_word if targets else name in ("encdec_rtd", "rtd")
+    assert (
+        (torch.cat(targets) == UNKNOWN).any() == as_a_word
+        if targets
+        else name in ("encdec_rtd", "rtd")
+    )
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -164,7 +221,9 @@ def test_passages_without_a_token_are_handled(name, make, batches, seeded):
 
     batch = batches(name)(0)
     parts = (
-        {} if isinstance(batch, TokenBatch) else {key: emptied(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)}
+        {}
+        if isinstance(batch, TokenBatch)
+        else {key: emptied(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)}
     )
     result = make(name)(replace(batch, **parts) if parts else emptied(batch), seeded())
     result["loss"].backward()
@@ -187,7 +246,9 @@ def test_an_unknown_parameter_is_refused_with_the_valid_ones(name):
 
 
 def test_the_papers_behind_it_are_in_the_books_list(name):
-    entries = re.findall(r"^@\w+{([^,]+),", Path("book/references.bib").read_text(encoding="utf-8"), re.MULTILINE)
+    entries = re.findall(
+        r"^@\w+{([^,]+),", Path("book/references.bib").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert objectives.method(name).cites and set(objectives.method(name).cites) <= set(entries)
 
 
@@ -197,13 +258,17 @@ def test_every_parameter_is_documented(name):
     assert not [field for field in kind.model_fields if field not in told]
 
 
-def test_a_batch_longer_than_the_model_has_positions_is_refused(untrained, odd_batch, seeded, monkeypatch):
+def test_a_batch_longer_than_the_model_has_positions_is_refused(
+    untrained, odd_batch, seeded, monkeypatch
+):
     monkeypatch.setattr(untrained.model.config, "max_position_embeddings", 8)
     with pytest.raises(InputError, match="are more than the model's 8 positions"):
         untrained(odd_batch, seeded())
 
 
-def test_saved_and_loaded_again_gives_the_same_loss(name, make, odd_batch, seeded, tiny_tokenizer, tmp_path):
+def test_saved_and_loaded_again_gives_the_same_loss(
+    name, make, odd_batch, seeded, tiny_tokenizer, tmp_path
+):
     objective = make(name)
     with torch.no_grad():
         for weight in objective.parameters():

@@ -1,4 +1,6 @@
-"""MASTER's losses against plain torch with full logits, task by task, and what switching a task off removes."""
+"""MASTER's losses against plain torch with full logits, task by task, and what switching a task off
+removes.
+"""
 
 from dataclasses import replace
 
@@ -16,7 +18,9 @@ from dr_lib.tokens import halves
 @pytest.fixture
 def texts(batch, store):
     """A batch with every part, made without materials: the parts are passages in another order."""
-    values = torch.rand(batch.special.shape, generator=torch.Generator().manual_seed(3)).where(~batch.special, 0.0)
+    values = torch.rand(batch.special.shape, generator=torch.Generator().manual_seed(3)).where(
+        ~batch.special, 0.0
+    )
     passages = replace(batch, values=values)
     others = [batch.take(torch.tensor(order)) for order in ([1, 2, 3, 4, 5, 0], [5, 4, 3, 2, 1, 0])]
     first, second = halves(passages, 0)
@@ -59,7 +63,9 @@ def decoder_pass(objective, decoder, vector, text, mask, ids):
 
 
 def plain_losses(objective, seen, readings, vectors):
-    """Losses by name: `readings` names the encoder's passes in their order, `vectors` the pass that each task reads."""
+    """Losses by name: `readings` names the encoder's passes in their order, `vectors` the pass that
+    each task reads.
+    """
     passes = {name: encoder_pass(objective, *seen[place]) for place, name in enumerate(readings)}
     losses = {name: loss for name, (loss, _) in passes.items()}
     for place, (task, name) in enumerate(vectors.items(), len(readings)):
@@ -68,7 +74,13 @@ def plain_losses(objective, seen, readings, vectors):
     return losses
 
 
-RELEASED = {"mkp": "encoder", "cmp": "complement_encoder", "npr": "half_encoder", "dor": "encoder", "gor": "encoder"}
+RELEASED = {
+    "mkp": "encoder",
+    "cmp": "complement_encoder",
+    "npr": "half_encoder",
+    "dor": "encoder",
+    "gor": "encoder",
+}
 PASSES = ["encoder", "complement_encoder", "half_encoder"]
 
 
@@ -95,10 +107,13 @@ def test_the_papers_form_has_one_encoder_pass_and_real_neighbours(make, texts, s
     assert len(spy.seen) == 1 + len(TASKS)
     losses = plain_losses(objective, spy.seen, ["encoder"], dict.fromkeys(TASKS, "encoder"))
     assert torch.allclose(result["loss"], sum(losses.values()), atol=1e-5)
-    assert spy.seen[2][1].sum() > spy.seen[1][1].sum()  # what 30 % leave, against half of the passage
+    # what 30 % leave, against half of the passage
+    assert spy.seen[2][1].sum() > spy.seen[1][1].sum()
 
 
-def test_an_encoder_loss_of_weight_zero_is_left_out_and_its_vector_still_serves(make, texts, seeded):
+def test_an_encoder_loss_of_weight_zero_is_left_out_and_its_vector_still_serves(
+    make, texts, seeded
+):
     objective = make("master", passage_weight=0, complement_weight=0, half_weight=0)
     spy = Spy(objective)
     result = objective(texts, seeded())
@@ -109,14 +124,25 @@ def test_an_encoder_loss_of_weight_zero_is_left_out_and_its_vector_still_serves(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_one_task_alone_has_one_decoder_and_learns_through_its_vector(task, make, texts, seeded):
-    unread = {"mkp": (), "cmp": (), "npr": ("halves", "neighbours"), "dor": ("questions",), "gor": ("continuations",)}
+    unread = {
+        "mkp": (),
+        "cmp": (),
+        "npr": ("halves", "neighbours"),
+        "dor": ("questions",),
+        "gor": ("continuations",),
+    }
     absent = {name: None for other, parts in unread.items() if other != task for name in parts}
     objective = make("master", tasks=(task,), passage_weight=0, complement_weight=0, half_weight=0)
     result = objective(replace(texts, **absent), seeded())
-    assert set(objective.decoders) == {task} and set(result) == {"loss", f"{task}_loss", f"{task}_accuracy"}
+    assert set(objective.decoders) == {task} and set(result) == {
+        "loss",
+        f"{task}_loss",
+        f"{task}_accuracy",
+    }
     result["loss"].backward()
     last = objective.model.bert.encoder.layer[-1].output.dense.weight
-    assert last.grad.abs().max() > 0  # no loss of the encoder's own: this came through the bottleneck
+    # no loss of the encoder's own: this came through the bottleneck
+    assert last.grad.abs().max() > 0
     assert all(weight.grad is not None for weight in objective.decoders.parameters())
 
 
@@ -124,7 +150,9 @@ def test_tasks_left_out_change_no_other_decoder(make):
     every, one = make("master"), make("master", tasks=("npr",))
     theirs, ours = every.decoders["npr"].state_dict(), one.decoders["npr"].state_dict()
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
-    assert not torch.equal(*[every.decoders[task].layers[0].output.dense.weight for task in ("npr", "mkp")])
+    assert not torch.equal(
+        *[every.decoders[task].layers[0].output.dense.weight for task in ("npr", "mkp")]
+    )
 
 
 def test_decoders_are_drawn_anew_with_the_usual_spread(make):
@@ -156,7 +184,9 @@ def test_the_decoder_of_cmp_loses_exactly_what_its_encoder_kept(complement, make
     objective = make("master", tasks=("cmp",), complement=complement)
     spy = Spy(objective)
     objective(replace(texts, halves=None), seeded())
-    encoder, decoder = (spy.seen[place][1] for place in ((1, 2) if complement == "released" else (0, 1)))
+    encoder, decoder = (
+        spy.seen[place][1] for place in ((1, 2) if complement == "released" else (0, 1))
+    )
     assert not (encoder & decoder).any()
     assert torch.equal(encoder | decoder, ~texts.passages.special)
     rate = 0.5 if complement == "released" else 0.3
@@ -166,7 +196,9 @@ def test_the_decoder_of_cmp_loses_exactly_what_its_encoder_kept(complement, make
 
 
 def test_keywords_are_hidden_by_weight_and_other_texts_evenly(make, texts, seeded):
-    heavy = replace(texts.passages, values=(texts.passages.input_ids % 2 == 0).float() * ~texts.passages.special)
+    heavy = replace(
+        texts.passages, values=(texts.passages.input_ids % 2 == 0).float() * ~texts.passages.special
+    )
     first, second = halves(heavy, 0)
     objective = make("master")
     spy = Spy(objective)
@@ -178,7 +210,9 @@ def test_keywords_are_hidden_by_weight_and_other_texts_evenly(make, texts, seede
         light = text.word_start & (text.values == 0) & mask
         assert not (missed & light.any(1)).any()  # no light word goes before a heavy one
     questions = spy.seen[6]
-    assert torch.equal(questions[0].input_ids, texts.questions.input_ids) and not torch.equal(questions[1], spy.seen[3][1])
+    assert torch.equal(questions[0].input_ids, texts.questions.input_ids) and not torch.equal(
+        questions[1], spy.seen[3][1]
+    )
 
 
 def test_a_passage_of_one_token_and_one_of_none_are_handled(make, texts, seeded):
@@ -188,7 +222,9 @@ def test_a_passage_of_one_token_and_one_of_none_are_handled(make, texts, seeded)
     passages = replace(one, special=~only, word_start=only)
     first, second = halves(passages, 0)
     objective = make("master")
-    result = objective(MasterBatch(passages, first, second, passages, passages, longest_word=1), seeded())
+    result = objective(
+        MasterBatch(passages, first, second, passages, passages, longest_word=1), seeded()
+    )
     result["loss"].backward()
     assert all(value.isfinite() for value in result.values()) and result["npr_loss"] > 0
     assert result["half_encoder_loss"] == 0  # the first half of one token is empty

@@ -1,4 +1,6 @@
-"""What MASTER's tasks read, made from stores: the right texts beside each passage, neighbours only inside documents."""
+"""What MASTER's tasks read, made from stores: the right texts beside each passage, neighbours only
+inside documents.
+"""
 
 import datasets
 import numpy as np
@@ -21,9 +23,14 @@ def folders(store, sentences, tiny_tokenizer, tmp_path_factory):
     words = " ".join(sentences).split()
     for name, offsets in OFFSETS.items():
         length = 3 if name == "questions" else 25
-        texts = [" ".join((words * 2)[5 * row : 5 * row + 1 + (row * 7) % length]) for row in range(offsets[-1])]
+        texts = [
+            " ".join((words * 2)[5 * row : 5 * row + 1 + (row * 7) % length])
+            for row in range(offsets[-1])
+        ]
         rows = datasets.Dataset.from_dict({"text": texts})
-        TokenStore.build(rows, tiny_tokenizer, root / name / "store", columns=("text",), progress=False)
+        TokenStore.build(
+            rows, tiny_tokenizer, root / name / "store", columns=("text",), progress=False
+        )
         np.save(root / name / "offsets.npy", np.array(offsets))
     weights = np.arange(len(store.title_ids) + len(store.text_ids), dtype=np.float32) + 1
     blocks = [(weights[: len(store.title_ids)], weights[len(store.title_ids) :])]
@@ -35,7 +42,12 @@ def folders(store, sentences, tiny_tokenizer, tmp_path_factory):
 def source(store, folders):
     def build(**changes):
         order = {"documents": DOCUMENTS, "positions": POSITIONS}
-        options = {"layout": Layout(passage_length=32), "tokens_per_batch": 120, "materials": folders, "seed": 3}
+        options = {
+            "layout": Layout(passage_length=32),
+            "tokens_per_batch": 120,
+            "materials": folders,
+            "seed": 3,
+        }
         return objectives.Source(store, **(order | options | changes))
 
     return build
@@ -85,22 +97,32 @@ def test_neighbours_are_the_next_passages_of_the_same_document(batches, store):
 
 
 def test_order_in_a_document_is_that_of_its_positions():
-    assert next_passages(DOCUMENTS, POSITIONS).tolist() == [FOLLOWS.get(row, -1) for row in range(6)]
+    assert next_passages(DOCUMENTS, POSITIONS).tolist() == [
+        FOLLOWS.get(row, -1) for row in range(6)
+    ]
     assert next_passages(np.arange(4), np.zeros(4, int)).tolist() == [-1] * 4
     assert next_passages(np.zeros(0, int), np.zeros(0, int)).tolist() == []
 
 
-@pytest.mark.parametrize("changes", [{}, {"documents": np.arange(6)}, dict.fromkeys(("documents", "positions"), np.zeros(0, int))])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"documents": np.arange(6)}, dict.fromkeys(("documents", "positions"), np.zeros(0, int))],
+)
 def test_halves_stand_in_as_released_and_where_nothing_has_a_neighbour(batches, changes):
     get = batches(changes, neighbour="released" if not changes else "paper")
     for _, (batch, row) in epoch_of(get)[0].items():
         whole = batch.passages.input_ids[row][~batch.passages.special[row]].tolist()
-        parts = [part.input_ids[row][~part.special[row]].tolist() for part in (batch.halves, batch.neighbours)]
+        parts = [
+            part.input_ids[row][~part.special[row]].tolist()
+            for part in (batch.halves, batch.neighbours)
+        ]
         assert parts[0] + parts[1] == whole and len(parts[0]) == len(whole) // 2
 
 
 def test_keyword_weights_lie_beside_their_pieces(batches, store):
-    weight = np.concatenate([np.arange(len(store.title_ids)), np.arange(len(store.text_ids)) + len(store.title_ids)])
+    weight = np.concatenate(
+        [np.arange(len(store.title_ids)), np.arange(len(store.text_ids)) + len(store.title_ids)]
+    )
     for neighbour in ("paper", "released"):
         for passage, (batch, row) in epoch_of(batches(neighbour=neighbour))[0].items():
             title = slice(*store.title_offsets[passage : passage + 2])
@@ -126,7 +148,9 @@ def test_questions_come_in_another_order_each_epoch_and_a_separator_after_each(b
             ids = real(batch.questions, row)
             assert ids[0] == 2 and ids[-1] == 3
             asked = " ".join(map(str, ids[1:-1])).split(" 3 ") if last > first else []
-            wanted = [" ".join(map(str, texts_of(store, question))) for question in range(first, last)]
+            wanted = [
+                " ".join(map(str, texts_of(store, question))) for question in range(first, last)
+            ]
             assert sorted(asked) == sorted(wanted)
             orders |= {tuple(ids)} if passage == 3 else set()
     assert len(orders) > 2  # of four questions
@@ -143,7 +167,9 @@ def test_a_passage_without_continuation_takes_its_own_text(batches, folders):
     for passage, (batch, row) in epoch_of(batches(roomy))[0].items():
         first, last = OFFSETS["continuations"][passage : passage + 2]
         own = real(batch.passages, row)
-        assert real(batch.continuations, row) == ([2, *texts_of(store, first), 3] if last > first else own)
+        assert real(batch.continuations, row) == (
+            [2, *texts_of(store, first), 3] if last > first else own
+        )
         if last == first:
             assert (~batch.continuations.special[row]).sum() == (~batch.passages.special[row]).sum()
 
@@ -192,7 +218,9 @@ def test_the_longest_word_is_counted_in_pieces(store):
 def test_a_batch_moves_whole_and_trains(batches, make, seeded):
     get = batches(neighbour="released")
     moved = to_device(get(0), "meta")
-    assert {part.input_ids.device.type for part in (moved.passages, moved.halves, moved.questions)} == {"meta"}
+    assert {
+        part.input_ids.device.type for part in (moved.passages, moved.halves, moved.questions)
+    } == {"meta"}
     assert len(moved) == len(get(0))
     for values in ({}, {"neighbour": "released"}):
         result = make("master", **values)(batches(**values)(0), seeded())

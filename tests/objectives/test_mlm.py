@@ -7,7 +7,10 @@ from torch.nn import functional
 from dr_lib import masking
 
 
-@pytest.mark.parametrize("values", [{}, {"rate": 0.4, "mask_policy": "mask"}, {"unit": "piece", "budget": "all"}, {"rate": 1.0}])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"rate": 0.4, "mask_policy": "mask"}, {"unit": "piece", "budget": "all"}, {"rate": 1.0}],
+)
 def test_loss_and_gradient_are_those_of_full_logits(make, batch, seeded, values, monkeypatch):
     objective, seen, hide = make("mlm", **values), {}, masking.hide
     monkeypatch.setattr(masking, "hide", lambda *a, **k: seen.setdefault("ids", hide(*a, **k)))
@@ -18,9 +21,13 @@ def test_loss_and_gradient_are_those_of_full_logits(make, batch, seeded, values,
     logits = objective.model(**inputs).logits
     expected = functional.cross_entropy(logits[mask], batch.input_ids[mask])
     assert torch.allclose(result["loss"], expected, atol=1e-5)
-    assert result["encoder_accuracy"] == pytest.approx((logits[mask].argmax(-1) == batch.input_ids[mask]).float().mean())
+    assert result["encoder_accuracy"] == pytest.approx(
+        (logits[mask].argmax(-1) == batch.input_ids[mask]).float().mean()
+    )
     weights = list(objective.model.parameters())
-    for found, wanted in zip(*(torch.autograd.grad(x, weights) for x in (result["loss"], expected)), strict=True):
+    for found, wanted in zip(
+        *(torch.autograd.grad(x, weights) for x in (result["loss"], expected)), strict=True
+    ):
         assert torch.allclose(found, wanted, atol=1e-5)
 
 
@@ -29,4 +36,6 @@ def test_nothing_masked_is_a_loss_of_zero_without_gradient(make, batch, seeded):
     result = objective(batch, seeded())
     result["loss"].backward()
     assert result["loss"] == 0 and result["encoder_accuracy"] == 0
-    assert not any(weight.grad is not None and weight.grad.any() for weight in objective.parameters())
+    assert not any(
+        weight.grad is not None and weight.grad.any() for weight in objective.parameters()
+    )

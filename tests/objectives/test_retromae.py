@@ -23,10 +23,14 @@ def row_masks(monkeypatch) -> list[tuple[torch.Tensor, dict]]:
 
 
 def decode_by_hand(objective, batch, first, unseen):
-    """Decoder states of BERT: queries are the vector plus raw positions, contents the clean embedding behind it."""
+    """Decoder states of BERT: queries are the vector plus raw positions, contents the clean
+    embedding behind it.
+    """
     embeddings, layer = objective.model.bert.embeddings, objective.decoder.layer
     queries = first[:, None] + embeddings.position_embeddings.weight[: unseen.shape[1]]
-    contents = torch.cat([first[:, None], embeddings(batch.input_ids, batch.token_type_ids)[:, 1:]], 1)
+    contents = torch.cat(
+        [first[:, None], embeddings(batch.input_ids, batch.token_type_ids)[:, 1:]], 1
+    )
     q, k, v = (
         linear(x).view(*x.shape[:2], 2, 16)
         for linear, x in (
@@ -43,8 +47,12 @@ def decode_by_hand(objective, batch, first, unseen):
     return layer.output.LayerNorm(layer.output.dense(inner) + attended)
 
 
-@pytest.mark.parametrize("values", [{}, {"draws": "released", "budget": "all"}, {"bag_weight": 0.1}])
-def test_losses_and_gradients_are_those_of_full_logits(values, make_loud, batch, seeded, hidden_inputs, row_masks, same_gradients):
+@pytest.mark.parametrize(
+    "values", [{}, {"draws": "released", "budget": "all"}, {"bag_weight": 0.1}]
+)
+def test_losses_and_gradients_are_those_of_full_logits(
+    values, make_loud, batch, seeded, hidden_inputs, row_masks, same_gradients
+):
     ids = batch.input_ids.clone()
     ids[0, 2] = 1  # an unknown word, which the settings below take for a word
     batch, objective = batch.with_ids(ids), make_loud("retromae", mask_unknown=True, **values)
@@ -53,7 +61,10 @@ def test_losses_and_gradients_are_those_of_full_logits(values, make_loud, batch,
     output = objective.model(**batch.with_ids(masked_ids).model_inputs(), output_hidden_states=True)
     states = decode_by_hand(objective, batch, output.hidden_states[-1][:, 0], unseen)
     expected = 0
-    for name, counted, logits in (("encoder", mask, output.logits), ("decoder", ~batch.special, objective.model.cls(states))):
+    for name, counted, logits in (
+        ("encoder", mask, output.logits),
+        ("decoder", ~batch.special, objective.model.cls(states)),
+    ):
         loss = functional.cross_entropy(logits[counted], ids[counted])
         right = (logits.argmax(-1) == ids)[counted].float().mean()
         assert torch.allclose(result[f"{name}_loss"], loss, atol=1e-5)
@@ -86,7 +97,9 @@ def test_a_row_knows_no_token_that_it_does_not_see_its_own_least(make, batch, se
     column, ids = 3, batch.input_ids.clone()
     ids[:, column] = (ids[:, column] + 7) % 90 + 5
     with torch.no_grad():
-        first, second = (objective.decode(one, bottleneck, seeded()) for one in (batch, batch.with_ids(ids)))
+        first, second = (
+            objective.decode(one, bottleneck, seeded()) for one in (batch, batch.with_ids(ids))
+        )
     unseen = row_masks[0][0]
     assert torch.equal(unseen, row_masks[1][0]) and unseen[:, column, column].all()
     assert torch.equal((first == second).all(-1), unseen[:, :, column])
@@ -99,22 +112,33 @@ def test_the_decoder_is_given_raw_positions_the_vector_and_the_clean_embedding(m
     objective.decode(batch, bottleneck, seeded())
     queries, contents, unseen = given
     embeddings = objective.model.bert.embeddings
-    assert torch.equal(queries, bottleneck + embeddings.position_embeddings.weight[: contents.shape[1]])
+    assert torch.equal(
+        queries, bottleneck + embeddings.position_embeddings.weight[: contents.shape[1]]
+    )
     assert torch.equal(contents[:, :1], bottleneck)
     assert torch.equal(contents[:, 1:], embeddings(batch.input_ids, batch.token_type_ids)[:, 1:])
     assert unseen[:, 0, 0].all() and not unseen[:, 1:, 0].any()
 
 
 @pytest.mark.parametrize("at_a_time", [1, 4, None])
-def test_bag_of_words_is_the_same_however_many_passages_are_worked_on_at_a_time(at_a_time, tiny_bert, batch):
+def test_bag_of_words_is_the_same_however_many_passages_are_worked_on_at_a_time(
+    at_a_time, tiny_bert, batch
+):
     model, hidden = tiny_bert(), torch.randn(*batch.input_ids.shape, 32, requires_grad=True)
-    found, expected = bag_of_words(model, hidden, batch, at_a_time), bag_by_hand(model.cls(hidden), batch)
+    found, expected = (
+        bag_of_words(model, hidden, batch, at_a_time),
+        bag_by_hand(model.cls(hidden), batch),
+    )
     assert torch.allclose(found, expected, atol=1e-5)
-    assert torch.allclose(*(torch.autograd.grad(loss, hidden)[0] for loss in (found, expected)), atol=1e-6)
+    assert torch.allclose(
+        *(torch.autograd.grad(loss, hidden)[0] for loss in (found, expected)), atol=1e-6
+    )
 
 
 def test_a_passage_without_tokens_adds_nothing_to_the_bag_of_words(tiny_bert, make_token_batch):
     model, hidden = tiny_bert(), torch.randn(2, 4, 32)
     both = make_token_batch(np.array([[2, 7, 8, 3], [2, 3, 0, 0]]), np.arange(2))
     one = make_token_batch(np.array([[2, 7, 8, 3]]), np.arange(1))
-    assert torch.allclose(bag_of_words(model, hidden, both), bag_of_words(model, hidden[:1], one) / 2)
+    assert torch.allclose(
+        bag_of_words(model, hidden, both), bag_of_words(model, hidden[:1], one) / 2
+    )

@@ -1,4 +1,6 @@
-"""Sentences and what is left without them, against plain loops over lists of pieces; who is visited at which step."""
+"""Sentences and what is left without them, against plain loops over lists of pieces; who is visited
+at which step.
+"""
 
 import copy
 
@@ -9,17 +11,33 @@ import pytest
 from dr_lib.errors import InputError
 from dr_lib.objectives import spans as spans_module
 from dr_lib.objectives.contrastive import pairs_at_once
-from dr_lib.objectives.spans import Documents, Sentences, Spans, Visits, passages_without, spans_alone
+from dr_lib.objectives.spans import (
+    Documents,
+    Sentences,
+    Spans,
+    Visits,
+    passages_without,
+    spans_alone,
+)
 from dr_lib.tokens import TokenStore
 
 PASSAGES = [
-    ("bottleneck", "A dense retriever maps queries. It compares vectors by product. Hard negatives look relevant."),
+    (
+        "bottleneck",
+        (
+            "A dense retriever maps queries. It compares vectors by product. Hard negatives look"
+            " relevant."
+        ),
+    ),
     ("", "One sentence alone"),
     ("the decoder", ""),
     ("", "a"),
     ("new york", "New York... is in New York. The generator"),
     ("", "The encoder is asked to predict them. " * 9),
-    ("negatives", ". The masked input is. In. York. The vector carries what the decoder cannot see"),
+    (
+        "negatives",
+        ". The masked input is. In. York. The vector carries what the decoder cannot see",
+    ),
 ]
 ROWS = np.arange(7)
 
@@ -27,8 +45,12 @@ ROWS = np.arange(7)
 @pytest.fixture(scope="module")
 def told(tiny_tokenizer, tmp_path_factory) -> TokenStore:
     """Passages of none, one and several sentences, as tokens."""
-    rows = datasets.Dataset.from_dict(dict(zip(("title", "text"), zip(*PASSAGES, strict=True), strict=True)))
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens", progress=False)
+    rows = datasets.Dataset.from_dict(
+        dict(zip(("title", "text"), zip(*PASSAGES, strict=True), strict=True))
+    )
+    return TokenStore.build(
+        rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens", progress=False
+    )
 
 
 def body(store, row):
@@ -47,7 +69,9 @@ def split_by_hand(pieces: list[int], dot: int) -> list[list[int]]:
 
 def texts_of(batch):
     """Pieces of each sequence without special tokens."""
-    return [ids[~special].tolist() for ids, special in zip(batch.input_ids, batch.special, strict=True)]
+    return [
+        ids[~special].tolist() for ids, special in zip(batch.input_ids, batch.special, strict=True)
+    ]
 
 
 @pytest.fixture
@@ -70,13 +94,21 @@ def listed(store, sentences):
 
 @pytest.mark.parametrize("max_length", [40, 12])
 @pytest.mark.parametrize("title", ["pair", "joined", "none"])
-def test_sentences_are_those_of_a_plain_loop_over_what_a_batch_reads(title, max_length, told, found, tiny_tokenizer):
+def test_sentences_are_those_of_a_plain_loop_over_what_a_batch_reads(
+    title, max_length, told, found, tiny_tokenizer
+):
     dot = tiny_tokenizer.convert_tokens_to_ids(".")
     read = texts_of(told.batch(ROWS, max_length=max_length, title=title))
     expected = []
     for row, pieces in enumerate(read):
-        from_title = 0 if title == "none" else int(told.title_offsets[row + 1] - told.title_offsets[row])
-        kept = [pieces[start:] for start in range(from_title + 1) if pieces[start:] == body(told, row)[: len(pieces) - start]]
+        from_title = (
+            0 if title == "none" else int(told.title_offsets[row + 1] - told.title_offsets[row])
+        )
+        kept = [
+            pieces[start:]
+            for start in range(from_title + 1)
+            if pieces[start:] == body(told, row)[: len(pieces) - start]
+        ]
         expected.append(split_by_hand(kept[0], dot))
     sentences = found(max_length=max_length, title=title)
     assert listed(told, sentences) == expected
@@ -97,7 +129,10 @@ def test_blocks_change_nothing(told, found, monkeypatch):
     for size in (1, 2, 7):
         monkeypatch.setattr(spans_module, "BLOCK", size)
         again = found()
-        assert all(np.array_equal(a, b) for a, b in zip(vars(whole).values(), vars(again).values(), strict=True))
+        assert all(
+            np.array_equal(a, b)
+            for a, b in zip(vars(whole).values(), vars(again).values(), strict=True)
+        )
 
 
 def test_every_sentence_of_a_passage_is_equally_likely(found):
@@ -112,7 +147,10 @@ def test_every_sentence_of_a_passage_is_equally_likely(found):
 def test_a_span_alone_is_cut_at_the_longest_query(told, found):
     drawn = found().draw(np.array([0, 3, 5]), np.zeros(3, np.uint64))
     batch = spans_alone(told, drawn, max_length=6)
-    expected = [told.text_ids[begin:end].tolist()[:4] for begin, end in zip(drawn.begin, drawn.end, strict=True)]
+    expected = [
+        told.text_ids[begin:end].tolist()[:4]
+        for begin, end in zip(drawn.begin, drawn.end, strict=True)
+    ]
     assert texts_of(batch) == expected
     assert batch.rows.tolist() == [0, 3, 5]
     assert batch.input_ids.shape == (3, 6) and not batch.token_type_ids.any()
@@ -126,7 +164,10 @@ def test_a_passage_without_a_span_is_its_title_and_the_text_on_both_sides(title,
     batch = passages_without(told, drawn, sentences.limits[rows], max_length=40, title=title)
     for row, text, begin, end in zip(rows, texts_of(batch), drawn.begin, drawn.end, strict=True):
         heading = told.title_ids[told.title_offsets[row] : told.title_offsets[row + 1]].tolist()
-        before, behind = told.text_ids[told.text_offsets[row] : begin], told.text_ids[end : sentences.limits[row]]
+        before, behind = (
+            told.text_ids[told.text_offsets[row] : begin],
+            told.text_ids[end : sentences.limits[row]],
+        )
         assert text == [*(heading if title != "none" else []), *before.tolist(), *behind.tolist()]
         assert len(before) + len(behind) > 0
 
@@ -134,7 +175,12 @@ def test_a_passage_without_a_span_is_its_title_and_the_text_on_both_sides(title,
 @pytest.mark.parametrize("max_length", [40, 16])
 def test_an_empty_span_leaves_the_passage_as_every_method_reads_it(max_length, told, found):
     sentences = found(max_length=max_length)
-    whole = passages_without(told, Spans(ROWS, sentences.limits, sentences.limits), sentences.limits, max_length=max_length)
+    whole = passages_without(
+        told,
+        Spans(ROWS, sentences.limits, sentences.limits),
+        sentences.limits,
+        max_length=max_length,
+    )
     plain = told.batch(ROWS, max_length=max_length, pad_to_multiple=16)
     for name in ("input_ids", "attention_mask", "token_type_ids", "special", "word_start", "rows"):
         assert (getattr(whole, name) == getattr(plain, name)).all()
@@ -169,7 +215,9 @@ def test_a_step_is_the_same_whenever_it_is_asked_for():
 
 def test_documents_keep_their_order_and_lose_those_of_one_passage():
     found = Documents.of(DOCUMENTS, POSITIONS, np.ones(9, bool))
-    groups = [found.rows[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)]
+    groups = [
+        found.rows[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)
+    ]
     assert groups == [[4, 1], [2, 5, 0], [8, 7]]
     assert found.first(np.array([2, 0])).tolist() == [8, 4]
 
@@ -178,7 +226,9 @@ def test_passages_that_cannot_be_used_are_passed_over():
     usable = np.ones(9, bool)
     usable[[2, 8]] = False
     found = Documents.of(DOCUMENTS, POSITIONS, usable)
-    groups = [found.rows[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)]
+    groups = [
+        found.rows[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)
+    ]
     assert groups == [[4, 1], [5, 0]]
 
 
@@ -186,8 +236,12 @@ def test_two_passages_of_a_document_are_distinct_and_every_pair_comes_up():
     found = Documents.of(DOCUMENTS, POSITIONS, np.ones(9, bool))
     rng = np.random.default_rng(0)
     lots = [rng.integers(0, 2**63, 3000).astype(np.uint64) for _ in range(2)]
-    pairs, counts = np.unique(np.stack(found.two(np.full(3000, 1), *lots), 1), axis=0, return_counts=True)
-    assert {tuple(pair) for pair in pairs.tolist()} == {(a, b) for a in (0, 2, 5) for b in (0, 2, 5) if a != b}
+    pairs, counts = np.unique(
+        np.stack(found.two(np.full(3000, 1), *lots), 1), axis=0, return_counts=True
+    )
+    assert {tuple(pair) for pair in pairs.tolist()} == {
+        (a, b) for a in (0, 2, 5) for b in (0, 2, 5) if a != b
+    }
     assert abs(counts - 500).max() < 6 * np.sqrt(500)
 
 
@@ -202,7 +256,8 @@ def test_a_collection_without_documents_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"), [((None, 1000, 100, 99), 10), ((None, 1000, 100, 7), 7), ((12, 1000, 100, 99), 12)]
+    ("values", "expected"),
+    [((None, 1000, 100, 99), 10), ((None, 1000, 100, 7), 7), ((12, 1000, 100, 99), 12)],
 )
 def test_a_batch_fills_the_budget_or_is_what_was_asked_for(values, expected):
     assert pairs_at_once(*values) == expected

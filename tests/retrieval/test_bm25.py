@@ -19,7 +19,10 @@ from dr_lib.retrieval import Bm25, cut_texts
 from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer
 
-FOREST = "run running runner fox foxes dog dogs lake lakes river bridge bridges old older tree trees moon sun star"
+FOREST = (
+    "run running runner fox foxes dog dogs lake lakes river bridge bridges old older tree trees"
+    " moon sun star"
+)
 WORDS = FOREST.split()
 
 
@@ -27,29 +30,38 @@ WORDS = FOREST.split()
 def texts() -> datasets.Dataset:
     rng = np.random.default_rng(0)
     bodies = [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(120)]
-    return datasets.Dataset.from_dict({"title": [WORDS[i % 19] for i in range(120)], "text": bodies})
+    return datasets.Dataset.from_dict(
+        {"title": [WORDS[i % 19] for i in range(120)], "text": bodies}
+    )
 
 
 def test_stop_words_are_those_of_bm25s_which_is_not_imported_for_them():
     assert STOP_WORDS == STOPWORDS_EN
-    found = "import sys, dr_lib.lab; sys.exit(bool({'bm25s', 'jax'} & {*sys.modules}))"  # its import starts JAX on a GPU
+    # its import starts JAX on a GPU
+    found = "import sys, dr_lib.lab; sys.exit(bool({'bm25s', 'jax'} & {*sys.modules}))"
     assert subprocess.run([sys.executable, "-c", found]).returncode == 0
 
 
 def test_scores_equal_those_of_bm25s(texts):
     joined = [f"{row['title']} {row['text']}" for row in texts]
-    tokens = bm25s.tokenize(joined, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False)
+    tokens = bm25s.tokenize(
+        joined, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False
+    )
     reference = bm25s.BM25(k1=0.9, b=0.4)
     reference.index(tokens, show_progress=False)
     ranking = Bm25.build(texts, progress=False).search(["the moon and a star", "river"], k=120)
-    for query, rows, scores in zip([["moon", "star"], ["river"]], ranking.rows, ranking.scores, strict=True):
+    for query, rows, scores in zip(
+        [["moon", "star"], ["river"]], ranking.rows, ranking.scores, strict=True
+    ):
         expected = reference.get_scores(query)
         assert (np.sort(rows[rows >= 0]) == np.flatnonzero(expected > 0)).all()
         np.testing.assert_allclose(scores[rows >= 0], expected[rows[rows >= 0]], rtol=1e-6)
 
 
 def test_equal_passages_are_ranked_by_row():
-    texts = datasets.Dataset.from_dict({"title": [""] * 9, "text": ["red fox", "dog", "red fox"] * 3})
+    texts = datasets.Dataset.from_dict(
+        {"title": [""] * 9, "text": ["red fox", "dog", "red fox"] * 3}
+    )
     ranking = Bm25.build(texts, progress=False).search(["fox"], k=4)
     assert ranking.rows.tolist() == [[0, 2, 3, 5]]
 
@@ -78,13 +90,16 @@ def test_building_on_disk_holds_few_bytes_a_pair(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["dr_lib.retrieval.bm25"], "CHUNK", 500)
     rng, peaks = np.random.default_rng(0), []
     for passages in (4_000, 12_000):
-        drawn = [" ".join(f"w{word}" for word in row) for row in rng.integers(0, 3000, (passages, 40))]
+        drawn = [
+            " ".join(f"w{word}" for word in row) for row in rng.integers(0, 3000, (passages, 40))
+        ]
         rows = datasets.Dataset.from_dict({"title": [""] * passages, "text": drawn})
         tracemalloc.start()
         Bm25.build(rows, tmp_path / str(passages), progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert (peaks[1] - peaks[0]) / (8_000 * 40) < 6  # at 8.8 million passages of 60 words: less than 3.2 GB
+    # at 8.8 million passages of 60 words: less than 3.2 GB
+    assert (peaks[1] - peaks[0]) / (8_000 * 40) < 6
 
 
 def test_results_do_not_depend_on_chunks_or_groups(texts, monkeypatch):
@@ -112,7 +127,9 @@ def test_k_beyond_the_collection_is_cut(texts):
 
 
 def test_query_ids_are_carried_into_the_ranking(texts):
-    assert Bm25.build(texts, progress=False).search(["moon", "sun"], k=2, query_ids=["a", "b"]).query_ids == ["a", "b"]
+    assert Bm25.build(texts, progress=False).search(
+        ["moon", "sun"], k=2, query_ids=["a", "b"]
+    ).query_ids == ["a", "b"]
 
 
 def test_index_that_is_cut_short_is_refused(texts, tmp_path):
@@ -159,20 +176,33 @@ def test_search_equals_the_formula_over_random_corpora_with_ties(monkeypatch, tm
         rng = np.random.default_rng(seed)
 
         def text(most: int, rng=rng) -> str:
-            return " ".join(rng.choice(letters[: rng.integers(2, len(letters) + 1)], rng.integers(0, most)))
+            return " ".join(
+                rng.choice(letters[: rng.integers(2, len(letters) + 1)], rng.integers(0, most))
+            )
 
         bodies = [text(12) for _ in range(rng.integers(1, 60))]
-        bodies += list(rng.choice(bodies, rng.integers(0, 20)))  # passages that occur twice tie for sure
+        # passages that occur twice tie for sure
+        bodies += list(rng.choice(bodies, rng.integers(0, 20)))
         texts = datasets.Dataset.from_dict({"title": [text(3) for _ in bodies], "text": bodies})
         whole = [row["title"] + row["text"] for row in texts]
-        queries, k = [text(6) for _ in range(rng.integers(1, 9))], int(rng.integers(1, len(bodies) + 3))
+        queries, k = (
+            [text(6) for _ in range(rng.integers(1, 9))],
+            int(rng.integers(1, len(bodies) + 3)),
+        )
         title = bool(rng.integers(2))
         k1, b = float(rng.choice([0.0, 0.9, 2.0])), float(rng.choice([0.0, 0.4, 1.0]))
         monkeypatch.setattr(module, "CHUNK", int(rng.choice([1, 7, 16_384])))
         monkeypatch.setattr(module, "MATCHES", int(rng.choice([1, 40, 1 << 22])))
         folder = tmp_path / str(seed) if seed % 3 == 0 else None
-        ranking = Bm25.build(texts, folder, title=title, k1=k1, b=b, progress=False).search(queries, k)
-        expected = slow_twin([f"{row['title']} {row['text']}" if title else row["text"] for row in texts], queries, k1, b)
+        ranking = Bm25.build(texts, folder, title=title, k1=k1, b=b, progress=False).search(
+            queries, k
+        )
+        expected = slow_twin(
+            [f"{row['title']} {row['text']}" if title else row["text"] for row in texts],
+            queries,
+            k1,
+            b,
+        )
         assert ranking.depth == min(k, len(bodies)) and ranking.passages == len(bodies)
         for rows, scores, wanted in zip(ranking.rows, ranking.scores, expected, strict=True):
             rows, scores = rows[rows >= 0], scores[rows >= 0]
@@ -180,7 +210,10 @@ def test_search_equals_the_formula_over_random_corpora_with_ties(monkeypatch, tm
             np.testing.assert_allclose(scores, wanted[rows], rtol=1e-5)
             # In float32 two scores may tie, or change places, only where they are nearly one.
             np.testing.assert_allclose(scores, -np.sort(-wanted)[: len(rows)], rtol=1e-5)
-            assert all((-a, r) < (-c, s) for a, r, c, s in zip(scores, rows, scores[1:], rows[1:], strict=False))
+            assert all(
+                (-a, r) < (-c, s)
+                for a, r, c, s in zip(scores, rows, scores[1:], rows[1:], strict=False)
+            )
             left = np.setdiff1d(np.flatnonzero(wanted > 0), rows)
             assert all(row > rows[-1] for row in left if whole[row] == whole[rows[-1]])
 
@@ -189,18 +222,38 @@ def test_search_equals_the_formula_over_random_corpora_with_ties(monkeypatch, tm
 def test_cut_texts_are_what_an_encoder_reads(mode, tmp_path):
     rng, words = (
         np.random.default_rng(3),
-        ["retrieval", "of", "unbelievably", "long-winded", "passages,", "naïve", "ones;", "3.14", "(tokenisation)"],
+        [
+            "retrieval",
+            "of",
+            "unbelievably",
+            "long-winded",
+            "passages,",
+            "naïve",
+            "ones;",
+            "3.14",
+            "(tokenisation)",
+        ],
     )
     text = [" ".join(rng.choice(words, size)) for size in rng.integers(1, 60, 200)]
     title = [" ".join(rng.choice(words, size)) for size in rng.integers(0, 20, 200)]
-    passages, tokenizer = datasets.Dataset.from_dict({"title": title, "text": text}), load_tokenizer("embedded")
+    passages, tokenizer = (
+        datasets.Dataset.from_dict({"title": title, "text": text}),
+        load_tokenizer("embedded"),
+    )
     layout = Layout(passage_length=24, title=mode)
     cut = cut_texts(passages[:], tokenizer, layout)
     assert sum(short != long for short, long in zip(cut["text"], text, strict=True)) > 50
     rows = np.arange(len(text))
     whole = TokenStore.build(passages, tokenizer, tmp_path / "whole").batch(rows, **layout.passages)
-    again = datasets.Dataset.from_dict({"title": cut["title"] if mode != "none" else [""] * 200, "text": cut["text"]})
-    short = TokenStore.build(again, tokenizer, tmp_path / "cut").batch(rows, max_length=512, title=mode)
+    again = datasets.Dataset.from_dict(
+        {"title": cut["title"] if mode != "none" else [""] * 200, "text": cut["text"]}
+    )
+    short = TokenStore.build(again, tokenizer, tmp_path / "cut").batch(
+        rows, max_length=512, title=mode
+    )
     for row in rows:
-        ids = [batch.input_ids[row][batch.attention_mask[row] == 1].tolist() for batch in (whole, short)]
+        ids = [
+            batch.input_ids[row][batch.attention_mask[row] == 1].tolist()
+            for batch in (whole, short)
+        ]
         assert ids[0] == ids[1]

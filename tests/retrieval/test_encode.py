@@ -1,4 +1,6 @@
-"""Encoding to disk: right vectors in the right rows, few shapes, and the same bytes after a kill."""
+"""Encoding to disk: right vectors in the right rows, few shapes, and the same bytes after a
+kill.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -35,7 +37,9 @@ def store(tmp_path_factory, sentences, tiny_tokenizer) -> TokenStore:
     words = " ".join(sentences).split()
     bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(150)]
     texts = datasets.Dataset.from_dict({"title": sentences * 30, "text": bodies})
-    return TokenStore.build(texts, tiny_tokenizer, tmp_path_factory.mktemp("tokens") / "store", progress=False)
+    return TokenStore.build(
+        texts, tiny_tokenizer, tmp_path_factory.mktemp("tokens") / "store", progress=False
+    )
 
 
 @pytest.fixture
@@ -44,7 +48,12 @@ def encoder(tiny_bert):
 
 
 def options(**changes):
-    return {"max_length": 48, "tokens_per_batch": 400, "precision": "fp32", "progress": False} | changes
+    return {
+        "max_length": 48,
+        "tokens_per_batch": 400,
+        "precision": "fp32",
+        "progress": False,
+    } | changes
 
 
 def test_batches_have_few_shapes_and_hold_every_row_once(store, encoder, tmp_path):
@@ -101,7 +110,9 @@ def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp
     write = module.write_json
     with monkeypatch.context() as patch:
         patch.setattr(module, "SAVE_EVERY", 0)
-        patch.setattr(module, "write_json", lambda *note: len(notes) < 5 and notes.append(write(*note)))
+        patch.setattr(
+            module, "write_json", lambda *note: len(notes) < 5 and notes.append(write(*note))
+        )
         with pytest.raises(KeyboardInterrupt):
             encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", **options())
     resumed = ClsEncoder(tiny_bert().bert)
@@ -111,22 +122,29 @@ def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp
 
 @pytest.mark.parametrize("seed", range(8))
 def test_unfinished_vectors_that_were_altered_are_made_again(store, tiny_bert, tmp_path, seed):
-    """A power cut may leave the note and lose the vectors that it speaks of: here one bit of one finished row."""
+    """A power cut may leave the note and lose the vectors that it speaks of: here one bit of one
+    finished row.
+    """
     with pytest.raises(KeyboardInterrupt):
         encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", **options())
     left = np.lib.format.open_memmap(tmp_path / ".v.npy.partial", mode="r+")
-    done = np.concatenate(plan_by_length(store.lengths(48), 400, 48)[:5])  # the sixth was made and not yet written
+    # the sixth was made and not yet written
+    done = np.concatenate(plan_by_length(store.lengths(48), 400, 48)[:5])
     bits, rng = left.view(np.uint32), np.random.default_rng(seed)
     bits[rng.choice(done), rng.integers(bits.shape[1])] ^= np.uint32(1 << int(rng.integers(32)))
     left.flush()
     del bits, left
     again = ClsEncoder(tiny_bert().bert)
     found = encode(again, store, tmp_path / "v.npy", **options())
-    assert (found == encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "w.npy", **options())).all()
+    assert (
+        found == encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "w.npy", **options())
+    ).all()
     assert len(again.shapes) == len(plan_by_length(store.lengths(48), 400, 48))
 
 
-@pytest.mark.parametrize("change", [{"max_length": 32}, {"normalise": False}, {"dtype": "float16"}, {"title": "none"}])
+@pytest.mark.parametrize(
+    "change", [{"max_length": 32}, {"normalise": False}, {"dtype": "float16"}, {"title": "none"}]
+)
 def test_unfinished_work_of_other_settings_is_not_used(store, tiny_bert, tmp_path, change):
     with pytest.raises(KeyboardInterrupt):
         encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", **options())
@@ -139,7 +157,9 @@ def test_unfinished_work_of_other_weights_is_not_used(store, tiny_bert, tmp_path
     with pytest.raises(KeyboardInterrupt):
         encode(ClsEncoder(tiny_bert(seed=1).bert, stop=6), store, tmp_path / "v.npy", **options())
     found = encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "v.npy", **options())
-    assert (found == encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "w.npy", **options())).all()
+    assert (
+        found == encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "w.npy", **options())
+    ).all()
 
 
 def test_vector_that_is_not_finite_is_refused_with_its_row(store, tiny_bert, tmp_path):
@@ -151,28 +171,49 @@ def test_vector_that_is_not_finite_is_refused_with_its_row(store, tiny_bert, tmp
     assert not (tmp_path / "v.npy").exists()
 
 
-def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(encoder, sentences, tiny_tokenizer, tmp_path_factory):
+def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(
+    encoder, sentences, tiny_tokenizer, tmp_path_factory
+):
     words = " ".join(sentences).split()
     for seed in range(8):
         rng, folder = np.random.default_rng(seed), tmp_path_factory.mktemp("random")
         count = int(rng.integers(1, 25))
-        texts = [[" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(count)] for most in (6, 40)]
-        rows = datasets.Dataset.from_dict({"title": texts[0], "text": [text or "a" for text in texts[1]]})
+        texts = [
+            [" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(count)]
+            for most in (6, 40)
+        ]
+        rows = datasets.Dataset.from_dict(
+            {"title": texts[0], "text": [text or "a" for text in texts[1]]}
+        )
         store = TokenStore.build(rows, tiny_tokenizer, folder / "store", progress=False)
         for turn in range(10):
-            layout = {"max_length": int(rng.integers(8, 60)), "title": str(rng.choice(["pair", "joined", "none"]))}
+            layout = {
+                "max_length": int(rng.integers(8, 60)),
+                "title": str(rng.choice(["pair", "joined", "none"])),
+            }
             layout["side"] = "left" if layout["title"] == "none" and rng.random() < 0.5 else "right"
             normalise, dtype = bool(rng.integers(2)), str(rng.choice(["float32", "float16"]))
-            how = options(**layout, tokens_per_batch=int(rng.integers(1, 700)), normalise=normalise, dtype=dtype)
+            how = options(
+                **layout,
+                tokens_per_batch=int(rng.integers(1, 700)),
+                normalise=normalise,
+                dtype=dtype,
+            )
             found = encode(encoder, store, folder / f"{turn}.npy", **how)
             with torch.inference_mode():
-                alone = torch.cat([encoder(store.batch(np.array([row]), **layout)) for row in range(count)])
+                alone = torch.cat(
+                    [encoder(store.batch(np.array([row]), **layout)) for row in range(count)]
+                )
             alone = nn.functional.normalize(alone, dim=1) if normalise else alone
-            np.testing.assert_allclose(found, alone.numpy(), atol=2e-5 if dtype == "float32" else 4e-3)
+            np.testing.assert_allclose(
+                found, alone.numpy(), atol=2e-5 if dtype == "float32" else 4e-3
+            )
             assert found.dtype == dtype and not found.flags.writeable
 
 
-def test_a_gpu_copies_vectors_before_it_begins_the_next_batch_and_is_waited_for_when_they_are_read(monkeypatch):
+def test_a_gpu_copies_vectors_before_it_begins_the_next_batch_and_is_waited_for_when_they_are_read(
+    monkeypatch,
+):
     happened = []
 
     class OnGpu(SimpleNamespace):
@@ -180,7 +221,9 @@ def test_a_gpu_copies_vectors_before_it_begins_the_next_batch_and_is_waited_for_
             happened.append(f"copy to {where}, {'waiting' if not non_blocking else 'not waiting'}")
             return torch.ones(1, 2)
 
-    event = SimpleNamespace(record=lambda: happened.append("record"), synchronize=lambda: happened.append("wait"))
+    event = SimpleNamespace(
+        record=lambda: happened.append("record"), synchronize=lambda: happened.append("wait")
+    )
     monkeypatch.setattr(torch.cuda, "Event", lambda: event)
     fetch = fetching(OnGpu(device=torch.device("cuda")))
     happened.append("next batch")
@@ -191,7 +234,9 @@ def test_a_gpu_copies_vectors_before_it_begins_the_next_batch_and_is_waited_for_
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_gives_the_vectors_of_a_cpu(store, encoder, tmp_path):
     expected = encode(encoder, store, tmp_path / "cpu.npy", **options())
-    np.testing.assert_allclose(encode(encoder.cuda(), store, tmp_path / "gpu.npy", **options()), expected, atol=2e-5)
+    np.testing.assert_allclose(
+        encode(encoder.cuda(), store, tmp_path / "gpu.npy", **options()), expected, atol=2e-5
+    )
 
 
 @pytest.fixture
@@ -201,7 +246,9 @@ def small_blocks(monkeypatch) -> int:
     return 16
 
 
-def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(store, encoder, tmp_path, monkeypatch, small_blocks):
+def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(
+    store, encoder, tmp_path, monkeypatch, small_blocks
+):
     whole = encode(encoder, store, tmp_path / "whole.npy", **options())
     asked, rng = np.array(whole[:9]), np.random.default_rng(0)
     expected = search(asked, whole, 7)
@@ -209,9 +256,15 @@ def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(store, enc
         monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "SHARD", int(size))
         parts = shards(len(store))
         assert [first for first, _ in parts] == list(range(0, 150, size)) and parts[-1][1] == 150
-        made = [encode(encoder, store, tmp_path / f"{size}-{part[0]}.npy", **options(rows=part)) for part in parts]
+        made = [
+            encode(encoder, store, tmp_path / f"{size}-{part[0]}.npy", **options(rows=part))
+            for part in parts
+        ]
         assert np.concatenate(made).tobytes() == whole.tobytes()
-        assert all((found == wanted).all() for found, wanted in zip(search(asked, made, 7), expected, strict=True))
+        assert all(
+            (found == wanted).all()
+            for found, wanted in zip(search(asked, made, 7), expected, strict=True)
+        )
         rows = rng.integers(0, 150, 40)
         assert (vectors_at(made, rows) == whole[rows]).all()
 

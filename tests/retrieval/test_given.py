@@ -1,16 +1,18 @@
-"""A given encoder as a retriever: the library's own vectors in the collection's order, after a kill too."""
+"""A given encoder as a retriever: the library's own vectors in the collection's order, after a kill
+too.
+"""
 
 import datasets
 import numpy as np
 import pytest
 
+from dr_book.export import save_for_others
 from dr_lib import collections, retrieval
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import evaluate_split
 from dr_lib.models import DenseEncoder, SentenceEncoder, save_masked_lm
 from dr_lib.places import PACKAGED, data_root, find_encoder
-from dr_lib.report.export import save_for_others
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache, Stage
 
@@ -22,7 +24,9 @@ def folder(tmp_path_factory, tiny_bert, tiny_tokenizer):
     """A model as sentence-transformers has them: mean pooling, at most 24 pieces, cosine."""
     place = tmp_path_factory.mktemp("model")
     save_masked_lm(tiny_bert(), tiny_tokenizer, place / "lm")
-    encoder = DenseEncoder.from_pretrained(place / "lm", pooling="mean", passage_length=24, title="none")
+    encoder = DenseEncoder.from_pretrained(
+        place / "lm", pooling="mean", passage_length=24, title="none"
+    )
     save_for_others(encoder, place / "given")
     (place / "given" / "dense.json").unlink()
     return place / "given"
@@ -34,7 +38,13 @@ def collection(sentences) -> Collection:
     texts = [" ".join(rng.choice(words, rng.integers(1, 40))) for _ in range(PASSAGES)]
     names = [f"p{row}" for row in range(PASSAGES)]
     titles = [words[row % 7] if row % 2 else "" for row in range(PASSAGES)]
-    columns = {"id": names, "title": titles, "text": texts, "doc": [""] * PASSAGES, "position": [0] * PASSAGES}
+    columns = {
+        "id": names,
+        "title": titles,
+        "text": texts,
+        "doc": [""] * PASSAGES,
+        "position": [0] * PASSAGES,
+    }
     asked = {"id": ["q", "r"], "text": ["hard negatives", "New York"], "answers": [[], []]}
     judged = {"query": ["q", "r"], "passage": ["p3", "p4"], "grade": [1, 1]}
     tables = [datasets.Dataset.from_dict(one) for one in (columns, asked, judged)]
@@ -51,16 +61,24 @@ def test_vectors_and_run_are_those_of_the_library(folder, collection, tmp_path):
 
     cache, encoder = Cache(tmp_path, announce=lambda line: None), retrieval.given(folder)
     vectors = retrieval.given_vectors(encoder, collection, rows=(0, len(collection.passages)))
-    run = Ranking.open(cache.get(retrieval.given_run(encoder, [vectors], collection, split="test", depth=5)) / "ranking")
+    run = Ranking.open(
+        cache.get(retrieval.given_run(encoder, [vectors], collection, split="test", depth=5))
+        / "ranking"
+    )
     found = np.load(cache.folder(vectors) / "vectors.npy")
     model, passages = SentenceTransformer(str(folder), device="cpu"), collection.passages
-    whole = [f"{title} {text}".strip() for title, text in zip(passages["title"], passages["text"], strict=True)]
+    whole = [
+        f"{title} {text}".strip()
+        for title, text in zip(passages["title"], passages["text"], strict=True)
+    ]
     np.testing.assert_allclose(found, model.encode(whole, normalize_embeddings=True), atol=1e-5)
     scores = model.encode(["hard negatives", "New York"], normalize_embeddings=True) @ found.T
     np.testing.assert_allclose(run.scores, -np.sort(-scores)[:, :5], atol=1e-5)
 
 
-def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(folder, collection, tmp_path, monkeypatch):
+def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(
+    folder, collection, tmp_path, monkeypatch
+):
     calls, encode = [], SentenceEncoder.encode
 
     def stops(self, *texts, **options):
@@ -69,7 +87,9 @@ def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(folder, collec
             raise KeyboardInterrupt
         return encode(self, *texts, **options)
 
-    stage = retrieval.given_vectors(retrieval.given(folder), collection, rows=(0, len(collection.passages)))
+    stage = retrieval.given_vectors(
+        retrieval.given(folder), collection, rows=(0, len(collection.passages))
+    )
     cache = Cache(tmp_path / "a", announce=lambda line: None)
     whole = np.load(Cache(tmp_path / "b", announce=lambda line: None).get(stage) / "vectors.npy")
     monkeypatch.setattr(SentenceEncoder, "encode", stops)
@@ -115,13 +135,17 @@ def ndcg(run: Stage, collection: Collection) -> float:
 def test_bm25_on_scifact_scores_what_public_tables_print(scifact):
     """66.5 (BEIR, title and text in fields of their own) to 67.9 (Pyserini, one field)."""
     index = retrieval.bm25_index(scifact, title=True)
-    assert 66.5 <= ndcg(retrieval.bm25_run(index, scifact, split="test", depth=100), scifact) <= 68.5
+    assert (
+        66.5 <= ndcg(retrieval.bm25_run(index, scifact, split="test", depth=100), scifact) <= 68.5
+    )
 
 
 @pytest.mark.slow
 def test_all_minilm_on_scifact_scores_what_public_tables_print(scifact):
     """64.5 (MTEB). The vectors stay in the cache: minutes, once."""
-    pytest.importorskip(PACKAGED["all-MiniLM-L6-v2"], reason="make models installs all-MiniLM-L6-v2")
+    pytest.importorskip(
+        PACKAGED["all-MiniLM-L6-v2"], reason="make models installs all-MiniLM-L6-v2"
+    )
     encoder = retrieval.given("all-MiniLM-L6-v2")
     vectors = retrieval.given_vectors(encoder, scifact, rows=(0, len(scifact.passages)))
     run = retrieval.given_run(encoder, [vectors], scifact, split="test", depth=100)

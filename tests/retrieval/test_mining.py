@@ -25,7 +25,9 @@ def positives(made: Ranking, ranks: tuple[int, ...]) -> list[np.ndarray]:
 
 def test_keep_draws_from_the_whole_depth():
     made = ranking(400, 50, 1000)
-    drawn = mine_negatives(made, positives(made, (0,)), passages=1000, depth=40, keep=8, random_negatives=0)
+    drawn = mine_negatives(
+        made, positives(made, (0,)), passages=1000, depth=40, keep=8, random_negatives=0
+    )
     assert drawn.shape == (400, 8)
     ranks = (made.rows[:, None] == drawn[:, :, None]).argmax(axis=2).ravel()
     assert set(ranks.tolist()) == set(range(1, 41))
@@ -35,7 +37,9 @@ def test_keep_draws_from_the_whole_depth():
 
 def test_order_is_random_and_random_negatives_are_spread():
     made = ranking(2000, 10, 50_000)
-    drawn = mine_negatives(made, positives(made, (0,)), passages=50_000, depth=9, random_negatives=9)
+    drawn = mine_negatives(
+        made, positives(made, (0,)), passages=50_000, depth=9, random_negatives=9
+    )
     known = (drawn[:, :, None] == made.rows[:, None]).any(axis=2)
     assert abs(known.mean(axis=0) - 0.5).max() < 0.06
     fresh = drawn[~known]
@@ -44,7 +48,9 @@ def test_order_is_random_and_random_negatives_are_spread():
 
 def test_draws_repeat_with_the_seed_and_differ_without():
     made = ranking(20, 30, 1000)
-    first, again, other = (mine_negatives(made, positives(made, (0,)), passages=1000, seed=s) for s in (1, 1, 2))
+    first, again, other = (
+        mine_negatives(made, positives(made, (0,)), passages=1000, seed=s) for s in (1, 1, 2)
+    )
     assert (first == again).all() and (first != other).any()
 
 
@@ -59,12 +65,20 @@ def test_lists_hold_what_the_rules_allow_over_random_rankings():
             line[:count] = rng.permutation(passages)[:count]
         scores = np.where(rows >= 0, np.arange(width, 0, -1.0), -np.inf)
         made = Ranking([str(query) for query in range(queries)], rows, scores, passages)
-        relevant = [np.sort(rng.permutation(passages)[: rng.integers(0, 6)]) for _ in range(queries)]
+        relevant = [
+            np.sort(rng.permutation(passages)[: rng.integers(0, 6)]) for _ in range(queries)
+        ]
         depth, extra = int(rng.integers(1, 50)), int(rng.integers(0, 12))
         keep = int(rng.integers(0, depth + 1)) if rng.random() < 0.5 else None
         among = np.flatnonzero(rng.random(passages) < 0.7) if seed % 3 == 0 else None
         allowed = set(range(passages) if among is None else among.tolist())
-        options = {"depth": depth, "keep": keep, "random_negatives": extra, "seed": seed, "among": among}
+        options = {
+            "depth": depth,
+            "keep": keep,
+            "random_negatives": extra,
+            "seed": seed,
+            "among": among,
+        }
         drawn = mine_negatives(made, relevant, passages=passages, **options)
         wanted = depth if keep is None else keep
         assert drawn.shape == (queries, wanted + extra) and drawn.dtype == np.int32
@@ -79,44 +93,81 @@ def test_lists_hold_what_the_rules_allow_over_random_rankings():
             assert len(set(filled) & free) == min(len(free), len(line) - min(wanted, len(hard)))
 
 
-def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage_stands_twice(tmp_path):
+def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage_stands_twice(
+    tmp_path,
+):
     rng, passages, width = np.random.default_rng(0), 3000, 200
     relevant = [rng.permutation(passages)[: rng.integers(0, 4)] for _ in range(1500)]
     collection = SimpleNamespace(passages=range(passages), relevant_rows=lambda split: relevant)
     rows = rng.permuted(np.tile(np.arange(passages), (len(relevant), 1)), axis=1)
-    Ranking([str(query) for query in range(len(rows))], rows[:, :width], -np.tile(np.arange(width), (len(rows), 1))).save(
-        tmp_path / "ranking"
-    )
+    Ranking(
+        [str(query) for query in range(len(rows))],
+        rows[:, :width],
+        -np.tile(np.arange(width), (len(rows), 1)),
+    ).save(tmp_path / "ranking")
     (tmp_path / "also").mkdir()
-    further = np.where(rng.random((len(rows), width)) < 0.1, -1, rows[:, width // 2 : width // 2 + width]).astype(np.int32)
+    further = np.where(
+        rng.random((len(rows), width)) < 0.1, -1, rows[:, width // 2 : width // 2 + width]
+    ).astype(np.int32)
     np.save(tmp_path / "also" / "negatives.npy", further)
     tracemalloc.start()
-    negatives.body(tmp_path, tmp_path, collection, tmp_path / "also", depth=width - 10, random_negatives=10, seed=0)
+    negatives.body(
+        tmp_path,
+        tmp_path,
+        collection,
+        tmp_path / "also",
+        depth=width - 10,
+        random_negatives=10,
+        seed=0,
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 45e6  # a comparison of each with each would hold 60 million
-    for line, own, listed in zip(np.load(tmp_path / "negatives.npy"), relevant, further, strict=True):
+    for line, own, listed in zip(
+        np.load(tmp_path / "negatives.npy"), relevant, further, strict=True
+    ):
         first = set(line[:width].tolist())
-        assert line[width:].tolist() == [-1 if row in first or row in own else row for row in listed.tolist()]
+        assert line[width:].tolist() == [
+            -1 if row in first or row in own else row for row in listed.tolist()
+        ]
 
 
 def test_passages_of_other_splits_alone_are_left_out_of_the_lists_where_that_is_asked_for(tmp_path):
-    """Passage 1 answers a training query too, 4 none at all; 2 and 3 could only ever be wrong ones."""
+    """Passage 1 answers a training query too, 4 none at all; 2 and 3 could only ever be wrong
+    ones.
+    """
     right = {"train": [[0], [1]], "dev": [[1], [2]], "test": [[3, 0]]}
     rows_of = {split: [np.array(rows) for rows in queries] for split, queries in right.items()}
     collection = SimpleNamespace(passages=range(6), splits=tuple(right), relevant_rows=rows_of.get)
-    Ranking(["a", "b"], np.array([[3, 1, 2, 0], [2, 3, 4, 1]]), np.array([[4.0, 3, 2, 1]] * 2)).save(tmp_path / "ranking")
+    Ranking(
+        ["a", "b"], np.array([[3, 1, 2, 0], [2, 3, 4, 1]]), np.array([[4.0, 3, 2, 1]] * 2)
+    ).save(tmp_path / "ranking")
     drawn = {}
     for rule in (None, "drop"):
-        negatives.body(tmp_path, tmp_path, collection, depth=2, random_negatives=1, seed=0, held_out=rule)
+        negatives.body(
+            tmp_path, tmp_path, collection, depth=2, random_negatives=1, seed=0, held_out=rule
+        )
         drawn[rule] = [set(line) for line in np.load(tmp_path / "negatives.npy").tolist()]
     assert [3 in line for line in drawn[None]] == [True, True]
-    assert [len(line) for line in drawn["drop"]] == [3, 3] and drawn["drop"][0] == {1, 4, 5} and drawn["drop"][1] == {4, 0, 5}
+    assert (
+        [len(line) for line in drawn["drop"]] == [3, 3]
+        and drawn["drop"][0] == {1, 4, 5}
+        and drawn["drop"][1] == {4, 0, 5}
+    )
 
 
 @pytest.mark.parametrize("rule", ["keep", "drop", "positive"])
 def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, tmp_path):
-    texts = ["the red fox", "a blue whale", "red and blue", "nothing here", "foxes", "a red whale", "blue", "grey"]
+    texts = [
+        "the red fox",
+        "a blue whale",
+        "red and blue",
+        "nothing here",
+        "foxes",
+        "a red whale",
+        "blue",
+        "grey",
+    ]
     asked = {"answers": [["red"], ["whale"]]}
     collection = SimpleNamespace(
         passages=datasets.Dataset.from_dict({"text": texts}),
@@ -124,11 +175,23 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
         relevant_rows=lambda split: [np.array([2]), np.array([6])],
     )
     rows = np.array([[5, 3, 2, 0, 7], [4, 1, 6, 3, 5]])
-    Ranking(["0", "1"], rows, np.tile(np.arange(5, 0, -1, dtype=np.float32), (2, 1))).save(tmp_path / "ranking")
+    Ranking(["0", "1"], rows, np.tile(np.arange(5, 0, -1, dtype=np.float32), (2, 1))).save(
+        tmp_path / "ranking"
+    )
     also = tmp_path / "also"
     also.mkdir()
     np.save(also / "negatives.npy", np.array([[0, 7], [1, 4]], np.int32))
-    negatives.body(tmp_path, tmp_path, collection, also, depth=4, random_negatives=0, seed=0, keep=None, answers=rule)
+    negatives.body(
+        tmp_path,
+        tmp_path,
+        collection,
+        also,
+        depth=4,
+        random_negatives=0,
+        seed=0,
+        keep=None,
+        answers=rule,
+    )
     found = [set(line.tolist()) - {-1} for line in np.load(tmp_path / "negatives.npy")]
     if rule == "keep":
         assert {5, 3, 0, 7} <= found[0] and {4, 1, 3} <= found[1]
@@ -139,4 +202,7 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
     if rule == "positive":  # of the first four, in the ranking's order
         assert np.load(tmp_path / "positives.npy").tolist() == [[0, 5], [0, 0], [1, 1]]
         examples = training_examples(collection, tmp_path)
-        assert (examples.positives.tolist(), examples.offsets.tolist()) == ([2, 5, 0, 6, 1], [0, 3, 5])
+        assert (examples.positives.tolist(), examples.offsets.tolist()) == (
+            [2, 5, 0, 6, 1],
+            [0, 3, 5],
+        )

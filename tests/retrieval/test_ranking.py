@@ -26,7 +26,25 @@ def test_saved_ranking_opens_unchanged(tmp_path):
     assert (opened.rows == made.rows).all() and (opened.scores == made.scores).all()
 
 
-ODD_IDS = ["NA", "nan", "null", "1e5", "#", '"', "'", "a,b", "\\", "\u00e4\u00df", "\u4e2d", "0", "00", "-1", "inf", "True", "q;r"]
+ODD_IDS = [
+    "NA",
+    "nan",
+    "null",
+    "1e5",
+    "#",
+    '"',
+    "'",
+    "a,b",
+    "\\",
+    "\u00e4\u00df",
+    "\u4e2d",
+    "0",
+    "00",
+    "-1",
+    "inf",
+    "True",
+    "q;r",
+]
 
 
 def test_run_files_hold_every_rank_and_score_whatever_ids_scores_and_ties(tmp_path):
@@ -39,7 +57,11 @@ def test_run_files_hold_every_rank_and_score_whatever_ids_scores_and_ties(tmp_pa
         for line, values in zip(rows, scores, strict=True):
             count = int(rng.integers(0, depth + 1))
             size = 10.0 ** rng.integers(-42, 38)
-            fresh = (rng.standard_normal(count) * size if rng.random() < 0.5 else rng.integers(-2, 3, count)) + 0.0
+            fresh = (
+                rng.standard_normal(count) * size
+                if rng.random() < 0.5
+                else rng.integers(-2, 3, count)
+            ) + 0.0
             chosen = rng.permutation(len(ids))[:count]
             order = np.lexsort((chosen, -fresh.astype(np.float32)))
             line[:count], values[:count] = chosen[order], fresh.astype(np.float32)[order]
@@ -48,20 +70,29 @@ def test_run_files_hold_every_rank_and_score_whatever_ids_scores_and_ties(tmp_pa
             continue
         write_run(made, path, ids, "tag")
         lines = [line.split(" ") for line in path.read_text().splitlines()]
-        by_hand = [(query, ids[row]) for query, line in zip(made.query_ids, rows, strict=True) for row in line if row >= 0]
+        by_hand = [
+            (query, ids[row])
+            for query, line in zip(made.query_ids, rows, strict=True)
+            for row in line
+            if row >= 0
+        ]
         assert [(line[0], line[2]) for line in lines] == by_hand
         assert (np.array([line[4] for line in lines]).astype(np.float32) == scores[rows >= 0]).all()
 
 
 def test_padding_is_not_written(tmp_path):
-    made = Ranking(["q", "r"], np.array([[1, -1], [-1, -1]]), np.array([[0.5, -np.inf], [-np.inf, -np.inf]]))
+    made = Ranking(
+        ["q", "r"], np.array([[1, -1], [-1, -1]]), np.array([[0.5, -np.inf], [-np.inf, -np.inf]])
+    )
     write_run(made, tmp_path / "run.txt", IDS, "tag")
     assert (tmp_path / "run.txt").read_text() == "q Q0 p1 1 0.5 tag\n"
 
 
 def test_id_with_a_space_is_not_written(tmp_path):
     with pytest.raises(InputError, match="not one word"):
-        write_run(Ranking(["q 1"], np.array([[0]]), np.array([[1.0]])), tmp_path / "run.txt", IDS, "tag")
+        write_run(
+            Ranking(["q 1"], np.array([[0]]), np.array([[1.0]])), tmp_path / "run.txt", IDS, "tag"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +111,9 @@ def test_id_with_a_space_is_not_written(tmp_path):
 )
 def test_rows_out_of_order_and_scores_that_are_no_numbers_are_refused(rows, scores):
     good = [3, 4], [2.0, 1.0]
-    with pytest.raises(InputError, match=r"ranking of query 'second': scores are not finite, or not in the order"):
+    with pytest.raises(
+        InputError, match=r"ranking of query 'second': scores are not finite, or not in the order"
+    ):
         Ranking(["first", "second"], np.array([good[0], *rows]), np.array([good[1], *scores]))
 
 
@@ -137,12 +170,21 @@ def test_lists_compared_by_numbers_are_those_compared_one_by_one():
         queries, depth, passages = rng.integers(1, 8), rng.integers(1, 6), rng.integers(1, 12)
         lists = rng.integers(-1, passages, (queries, depth))
         others = [rng.integers(-1, passages + 5, rng.integers(0, 5)) for _ in range(queries)]
-        slow = [[row >= 0 and row in own for row in listed] for listed, own in zip(lists.tolist(), others, strict=True)]
+        slow = [
+            [row >= 0 and row in own for row in listed]
+            for listed, own in zip(lists.tolist(), others, strict=True)
+        ]
         assert also_in(lists, others).tolist() == slow
 
 
 def test_lists_are_compared_query_by_query():
     lists = np.array([[4, 7, -1], [7, 4, 1]])
-    assert also_in(lists, np.array([[7, 9], [-1, 3]])).tolist() == [[False, True, False], [False, False, False]]
-    assert also_in(lists, [np.array([]), np.array([1, 4])]).tolist() == [[False, False, False], [False, True, True]]
+    assert also_in(lists, np.array([[7, 9], [-1, 3]])).tolist() == [
+        [False, True, False],
+        [False, False, False],
+    ]
+    assert also_in(lists, [np.array([]), np.array([1, 4])]).tolist() == [
+        [False, False, False],
+        [False, True, True],
+    ]
     assert also_in(lists[:0], []).shape == (0, 3)

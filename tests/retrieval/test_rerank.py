@@ -1,4 +1,6 @@
-"""Re-ranking: right scores for right pairs, the new order, the untouched tail, and the scores of a teacher."""
+"""Re-ranking: right scores for right pairs, the new order, the untouched tail, and the scores of a
+teacher.
+"""
 
 import copy
 from importlib import import_module
@@ -22,11 +24,17 @@ from dr_lib.training import TeacherScores, training_examples
 def stores(tiny_tokenizer, sentences, tmp_path_factory):
     rng, words = np.random.default_rng(0), " ".join(sentences).split()
     folder = tmp_path_factory.mktemp("stores")
-    asked = datasets.Dataset.from_dict({"text": [" ".join(rng.choice(words, 1 + row)) for row in range(5)]})
+    asked = datasets.Dataset.from_dict(
+        {"text": [" ".join(rng.choice(words, 1 + row)) for row in range(5)]}
+    )
     bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(40)]
     told = datasets.Dataset.from_dict({"title": ["", "a title"] * 20, "text": bodies})
-    queries = TokenStore.build(asked, tiny_tokenizer, folder / "queries" / "store", columns=("text",), progress=False)
-    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages" / "store", progress=False)
+    queries = TokenStore.build(
+        asked, tiny_tokenizer, folder / "queries" / "store", columns=("text",), progress=False
+    )
+    return queries, TokenStore.build(
+        told, tiny_tokenizer, folder / "passages" / "store", progress=False
+    )
 
 
 @pytest.fixture
@@ -56,7 +64,9 @@ def late(tmp_path, tiny_bert, tiny_tokenizer):
     return LateInteraction.from_pretrained(tmp_path, width=8, passage_length=24, query_length=8)
 
 
-def test_late_interaction_reads_each_text_once_and_scores_every_pair(stores, late, ranking, monkeypatch):
+def test_late_interaction_reads_each_text_once_and_scores_every_pair(
+    stores, late, ranking, monkeypatch
+):
     rng, (queries, passages) = np.random.default_rng(5), stores
     crossing = late.crossing(queries, passages)
     asked, rows = rng.integers(0, 5, 300), rng.integers(0, 40, 300)  # many pairs twice
@@ -65,12 +75,16 @@ def test_late_interaction_reads_each_text_once_and_scores_every_pair(stores, lat
     assert late.training
     late.eval()
     monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "COSINES_AT_ONCE", 500)
-    np.testing.assert_allclose(score_pairs(late, crossing, asked, rows, **OPTIONS), found, atol=1e-4)
+    np.testing.assert_allclose(
+        score_pairs(late, crossing, asked, rows, **OPTIONS), found, atol=1e-4
+    )
     with torch.inference_mode():
         for query, row, score in zip(asked[:40], rows[:40], found[:40], strict=True):
             one = late(queries.batch(np.array([query]), **crossing.layout.queries))
             other = late(passages.batch(np.array([row]), **crossing.layout.passages))
-            np.testing.assert_allclose(best_matches(one, other).item() / late.settings.temperature, score, atol=1e-4)
+            np.testing.assert_allclose(
+                best_matches(one, other).item() / late.settings.temperature, score, atol=1e-4
+            )
     assert len(score_pairs(late, crossing, asked[:0], rows[:0], **OPTIONS)) == 0
     again = rerank(late, ranking, crossing, top=5, **OPTIONS)
     present = again.rows[0, :5]
@@ -80,7 +94,10 @@ def test_late_interaction_reads_each_text_once_and_scores_every_pair(stores, lat
 
 def one_by_one(encoder, crossing, pairs):
     with torch.inference_mode():
-        return [encoder(crossing.batch(np.array([query]), np.array([row])))[0].item() for query, row in pairs]
+        return [
+            encoder(crossing.batch(np.array([query]), np.array([row])))[0].item()
+            for query, row in pairs
+        ]
 
 
 def test_each_pair_gets_its_own_score_whatever_the_batch(stores, encoder):
@@ -90,23 +107,37 @@ def test_each_pair_gets_its_own_score_whatever_the_batch(stores, encoder):
     found = score_pairs(encoder, crossing, asked, rows, **OPTIONS)
     assert encoder.training  # left as it was, though the scores have no dropout
     encoder.eval()
-    np.testing.assert_allclose(found, one_by_one(encoder, crossing, zip(asked, rows, strict=True)), atol=1e-5)
+    np.testing.assert_allclose(
+        found, one_by_one(encoder, crossing, zip(asked, rows, strict=True)), atol=1e-5
+    )
     assert found.dtype == np.float32
 
 
-GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
+GPU = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+)
 
 
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 0.3)])
 @pytest.mark.parametrize("device", ["cpu", GPU])
-def test_every_device_and_precision_gives_the_same_scores_however_many_batches_wait(device, precision, within, stores, encoder):
-    encoder, rng, pairs = copy.deepcopy(encoder), np.random.default_rng(0), 50_000 if device == "cuda" else 500
+def test_every_device_and_precision_gives_the_same_scores_however_many_batches_wait(
+    device, precision, within, stores, encoder
+):
+    encoder, rng, pairs = (
+        copy.deepcopy(encoder),
+        np.random.default_rng(0),
+        50_000 if device == "cuda" else 500,
+    )
     with torch.no_grad():  # as far from each other as those of a trained one, not of a fresh one
         for weight in encoder.parameters():
             weight.mul_(6 if weight.ndim == 2 else 1)
     pairs = encoder.crossing(*stores), rng.integers(0, 5, pairs), rng.integers(0, 40, pairs)
-    expected = score_pairs(encoder, *pairs, precision="fp32", tokens_per_batch=4_096, progress=False)
-    found = score_pairs(encoder.to(device), *pairs, precision=precision, tokens_per_batch=131_072, progress=False)
+    expected = score_pairs(
+        encoder, *pairs, precision="fp32", tokens_per_batch=4_096, progress=False
+    )
+    found = score_pairs(
+        encoder.to(device), *pairs, precision=precision, tokens_per_batch=131_072, progress=False
+    )
     np.testing.assert_allclose(found, expected, atol=within * expected.std(), rtol=0)
     assert np.corrcoef(found, expected)[0, 1] > 0.99
 
@@ -116,12 +147,16 @@ def test_many_pairs_are_taken_in_parts(stores, encoder, monkeypatch):
     asked, rows = np.repeat(np.arange(5), 8), np.tile(np.arange(8), 5)
     whole = score_pairs(encoder, crossing, asked, rows, **OPTIONS)
     monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "PAIRS_AT_ONCE", 7)
-    np.testing.assert_allclose(score_pairs(encoder, crossing, asked, rows, **OPTIONS), whole, atol=1e-5)
+    np.testing.assert_allclose(
+        score_pairs(encoder, crossing, asked, rows, **OPTIONS), whole, atol=1e-5
+    )
     assert len(score_pairs(encoder, crossing, asked[:0], rows[:0], **OPTIONS)) == 0
 
 
 @pytest.mark.parametrize("top", [1, 5, 12, 50])
-def test_the_first_passages_follow_the_new_scores_and_the_others_their_old_order(top, stores, encoder, ranking):
+def test_the_first_passages_follow_the_new_scores_and_the_others_their_old_order(
+    top, stores, encoder, ranking
+):
     crossing = encoder.crossing(*stores)
     found = rerank(encoder, ranking, crossing, top=top, **OPTIONS)
     assert found.query_ids == ranking.query_ids
@@ -129,27 +164,40 @@ def test_the_first_passages_follow_the_new_scores_and_the_others_their_old_order
         old = [row for row in ranking.rows[query].tolist() if row >= 0]
         head = old[:top]
         scores = one_by_one(encoder, crossing, [(query, row) for row in head])
-        expected = [row for _, row in sorted(zip(scores, head, strict=True), reverse=True)] + old[top:]
+        expected = [row for _, row in sorted(zip(scores, head, strict=True), reverse=True)] + old[
+            top:
+        ]
         assert found.rows[query].tolist() == expected + [-1] * (12 - len(old))
-        np.testing.assert_allclose(found.scores[query, : len(head)], sorted(scores, reverse=True), atol=1e-5)
+        np.testing.assert_allclose(
+            found.scores[query, : len(head)], sorted(scores, reverse=True), atol=1e-5
+        )
         assert np.isfinite(found.scores[query]).sum() == len(old)
 
 
-def test_a_teacher_scores_every_positive_and_every_listed_negative(stores, encoder, tmp_path, monkeypatch):
+def test_a_teacher_scores_every_positive_and_every_listed_negative(
+    stores, encoder, tmp_path, monkeypatch
+):
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
     encoder.save(tmp_path / "scorer" / "model")
     relevant = [np.array(rows, int) for rows in ([1, 2], [], [], [7], [])]
     collection = SimpleNamespace(relevant_rows={"train": relevant}.get, passages=range(40))
-    np.save(tmp_path / "negatives.npy", np.array([[5, -1], [-1, -1], [-1, -1], [9, 30], [-1, -1]], np.int32))
+    np.save(
+        tmp_path / "negatives.npy",
+        np.array([[5, -1], [-1, -1], [-1, -1], [9, 30], [-1, -1]], np.int32),
+    )
     texts = [store.folder.parent for store in stores]
     (made := tmp_path / "made").mkdir()
     training_examples(collection, tmp_path).save(tmp_path / "examples")
     teacher_scores.body(made, tmp_path / "scorer", *texts, tmp_path / "examples")
     found, crossing = TeacherScores.open(made), encoder.crossing(*stores)
-    np.testing.assert_allclose(found.positives, one_by_one(encoder, crossing, [(0, 1), (0, 2), (3, 7)]), atol=1e-5)
+    np.testing.assert_allclose(
+        found.positives, one_by_one(encoder, crossing, [(0, 1), (0, 2), (3, 7)]), atol=1e-5
+    )
     negatives = one_by_one(encoder, crossing, [(0, 5), (3, 9), (3, 30)])
     np.testing.assert_allclose(found.negatives, [[negatives[0], np.nan], negatives[1:]], atol=1e-5)
-    taught = found.of(training_examples(collection, tmp_path), np.array([0]), np.array([[2, 5, 11]]))
+    taught = found.of(
+        training_examples(collection, tmp_path), np.array([0]), np.array([[2, 5, 11]])
+    )
     np.testing.assert_allclose(taught, [[found.positives[1], negatives[0], np.nan]], atol=1e-5)
 
 
@@ -168,7 +216,9 @@ def test_what_cannot_be_ranked_is_refused(stores, encoder, ranking):
         rerank(encoder, ranking, crossing, **OPTIONS)
     table = np.zeros((5, 40), np.float32)
     table[3, 7] = np.inf
-    with pytest.raises(InputError, match="the score of query row 3 and passage row 7 is not finite"):
+    with pytest.raises(
+        InputError, match="the score of query row 3 and passage row 7 is not finite"
+    ):
         score_pairs(Table(table), Pairs(), np.array([0, 3, 4]), np.array([1, 7, 2]), **OPTIONS)
 
 
@@ -208,6 +258,8 @@ def test_order_equals_a_plain_sort_over_random_rankings_with_ties(monkeypatch):
         made = Ranking([str(query) for query in range(queries)], rows, scores, passages)
         found = rerank(Table(table), made, Pairs(), top=top, **OPTIONS)
         for query, (old, new) in enumerate(zip(rows.tolist(), found.rows.tolist(), strict=True)):
-            head = sorted((row for row in old[:top] if row >= 0), key=lambda row: (-table[query, row], row))
+            head = sorted(
+                (row for row in old[:top] if row >= 0), key=lambda row: (-table[query, row], row)
+            )
             assert new == head + [-1] * (min(top, depth) - len(head)) + old[top:]
             assert found.scores[query, : len(head)].tolist() == table[query, head].tolist()

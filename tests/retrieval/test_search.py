@@ -1,4 +1,6 @@
-"""Exact search equals brute force in float64, whatever the shapes, blocks, number types, ties and duplicates."""
+"""Exact search equals brute force in float64, whatever the shapes, blocks, number types, ties and
+duplicates.
+"""
 
 import sys
 
@@ -11,13 +13,17 @@ from dr_lib.retrieval import exact_scores, search
 from dr_lib.training.machine import has_bf16
 
 MODULE = sys.modules["dr_lib.retrieval.search"]
-needs_bf16 = pytest.mark.skipif(not has_bf16(torch.device("cpu")), reason="this processor has no bfloat16 products")
+needs_bf16 = pytest.mark.skipif(
+    not has_bf16(torch.device("cpu")), reason="this processor has no bfloat16 products"
+)
 KINDS = ["float32", pytest.param("bfloat16", marks=needs_bf16)]
 
 
 def by_hand(queries: np.ndarray, passages: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """All scores in float64, rounded to float32, then a plain sort of (-score, row)."""
-    exact = np.stack([np.vecdot(passages.astype(np.float64), query) for query in queries.astype(np.float64)])
+    exact = np.stack(
+        [np.vecdot(passages.astype(np.float64), query) for query in queries.astype(np.float64)]
+    )
     exact = exact.astype(np.float32)
     rows = np.argsort(-exact, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(exact, rows, axis=1), rows
@@ -34,7 +40,9 @@ def choose_kind(monkeypatch, kind: str) -> None:
 
 
 def whole_numbers(rng: np.random.Generator, shape: tuple[int, int], most: int) -> np.ndarray:
-    """Vectors whose inner products are exact in float64, in any order of summation, and often equal."""
+    """Vectors whose inner products are exact in float64, in any order of summation, and often
+    equal.
+    """
     return rng.integers(-most, most + 1, shape).astype(np.float32) / 64
 
 
@@ -44,7 +52,9 @@ def make(rng: np.random.Generator, look: str, count: int, hidden: int) -> np.nda
     elif look == "ties":
         made = whole_numbers(rng, (count, hidden), 2)
     elif look == "duplicates":
-        made = whole_numbers(rng, (1 + count // 20, hidden), 90)[rng.integers(0, 1 + count // 20, count)]
+        made = whole_numbers(rng, (1 + count // 20, hidden), 90)[
+            rng.integers(0, 1 + count // 20, count)
+        ]
     elif look == "one vector":
         made = np.repeat(whole_numbers(rng, (1, hidden), 90), count, axis=0)
     elif look == "zeros":
@@ -61,7 +71,9 @@ def make(rng: np.random.Generator, look: str, count: int, hidden: int) -> np.nda
 
 def test_products_of_apples_gpus_are_not_relied_on():
     queries, passages = vectors(3), vectors(50, seed=1)
-    for found, expected in zip(search(queries, passages, 5, device="mps"), by_hand(queries, passages, 5), strict=True):
+    for found, expected in zip(
+        search(queries, passages, 5, device="mps"), by_hand(queries, passages, 5), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -75,9 +87,14 @@ def test_search_equals_brute_force_over_random_shapes_blocks_and_ties(look, kind
     for seed in range(25):
         rng = np.random.default_rng([seed, LOOKS.index(look)])
         count, hidden = int(rng.integers(1, 600)), int(rng.integers(1, 70))
-        passages, queries = make(rng, look, count, hidden), make(rng, look, int(rng.integers(1, 90)), hidden)
+        passages, queries = (
+            make(rng, look, count, hidden),
+            make(rng, look, int(rng.integers(1, 90)), hidden),
+        )
         k = int(rng.choice([1, 2, 10, 100, count, count + 5]))
-        monkeypatch.setattr(MODULE, "BLOCK_ROWS", int(rng.choice([1 + count // 9, 64, 200, 10_000])))
+        monkeypatch.setattr(
+            MODULE, "BLOCK_ROWS", int(rng.choice([1 + count // 9, 64, 200, 10_000]))
+        )
         monkeypatch.setattr(MODULE, "SCORES", int(rng.choice([1, 5_000, 1 << 24])))
         monkeypatch.setattr(MODULE, "GROUP", int(rng.choice([1, 3, 16])))
         monkeypatch.setenv("DR_THREADS", str(rng.choice([1, 1, 3])))
@@ -105,7 +122,9 @@ def test_no_query_of_many_loses_a_passage(k, kind, monkeypatch):
 def test_collection_of_one_vector_repeated_comes_back_in_row_order(kind, monkeypatch):
     choose_kind(monkeypatch, kind)
     monkeypatch.setattr(MODULE, "BLOCK_ROWS", 512)
-    assert (search(vectors(3, seed=1), np.repeat(vectors(1), 5000, axis=0), 10)[1] == np.arange(10)).all()
+    assert (
+        search(vectors(3, seed=1), np.repeat(vectors(1), 5000, axis=0), 10)[1] == np.arange(10)
+    ).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,7 +153,11 @@ def test_scores_do_not_depend_on_kind_block_or_company(monkeypatch):
 def test_scores_within_the_error_of_bfloat16_call_for_float32(monkeypatch):
     kinds = []
     right = MODULE._Products.__init__
-    monkeypatch.setattr(MODULE._Products, "__init__", lambda self, *given: (kinds.append(given[3]), right(self, *given))[0])
+    monkeypatch.setattr(
+        MODULE._Products,
+        "__init__",
+        lambda self, *given: (kinds.append(given[3]), right(self, *given))[0],
+    )
     queries, passages = vectors(64, seed=1), vectors(5000)
     search(queries, passages, 10)
     search(queries, 1 + 1e-3 * passages, 10)
@@ -146,7 +169,9 @@ def test_memory_mapped_float16_vectors_are_searched_as_they_are(tmp_path, monkey
     passages = vectors(300).astype(np.float16)
     np.save(tmp_path / "v.npy", passages)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
-    assert (search(vectors(4, seed=1), mapped, 10)[1] == by_hand(vectors(4, seed=1), passages, 10)[1]).all()
+    assert (
+        search(vectors(4, seed=1), mapped, 10)[1] == by_hand(vectors(4, seed=1), passages, 10)[1]
+    ).all()
 
 
 def test_read_only_float32_memory_map_gives_no_warning(tmp_path, recwarn):

@@ -1,8 +1,10 @@
-"""Who edits code and runs again gets new numbers, of the stages that the code decides and of no other.
+"""Who edits code and runs again gets new numbers, of the stages that the code decides and of no
+other.
 
-A copy of the package is edited at one place after the other, and the keys of two methods, of BM25 and of a whole
-pipeline are compared with those before. Nothing is trained. One process does it all (run as a script, this file is that
-process), since importing the package takes far longer than making keys, which read its source files.
+A copy of the package is edited at one place after the other, and the keys of two methods, of BM25
+and of a whole pipeline are compared with those before. Nothing is trained. One process does it all
+(run as a script, this file is that process), since importing the package takes far longer than
+making keys, which read its source files.
 """
 
 import ast
@@ -19,11 +21,16 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RETRIEVERS = ["simlm: retriever", "cdmae: retriever", *(f"whole: {name}" for name in ("retriever1", "retriever2"))]
+RETRIEVERS = [
+    "simlm: retriever",
+    "cdmae: retriever",
+    *(f"whole: {name}" for name in ("retriever1", "retriever2")),
+]
 PRETRAINED = ["simlm: pretrained", "cdmae: pretrained"]
 EVALUATIONS = [f"{recipe}: evaluation" for recipe in ("simlm", "cdmae", "bm25", "whole")]
 
-# What is edited -> the stages whose own code it is. What follows from them changes too, and nothing else.
+# What is edited -> the stages whose own code it is. What follows from them changes too, and nothing
+# else.
 OWN_CODE = {
     "losses.distillation": ["whole: distilled"],
     "losses.contrastive": [*RETRIEVERS, "whole: distilled"],
@@ -46,7 +53,8 @@ OWN_CODE = {
     "retrieval.mine_negatives": ["bm25_negatives", "whole: mined"],
     "retrieval.rerank": [],
     "evaluation.evaluate": EVALUATIONS,
-    "collections.load_candidates": ["dialogue"],  # what a stage reads itself; a collection counts by its content
+    # what a stage reads itself; a collection counts by its content
+    "collections.load_candidates": ["dialogue"],
 }
 # Code that decides no number
 ELSEWHERE = [
@@ -55,8 +63,6 @@ ELSEWHERE = [
     "lab.execute",
     "lab.Pipeline.retriever",
     "warm.Searcher.search",
-    "report.curves",
-    "report.save_for_others",
     "retrieval.write_run",
     "settings.explain",
     "training.machine_facts",
@@ -66,15 +72,27 @@ ELSEWHERE = [
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory, tiny_bert, tiny_tokenizer) -> dict[str, Any]:
-    """Edit -> stage -> key, also "before" all of them; and "made from": stage -> itself and those it is made from."""
+    """Edit -> stage -> key, also "before" all of them; and "made from": stage -> itself and those
+    it is made from.
+    """
     from dr_lib.models import save_masked_lm
 
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(ROOT / "dr_lib", folder / "dr_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "dr_lib", folder / "dr_lib", ignore=shutil.ignore_patterns("__pycache__")
+    )
     save_masked_lm(tiny_bert(), tiny_tokenizer, folder / "base")
-    places = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "DR_CACHE": str(folder / "cache")}
+    places = {
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "DR_CACHE": str(folder / "cache"),
+    }
     done = subprocess.run(
-        [sys.executable, __file__, folder], capture_output=True, text=True, env={**os.environ, **places}, timeout=1200
+        [sys.executable, __file__, folder],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **places},
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -102,7 +120,7 @@ def test_docstrings_comments_and_functions_that_nobody_calls_change_no_key(keys)
     assert not changed(keys, "nothing")
 
 
-# The process that edits ---------------------------------------------------------------------------------------------
+# The process that edits ---------------------------------------------------------------------------
 
 
 def stages(base: Path) -> dict[str, Any]:
@@ -118,16 +136,45 @@ def stages(base: Path) -> dict[str, Any]:
         finetuning={"batch_queries": 8},
         auxiliary={"cross_encoder": {"batch_queries": 8, "length": 48}},
     )
-    changes = {"objective": "cdmae"}, {"objective": "none", "final": "distilled"}, {"evaluation__kind": "bm25"}
+    changes = (
+        {"objective": "cdmae"},
+        {"objective": "none", "final": "distilled"},
+        {"evaluation__kind": "bm25"},
+    )
     simlm, cdmae, whole, bm25 = (lab.Pipeline(recipe.with_(**change)) for change in ({}, *changes))
-    found = {"passages": simlm.passages(), "queries": simlm.queries("train"), "bm25_negatives": simlm.bm25_negatives}
-    found |= {"bm25_index": bm25.bm25_index(), "bm25_run": bm25.run, "bm25: evaluation": bm25.evaluation}
+    found = {
+        "passages": simlm.passages(),
+        "queries": simlm.queries("train"),
+        "bm25_negatives": simlm.bm25_negatives,
+    }
+    found |= {
+        "bm25_index": bm25.bm25_index(),
+        "bm25_run": bm25.run,
+        "bm25: evaluation": bm25.evaluation,
+    }
     task = evaluation.DialogueSettings(folder="any")
-    found |= {"dialogue": evaluation.dialogue(simlm.retriever, Data.file(base / "config.json"), settings=task)}
+    found |= {
+        "dialogue": evaluation.dialogue(
+            simlm.retriever, Data.file(base / "config.json"), settings=task
+        )
+    }
     found |= {"cdmae: importances": cdmae.pretrained.arguments["materials"]["importances"]}
     first = ("pretrained", "retriever", "run", "evaluation")
-    later = ("retriever1", "mined", "retriever2", "cross_encoder", "teacher_scores", "distilled", "run", "evaluation")
-    for label, pipeline, names in (("simlm", simlm, first), ("cdmae", cdmae, first), ("whole", whole, later)):
+    later = (
+        "retriever1",
+        "mined",
+        "retriever2",
+        "cross_encoder",
+        "teacher_scores",
+        "distilled",
+        "run",
+        "evaluation",
+    )
+    for label, pipeline, names in (
+        ("simlm", simlm, first),
+        ("cdmae", cdmae, first),
+        ("whole", whole, later),
+    ):
         found |= {f"{label}: {name}": getattr(pipeline, name) for name in names}
     return found
 
@@ -146,17 +193,25 @@ def made_from(base: Path) -> dict[str, list[str]]:
     """Stage -> the others that it is made from, at whatever depth."""
     found = stages(base)
     names = {one.key: name for name, one in found.items()}
-    return {name: [names[part.key] for part in one.walk() if part.key in names] for name, one in found.items()}
+    return {
+        name: [names[part.key] for part in one.walk() if part.key in names]
+        for name, one in found.items()
+    }
 
 
 def place_of(package: Path, name: str) -> tuple[Path, Any]:
-    """File and syntax tree of a function, class or method: folder and name, in whichever file of the folder it is."""
+    """File and syntax tree of a function, class or method: folder and name, in whichever file of
+    the folder it is.
+    """
     folder, *path = name.split(".")
     place = package / folder
     for file in sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]:
         node = ast.parse(file.read_text(encoding="utf-8"))
         for part in path:
-            node = next((one for one in getattr(node, "body", []) if getattr(one, "name", None) == part), None)
+            node = next(
+                (one for one in getattr(node, "body", []) if getattr(one, "name", None) == part),
+                None,
+            )
         if node is not None:
             return file, node
     raise LookupError(name)
@@ -164,7 +219,9 @@ def place_of(package: Path, name: str) -> tuple[Path, Any]:
 
 @contextmanager
 def edited(file: Path, lines: dict[int, str]) -> Iterator[None]:
-    """Some lines of a file replaced; it keeps its time, since code that is newer than the process is refused."""
+    """Some lines of a file replaced; it keeps its time, since code that is newer than the process
+    is refused.
+    """
     before, facts = file.read_text(encoding="utf-8"), file.stat()
 
     def write(text: str) -> None:
@@ -192,7 +249,10 @@ def words(package: Path, name: str) -> tuple[Path, dict[int, str]]:
     file, node = place_of(package, name)
     lines = file.read_text(encoding="utf-8").split("\n")
     opening = lines[node.body[0].lineno - 1].replace('"""', '"""In other words. ', 1)
-    return file, {node.body[0].lineno: opening, len(lines): "# why\n\ndef nobody(x):\n    return x\n"}
+    return file, {
+        node.body[0].lineno: opening,
+        len(lines): "# why\n\ndef nobody(x):\n    return x\n",
+    }
 
 
 def main(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Which modules are the reader's own code, so that their edits count, and which are of libraries."""
+"""Which modules are the reader's own code, so that their edits count, and which are of
+libraries.
+"""
 
 import importlib
 import sys
@@ -10,17 +12,22 @@ from dr_lib import stages
 
 @pytest.fixture
 def imported(tmp_path, monkeypatch):
-    """A function that imports a module from a new folder on `sys.path`, with or without installed packages in it."""
+    """A function that imports a module from a new folder on `sys.path`, with or without installed
+    packages in it.
+    """
 
     def load(name: str, installed: bool):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / f"{name}.py").write_text("from math import pi\n\ndef area(radius):\n    return pi * radius**2\n")
+        (folder / f"{name}.py").write_text(
+            "from math import pi\n\ndef area(radius):\n    return pi * radius**2\n"
+        )
         if installed:
             (folder / f"{name}-1.0.dist-info").mkdir()
         monkeypatch.syspath_prepend(folder)
         stages._libraries.cache_clear()
-        monkeypatch.setattr(stages, "_started", sys.maxsize)  # the file is younger than this process
+        # the file is younger than this process
+        monkeypatch.setattr(stages, "_started", sys.maxsize)
         return importlib.import_module(name)
 
     yield load

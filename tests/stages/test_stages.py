@@ -19,7 +19,17 @@ import pytest
 from pydantic import BaseModel
 
 from dr_lib.errors import InputError
-from dr_lib.stages import STOP_AT, Cache, Data, Stage, TimeIsUpError, read_manifest, stage, time_is_up, until
+from dr_lib.stages import (
+    STOP_AT,
+    Cache,
+    Data,
+    Stage,
+    TimeIsUpError,
+    read_manifest,
+    stage,
+    time_is_up,
+    until,
+)
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -34,7 +44,9 @@ class Settings(BaseModel):
 
 def test_a_cache_takes_the_name_of_its_folder(tmp_path):
     one = words("a name of a folder")
-    assert Cache(str(tmp_path / "stages"), announce=lambda line: None).get(one) == Cache(tmp_path / "stages").folder(one)
+    assert Cache(str(tmp_path / "stages"), announce=lambda line: None).get(one) == Cache(
+        tmp_path / "stages"
+    ).folder(one)
 
 
 @stage()
@@ -48,7 +60,9 @@ def count(folder, words, *, settings=None, stop=False):
     (folder / "left.txt").write_text("left")
     if stop:
         raise KeyboardInterrupt
-    (folder / "count.json").write_text(json.dumps([len(json.loads((words / "words.json").read_text())), seen]))
+    (folder / "count.json").write_text(
+        json.dumps([len(json.loads((words / "words.json").read_text())), seen])
+    )
 
 
 @pytest.fixture
@@ -68,7 +82,12 @@ def test_a_finished_stage_is_found_and_not_built_again(cache):
 def test_the_key_holds_every_argument_and_the_keys_of_inputs():
     one = count(words("a"))
     assert one.key == count(words("a"), stop=False).key
-    others = [count(words("b")), count(words("a"), stop=True), count(words("a"), settings=Settings()), words("a")]
+    others = [
+        count(words("b")),
+        count(words("a"), stop=True),
+        count(words("a"), settings=Settings()),
+        words("a"),
+    ]
     assert len({one.key, *(other.key for other in others)}) == 5
 
 
@@ -93,7 +112,9 @@ def test_a_part_of_a_result_reaches_the_body_as_a_path(cache, tmp_path):
     def size(folder, file):
         (folder / "size.json").write_text(str(Path(file).stat().st_size))
 
-    assert (cache.get(size(words("a b") / "words.json")) / "size.json").read_text() == str(len('["a", "b"]'))
+    assert (cache.get(size(words("a b") / "words.json")) / "size.json").read_text() == str(
+        len('["a", "b"]')
+    )
 
 
 def test_what_cannot_be_digested_is_refused():
@@ -130,7 +151,7 @@ def test_a_failed_build_leaves_nothing_that_counts_as_finished(cache):
     assert cache.get(one).is_dir() and not cache.manifest(one)["resumed"]
 
 
-# Time ---------------------------------------------------------------------------------------------------------------
+# Time ---------------------------------------------------------------------------------------------
 
 
 @stage(resumable=True)
@@ -203,9 +224,16 @@ def test_no_bound_is_no_bound(cache):
 def test_the_manifest_names_every_file_with_size_and_checksum(cache):
     one = words("a b")
     folder, manifest = cache.get(one), cache.manifest(one)
-    assert (manifest["key"], manifest["parameters"], manifest["code"]) == (one.key, {"text": "a b"}, one.code)
+    assert (manifest["key"], manifest["parameters"], manifest["code"]) == (
+        one.key,
+        {"text": "a b"},
+        one.code,
+    )
     facts = manifest["files"]["words.json"]
-    assert facts == {"bytes": 10, "sha256": hashlib.sha256((folder / "words.json").read_bytes()).hexdigest()}
+    assert facts == {
+        "bytes": 10,
+        "sha256": hashlib.sha256((folder / "words.json").read_bytes()).hexdigest(),
+    }
     assert manifest["versions"]["torch"] and manifest["seconds"] >= 0
 
 
@@ -249,7 +277,9 @@ def test_a_full_disk_names_the_stage_and_the_way_out(cache):
 
 
 @pytest.mark.parametrize("how", ["its mode", "no root", "no lock", "no draft"])
-def test_a_missing_stage_on_a_cache_that_cannot_be_written_names_itself_and_the_way_out(cache, monkeypatch, how):
+def test_a_missing_stage_on_a_cache_that_cannot_be_written_names_itself_and_the_way_out(
+    cache, monkeypatch, how
+):
     cache.get(words("a b"))
     if how == "its mode":
         for folder in (cache.root, cache.root / "locks"):
@@ -257,7 +287,11 @@ def test_a_missing_stage_on_a_cache_that_cannot_be_written_names_itself_and_the_
         if os.access(cache.root, os.W_OK):
             pytest.skip("this user may write everywhere")
     else:  # a read-only disk refuses each of these calls
-        refused = {"no root": ("mkdir", "none"), "no lock": ("open", ".lock"), "no draft": ("mkdir", ".partial")}[how]
+        refused = {
+            "no root": ("mkdir", "none"),
+            "no lock": ("open", ".lock"),
+            "no draft": ("mkdir", ".partial"),
+        }[how]
         cache.root = cache.root / "none" if how == "no root" else cache.root
         allowed = getattr(os, refused[0])
 
@@ -301,7 +335,10 @@ def test_who_waits_for_a_stage_is_told_for_whom(cache):
         assert begun.wait(60)
         second = Cache(cache.root, announce=announce)
         assert pool.submit(second.get, slow()).result(60) == first.result(60)
-    assert re.fullmatch(rf"slow-\w+: waiting for process {os.getpid()} on \S+ \(since .*\), which is building it", lines[0])
+    assert re.fullmatch(
+        rf"slow-\w+: waiting for process {os.getpid()} on \S+ \(since .*\), which is building it",
+        lines[0],
+    )
     assert len(cache.built) == 1 and second.built == []
 
 
@@ -335,7 +372,12 @@ def test_two_processes_build_a_stage_once(tmp_path):
     file = tmp_path / "twice.py"
     file.write_text(textwrap.dedent(code))
     both = [
-        subprocess.Popen([sys.executable, file, tmp_path / "stages"], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        subprocess.Popen(
+            [sys.executable, file, tmp_path / "stages"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
         for _ in range(2)
     ]
     assert sorted(int(one.communicate(timeout=120)[0]) for one in both) == [0, 1]
@@ -386,7 +428,9 @@ class Search:
 
 
 def digests(folder, file="", old="", new=""):
-    """Digests of all classes, computed by a fresh process over the package with some text of a file replaced."""
+    """Digests of all classes, computed by a fresh process over the package with some text of a file
+    replaced.
+    """
     for name, text in PACKAGE.items():
         (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "mine" / name).write_text(text.replace(old, new) if name == file else text)
@@ -395,7 +439,14 @@ def digests(folder, file="", old="", new=""):
         "kinds = [one for one in vars(methods).values() if isinstance(one, type)]\n"
         "print(json.dumps({one.__name__: code_digest(one) for one in kinds}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
     return json.loads(done.stdout)
 
 
@@ -411,13 +462,16 @@ def before(tmp_path_factory):
         ("losses.py", "SHIFT = 1", "SHIFT = 2", {"One", "Any"}),
         ("losses.py", "return x\n", "return 2 * x\n", {"Two", "Any"}),
         ("tools/search.py", "return x", "return 2 * x", {"Search"}),
-        ("tools/search.py", "return 3", "return 4", set()),  # `search` is the function, not the module of that name
+        # `search` is the function, not the module of that name
+        ("tools/search.py", "return 3", "return 4", set()),
         ("losses.py", "'''One.'''", "'''Another text.'''", set()),
         ("losses.py", "return x\n", "return  x  # why\n", set()),
         ("methods.py", "class One", "def nobody():\n    return 1\n\nclass One", set()),
     ],
 )
-def test_edited_code_changes_the_digest_of_what_runs_it_and_of_nothing_else(before, tmp_path, file, old, new, affected):
+def test_edited_code_changes_the_digest_of_what_runs_it_and_of_nothing_else(
+    before, tmp_path, file, old, new, affected
+):
     after = digests(tmp_path, file, old, new)
     assert {name for name in before if after[name] != before[name]} == affected
 
@@ -431,5 +485,15 @@ def test_code_edited_under_a_living_process_is_refused(tmp_path):
         "os.utime('late/__init__.py', (time.time() + 9, time.time() + 9))\n"
         "try: s.code_digest(late.f)\nexcept s.InputError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    assert "edited after the process had started" in done.stdout and "Restart the kernel" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    assert (
+        "edited after the process had started" in done.stdout
+        and "Restart the kernel" in done.stdout
+    )

@@ -1,7 +1,9 @@
-"""What the library weighs: `python tests/style/report.py` prints files, lines, longest pieces, imports and hops.
+"""What the library weighs: `python tests/style/report.py` prints files, lines, longest pieces,
+imports and hops.
 
-Lengths are a guide and never fail a test; `BOUNDS` are those of the whole library. A line of code is neither blank, nor
-a comment, nor part of a docstring. Hops are traced in a real study at smoke scale, from its start to the first loss.
+Lengths are a guide and never fail a test; `BOUNDS` are those of the whole library. A line of code
+is neither blank, nor a comment, nor part of a docstring. Hops are traced in a real study at smoke
+scale, from its start to the first loss.
 """
 
 import argparse
@@ -46,11 +48,26 @@ def tree(path: Path) -> ast.Module:
 @cache
 def code_lines(path: Path) -> frozenset[int]:
     """Numbers of the lines with code on them."""
-    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    silent = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
     tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-    lines = {line for one in tokens if one.type not in silent for line in range(one.start[0], one.end[0] + 1)}
+    lines = {
+        line
+        for one in tokens
+        if one.type not in silent
+        for line in range(one.start[0], one.end[0] + 1)
+    }
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | Function)
+            and ast.get_docstring(node) is not None
+        ):
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return frozenset(lines)
 
@@ -72,14 +89,26 @@ def functions(path: Path) -> Iterator[tuple[str, int, Function]]:
     """Name, lines of code and node of all functions and methods."""
     for node in ast.walk(tree(path)):
         if isinstance(node, Function):
-            yield node.name, len(code_lines(path) & set(range(node.lineno, node.end_lineno + 1))), node
+            yield (
+                node.name,
+                len(code_lines(path) & set(range(node.lineno, node.end_lineno + 1))),
+                node,
+            )
 
 
 def public(path: Path) -> list[Function | ast.ClassDef]:
-    """Public functions, classes, and methods of public classes; overrides of dunder methods are not asked for."""
-    top = [node for node in tree(path).body if isinstance(node, DEFINITIONS) and not node.name.startswith("_")]
+    """Public functions, classes, and methods of public classes; overrides of dunder methods are not
+    asked for.
+    """
+    top = [
+        node
+        for node in tree(path).body
+        if isinstance(node, DEFINITIONS) and not node.name.startswith("_")
+    ]
     inner = [part for node in top if isinstance(node, ast.ClassDef) for part in node.body]
-    return top + [part for part in inner if isinstance(part, DEFINITIONS) and not part.name.startswith("_")]
+    return top + [
+        part for part in inner if isinstance(part, DEFINITIONS) and not part.name.startswith("_")
+    ]
 
 
 def unannotated(path: Path) -> list[str]:
@@ -88,22 +117,33 @@ def unannotated(path: Path) -> list[str]:
     for node in public(path):
         if isinstance(node, Function):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            bare = [one.arg for one in arguments if one.annotation is None and one.arg not in ("self", "cls")]
+            bare = [
+                one.arg
+                for one in arguments
+                if one.annotation is None and one.arg not in ("self", "cls")
+            ]
             found += [f"{name_of(path)}: {node.name}({', '.join(bare)})"] if bare else []
     return found
 
 
 @cache
 def imported(path: Path) -> frozenset[tuple[Path, str]]:
-    """Files of the library that a file imports, wherever in it, with the name that it takes from each."""
+    """Files of the library that a file imports, wherever in it, with the name that it takes from
+    each.
+    """
     found = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dr_lib":
-            for alias in node.names:  # from dr_lib.masking import superset: a file of that name, or a name of the folder
+            # from dr_lib.masking import superset: a file of that name, or a name of the folder
+            for alias in node.names:
                 inner = file_of(f"{node.module}.{alias.name}")
                 found.add((inner, "") if inner else (file_of(node.module), alias.name))
         elif isinstance(node, ast.Import):
-            found |= {(file_of(alias.name), "") for alias in node.names if alias.name.startswith("dr_lib.")}
+            found |= {
+                (file_of(alias.name), "")
+                for alias in node.names
+                if alias.name.startswith("dr_lib.")
+            }
     return frozenset((target, name) for target, name in found if target not in (None, path))
 
 
@@ -111,18 +151,26 @@ def imported(path: Path) -> frozenset[tuple[Path, str]]:
 def file_of(module: str) -> Path | None:
     """The file of a module of the library; None where there is none of that name."""
     place = ROOT / Path(*module.split("."))
-    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+    return next(
+        (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None
+    )
 
 
 def circles() -> list[list[str]]:
     """Groups of files that import each other, directly or through others."""
     reach = {path: {target for target, _ in imported(path)} for path in modules()}
     while True:
-        further = {path: near | {far for one in near for far in reach[one]} for path, near in reach.items()}
+        further = {
+            path: near | {far for one in near for far in reach[one]} for path, near in reach.items()
+        }
         if further == reach:
             break
         reach = further
-    groups = {frozenset(one for one in near if path in reach[one]) for path, near in reach.items() if path in near}
+    groups = {
+        frozenset(one for one in near if path in reach[one])
+        for path, near in reach.items()
+        if path in near
+    }
     return sorted(sorted(map(name_of, group)) for group in groups)
 
 
@@ -135,7 +183,11 @@ def fragments(least: int = 20) -> list[str]:
     for path in modules():
         for target, _ in imported(path):
             importers[target].add(path)
-    short = [path for path in modules() if len(code_lines(path)) < least and not path.stem.startswith("__")]
+    short = [
+        path
+        for path in modules()
+        if len(code_lines(path)) < least and not path.stem.startswith("__")
+    ]
     return [
         f"{name_of(path)} ({len(code_lines(path))} lines, for {name_of(*importers[path])})"
         for path in short
@@ -147,7 +199,11 @@ def inner_imports() -> list[str]:
     """Imports of a file inside another folder, where the folder itself should be asked."""
     pairs = {(path, target) for path in modules() for target, _ in imported(path)}
     apart = [(path, target) for path, target in pairs if path.parent != target.parent != LIBRARY]
-    return sorted(f"{name_of(path)} <- {name_of(target)}" for path, target in apart if target.stem != "__init__")
+    return sorted(
+        f"{name_of(path)} <- {name_of(target)}"
+        for path, target in apart
+        if target.stem != "__init__"
+    )
 
 
 class FirstLoss(BaseException):
@@ -158,15 +214,19 @@ def hops() -> tuple[list[str], int, list[str]]:
     """Trace a study at smoke scale up to SimLM's first loss.
 
     Returns:
-        files of the library that ran before it, how many functions did, and the files that call one another from the
-        study down to the loss.
+        files of the library that ran before it, how many functions did, and the files that call one
+        another from the study down to the loss.
     """
     ran: set[tuple[str, int, str]] = set()
     stack: list[str] = []
 
     def watch(frame, event: str, _) -> None:
         path = frame.f_code.co_filename
-        if event != "call" or not path.startswith(f"{LIBRARY}{os.sep}") or frame.f_code.co_name == "<module>":
+        if (
+            event != "call"
+            or not path.startswith(f"{LIBRARY}{os.sep}")
+            or frame.f_code.co_name == "<module>"
+        ):
             return
         ran.add((path, frame.f_code.co_firstlineno, frame.f_code.co_name))
         if Path(path).parent.name == "losses":
@@ -184,7 +244,11 @@ def hops() -> tuple[list[str], int, list[str]]:
         write_collection(Path(folder) / "texts")
         recipe = lab.recipe_at("smoke", {}, f"{folder}/texts").with_(objective="simlm")
         study = lab.Study("style/hops", {"simlm": recipe}, [0], scale="smoke")
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        with (
+            Path(os.devnull).open("w") as nowhere,
+            redirect_stdout(nowhere),
+            redirect_stderr(nowhere),
+        ):
             threading.setprofile(watch)
             sys.setprofile(watch)
             try:
@@ -200,20 +264,45 @@ def hops() -> tuple[list[str], int, list[str]]:
 
 def write_collection(folder: Path) -> None:
     """400 passages of a few words, and a query to each, in BEIR layout."""
-    words = ("dense", "retriever", "maps", "queries", "and", "passages", "to", "vectors", "of", "equal", "length")
-    texts = [" ".join(words[(i + j * (1 + i % 7)) % len(words)] for j in range(12)) + f" {i}" for i in range(400)]
+    words = (
+        "dense",
+        "retriever",
+        "maps",
+        "queries",
+        "and",
+        "passages",
+        "to",
+        "vectors",
+        "of",
+        "equal",
+        "length",
+    )
+    texts = [
+        " ".join(words[(i + j * (1 + i % 7)) % len(words)] for j in range(12)) + f" {i}"
+        for i in range(400)
+    ]
     (folder / "qrels").mkdir(parents=True)
     for name in ("corpus", "queries"):
-        lines = [json.dumps({"_id": f"{name}{i}", "title": "", "text": text}) for i, text in enumerate(texts)]
+        lines = [
+            json.dumps({"_id": f"{name}{i}", "title": "", "text": text})
+            for i, text in enumerate(texts)
+        ]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    for split, numbers in (("train", range(300)), ("dev", range(300, 330)), ("test", range(330, 400))):
+    for split, numbers in (
+        ("train", range(300)),
+        ("dev", range(300, 330)),
+        ("test", range(330, 400)),
+    ):
         lines = ["query-id\tcorpus-id\tscore", *(f"queries{i}\tcorpus{i}\t1" for i in numbers)]
         (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
 
 
 def verdict(name: str, value: int) -> str:
     """One line: a number, its bound, and whether it holds."""
-    return f"{name:34}{value:>8,}  of {BOUNDS[name]:>6,}  {'within' if value <= BOUNDS[name] else 'ABOVE'}"
+    return (
+        f"{name:34}{value:>8,}  of {BOUNDS[name]:>6,} "
+        f" {'within' if value <= BOUNDS[name] else 'ABOVE'}"
+    )
 
 
 def main() -> None:
@@ -232,22 +321,39 @@ def main() -> None:
     code = sum(folders.values())
     print(f"\n{verdict('files', len(modules()))}\n{verdict('lines of code', code)}")
     noted = [comments(path) for path in modules()]
-    print(f"imports {sum(map(import_lines, modules())) / code:.1%} of the code; comments {sum(n for n, _ in noted)}")
+    print(
+        f"imports {sum(map(import_lines, modules())) / code:.1%} of the code; comments"
+        f" {sum(n for n, _ in noted)}"
+    )
     bare = [one for path in modules() for one in unannotated(path)]
-    print(f"fmt: skip {sum(n for _, n in noted)}; public functions with an argument of no type {len(bare)}")
+    print(
+        f"fmt: skip {sum(n for _, n in noted)}; public functions with an argument of no type"
+        f" {len(bare)}"
+    )
     print("\nlongest files")
     for path in sorted(modules(), key=lambda path: -len(code_lines(path)))[:SHOWN]:
         print(f"{len(code_lines(path)):>6}  {name_of(path)}")
     print("\nlongest functions")
-    lengths = [(lines, f"{name_of(path)}: {name}") for path in modules() for name, lines, _ in functions(path)]
+    lengths = [
+        (lines, f"{name_of(path)}: {name}")
+        for path in modules()
+        for name, lines, _ in functions(path)
+    ]
     for lines, where in sorted(lengths, reverse=True)[:SHOWN]:
         print(f"{lines:>6}  {where}")
-    lists = {"import circles": circles(), "fragments": fragments(), "imports past a folder's door": inner_imports()}
+    lists = {
+        "import circles": circles(),
+        "fragments": fragments(),
+        "imports past a folder's door": inner_imports(),
+    }
     for title, found in lists.items():
         print(f"\n{title}: {len(found)}", *found, sep="\n    ")
     if not chosen.no_hops:
         files, number, way = hops()
-        print(f"\n{verdict('files run before the first loss', len(files))}\nfunctions run before it {number}")
+        print(
+            f"\n{verdict('files run before the first loss', len(files))}\nfunctions run before it"
+            f" {number}"
+        )
         print(f"from the study to the loss, {len(way)} files: {' -> '.join(way)}")
 
 

@@ -1,4 +1,5 @@
-"""What holds the library together: imports run one way and in no circle, everything public says what it is.
+"""What holds the library together: imports run one way and in no circle, everything public says
+what it is.
 
 How long files and functions are is told by `python tests/style/report.py` and fails nothing.
 """
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 from report import LIBRARY, ROOT, circles, fragments, imported, modules, name_of, public, tree
 
-STRICT = True  # whether circles and cut-off pieces fail; while folders are being put together they only tell
+# whether circles and cut-off pieces fail; while folders are being put together they only tell
+STRICT = True
 ORDER = """
 __init__ errors files places warm
 settings stages
@@ -23,12 +25,16 @@ pairs
 objectives retrieval
 materials evaluation
 lab
-report
-__main__
+
+
 """
-LEVEL = {name: level for level, names in enumerate(ORDER.strip().splitlines()) for name in names.split()}
+LEVEL = {
+    name: level for level, names in enumerate(ORDER.strip().splitlines()) for name in names.split()
+}
 TEXT = {".py", ".md", ".yml", ".yaml", ".ipynb", ".css", ".bib", ".toml", ".json", ".lock"}
-while_building = pytest.mark.xfail(not STRICT, reason="folders are being put together", strict=False)
+while_building = pytest.mark.xfail(
+    not STRICT, reason="folders are being put together", strict=False
+)
 
 
 def place(path: Path) -> str:
@@ -42,7 +48,9 @@ def test_every_folder_has_its_place_in_the_order():
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_imports_run_one_way(path):
-    above = {name_of(target) for target, _ in imported(path) if LEVEL[place(target)] > LEVEL[place(path)]}
+    above = {
+        name_of(target) for target, _ in imported(path) if LEVEL[place(target)] > LEVEL[place(path)]
+    }
     assert not above, f"{place(path)} may not import these"
 
 
@@ -63,24 +71,47 @@ def test_no_file_is_a_piece_cut_off_another():
 
 
 def test_no_room_for_odds_and_ends():
-    assert not [path for path in modules() if path.stem in ("utils", "util", "helpers", "misc", "common")]
+    assert not [
+        path for path in modules() if path.stem in ("utils", "util", "helpers", "misc", "common")
+    ]
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_modules_that_windows_lacks_are_imported_where_their_lack_is_caught(path):
     nodes = [*ast.walk(tree(path))]
     caught = {part for node in nodes if isinstance(node, ast.Try) for part in node.body}
-    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) and node not in caught]
-    names = {one.name for node in imports for one in node.names} | {getattr(node, "module", None) for node in imports}
+    imports = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom) and node not in caught
+    ]
+    names = {one.name for node in imports for one in node.names} | {
+        getattr(node, "module", None) for node in imports
+    }
     assert not names & {"resource", "fcntl", "pwd", "grp", "termios", "pty", "tty", "syslog"}
 
 
 def project_files() -> list[Path]:
     """Text files that are part of the project."""
-    folders = [ROOT / name for name in ("dr_lib", "book", "notebooks", "tests", "benchmarks", ".ci")]
-    inside = [path for folder in folders for path in folder.rglob("*") if path.suffix in TEXT or path.name == "run"]
-    top = [path for path in ROOT.iterdir() if path.is_file() and (path.suffix in TEXT or path.name == "Makefile")]
-    return [path for path in inside + top if path != Path(__file__) and ".ipynb_checkpoints" not in path.parts]
+    folders = [
+        ROOT / name for name in ("dr_lib", "book", "notebooks", "tests", "benchmarks", ".ci")
+    ]
+    inside = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in TEXT or path.name == "run"
+    ]
+    top = [
+        path
+        for path in ROOT.iterdir()
+        if path.is_file() and (path.suffix in TEXT or path.name == "Makefile")
+    ]
+    return [
+        path
+        for path in inside + top
+        if path != Path(__file__) and ".ipynb_checkpoints" not in path.parts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +124,11 @@ def project_files() -> list[Path]:
     ],
 )
 def test_words_that_have_no_place(pattern):
-    found = [name_of_file(path) for path in project_files() if re.search(pattern, path.read_text(encoding="utf-8"))]
+    found = [
+        name_of_file(path)
+        for path in project_files()
+        if re.search(pattern, path.read_text(encoding="utf-8"))
+    ]
     assert not [name for name in found if name != "tests/book/test_environment.py"]
 
 

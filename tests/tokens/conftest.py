@@ -11,13 +11,17 @@ from dr_lib.tokens import TokenStore
 
 @pytest.fixture(scope="session")
 def passages(sentences) -> datasets.Dataset:
-    """Sixty passages: titles and bodies of 0 to 60 words, some of them empty, with odd characters and long words."""
+    """Sixty passages: titles and bodies of 0 to 60 words, some of them empty, with odd characters
+    and long words.
+    """
     random = np.random.default_rng(7)
     odd = ["Zürich's", "naïve", "unseenable", "東京", "x" * 120, "[MASK]", "[SEP]", "it's\n"]
     words = [*" ".join(sentences).split(), *odd]
     titles, bodies = [], []
     for index in range(60):
-        titles.append(" ".join(random.choice(words, 0 if index % 7 == 0 else random.integers(1, 40))))
+        titles.append(
+            " ".join(random.choice(words, 0 if index % 7 == 0 else random.integers(1, 40)))
+        )
         bodies.append(" ".join(random.choice(words, random.integers(1, 60))))
     bodies[5] = ""
     bodies[7] = " "
@@ -26,12 +30,16 @@ def passages(sentences) -> datasets.Dataset:
 
 @pytest.fixture(scope="session")
 def store(passages, tiny_tokenizer, tmp_path_factory) -> TokenStore:
-    return TokenStore.build(passages, tiny_tokenizer, tmp_path_factory.mktemp("store") / "tokens", progress=False)
+    return TokenStore.build(
+        passages, tiny_tokenizer, tmp_path_factory.mktemp("store") / "tokens", progress=False
+    )
 
 
 @pytest.fixture
 def huggingface(tiny_tokenizer, passages):
-    """Encode one row with the tokenizer itself: `huggingface(row, title, max_length, side)` gives its encoding."""
+    """Encode one row with the tokenizer itself: `huggingface(row, title, max_length, side)` gives
+    its encoding.
+    """
     tokenizer = copy.deepcopy(tiny_tokenizer)
     tokenizer.split_special_tokens = True  # a literal [MASK] in a passage is text
 
@@ -40,6 +48,8 @@ def huggingface(tiny_tokenizer, passages):
         head, body = passages[row]["title"], passages[row]["text"].strip()
         separate = (head, body) if head and body else (head or body,)
         texts = {"pair": separate, "joined": (f"{head} {body}",), "none": (body,)}[title]
-        return tokenizer(*texts, truncation="longest_first", max_length=max_length, return_token_type_ids=True)
+        return tokenizer(
+            *texts, truncation="longest_first", max_length=max_length, return_token_type_ids=True
+        )
 
     return encode

@@ -12,10 +12,14 @@ from dr_lib.tokens import padded_length, truncate
 @pytest.fixture(scope="module")
 def words() -> Tokenizer:
     """A tokenizer of one piece per word, with the pair template of BERT."""
-    tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "t": 2, "b": 3}, unk_token="[SEP]"))
+    tokenizer = Tokenizer(
+        models.WordLevel({"[CLS]": 0, "[SEP]": 1, "t": 2, "b": 3}, unk_token="[SEP]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 0), ("[SEP]", 1)],
     )
     return tokenizer
 
@@ -47,7 +51,12 @@ def test_many_pairs_at_once_are_cut_like_each_alone():
 def test_one_segment_loses_its_end_on_the_right_and_its_beginning_on_the_left():
     right = truncate(np.array([6]), np.array([6]), max_length=10, mode="joined", side="right")
     left = truncate(np.array([6]), np.array([6]), max_length=10, mode="joined", side="left")
-    assert (right.title[0], right.body[0], right.title_start[0], right.body_start[0]) == (6, 2, 0, 0)
+    assert (right.title[0], right.body[0], right.title_start[0], right.body_start[0]) == (
+        6,
+        2,
+        0,
+        0,
+    )
     assert (left.title[0], left.body[0], left.title_start[0], left.body_start[0]) == (2, 6, 4, 0)
 
 

@@ -1,4 +1,6 @@
-"""Sequences of several texts: pairs as Hugging Face's tokenizer has them, joined questions, halves of a passage."""
+"""Sequences of several texts: pairs as Hugging Face's tokenizer has them, joined questions, halves
+of a passage.
+"""
 
 import copy
 import itertools
@@ -10,13 +12,24 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import QueryPassagePairs, TokenStore, halves, join_texts, joined_lengths, shortened, train_wordpiece
+from dr_lib.tokens import (
+    QueryPassagePairs,
+    TokenStore,
+    halves,
+    join_texts,
+    joined_lengths,
+    shortened,
+    train_wordpiece,
+)
 
 
 @pytest.fixture(scope="module")
 def queries(sentences, tiny_tokenizer, tmp_path_factory) -> tuple[list[str], TokenStore]:
     words = " ".join(sentences).split()
-    texts = [" ".join(words[5 * row : 5 * row + length]) for row, length in enumerate([1, 3, 8, 20, 4, 0])]
+    texts = [
+        " ".join(words[5 * row : 5 * row + length])
+        for row, length in enumerate([1, 3, 8, 20, 4, 0])
+    ]
     rows = datasets.Dataset.from_dict({"text": texts})
     folder = tmp_path_factory.mktemp("queries") / "store"
     return texts, TokenStore.build(rows, tiny_tokenizer, folder, columns=("text",), progress=False)
@@ -24,11 +37,15 @@ def queries(sentences, tiny_tokenizer, tmp_path_factory) -> tuple[list[str], Tok
 
 @pytest.mark.parametrize("max_length", [8, 17, 40])
 @pytest.mark.parametrize("title", [True, False])
-def test_pairs_are_those_of_the_tokenizer_itself(queries, store, passages, tiny_tokenizer, max_length, title):
+def test_pairs_are_those_of_the_tokenizer_itself(
+    queries, store, passages, tiny_tokenizer, max_length, title
+):
     texts, query_store = queries
     asked = np.repeat(np.arange(len(texts) - 1), len(store))
     rows = np.tile(np.arange(len(store)), len(texts) - 1)
-    crossing = QueryPassagePairs(query_store, store, tiny_tokenizer, max_length=max_length, title=title)
+    crossing = QueryPassagePairs(
+        query_store, store, tiny_tokenizer, max_length=max_length, title=title
+    )
     batch = crossing.batch(asked, rows)
     tokenizer = copy.deepcopy(tiny_tokenizer)
     tokenizer.split_special_tokens = True
@@ -52,16 +69,23 @@ def test_pairs_are_those_of_the_tokenizer_itself(queries, store, passages, tiny_
 @pytest.mark.parametrize(("side", "part"), [("left", slice(-6, None)), ("right", slice(6))])
 def test_shortened_texts_lose_the_end_that_is_named(queries, side, part):
     store = queries[1]
-    whole = [store.text_ids[store.text_offsets[row] : store.text_offsets[row + 1]].tolist() for row in range(len(store))]
-    cut = shortened(store, 6, side)
-    assert [cut.text_ids[cut.text_offsets[row] : cut.text_offsets[row + 1]].tolist() for row in range(len(cut))] == [
-        text[part] for text in whole
+    whole = [
+        store.text_ids[store.text_offsets[row] : store.text_offsets[row + 1]].tolist()
+        for row in range(len(store))
     ]
-    assert max(map(len, whole)) > 6 and len(store.text_ids) == sum(map(len, whole))  # the store itself is as it was
+    cut = shortened(store, 6, side)
+    assert [
+        cut.text_ids[cut.text_offsets[row] : cut.text_offsets[row + 1]].tolist()
+        for row in range(len(cut))
+    ] == [text[part] for text in whole]
+    # the store itself is as it was
+    assert max(map(len, whole)) > 6 and len(store.text_ids) == sum(map(len, whole))
 
 
 def test_special_positions_are_those_of_no_text(queries, store, tiny_tokenizer):
-    batch = QueryPassagePairs(queries[1], store, tiny_tokenizer, max_length=30).batch(np.array([1, 2]), np.array([9, 3]))
+    batch = QueryPassagePairs(queries[1], store, tiny_tokenizer, max_length=30).batch(
+        np.array([1, 2]), np.array([9, 3])
+    )
     assert batch.special.sum() == (batch.attention_mask == 0).sum() + 2 * 3
     assert not (batch.word_start & batch.special).any()
 
@@ -93,21 +117,35 @@ def questions(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
 def by_hand(store, rows, special, limit, begin=0):
     pieces = []
     for row in rows:
-        pieces += [*store.text_ids[store.text_offsets[row] : store.text_offsets[row + 1]].tolist(), special["sep"]]
+        pieces += [
+            *store.text_ids[store.text_offsets[row] : store.text_offsets[row + 1]].tolist(),
+            special["sep"],
+        ]
     return [special["cls"], *pieces[:-1][begin : begin + limit - 2], special["sep"]]
 
 
 def real(batch):
-    return [ids[mask == 1].tolist() for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True)]
+    return [
+        ids[mask == 1].tolist()
+        for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True)
+    ]
 
 
 def laid_out(store, groups, **options):
     counts = np.array([len(group) for group in groups])
     rows = np.concatenate([np.zeros(0, int), *groups]).astype(int)
-    return join_texts(store, rows, counts, np.arange(len(groups)) + 7, **({"max_length": 60} | options))
+    return join_texts(
+        store, rows, counts, np.arange(len(groups)) + 7, **({"max_length": 60} | options)
+    )
 
 
-GROUPS = [np.array([2, 0, 1]), np.array([], int), np.array([3]), np.array([8, 4, 4]), np.array([], int)]
+GROUPS = [
+    np.array([2, 0, 1]),
+    np.array([], int),
+    np.array([3]),
+    np.array([8, 4, 4]),
+    np.array([], int),
+]
 
 
 def test_each_text_is_followed_by_a_separator(questions):
@@ -132,12 +170,16 @@ def test_a_long_sequence_is_cut_to_the_window_that_its_lot_names(questions, lot)
     surplus = len(whole) - 7
     assert surplus > 2
     batch = laid_out(questions, GROUPS, max_length=7, lots=np.full(5, lot))
-    assert real(batch)[3] == by_hand(questions, GROUPS[3], questions.special, 7, begin=lot % (surplus + 1))
+    assert real(batch)[3] == by_hand(
+        questions, GROUPS[3], questions.special, 7, begin=lot % (surplus + 1)
+    )
     assert real(batch)[1] == [questions.special["cls"], questions.special["sep"]]
 
 
 def test_without_lots_the_beginning_is_kept(questions):
-    assert real(laid_out(questions, GROUPS, max_length=8))[0] == by_hand(questions, GROUPS[0], questions.special, 8)
+    assert real(laid_out(questions, GROUPS, max_length=8))[0] == by_hand(
+        questions, GROUPS[0], questions.special, 8
+    )
 
 
 def test_lengths_are_those_of_the_batch(questions):

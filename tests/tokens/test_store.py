@@ -1,4 +1,6 @@
-"""A store on disk and its batches: those of Hugging Face's own tokenizer, with numbers beside the pieces."""
+"""A store on disk and its batches: those of Hugging Face's own tokenizer, with numbers beside the
+pieces.
+"""
 
 import datasets
 import numpy as np
@@ -19,9 +21,14 @@ def folder(passages, tiny_tokenizer, tmp_path):
 
 
 def test_ids_are_the_tokenizers_without_special_tokens(store, passages, tiny_tokenizer):
-    for column, ids, offsets in (("title", store.title_ids, store.title_offsets), ("text", store.text_ids, store.text_offsets)):
+    for column, ids, offsets in (
+        ("title", store.title_ids, store.title_offsets),
+        ("text", store.text_ids, store.text_offsets),
+    ):
         for row, text in enumerate(passages[column]):
-            expected = tiny_tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+            expected = tiny_tokenizer(text, add_special_tokens=False, split_special_tokens=True)[
+                "input_ids"
+            ]
             assert ids[offsets[row] : offsets[row + 1]].tolist() == expected
 
 
@@ -29,7 +36,9 @@ def test_an_opened_store_gives_the_same_batches_and_digest(store):
     again = TokenStore.open(store.folder)
     assert (again.digest, len(again), again.special) == (store.digest, len(store), store.special)
     rows = np.arange(len(store))
-    assert again.batch(rows, max_length=20).input_ids.equal(store.batch(rows, max_length=20).input_ids)
+    assert again.batch(rows, max_length=20).input_ids.equal(
+        store.batch(rows, max_length=20).input_ids
+    )
 
 
 def test_chunks_do_not_change_the_store(store, passages, tiny_tokenizer, tmp_path, monkeypatch):
@@ -38,7 +47,9 @@ def test_chunks_do_not_change_the_store(store, passages, tiny_tokenizer, tmp_pat
     assert again.digest == store.digest
 
 
-def test_the_tokenizers_own_truncation_is_ignored_and_kept(passages, tiny_tokenizer, tmp_path, store):
+def test_the_tokenizers_own_truncation_is_ignored_and_kept(
+    passages, tiny_tokenizer, tmp_path, store
+):
     tiny_tokenizer.backend_tokenizer.enable_truncation(5)
     try:
         again = TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens", progress=False)
@@ -49,7 +60,9 @@ def test_the_tokenizers_own_truncation_is_ignored_and_kept(passages, tiny_tokeni
 
 
 def test_one_column_is_the_body(passages, tiny_tokenizer, tmp_path, store):
-    queries = TokenStore.build(passages, tiny_tokenizer, tmp_path / "queries", columns=("text",), progress=False)
+    queries = TokenStore.build(
+        passages, tiny_tokenizer, tmp_path / "queries", columns=("text",), progress=False
+    )
     rows = np.arange(len(store))
     alone, body = queries.batch(rows, max_length=24), store.batch(rows, max_length=24, title="none")
     assert alone.input_ids.equal(body.input_ids)
@@ -63,10 +76,19 @@ def test_empty_titles_alone_make_a_good_store(tiny_tokenizer, tmp_path):
 
 
 def test_a_large_vocabulary_is_kept_in_four_bytes(tmp_path):
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{index}" for index in range(70_000))]
+    names = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(f"w{index}" for index in range(70_000)),
+    ]
     tokenizer = BertTokenizerFast(vocab={name: index for index, name in enumerate(names)})
     texts = datasets.Dataset.from_dict({"text": ["w69999 w1"]})
-    store = TokenStore.build(texts, tokenizer, tmp_path / "tokens", columns=("text",), progress=False)
+    store = TokenStore.build(
+        texts, tokenizer, tmp_path / "tokens", columns=("text",), progress=False
+    )
     assert store.text_ids.dtype == np.int32
     assert store.batch(np.array([0]), max_length=8).input_ids[0, 1:3].tolist() == [70_004, 6]
 
@@ -98,7 +120,9 @@ def test_a_build_that_fails_leaves_the_older_store_and_no_rest(folder, tiny_toke
 
 
 def check_against(huggingface, store, rows, title, max_length, side="right", multiple=8):
-    batch = store.batch(rows, max_length=max_length, title=title, side=side, pad_to_multiple=multiple)
+    batch = store.batch(
+        rows, max_length=max_length, title=title, side=side, pad_to_multiple=multiple
+    )
     expected = [huggingface(int(row), title, max_length, side) for row in rows]
     longest = max(len(encoding["input_ids"]) for encoding in expected)
     width = min(-(-longest // multiple) * multiple, max_length)
@@ -114,7 +138,8 @@ def check_against(huggingface, store, rows, title, max_length, side="right", mul
 @pytest.mark.parametrize("title", ["pair", "joined", "none"])
 @pytest.mark.parametrize("max_length", [4, 5, 6, 7, 16, 33, 64, 500])
 def test_every_row_equals_the_tokenizers_own_sequence(huggingface, store, title, max_length, side):
-    rows = np.arange(len(store) if max_length > 7 else 16)  # the library is slow where it drops nearly everything
+    # the library is slow where it drops nearly everything
+    rows = np.arange(len(store) if max_length > 7 else 16)
     check_against(huggingface, store, rows, title, max_length, side)
 
 
@@ -125,9 +150,15 @@ def test_any_rows_and_lengths_equal_the_tokenizers_own_batch(data, store, passag
     max_length = data.draw(st.integers(4, 90))
     multiple = data.draw(st.sampled_from([1, 8, 64]))
     bodies = [passages[int(row)]["text"] for row in rows]
-    kept = [tiny_tokenizer(body, truncation=True, max_length=max_length, split_special_tokens=True) for body in bodies]
+    kept = [
+        tiny_tokenizer(body, truncation=True, max_length=max_length, split_special_tokens=True)
+        for body in bodies
+    ]
     batch = store.batch(rows, max_length=max_length, title="none", pad_to_multiple=multiple)
-    real = [ids[mask.bool()].tolist() for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True)]
+    real = [
+        ids[mask.bool()].tolist()
+        for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True)
+    ]
     assert real == [encoding["input_ids"] for encoding in kept]
     assert batch.input_ids.shape[1] % multiple == 0 or batch.input_ids.shape[1] == max_length
 
@@ -148,10 +179,13 @@ def test_special_marks_exactly_cls_sep_and_padding(store):
 def test_word_start_marks_pieces_without_prefix_and_first_pieces_of_segments(store, tiny_tokenizer):
     for side in ("right", "left"):
         batch = store.batch(np.arange(len(store)), max_length=19, side=side)
-        for ids, special, starts in zip(batch.input_ids, batch.special, batch.word_start, strict=True):
+        for ids, special, starts in zip(
+            batch.input_ids, batch.special, batch.word_start, strict=True
+        ):
             pieces = tiny_tokenizer.convert_ids_to_tokens(ids.tolist())
             expected = [
-                not special[at] and (not piece.startswith("##") or bool(special[at - 1])) for at, piece in enumerate(pieces)
+                not special[at] and (not piece.startswith("##") or bool(special[at - 1]))
+                for at, piece in enumerate(pieces)
             ]
             assert starts.tolist() == expected
 
@@ -176,13 +210,18 @@ def test_lengths_are_those_of_the_batches(store, title):
 
 
 def test_padding_never_passes_the_longest_length(store):
-    assert store.batch(np.arange(len(store)), max_length=30, pad_to_multiple=8).input_ids.shape[1] == 30
+    assert (
+        store.batch(np.arange(len(store)), max_length=30, pad_to_multiple=8).input_ids.shape[1]
+        == 30
+    )
 
 
 @pytest.fixture(scope="module")
 def ids_as_values(store, tmp_path_factory) -> TokenValues:
     """Each piece's own id as its value."""
-    return TokenValues.write(store, tmp_path_factory.mktemp("v") / "values", [(store.title_ids, store.text_ids)])
+    return TokenValues.write(
+        store, tmp_path_factory.mktemp("v") / "values", [(store.title_ids, store.text_ids)]
+    )
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -191,7 +230,12 @@ def ids_as_values(store, tmp_path_factory) -> TokenValues:
 def test_values_lie_where_their_pieces_lie(store, ids_as_values, title, side, max_length):
     rows = np.random.default_rng(0).permutation(len(store))
     for multiple in (1, 8):
-        layout = {"max_length": max_length, "title": title, "side": side, "pad_to_multiple": multiple}
+        layout = {
+            "max_length": max_length,
+            "title": title,
+            "side": side,
+            "pad_to_multiple": multiple,
+        }
         batch = store.batch(rows, **layout)
         values = ids_as_values.batch(rows, **layout)
         assert values.dtype == torch.float32
@@ -200,9 +244,14 @@ def test_values_lie_where_their_pieces_lie(store, ids_as_values, title, side, ma
 
 
 def test_a_store_without_titles_has_values_too(passages, tiny_tokenizer, tmp_path):
-    store = TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens", columns=("text",), progress=False)
+    store = TokenStore.build(
+        passages, tiny_tokenizer, tmp_path / "tokens", columns=("text",), progress=False
+    )
     values = TokenValues.write(store, tmp_path / "values", [(store.title_ids, store.text_ids)])
-    batch, laid_out = store.batch(np.arange(9), max_length=20), values.batch(np.arange(9), max_length=20)
+    batch, laid_out = (
+        store.batch(np.arange(9), max_length=20),
+        values.batch(np.arange(9), max_length=20),
+    )
     assert torch.equal(laid_out.long(), batch.input_ids.masked_fill(batch.special, 0))
 
 
@@ -213,7 +262,9 @@ def test_blocks_do_not_change_what_is_written(store, ids_as_values, tmp_path):
 
     blocks = [pieces(first, first + 15) for first in range(0, 60, 15)]
     again = TokenValues.write(store, tmp_path / "values", blocks)
-    assert np.array_equal(again.title, ids_as_values.title) and np.array_equal(again.text, ids_as_values.text)
+    assert np.array_equal(again.title, ids_as_values.title) and np.array_equal(
+        again.text, ids_as_values.text
+    )
 
 
 def test_half_precision_keeps_three_digits(store, tmp_path):

@@ -1,4 +1,6 @@
-"""Batches of a stream: every row once an epoch, within the budget, few shapes, the same batch for the same step."""
+"""Batches of a stream: every row once an epoch, within the budget, few shapes, the same batch for
+the same step.
+"""
 
 from collections import defaultdict
 from itertools import chain
@@ -49,7 +51,9 @@ def test_sorting_saves_padding():
 
 def test_seed_and_epoch_fix_the_plan_and_change_it():
     def flat(seed, epoch):
-        return np.concatenate(plan_epoch(LENGTHS, tokens_per_batch=2000, seed=seed, epoch=epoch)).tolist()
+        return np.concatenate(
+            plan_epoch(LENGTHS, tokens_per_batch=2000, seed=seed, epoch=epoch)
+        ).tolist()
 
     assert flat(0, 0) == flat(0, 0)
     assert len({tuple(flat(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
@@ -62,8 +66,12 @@ def test_long_and_short_batches_are_mixed_over_the_epoch():
 
 
 def test_rows_of_one_length_meet_others_in_the_next_epoch():
-    first, second = (plan_epoch(LENGTHS, tokens_per_batch=2000, seed=0, epoch=epoch) for epoch in (0, 1))
-    assert not {frozenset(rows.tolist()) for rows in first} & {frozenset(rows.tolist()) for rows in second}
+    first, second = (
+        plan_epoch(LENGTHS, tokens_per_batch=2000, seed=0, epoch=epoch) for epoch in (0, 1)
+    )
+    assert not {frozenset(rows.tolist()) for rows in first} & {
+        frozenset(rows.tolist()) for rows in second
+    }
 
 
 def test_a_row_above_the_budget_is_a_batch_of_its_own():
@@ -81,7 +89,9 @@ def test_a_fresh_stream_at_any_step_equals_one_that_ran_up_to_it(store, window):
     stream = BatchStream(store, **options)
     run = [ids(stream.batch(step)) for step in range(3 * stream.steps_per_epoch)]
     for step in (len(run) - 1, 0, len(run) // 2):
-        assert ids(BatchStream(store, **options).batch(step)) == run[step] == ids(stream.batch(step))
+        assert (
+            ids(BatchStream(store, **options).batch(step)) == run[step] == ids(stream.batch(step))
+        )
 
 
 def test_each_epoch_holds_every_row_once(store):
@@ -95,20 +105,30 @@ def test_each_epoch_holds_every_row_once(store):
 
 def test_batches_keep_the_budget(store):
     stream = BatchStream(store, max_length=40, tokens_per_batch=160)
-    assert all(stream.batch(step).input_ids.numel() <= 160 for step in range(2 * stream.steps_per_epoch))
+    assert all(
+        stream.batch(step).input_ids.numel() <= 160 for step in range(2 * stream.steps_per_epoch)
+    )
 
 
 def test_the_budget_holds_for_longer_texts_that_go_with_the_rows(store):
     beside = np.where(np.arange(len(store)) % 2, 40, 5)
     stream = BatchStream(store, max_length=40, tokens_per_batch=160, beside=beside)
     batches = [stream.batch(step) for step in range(stream.steps_per_epoch)]
-    assert all(len(batch) * max(batch.input_ids.shape[1], beside[batch.rows].max()) <= 160 for batch in batches)
+    assert all(
+        len(batch) * max(batch.input_ids.shape[1], beside[batch.rows].max()) <= 160
+        for batch in batches
+    )
     assert max(map(len, batches)) > 1
-    assert sorted(row for batch in batches for row in batch.rows.tolist()) == list(range(len(store)))
+    assert sorted(row for batch in batches for row in batch.rows.tolist()) == list(
+        range(len(store))
+    )
 
 
 def test_another_seed_gives_another_order(store):
-    first, second = (BatchStream(store, max_length=40, tokens_per_batch=160, seed=seed).batch(0) for seed in (0, 1))
+    first, second = (
+        BatchStream(store, max_length=40, tokens_per_batch=160, seed=seed).batch(0)
+        for seed in (0, 1)
+    )
     assert first.rows.tolist() != second.rows.tolist()
 
 
@@ -116,19 +136,31 @@ def test_another_seed_gives_another_order(store):
 def test_title_and_padding_reach_the_batches(store, title):
     stream = BatchStream(store, max_length=20, tokens_per_batch=80, title=title, pad_to_multiple=4)
     batch = stream.batch(3)
-    assert ids(batch) == ids(store.batch(batch.rows.numpy(), max_length=20, title=title, pad_to_multiple=4))
+    assert ids(batch) == ids(
+        store.batch(batch.rows.numpy(), max_length=20, title=title, pad_to_multiple=4)
+    )
 
 
 def test_random_windows_show_every_part_of_a_long_body_and_all_of_a_short_one(store, tmp_path):
     values = TokenValues.write(store, tmp_path / "values", [(store.title_ids, store.text_ids)])
-    stream = BatchStream(store, max_length=20, tokens_per_batch=160, title="none", window="random", values=values)
+    stream = BatchStream(
+        store, max_length=20, tokens_per_batch=160, title="none", window="random", values=values
+    )
     begins = defaultdict(set)
     for step in range(150 * stream.steps_per_epoch):
         batch = stream.batch(step)
-        assert torch.equal(batch.values.long(), batch.input_ids.masked_fill(batch.special, 0))  # values move along
-        for row, pieces, special in zip(batch.rows.tolist(), batch.input_ids, batch.special, strict=True):
-            body, seen = store.text_ids[slice(*store.text_offsets[[row, row + 1]])].tolist(), pieces[~special].tolist()
-            begin = next(place for place in range(len(body) + 1) if body[place : place + len(seen)] == seen)
+        # values move along
+        assert torch.equal(batch.values.long(), batch.input_ids.masked_fill(batch.special, 0))
+        for row, pieces, special in zip(
+            batch.rows.tolist(), batch.input_ids, batch.special, strict=True
+        ):
+            body, seen = (
+                store.text_ids[slice(*store.text_offsets[[row, row + 1]])].tolist(),
+                pieces[~special].tolist(),
+            )
+            begin = next(
+                place for place in range(len(body) + 1) if body[place : place + len(seen)] == seen
+            )
             begins[row].add(begin)
             assert len(seen) == min(len(body), 18)
     for row, length in enumerate(np.diff(store.text_offsets)):

@@ -1,4 +1,6 @@
-"""Tokenizers opened by name, what is not fit for a masked LM, and a trained vocabulary that is the same every time."""
+"""Tokenizers opened by name, what is not fit for a masked LM, and a trained vocabulary that is the
+same every time.
+"""
 
 import copy
 import subprocess
@@ -41,7 +43,9 @@ def test_the_digest_ignores_truncation_and_padding(tiny_tokenizer):
 def test_the_digest_follows_vocabulary_and_normaliser(tiny_tokenizer, sentences):
     cased = copy.deepcopy(tiny_tokenizer)
     cased.backend_tokenizer.normalizer = None
-    digests = {tokenizer_digest(each) for each in (tiny_tokenizer, cased, train_wordpiece(sentences, 120))}
+    digests = {
+        tokenizer_digest(each) for each in (tiny_tokenizer, cased, train_wordpiece(sentences, 120))
+    }
     assert len(digests) == 3
 
 
@@ -79,7 +83,12 @@ def test_a_broken_file_is_refused(tmp_path):
         load_tokenizer(tmp_path)
 
 
-ODD = ["Café in ZÜRICH costs 5€.", "東京 is Tokyo, don't\tforget", "naïve — «quoted» text… x²", "a\u0000b \u200d soft\u00adhyphen"]
+ODD = [
+    "Café in ZÜRICH costs 5€.",
+    "東京 is Tokyo, don't\tforget",
+    "naïve — «quoted» text… x²",
+    "a\u0000b \u200d soft\u00adhyphen",
+]
 
 TIES = [f"{a}{b}{c}{a}" for a in "kmnrst" for b in "aeiou" for c in "lpvz"] * 2
 SCRIPT = f"""
@@ -90,8 +99,16 @@ print(sorted(train_wordpiece({TIES}, 100).get_vocab().items()))
 
 def library_vocabulary(texts: list[str], vocab_size: int) -> set[str]:
     raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    raw.normalizer, raw.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    settings = {"vocab_size": vocab_size, "min_frequency": 2, "special_tokens": list(SPECIAL), "show_progress": False}
+    raw.normalizer, raw.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    settings = {
+        "vocab_size": vocab_size,
+        "min_frequency": 2,
+        "special_tokens": list(SPECIAL),
+        "show_progress": False,
+    }
     raw.train_from_iterator(texts, trainers.WordPieceTrainer(**settings))
     return set(raw.get_vocab())
 
@@ -108,7 +125,9 @@ def test_a_text_with_no_ties_gives_the_librarys_vocabulary():
 
 def test_another_process_breaks_ties_the_same_way():
     """The library's trainer alone gives another vocabulary in every process here."""
-    other = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
+    other = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    ).stdout
     assert other.strip() == str(sorted(train_wordpiece(TIES, 100).get_vocab().items()))
 
 
@@ -133,11 +152,19 @@ def test_a_saved_folder_opens_in_transformers_with_the_same_ids(sentences, tmp_p
     tokenizer = train_wordpiece(sentences, 200)
     tokenizer.save_pretrained(tmp_path)
     texts, pairs = sentences + ODD, ODD[:1] * (len(sentences) + len(ODD))
-    for opened in (AutoTokenizer.from_pretrained(tmp_path), BertTokenizerFast.from_pretrained(tmp_path)):
+    for opened in (
+        AutoTokenizer.from_pretrained(tmp_path),
+        BertTokenizerFast.from_pretrained(tmp_path),
+    ):
         assert isinstance(opened, BertTokenizerFast)
-        assert opened(texts, pairs, truncation=True, max_length=20) == tokenizer(texts, pairs, truncation=True, max_length=20)
+        assert opened(texts, pairs, truncation=True, max_length=20) == tokenizer(
+            texts, pairs, truncation=True, max_length=20
+        )
         assert tokenizer_digest(opened) == tokenizer_digest(tokenizer)
-        assert opened.decode(opened("a dense retriever")["input_ids"], skip_special_tokens=True) == "a dense retriever"
+        assert (
+            opened.decode(opened("a dense retriever")["input_ids"], skip_special_tokens=True)
+            == "a dense retriever"
+        )
 
 
 @pytest.mark.parametrize(("texts", "named"), [([], "no text"), (["", " \n"], "no text")])

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 
 class Regression(nn.Module):
-    """Learns a fixed linear map; dropout and drawn noise make the loss depend on both sources of randomness."""
+    """Learns a fixed linear map; dropout and drawn noise make the loss depend on both sources of
+    randomness.
+    """
 
     def __init__(self, dropout: float = 0.0, noise: float = 0.0):
         super().__init__()

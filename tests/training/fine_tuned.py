@@ -1,6 +1,8 @@
-"""One step of every kind of fine-tuning: `python fine_tuned.py FOLDER QUERIES`, once for each process.
+"""One step of every kind of fine-tuning: `python fine_tuned.py FOLDER QUERIES`, once for each
+process.
 
-With the batches, the loop and the modules that stages use; the processes share the queries of a batch.
+With the batches, the loop and the modules that stages use; the processes share the queries of a
+batch.
 """
 
 import importlib.util
@@ -29,7 +31,9 @@ SETTINGS = TrainSettings(steps=1, learning_rate=1e-3, warmup=0, clip=None, preci
 KINDS = {
     "blocks of the paper": lambda: BiEncoder(Bag(1), Finetuning(temperature=0.2, blocks="paper")),
     "gradient cache": lambda: BiEncoder(Bag(1), Finetuning(temperature=0.2, chunk=3)),
-    "two encoders, passage-centric": lambda: BiEncoder(Bag(1), Finetuning(temperature=0.2, alpha=0.3), passage_encoder=Bag(2)),
+    "two encoders, passage-centric": lambda: BiEncoder(
+        Bag(1), Finetuning(temperature=0.2, alpha=0.3), passage_encoder=Bag(2)
+    ),
     "distilled": lambda: DistilledBiEncoder(Bag(1), Distillation(temperature=0.2)),
 }
 
@@ -49,7 +53,9 @@ class Bag(nn.Module):
 
 def shared() -> ModuleType:
     """The fixtures' own file, which a process of its own must read by hand."""
-    spec = importlib.util.spec_from_file_location("shared", Path(__file__).parents[1] / "conftest.py")
+    spec = importlib.util.spec_from_file_location(
+        "shared", Path(__file__).parents[1] / "conftest.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -58,18 +64,32 @@ def shared() -> ModuleType:
 def run(folder: Path, queries: int) -> dict[str, Tensor]:
     """Train each kind for a step; give its gradient as AdamW's first moment tells it."""
     rng, store = np.random.default_rng(0), shared().CountedStore(40, 40)
-    negatives = np.array([rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)])
+    negatives = np.array(
+        [rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)]
+    )
     examples = Examples.of(np.arange(40), [[query] for query in range(40)], negatives, passages=40)
     teacher = TeacherScores(rng.normal(size=40).astype("f4"), rng.normal(size=(40, 6)).astype("f4"))
-    batches = RetrievalBatches(store, store, examples, batch_queries=queries, passages_per_query=3, teacher=teacher)
+    batches = RetrievalBatches(
+        store, store, examples, batch_queries=queries, passages_per_query=3, teacher=teacher
+    )
     for kind, make in KINDS.items():
-        train(make(), batches.batch, SETTINGS, folder / kind, title=kind, progress=False, together=True)
+        train(
+            make(),
+            batches.batch,
+            SETTINGS,
+            folder / kind,
+            title=kind,
+            progress=False,
+            together=True,
+        )
     return {kind: gradient_of(folder / kind) for kind in KINDS}
 
 
 def gradient_of(folder: Path) -> Tensor:
     saved = load_file(folder / "checkpoint-1" / "optimizer.safetensors")
-    return torch.cat([saved[name].flatten() for name in sorted(saved) if name.startswith("exp_avg.")])
+    return torch.cat(
+        [saved[name].flatten() for name in sorted(saved) if name.startswith("exp_avg.")]
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""A training that a test starts as a process of its own: `python killable.py FOLDER SECONDS [CHANGES]`.
+"""A training that a test starts as a process of its own: `python killable.py FOLDER SECONDS
+[CHANGES]`.
 
-SECONDS a batch make it slow enough to kill; CHANGES are settings in JSON. It trains a tied masked LM in miniature with
-dropout and drawn masks, in plain torch so that it starts fast.
+SECONDS a batch make it slow enough to kill; CHANGES are settings in JSON. It trains a tied masked
+LM in miniature with dropout and drawn masks, in plain torch so that it starts fast.
 """
 
 import json
@@ -14,7 +15,15 @@ from torch import Tensor, nn
 
 from dr_lib.training import TrainLog, TrainSettings, train
 
-SETTINGS = TrainSettings(steps=24, learning_rate=1e-2, accumulation=2, checkpoint_every=5, log_every=4, precision="bf16", seed=3)
+SETTINGS = TrainSettings(
+    steps=24,
+    learning_rate=1e-2,
+    accumulation=2,
+    checkpoint_every=5,
+    log_every=4,
+    precision="bf16",
+    seed=3,
+)
 
 
 class Miniature(nn.Module):
@@ -32,7 +41,10 @@ class Miniature(nn.Module):
         states = self.table(ids.masked_fill(hidden, 1))
         states = self.norm(self.dropout(self.layer(states)).tanh() + self.frozen(states))
         logits = self.head(states + states.mean(1, keepdim=True)).float()
-        return {"loss": nn.functional.cross_entropy(logits[hidden], ids[hidden]), "hidden": hidden.float().mean()}
+        return {
+            "loss": nn.functional.cross_entropy(logits[hidden], ids[hidden]),
+            "hidden": hidden.float().mean(),
+        }
 
 
 def batch(index: int) -> Tensor:
@@ -44,9 +56,22 @@ def run(module: nn.Module, folder: Path, seconds: float = 0.0, **rest) -> TrainL
         time.sleep(seconds)
         return batch(index)
 
-    return train(module, slow_batch, rest.pop("settings", SETTINGS), folder, title="killable", progress=False, **rest)
+    return train(
+        module,
+        slow_batch,
+        rest.pop("settings", SETTINGS),
+        folder,
+        title="killable",
+        progress=False,
+        **rest,
+    )
 
 
 if __name__ == "__main__":
     changes = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
-    run(Miniature(), Path(sys.argv[1]), float(sys.argv[2]), settings=SETTINGS.model_copy(update=changes))
+    run(
+        Miniature(),
+        Path(sys.argv[1]),
+        float(sys.argv[2]),
+        settings=SETTINGS.model_copy(update=changes),
+    )

@@ -25,9 +25,17 @@ class Bag(nn.Module):
 def batches(counted_store):
     """Query r asks for passage r: the word that stands for a row is the same on both sides."""
     rng = np.random.default_rng(0)
-    negatives = np.array([rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)])
+    negatives = np.array(
+        [rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)]
+    )
     examples = Examples.of(np.arange(40), [[query] for query in range(40)], negatives, passages=40)
-    return RetrievalBatches(counted_store(40, 40), counted_store(40, 40), examples, batch_queries=8, passages_per_query=3)
+    return RetrievalBatches(
+        counted_store(40, 40),
+        counted_store(40, 40),
+        examples,
+        batch_queries=8,
+        passages_per_query=3,
+    )
 
 
 def unit(rows):
@@ -35,7 +43,9 @@ def unit(rows):
 
 
 def first_block_by_hand(queries, passages, rows, temperature):
-    """Cross-entropy over all passages of the batch, repetitions of the own positive left out (float64)."""
+    """Cross-entropy over all passages of the batch, repetitions of the own positive left out
+    (float64).
+    """
     scores = unit(queries) @ unit(passages).T / temperature
     total = 0.0
     for i in range(len(queries)):
@@ -49,7 +59,9 @@ def test_loss_is_the_contrastive_loss_of_both_sides(batches):
     encoder, batch = Bag(), batches.batch(0)
     module = BiEncoder(encoder, Finetuning(temperature=0.5, blocks="query_passage"))
     loss = module(batch, torch.Generator())["loss"]
-    queries, passages = (encoder(part).detach().double().numpy() for part in (batch.queries, batch.passages))
+    queries, passages = (
+        encoder(part).detach().double().numpy() for part in (batch.queries, batch.passages)
+    )
     expected = first_block_by_hand(queries, passages, batch.passage_rows.tolist(), 0.5)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
@@ -66,15 +78,20 @@ def test_the_loss_stays_fp32_under_autocast(batches):
 def test_a_second_encoder_serves_the_passages(batches):
     shared, separate = Bag(), Bag()
     nn.init.zeros_(separate.table.weight)
-    module = BiEncoder(shared, Finetuning(blocks="query_passage", temperature=1.0), passage_encoder=separate)
+    module = BiEncoder(
+        shared, Finetuning(blocks="query_passage", temperature=1.0), passage_encoder=separate
+    )
     module(batches.batch(0), torch.Generator())["loss"].backward()
-    assert shared.table.weight.grad.abs().sum() == 0  # all passages alike: a query cannot change its loss
+    # all passages alike: a query cannot change its loss
+    assert shared.table.weight.grad.abs().sum() == 0
     assert separate.table.weight.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("blocks", ["released", "paper", "query_passage"])
 def test_fine_tuning_learns_to_find_the_passage(tmp_path, batches, blocks):
-    settings = TrainSettings(steps=60, learning_rate=0.05, weight_decay=0, log_every=5, precision="fp32")
+    settings = TrainSettings(
+        steps=60, learning_rate=0.05, weight_decay=0, log_every=5, precision="fp32"
+    )
     module = BiEncoder(Bag(), Finetuning(temperature=0.1, blocks=blocks))
     log = train(module, batches.batch, settings, tmp_path, title="toy", progress=False)
     assert log.column("loss")[-1] < 0.3 * log.column("loss")[0]
@@ -87,10 +104,16 @@ def test_chunks_change_neither_loss_nor_gradient(batches, separate):
     found = []
     for chunk in (None, 3):
         first, second = Bag(), Bag(hidden=16)
-        module = BiEncoder(first, Finetuning(temperature=0.1, chunk=chunk), passage_encoder=second if separate else None)
+        module = BiEncoder(
+            first,
+            Finetuning(temperature=0.1, chunk=chunk),
+            passage_encoder=second if separate else None,
+        )
         loss = module(batches.batch(0), torch.Generator())["loss"]
         loss.backward()
-        slopes = [part.table.weight.grad for part in (first, second) if part.table.weight.grad is not None]
+        slopes = [
+            part.table.weight.grad for part in (first, second) if part.table.weight.grad is not None
+        ]
         found.append((loss, torch.cat(slopes)))
     assert found[1][0].item() == pytest.approx(found[0][0].item(), rel=1e-6)
     assert (found[1][1] - found[0][1]).norm() < 1e-5 * found[0][1].norm()
@@ -103,9 +126,9 @@ def test_the_passage_centric_part_is_weighed_in(batches):
         other.table.weight
     )  # of one encoder a query and its passage have the same vector here, and both parts one value
     plain, whole, mixed = (
-        BiEncoder(encoder, Finetuning(blocks="query_passage", temperature=0.5, alpha=alpha), other)(batch, torch.Generator())[
-            "loss"
-        ]
+        BiEncoder(encoder, Finetuning(blocks="query_passage", temperature=0.5, alpha=alpha), other)(
+            batch, torch.Generator()
+        )["loss"]
         for alpha in (0.0, 1.0, 0.3)
     )
     assert plain.item() != pytest.approx(whole.item(), rel=0.05)
@@ -114,7 +137,8 @@ def test_the_passage_centric_part_is_weighed_in(batches):
     queries, passages = (unit(by(part).detach().double().numpy()) for by, part in sides)
     rows, anchors = batch.passage_rows.tolist(), passages[::3]
     total = 0.0
-    for i, anchor in enumerate(anchors):  # its own query, the queries about other passages, and all hard negatives
+    # its own query, the queries about other passages, and all hard negatives
+    for i, anchor in enumerate(anchors):
         others = [queries[j] for j in range(len(queries)) if j != i and rows[3 * j] != rows[3 * i]]
         hard = [passages[j] for j in range(len(passages)) if j % 3 and rows[j] != rows[3 * i]]
         scores = np.array([queries[i], *others, *hard]) @ anchor / 0.5
@@ -130,10 +154,14 @@ def test_the_temperature_grows_sharper_over_the_warmup_of_the_rate(batches, tmp_
             seen.append(self.temperature)
             return super().forward(batch, generator)
 
-    settings = TrainSettings(steps=6, learning_rate=0.01, warmup=0.5, precision="fp32", accumulation=2)
+    settings = TrainSettings(
+        steps=6, learning_rate=0.01, warmup=0.5, precision="fp32", accumulation=2
+    )
     module = Noting(Bag(), Finetuning(temperature=0.1, temperature_warmup=True))
     train(module, batches.batch, settings, tmp_path, title="toy", progress=False)
-    assert seen == pytest.approx([value for value in (0.3, 0.15, 0.1, 0.1, 0.1, 0.1) for _ in range(2)])
+    assert seen == pytest.approx(
+        [value for value in (0.3, 0.15, 0.1, 0.1, 0.1, 0.1) for _ in range(2)]
+    )
     plain = BiEncoder(Bag(), Finetuning(temperature=0.1))
     plain.before_update(settings, 1)
     assert plain.temperature == 0.1
@@ -145,13 +173,17 @@ def test_known_positives_count_as_negatives_only_where_that_is_asked_for(batches
     known[0, 7] = known[3, 1] = True
     batch = replace(batch, known_positives=known)
     for masked in (True, False):
-        module = BiEncoder(Bag(), Finetuning(temperature=0.3, blocks="query_passage", mask_positives=masked))
+        module = BiEncoder(
+            Bag(), Finetuning(temperature=0.3, blocks="query_passage", mask_positives=masked)
+        )
         vectors = module.vectors(batch)
         losses_of[masked] = module(batch, torch.Generator())["loss"].item()
         queries, passages = (unit(part.detach().double().numpy()) for part in vectors)
         scores = queries @ passages.T / 0.3
         own = 3 * np.arange(8)
-        hidden = known.numpy() | (batch.passage_rows.numpy()[own][:, None] == batch.passage_rows.numpy())
+        hidden = known.numpy() | (
+            batch.passage_rows.numpy()[own][:, None] == batch.passage_rows.numpy()
+        )
         hidden[np.arange(8), own] = False
         exponents = np.where(hidden & masked, -np.inf, scores)
         expected = (np.log(np.exp(exponents).sum(1)) - scores[np.arange(8), own]).mean()

@@ -1,4 +1,6 @@
-"""Compiled training: one compilation for all shapes that batches have, with the same weights in the end."""
+"""Compiled training: one compilation for all shapes that batches have, with the same weights in the
+end.
+"""
 
 import datasets
 import numpy as np
@@ -21,32 +23,49 @@ def store(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
     words, random = " ".join(sentences).split(), np.random.default_rng(0)
     texts = [" ".join(random.choice(words, size)) for size in np.linspace(2, 40, 120, dtype=int)]
     rows = datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts})
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store", progress=False)
+    return TokenStore.build(
+        rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store", progress=False
+    )
 
 
 @pytest.fixture
 def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
-    """Train by a method of pre-training, or "fine-tuning"; the shapes of its batches, and its weights."""
+    """Train by a method of pre-training, or "fine-tuning"; the shapes of its batches, and its
+    weights.
+    """
 
     def run(name: str, compiled: bool) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
         if name == "fine-tuning":
             rows = np.arange(len(store))
-            examples = Examples.of(rows, rows[:, None], (rows[:, None] + [1, 2, 3]) % len(store), passages=len(store))
+            examples = Examples.of(
+                rows, rows[:, None], (rows[:, None] + [1, 2, 3]) % len(store), passages=len(store)
+            )
             layout = Layout(passage_length=LONGEST, query_length=LONGEST)
-            batches = RetrievalBatches(store, store, examples, batch_queries=3, passages_per_query=2, layout=layout).batch
+            batches = RetrievalBatches(
+                store, store, examples, batch_queries=3, passages_per_query=2, layout=layout
+            ).batch
             module = BiEncoder(DenseEncoder(tiny_bert().bert, DenseSettings(), tiny_tokenizer))
         else:
-            other = {"generator_model": tiny_bert(seed=1)} if objectives.method(name).needs_generator else {}
+            other = (
+                {"generator_model": tiny_bert(seed=1)}
+                if objectives.method(name).needs_generator
+                else {}
+            )
             module = objectives.create(name, tiny_bert(seed=0), tiny_tokenizer, **other)
             batches = BatchStream(store, tokens_per_batch=384, max_length=LONGEST, seed=0).batch
         shapes = []
 
         def batch(step: int):
             made = batches(step)
-            shapes.extend(part.input_ids.shape for part in ([made.queries, made.passages] if name == "fine-tuning" else [made]))
+            shapes.extend(
+                part.input_ids.shape
+                for part in ([made.queries, made.passages] if name == "fine-tuning" else [made])
+            )
             return made
 
-        settings = TrainSettings(steps=STEPS, learning_rate=1e-3, precision="fp32", compile=compiled)
+        settings = TrainSettings(
+            steps=STEPS, learning_rate=1e-3, precision="fp32", compile=compiled
+        )
         folder = tmp_path / f"{name}-{compiled}"
         train(module, batch, settings, folder, title=name, progress=False)
         with safe_open(folder / f"checkpoint-{STEPS}" / "model.safetensors", "pt") as kept:
@@ -63,11 +82,14 @@ def test_batches_of_many_shapes_are_compiled_for_once(name, trained, monkeypatch
         graphs.append(graph)
         return graph.forward
 
-    monkeypatch.setattr(torch, "compile", lambda module, **options: compile_(module, backend=counting, **options))
+    monkeypatch.setattr(
+        torch, "compile", lambda module, **options: compile_(module, backend=counting, **options)
+    )
     torch._dynamo.reset()
     shapes, weights = trained(name, compiled=True)
     assert len(set(shapes)) >= 5
-    # One for the layers of the encoder; SimLM has another for those of the generator, and another for the decoder's.
+    # One for the layers of the encoder; SimLM has another for those of the generator, and another
+    # for the decoder's.
     assert len(graphs) == (3 if name == "simlm" else 1)
     expected = trained(name, compiled=False)[1]
     assert weights.keys() == expected.keys()

@@ -25,8 +25,16 @@ class Table(nn.Module):
 
 @pytest.fixture
 def batch(counted_store):
-    examples = Examples.of(np.arange(6), [[row] for row in range(6)], np.arange(6, 30).reshape(6, 4), passages=30)
-    batches = RetrievalBatches(counted_store(30, 40), counted_store(30, 40), examples, batch_queries=6, passages_per_query=4)
+    examples = Examples.of(
+        np.arange(6), [[row] for row in range(6)], np.arange(6, 30).reshape(6, 4), passages=30
+    )
+    batches = RetrievalBatches(
+        counted_store(30, 40),
+        counted_store(30, 40),
+        examples,
+        batch_queries=6,
+        passages_per_query=4,
+    )
     scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)) * 3
     return replace(batches.batch(0), teacher_scores=scores)
 
@@ -34,7 +42,9 @@ def batch(counted_store):
 def by_hand(queries, passages, teacher, temperature):
     """Mean over queries of KL(teacher || student) over the passages that have a score."""
     total = 0.0
-    for query, own, scores in zip(queries, passages.reshape(len(queries), -1, queries.shape[1]), teacher, strict=True):
+    for query, own, scores in zip(
+        queries, passages.reshape(len(queries), -1, queries.shape[1]), teacher, strict=True
+    ):
         read = ~np.isnan(scores)
         cosine = own @ query / np.linalg.norm(own, axis=1) / np.linalg.norm(query)
         student, expected = np.exp(cosine[read] / temperature), np.exp(scores[read])
@@ -53,16 +63,18 @@ def test_divergence_is_that_of_the_passages_the_teacher_has_read(batch, unread):
     expected = by_hand(queries, passages, teacher.double().numpy(), 0.1)
     assert parts["divergence_loss"].item() == pytest.approx(expected, rel=1e-5)
     student.settings = Distillation(temperature=0.1, mean="element")
-    assert student(replace(batch, teacher_scores=teacher), torch.Generator())["divergence_loss"].item() == pytest.approx(
-        expected / 4
-    )
+    assert student(replace(batch, teacher_scores=teacher), torch.Generator())[
+        "divergence_loss"
+    ].item() == pytest.approx(expected / 4)
 
 
 def test_the_contrastive_part_has_its_weight(batch):
     student = DistilledBiEncoder(Table(), Distillation(temperature=0.1, contrastive_weight=0.3))
     parts = student(batch, torch.Generator())
     plain = BiEncoder(student.encoder, student.settings)(batch, torch.Generator())["loss"]
-    assert parts["loss"].item() == pytest.approx((parts["divergence_loss"] + 0.3 * plain).item(), rel=1e-6)
+    assert parts["loss"].item() == pytest.approx(
+        (parts["divergence_loss"] + 0.3 * plain).item(), rel=1e-6
+    )
 
 
 def test_equal_scores_leave_nothing_to_learn(batch):
@@ -78,7 +90,9 @@ def test_equal_scores_leave_nothing_to_learn(batch):
 def test_inner_products_are_used_where_vectors_are_not_normalised(batch):
     student = DistilledBiEncoder(Table(), Distillation(temperature=1.0, normalise=False))
     queries, passages = student.vectors(batch)
-    own = torch.stack([passages[4 * row : 4 * row + 4] @ query for row, query in enumerate(queries)])
+    own = torch.stack(
+        [passages[4 * row : 4 * row + 4] @ query for row, query in enumerate(queries)]
+    )
     expected = losses.distillation(own, batch.teacher_scores)
     found = student.divergence(queries, passages, batch.teacher_scores)
     torch.testing.assert_close(found, expected)
@@ -88,15 +102,26 @@ def test_own_hard_negatives_are_left_to_the_teacher_where_that_is_asked_for(batc
     student, both = BiEncoder(Table()), {}
     for own in (True, False):
         settings = Distillation(temperature=0.5, blocks="query_passage", own_negatives=own)
-        both[own] = DistilledBiEncoder(student.encoder, settings)(batch, torch.Generator())["contrastive_loss"].item()
+        both[own] = DistilledBiEncoder(student.encoder, settings)(batch, torch.Generator())[
+            "contrastive_loss"
+        ].item()
     queries, passages = (part.detach().double() for part in student.vectors(batch))
-    scores = torch.nn.functional.normalize(queries) @ torch.nn.functional.normalize(passages).T / 0.5
+    scores = (
+        torch.nn.functional.normalize(queries) @ torch.nn.functional.normalize(passages).T / 0.5
+    )
     rows, n = batch.passage_rows, len(passages) // len(queries)
     for own, found in both.items():
         total = 0.0
         for i in range(len(queries)):
-            out = [j for j in range(len(passages)) if j != i * n and (rows[j] == rows[i * n] or batch.known_positives[i, j])]
+            out = [
+                j
+                for j in range(len(passages))
+                if j != i * n and (rows[j] == rows[i * n] or batch.known_positives[i, j])
+            ]
             out += [] if own else range(i * n + 1, (i + 1) * n)
-            total += torch.logsumexp(scores[i, [j for j in range(len(passages)) if j not in out]], 0) - scores[i, i * n]
+            total += (
+                torch.logsumexp(scores[i, [j for j in range(len(passages)) if j not in out]], 0)
+                - scores[i, i * n]
+            )
         assert found == pytest.approx(total.item() / len(queries), rel=1e-4)
     assert both[True] > both[False]

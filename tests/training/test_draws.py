@@ -17,7 +17,9 @@ def examples() -> Examples:
     positives = [rng.choice(160, rng.integers(1, 5), replace=False) for _ in range(40)]
     negatives = np.full((40, 30), -1)
     for row, size in enumerate(rng.integers(0, 31, 40)):
-        negatives[row, rng.choice(30, size, replace=False)] = rng.choice(np.arange(160, 1000), size, replace=False)
+        negatives[row, rng.choice(30, size, replace=False)] = rng.choice(
+            np.arange(160, 1000), size, replace=False
+        )
     negatives[0] = np.arange(200, 230)
     return Examples.of(rng.permutation(100)[:40], positives, negatives, passages=PASSAGES)
 
@@ -46,12 +48,21 @@ def test_the_first_positive_alone_is_taken_where_that_is_the_rule(examples):
 
 def test_the_first_positive_is_the_one_judged_first_and_stays_it_beside_pseudo_labels():
     (annotated,) = judged_rows({"q": {"c": 1, "b": 0, "a": 2}}, ["q"], ["a", "b", "c", "d", "e"])
-    collection = SimpleNamespace(passages=range(8), relevant_rows=lambda split: [np.array([6]), annotated])
+    collection = SimpleNamespace(
+        passages=range(8), relevant_rows=lambda split: [np.array([6]), annotated]
+    )
     given = training_examples(collection)
     both = merge_examples(given, Examples.of([1, 3], [[1, 2], [5]], passages=8))
-    assert both.positives.tolist() == [6, 0, 1, 2, 5] and both.first_positives().tolist() == [6, 2, 5]
+    assert both.positives.tolist() == [6, 0, 1, 2, 5] and both.first_positives().tolist() == [
+        6,
+        2,
+        5,
+    ]
     for examples, query in ((given, 1), (both, 1)):
-        drawn = [draw_positives(examples, np.array([query]), seed=0, epoch=epoch, rule="first")[0] for epoch in range(3)]
+        drawn = [
+            draw_positives(examples, np.array([query]), seed=0, epoch=epoch, rule="first")[0]
+            for epoch in range(3)
+        ]
         assert drawn == [2, 2, 2]
     turns = [draw_positives(both, np.array([1]), seed=0, epoch=epoch)[0] for epoch in range(4)]
     assert turns == [0, 1, 2, 0]
@@ -59,7 +70,9 @@ def test_the_first_positive_is_the_one_judged_first_and_stays_it_beside_pseudo_l
 
 def test_windows_of_negatives_are_disjoint_until_the_list_is_used_up(examples):
     """30 negatives, 7 a step: four disjoint windows, the fifth begins again (cyclic)."""
-    windows = [draw_negatives(examples, np.array([0]), 7, seed=0, epoch=epoch)[0] for epoch in range(5)]
+    windows = [
+        draw_negatives(examples, np.array([0]), 7, seed=0, epoch=epoch)[0] for epoch in range(5)
+    ]
     seen = np.concatenate(windows[:4])
     assert len(set(seen)) == 28
     ring = np.concatenate([seen, windows[4][:2], seen])
@@ -68,7 +81,9 @@ def test_windows_of_negatives_are_disjoint_until_the_list_is_used_up(examples):
 
 
 def test_window_arithmetic_is_the_loaders(examples):
-    """Start at (epoch + seed) * count modulo the length of the list, in one fixed order a query and seed."""
+    """Start at (epoch + seed) * count modulo the length of the list, in one fixed order a query and
+    seed.
+    """
     order = draw_negatives(examples, np.array([0]), 30, seed=0, epoch=0)[0]
     for epoch in range(9):
         drawn = draw_negatives(examples, np.array([0]), 4, seed=0, epoch=epoch)[0]
@@ -105,7 +120,9 @@ def test_a_negative_is_never_a_known_positive():
 
 
 def test_what_fills_a_list_is_neither_in_it_nor_drawn_twice_while_there_are_other_passages():
-    few = Examples.of([0, 1, 2], [[0], [1, 2], [3]], [[4, 5, -1], [-1, 9, -1], [0, 1, 2]], passages=12)
+    few = Examples.of(
+        [0, 1, 2], [[0], [1, 2], [3]], [[4, 5, -1], [-1, 9, -1], [0, 1, 2]], passages=12
+    )
     for epoch in range(50):
         drawn = draw_negatives(few, np.arange(3), 8, seed=0, epoch=epoch)
         for row, own in enumerate(([0], [1, 2], [3])):
@@ -116,11 +133,16 @@ def test_what_fills_a_list_is_neither_in_it_nor_drawn_twice_while_there_are_othe
 def test_a_query_gets_the_same_negatives_in_any_company(examples):
     together = draw_negatives(examples, ALL, 12, seed=5, epoch=2)
     for query in (0, 17, 39):
-        np.testing.assert_array_equal(together[query], draw_negatives(examples, np.array([query]), 12, seed=5, epoch=2)[0])
+        np.testing.assert_array_equal(
+            together[query], draw_negatives(examples, np.array([query]), 12, seed=5, epoch=2)[0]
+        )
 
 
 def test_seeds_shuffle_the_lists_differently(examples):
-    orders = {tuple(draw_negatives(examples, np.array([0]), 30, seed=seed, epoch=-seed)[0]) for seed in range(10)}
+    orders = {
+        tuple(draw_negatives(examples, np.array([0]), 30, seed=seed, epoch=-seed)[0])
+        for seed in range(10)
+    }
     assert len(orders) == 10
 
 
@@ -138,7 +160,9 @@ def test_known_positives_equal_a_plain_double_loop(examples):
 
 
 def test_a_hash_of_one_number_is_the_first_that_splitmix64_draws():
-    """Numbers printed with the reference implementation and in its well-known ports, for the seeds 0 and 1234567."""
+    """Numbers printed with the reference implementation and in its well-known ports, for the seeds
+    0 and 1234567.
+    """
     assert hash64(np.array([0, 1234567])).tolist() == [0xE220A8397B1DCDAF, 6457827717110365317]
 
 

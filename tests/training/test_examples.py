@@ -23,7 +23,12 @@ def test_ragged_positives_are_found_again():
     ],
 )
 def test_examples_that_cannot_be_trained_on_are_refused(arguments, told):
-    given = {"query_rows": [4, 9], "positives": [[0], [2, 3]], "negatives": [[1, 5], [6, -1]], **arguments}
+    given = {
+        "query_rows": [4, 9],
+        "positives": [[0], [2, 3]],
+        "negatives": [[1, 5], [6, -1]],
+        **arguments,
+    }
     with pytest.raises(InputError, match=told):
         Examples.of(**given, passages=10)
 
@@ -45,7 +50,8 @@ def test_passages_that_hold_an_answer_stand_behind_the_judged_positives(tmp_path
     np.save(tmp_path / "negatives.npy", np.array([[3, 4], [1, 8], [6, 1], [2, 3]], np.int32))
     np.save(tmp_path / "positives.npy", np.array([[0, 7], [0, 1], [1, 6]], np.int32))
     found = training_examples(collection, tmp_path)
-    assert found.query_rows.tolist() == [0, 1, 2]  # the second has no judged passage; the last one has neither
+    # the second has no judged passage; the last one has neither
+    assert found.query_rows.tolist() == [0, 1, 2]
     assert (found.positives.tolist(), found.offsets.tolist()) == ([2, 5, 7, 1, 6, 0], [0, 4, 5, 6])
     assert found.first_positives().tolist() == [5, 6, 0]
     assert found.negatives.tolist() == [[3, 4], [1, 8], [6, 1]]

@@ -6,12 +6,15 @@ import torch
 
 from dr_lib.training.loop import describe_rows, feed, real_tokens
 
-DEVICES = [torch.device(name) for name in ("cpu", "cuda", "mps")]  # numbers stay where they are, so all run without a GPU
+# numbers stay where they are, so all run without a GPU
+DEVICES = [torch.device(name) for name in ("cpu", "cuda", "mps")]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_batches_come_in_order_and_none_is_left_out(device):
-    assert [(index, batch) for index, batch, _ in feed(lambda i: i * i, range(3, 50), device)] == [(i, i * i) for i in range(3, 50)]
+    assert [(index, batch) for index, batch, _ in feed(lambda i: i * i, range(3, 50), device)] == [
+        (i, i * i) for i in range(3, 50)
+    ]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
@@ -29,7 +32,9 @@ def test_an_error_surfaces_where_its_batch_was_due(device):
 
 def test_on_a_gpu_the_next_batches_are_made_ahead_in_another_thread():
     made = []
-    ready = feed(lambda index: made.append((index, threading.current_thread())), range(10), DEVICES[1])
+    ready = feed(
+        lambda index: made.append((index, threading.current_thread())), range(10), DEVICES[1]
+    )
     next(ready)
     ready.close()
     assert 1 <= len(made) <= 4
@@ -44,10 +49,18 @@ def test_elsewhere_the_thread_that_computes_makes_them(name):
 
 
 @pytest.mark.parametrize(("name", "waits"), [("cuda", False), ("mps", True), ("cpu", True)])
-def test_only_cuda_is_not_waited_for_when_a_batch_is_sent(name, waits, make_token_batch, monkeypatch):
-    """Apple's GPUs would read the batch after its memory had gone to another (pytorch, issue 189690)."""
+def test_only_cuda_is_not_waited_for_when_a_batch_is_sent(
+    name, waits, make_token_batch, monkeypatch
+):
+    """Apple's GPUs would read the batch after its memory had gone to another (pytorch, issue
+    189690).
+    """
     asked = []
-    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, *where, **options: asked.append((*where, options)) or tensor)
+    monkeypatch.setattr(
+        torch.Tensor,
+        "to",
+        lambda tensor, *where, **options: asked.append((*where, options)) or tensor,
+    )
     make_token_batch(np.array([[2, 5, 3]]), np.array([7])).to(name)
     assert asked == 6 * [(name, {"non_blocking": not waits})]
 
@@ -57,7 +70,9 @@ def test_real_tokens_and_rows_are_found_in_nested_batches(make_token_batch):
 
     queries = make_token_batch(np.array([[2, 5, 3, 0]]), np.array([7]))
     passages = make_token_batch(np.array([[2, 3, 0], [2, 5, 3]]), np.array([8, 9]))
-    batch = RetrievalBatch(queries, passages, torch.tensor([8, 9]), torch.zeros(1, 2, dtype=torch.bool))
+    batch = RetrievalBatch(
+        queries, passages, torch.tensor([8, 9]), torch.zeros(1, 2, dtype=torch.bool)
+    )
     assert real_tokens(batch) == 8
     assert describe_rows(batch) == "queries rows 7; passages rows 8, 9"
     assert describe_rows(batch, limit=1) == "queries rows 7; passages rows 8 ... (2 in all)"

@@ -15,7 +15,9 @@ def test_equal_hashes_get_one_row_in_order_of_appearance():
 
 def test_hashes_are_the_same_in_every_process_and_tell_parts_apart():
     assert text_hash("who?") == 1864739816212138401
-    assert len({text_hash("a", "b"), text_hash("ab", ""), text_hash("", "ab"), text_hash("a b")}) == 4
+    assert (
+        len({text_hash("a", "b"), text_hash("ab", ""), text_hash("", "ab"), text_hash("a b")}) == 4
+    )
     assert all(-(2**63) <= text_hash(str(number)) < 2**63 for number in range(50))
 
 
@@ -34,7 +36,9 @@ def test_pairs_are_grouped_as_a_dictionary_would_group_them():
             known.append(int(passage))
     assert made.query_rows.tolist() == sorted(positives)
     for place, query in enumerate(made.query_rows.tolist()):
-        assert made.positives[made.offsets[place] : made.offsets[place + 1]].tolist() == sorted(positives[query])
+        assert made.positives[made.offsets[place] : made.offsets[place + 1]].tolist() == sorted(
+            positives[query]
+        )
         row = made.negatives[place]
         assert row[row >= 0].tolist() == negatives.get(query, [])[:4]
     assert made.negatives.shape == (len(positives), 4) and made.negatives.dtype == np.int32
@@ -44,7 +48,9 @@ def test_without_negatives_the_table_is_empty():
     made = group_examples(np.array([3]), np.array([1]), passages=4)
     assert made.negatives.shape == (1, 0)
     nothing = np.zeros(0, np.int64)
-    assert group_examples(np.array([3]), np.array([1]), nothing, nothing, passages=4).negatives.shape == (1, 0)
+    assert group_examples(
+        np.array([3]), np.array([1]), nothing, nothing, passages=4
+    ).negatives.shape == (1, 0)
 
 
 def test_a_row_outside_the_passages_is_refused():

@@ -20,16 +20,23 @@ def parts(tmp_path, tiny_bert, tiny_tokenizer, sentences):
     store = TokenStore.build(rows, tiny_tokenizer, tmp_path / "store", progress=False)
     count = len(texts) // 2
     queries, negatives = np.arange(count), np.arange(count, 2 * count)[:, None]
-    examples = Examples(queries, np.arange(count), np.arange(count + 1), negatives.astype(np.int32), len(texts))
-    batches = RetrievalBatches(store, store, examples, batch_queries=4, passages_per_query=2, layout=LAYOUT)
+    examples = Examples(
+        queries, np.arange(count), np.arange(count + 1), negatives.astype(np.int32), len(texts)
+    )
+    batches = RetrievalBatches(
+        store, store, examples, batch_queries=4, passages_per_query=2, layout=LAYOUT
+    )
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
-    return LateInteraction.from_pretrained(tmp_path / "lm", width=8, temperature=0.1, **LAYOUT.model_dump()), batches
+    return LateInteraction.from_pretrained(
+        tmp_path / "lm", width=8, temperature=0.1, **LAYOUT.model_dump()
+    ), batches
 
 
 def test_loss_is_the_cross_entropy_of_the_positive_among_what_is_not_relevant(parts):
     model, batches = parts
     batch = batches.batch(0)
-    batch.passage_rows[3] = batch.passage_rows[0]  # a negative of query 1 is the positive of query 0
+    # a negative of query 1 is the positive of query 0
+    batch.passage_rows[3] = batch.passage_rows[0]
     batch.known_positives[2, 5] = True
     with torch.inference_mode():
         scores = best_matches(model(batch.queries), model(batch.passages)).double().numpy() / 0.1
@@ -37,7 +44,9 @@ def test_loss_is_the_cross_entropy_of_the_positive_among_what_is_not_relevant(pa
     losses = []
     for query, own in enumerate(scores):
         left_out = {(0, 3), (2, 5)}
-        kept = [np.exp(score) for column, score in enumerate(own) if (query, column) not in left_out]
+        kept = [
+            np.exp(score) for column, score in enumerate(own) if (query, column) not in left_out
+        ]
         losses.append(-np.log(np.exp(own[2 * query]) / sum(kept)))
     assert found["loss"].item() == pytest.approx(np.mean(losses), rel=1e-4)
 

@@ -42,7 +42,9 @@ def test_training_uses_the_thread_setting(monkeypatch, tmp_path, regression, gau
     monkeypatch.setenv("DR_THREADS", "2")
     try:
         settings = TrainSettings(steps=1, learning_rate=0.1)
-        log = train(regression(), gaussian_batches, settings, tmp_path, title="threads", progress=False)
+        log = train(
+            regression(), gaussian_batches, settings, tmp_path, title="threads", progress=False
+        )
         assert (torch.get_num_threads(), log.threads) == (2, 2)
     finally:
         torch.set_num_threads(before)
@@ -50,7 +52,12 @@ def test_training_uses_the_thread_setting(monkeypatch, tmp_path, regression, gau
 
 def test_auto_precision_follows_the_processor(monkeypatch):
     cpu = torch.device("cpu")
-    for flags, expected in ({"avx2"}, "fp32"), ({"avx512_bf16"}, "bf16"), ({"amx_bf16"}, "bf16"), (set(), "fp32"):
+    for flags, expected in (
+        ({"avx2"}, "fp32"),
+        ({"avx512_bf16"}, "bf16"),
+        ({"amx_bf16"}, "bf16"),
+        (set(), "fp32"),
+    ):
         monkeypatch.setattr(machine, "_cpu_flags", lambda flags=flags: frozenset(flags))
         assert machine.precision("auto", cpu) == expected
         assert machine.precision("bf16", cpu) == "bf16"

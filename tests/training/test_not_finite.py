@@ -18,7 +18,11 @@ class Poisoned(nn.Module):
         bad = 33 in batch.rows.tolist()
         loss = self.weight.square().sum() + (float("nan") if bad and self.what == "loss" else 0.0)
         if bad and self.what == "gradient":
-            loss = loss + (self.weight[0] - 1).abs().sqrt() * 0 + (self.weight - self.weight.detach()).sqrt().sum()
+            loss = (
+                loss
+                + (self.weight[0] - 1).abs().sqrt() * 0
+                + (self.weight - self.weight.detach()).sqrt().sum()
+            )
         return {"loss": loss}
 
 
@@ -29,17 +33,23 @@ def numbered(make_token_batch):
 
 
 def run(module, batches, folder, **values):
-    settings = TrainSettings(steps=20, learning_rate=1e-3, accumulation=2, checkpoint_every=4, **values)
+    settings = TrainSettings(
+        steps=20, learning_rate=1e-3, accumulation=2, checkpoint_every=4, **values
+    )
     return train(module, batches, settings, folder, title="poisoned", progress=False)
 
 
 def test_a_loss_that_is_not_a_number_stops_and_names_step_and_rows(tmp_path, numbered):
-    with pytest.raises(TrainingError, match=r"poisoned: the loss of step 6 .*micro-step 11: rows 33, 34, 35\)"):
+    with pytest.raises(
+        TrainingError, match=r"poisoned: the loss of step 6 .*micro-step 11: rows 33, 34, 35\)"
+    ):
         run(Poisoned("loss"), numbered, tmp_path)
 
 
 def test_a_gradient_that_is_not_finite_stops_and_names_all_rows_of_the_step(tmp_path, numbered):
-    with pytest.raises(TrainingError, match=r"gradient of step 6 .*rows 30, 31, 32; micro-step 11: rows 33, 34, 35"):
+    with pytest.raises(
+        TrainingError, match=r"gradient of step 6 .*rows 30, 31, 32; micro-step 11: rows 33, 34, 35"
+    ):
         run(Poisoned("gradient"), numbered, tmp_path)
 
 

@@ -2,7 +2,12 @@ import torch
 from torch import nn
 
 from dr_lib.training import TrainSettings
-from dr_lib.training.checkpoint import load_optimizer_tensors, module_tensors, optimizer_tensors, trained_parameters
+from dr_lib.training.checkpoint import (
+    load_optimizer_tensors,
+    module_tensors,
+    optimizer_tensors,
+    trained_parameters,
+)
 from dr_lib.training.loop import make_optimizer
 
 SETTINGS = TrainSettings(steps=5, learning_rate=0.1)
@@ -29,7 +34,13 @@ def stepped(updates):
 
 def test_a_tied_tensor_is_listed_once_and_one_without_gradient_has_no_state():
     _, trained, optimizer = stepped(2)
-    assert sorted(trained) == ["first.bias", "first.weight", "second.bias", "unused.bias", "unused.weight"]
+    assert sorted(trained) == [
+        "first.bias",
+        "first.weight",
+        "second.bias",
+        "unused.bias",
+        "unused.weight",
+    ]
     names = {name.split(".", 1)[1] for name in optimizer_tensors(optimizer, trained)}
     assert names == {"first.bias", "first.weight", "second.bias"}
 
@@ -49,4 +60,9 @@ def test_what_learns_and_what_the_module_keeps_is_kept_of_it():
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).requires_grad_(False)
     module[0].bias.requires_grad_(True)
     module.register_buffer("scratch", torch.zeros(1), persistent=False)
-    assert module_tensors(module).keys() == {"0.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert module_tensors(module).keys() == {
+        "0.bias",
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    }

@@ -1,4 +1,6 @@
-"""The cross-encoder's training: losses over a query's own pairs, gradient where it is asked for, and that it learns."""
+"""The cross-encoder's training: losses over a query's own pairs, gradient where it is asked for,
+and that it learns.
+"""
 
 import datasets
 import numpy as np
@@ -11,7 +13,15 @@ from dr_lib.materials.pairs import Context, PairRow, store_pairs
 from dr_lib.models import CrossEncoder, save_masked_lm
 from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.tokens.layout import to_device
-from dr_lib.training import CrossEncoderTraining, Examples, Reranker, RetrievalBatches, TrainSettings, reranker, train
+from dr_lib.training import (
+    CrossEncoderTraining,
+    Examples,
+    Reranker,
+    RetrievalBatches,
+    TrainSettings,
+    reranker,
+    train,
+)
 from dr_lib.training.batches import PairBatches
 from dr_lib.training.reranker import dialogue_cross_encoder, positives_first
 
@@ -24,12 +34,20 @@ def changed(**options) -> CrossEncoderTraining:
 
 @pytest.fixture(scope="module")
 def stores(tiny_tokenizer, sentences, tmp_path_factory):
-    """Twelve queries of one word, and twelve passages of which each says one query's word three times."""
-    words = list(dict.fromkeys(" ".join(sentences).lower().replace(",", "").replace(".", "").split()))[:12]
+    """Twelve queries of one word, and twelve passages of which each says one query's word three
+    times.
+    """
+    words = list(
+        dict.fromkeys(" ".join(sentences).lower().replace(",", "").replace(".", "").split())
+    )[:12]
     folder = tmp_path_factory.mktemp("stores")
     asked = datasets.Dataset.from_dict({"text": words})
-    told = datasets.Dataset.from_dict({"title": ["", "note"] * 6, "text": [f"{word} {word} {word}" for word in words]})
-    queries = TokenStore.build(asked, tiny_tokenizer, folder / "queries", columns=("text",), progress=False)
+    told = datasets.Dataset.from_dict(
+        {"title": ["", "note"] * 6, "text": [f"{word} {word} {word}" for word in words]}
+    )
+    queries = TokenStore.build(
+        asked, tiny_tokenizer, folder / "queries", columns=("text",), progress=False
+    )
     return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages", progress=False)
 
 
@@ -46,11 +64,15 @@ def encoder(tmp_path, tiny_bert, tiny_tokenizer):
 def batches(stores, encoder):
     negatives = [[other for other in range(12) if other != query] for query in range(12)]
     examples = Examples.of(np.arange(12), [[query] for query in range(12)], negatives, passages=12)
-    return PairBatches(encoder().crossing(*stores), examples, batch_queries=4, passages_per_query=8, seed=1)
+    return PairBatches(
+        encoder().crossing(*stores), examples, batch_queries=4, passages_per_query=8, seed=1
+    )
 
 
 def test_pairs_are_each_query_with_the_passages_that_a_dual_encoder_would_get(batches, stores):
-    same = RetrievalBatches(*stores, batches.examples, batch_queries=4, passages_per_query=8, seed=1)
+    same = RetrievalBatches(
+        *stores, batches.examples, batch_queries=4, passages_per_query=8, seed=1
+    )
     for step in (0, 5):
         batch, expected = batches.batch(step), same.batch(step)
         assert torch.equal(batch.rows, expected.passage_rows)
@@ -77,7 +99,9 @@ def test_loss_is_that_of_the_pairs_of_each_query(loss, batches, encoder):
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(slopes, wanted, strict=True))
 
 
-def test_the_released_gradient_goes_through_the_hardest_negatives_alone(batches, encoder, monkeypatch):
+def test_the_released_gradient_goes_through_the_hardest_negatives_alone(
+    batches, encoder, monkeypatch
+):
     monkeypatch.setattr(reranker, "KEEP_ONE_IN", 2)
     model, batch = encoder(), batches.batch(0)
     module = Reranker(model, changed(gradient="released"))
@@ -134,7 +158,11 @@ class Overlap(nn.Module):
     def forward(self, batch):
         first = (batch.input_ids == 3).cumsum(1) == 0  # before the first [SEP]
         same = batch.input_ids[:, :, None] == batch.input_ids[:, None, :]
-        shared = (same & first[:, :, None] & ~first[:, None, :] & ~batch.special[:, None, :]).any(2).sum(1)
+        shared = (
+            (same & first[:, :, None] & ~first[:, None, :] & ~batch.special[:, None, :])
+            .any(2)
+            .sum(1)
+        )
         return self.slope * shared / first.sum(1) + self.level
 
 
@@ -146,34 +174,56 @@ def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(loss, batches, encoder):
         module = Reranker(encoder().to(device), EIGHT, loss)
         value = module(to_device(batches.batch(0), device), torch.Generator(device))["loss"]
         value.backward()
-        found.append((value.item(), torch.cat([w.grad.flatten() for w in module.parameters() if w.grad is not None]).cpu()))
+        found.append(
+            (
+                value.item(),
+                torch.cat(
+                    [w.grad.flatten() for w in module.parameters() if w.grad is not None]
+                ).cpu(),
+            )
+        )
     (expected, slopes), (own, others) = found
     assert own == pytest.approx(expected, rel=1e-4)
     torch.testing.assert_close(others, slopes, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("loss", "options"), [("listwise", {}), ("pointwise", {}), ("listwise", {"gradient": "released", "r_drop": True})]
+    ("loss", "options"),
+    [("listwise", {}), ("pointwise", {}), ("listwise", {"gradient": "released", "r_drop": True})],
 )
 def test_training_learns_to_tell_the_positive(loss, options, batches, tmp_path):
     module = Reranker(Overlap(), changed(**options), loss)
     settings = TrainSettings(steps=40, learning_rate=0.5, precision="fp32", log_every=5)
-    log = train(module, batches.batch, settings, tmp_path / "run", title="re-ranker", progress=False)
+    log = train(
+        module, batches.batch, settings, tmp_path / "run", title="re-ranker", progress=False
+    )
     assert log.column("loss")[-1] < 0.5 * log.column("loss")[0]
     assert log.column("accuracy")[-1] > 0.9 and log.tokens > 0
 
 
-def test_a_context_never_has_a_right_response_beside_it_as_a_wrong_one(tiny_bert, tiny_tokenizer, sentences, tmp_path, monkeypatch):
-    """Responses are few, so that most contexts share theirs; contexts of one wording have all responses of any of them."""
+def test_a_context_never_has_a_right_response_beside_it_as_a_wrong_one(
+    tiny_bert, tiny_tokenizer, sentences, tmp_path, monkeypatch
+):
+    """Responses are few, so that most contexts share theirs; contexts of one wording have all
+    responses of any of them.
+    """
     rng, words, room = np.random.default_rng(0), " ".join(sentences).lower().split(), 12
     responses = [f"{word} {word}" for word in words[:7]]
     asked = [" ".join(rng.choice(words, 30)) for _ in range(10)]
-    rows = [PairRow(asked[row % 10], (Context("", responses[rng.integers(7)]),)) for row in range(16)]
+    rows = [
+        PairRow(asked[row % 10], (Context("", responses[rng.integers(7)]),)) for row in range(16)
+    ]
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
     store_pairs(rows, tmp_path, tiny_tokenizer, depth=0)
     seen: list[TokenBatch] = []
-    monkeypatch.setattr(reranker, "train", lambda module, batch, *rest, **more: seen.extend(map(batch, range(30))))
-    read = {"training": changed(batch_queries=4, negatives=3, length=28), "context_length": room, "side": "left"}
+    monkeypatch.setattr(
+        reranker, "train", lambda module, batch, *rest, **more: seen.extend(map(batch, range(30)))
+    )
+    read = {
+        "training": changed(batch_queries=4, negatives=3, length=28),
+        "context_length": room,
+        "side": "left",
+    }
     dialogue_cross_encoder.body(tmp_path, tmp_path / "base", tmp_path, **read, dropout=None, seed=0)
 
     def pieces(text):
@@ -185,7 +235,9 @@ def test_a_context_never_has_a_right_response_beside_it_as_a_wrong_one(tiny_bert
     told = set()
     for batch in seen:
         for number in range(16):
-            ids, types, bare = (part[number] for part in (batch.input_ids, batch.token_type_ids, batch.special))
+            ids, types, bare = (
+                part[number] for part in (batch.input_ids, batch.token_type_ids, batch.special)
+            )
             context, response = (tuple(ids[(types == kind) & ~bare].tolist()) for kind in (0, 1))
             assert (response in right[context]) == (number % 4 == 0)
             told.add(response)

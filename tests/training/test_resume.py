@@ -24,7 +24,9 @@ LAST = "checkpoint-24"
 
 def content(folder: Path) -> dict[str, torch.Tensor]:
     """Final weights and optimiser state of a run."""
-    return load_file(folder / LAST / "model.safetensors") | load_file(folder / LAST / "optimizer.safetensors")
+    return load_file(folder / LAST / "model.safetensors") | load_file(
+        folder / LAST / "optimizer.safetensors"
+    )
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -54,9 +56,14 @@ def test_a_run_in_pieces_equals_an_unbroken_one_bit_for_bit(tmp_path, unbroken, 
     assert_same_run(unbroken, tmp_path)
 
 
-def test_a_run_whose_time_is_up_leaves_its_last_step_and_goes_on_bit_for_bit(tmp_path, unbroken, killable, monkeypatch):
+def test_a_run_whose_time_is_up_leaves_its_last_step_and_goes_on_bit_for_bit(
+    tmp_path, unbroken, killable, monkeypatch
+):
     asked = iter([False] * 7 + [True])
-    with monkeypatch.context() as patch, pytest.raises(TimeIsUpError, match="stopped after 8 of 24 steps"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(TimeIsUpError, match="stopped after 8 of 24 steps"),
+    ):
         patch.setattr("dr_lib.training.loop.time_is_up", lambda: next(asked))
         killable.run(killable.Miniature(), tmp_path)
     assert [path.name for path in checkpoint_folders(tmp_path)] == ["checkpoint-5", "checkpoint-8"]
@@ -70,7 +77,11 @@ def test_a_killed_process_is_taken_up_to_the_same_weights(tmp_path, unbroken, ki
     command = [sys.executable, killable.__file__, str(tmp_path), "0.05"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 300
-    while not (tmp_path / "checkpoint-10").exists() and process.poll() is None and time.monotonic() < deadline:
+    while (
+        not (tmp_path / "checkpoint-10").exists()
+        and process.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -89,7 +100,11 @@ def test_a_language_model_with_dropout_resumes_bit_for_bit(tmp_path, tiny_bert, 
 
         def forward(self, batch, generator):
             logits = self.model(**batch.model_inputs()).logits.float()
-            return {"loss": torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.input_ids.flatten())}
+            return {
+                "loss": torch.nn.functional.cross_entropy(
+                    logits.flatten(0, 1), batch.input_ids.flatten()
+                )
+            }
 
     def batches(index):
         ids = torch.randint(5, 40, (4, 10), generator=torch.Generator().manual_seed(index))
@@ -98,7 +113,15 @@ def test_a_language_model_with_dropout_resumes_bit_for_bit(tmp_path, tiny_bert, 
     settings = TrainSettings(steps=8, learning_rate=1e-3, precision="auto")
     whole, pieces = CopyTask(), CopyTask()
     train(whole, batches, settings, tmp_path / "whole", title="whole", progress=False)
-    train(CopyTask(), batches, settings, tmp_path / "pieces", title="pieces", progress=False, stop_after=3)
+    train(
+        CopyTask(),
+        batches,
+        settings,
+        tmp_path / "pieces",
+        title="pieces",
+        progress=False,
+        stop_after=3,
+    )
     train(pieces, batches, settings, tmp_path / "pieces", title="pieces", progress=False)
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, pieces.state_dict()[name]), name
@@ -110,7 +133,9 @@ def test_a_finished_run_is_not_trained_again(tmp_path, killable):
     module = killable.Miniature()
     log = train(module, None, killable.SETTINGS, tmp_path, title="again", progress=False)
     assert log.finished
-    assert torch.equal(module.table.weight, load_file(tmp_path / LAST / "model.safetensors")["table.weight"])
+    assert torch.equal(
+        module.table.weight, load_file(tmp_path / LAST / "model.safetensors")["table.weight"]
+    )
 
 
 def test_the_last_two_checkpoints_are_kept(unbroken):
@@ -119,10 +144,14 @@ def test_the_last_two_checkpoints_are_kept(unbroken):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path, unbroken, name, damage, killable):
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+    tmp_path, unbroken, name, damage, killable
+):
     killable.run(killable.Miniature(), tmp_path, stop_after=10)
     hurt(tmp_path / "checkpoint-10" / name, damage)
-    with pytest.warns(RuntimeWarning, match=f"(?s)damaged checkpoint passed over.*checkpoint-10.{name}"):
+    with pytest.warns(
+        RuntimeWarning, match=f"(?s)damaged checkpoint passed over.*checkpoint-10.{name}"
+    ):
         log = killable.run(killable.Miniature(), tmp_path)
     assert log.resumed_at == [5]
     assert_same_run(unbroken, tmp_path)
@@ -173,7 +202,9 @@ def test_a_checkpoint_of_other_settings_is_refused_and_left_alone(tmp_path, chan
     killable.run(killable.Miniature(), tmp_path, stop_after=5)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(InputError, match=told):
-        killable.run(killable.Miniature(), tmp_path, settings=killable.SETTINGS.model_copy(update=change))
+        killable.run(
+            killable.Miniature(), tmp_path, settings=killable.SETTINGS.model_copy(update=change)
+        )
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -191,7 +222,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, killable):
         killable.run(other, tmp_path)
 
 
-def test_a_run_stopped_between_its_last_checkpoint_and_its_log_writes_the_log_later(tmp_path, killable, monkeypatch):
+def test_a_run_stopped_between_its_last_checkpoint_and_its_log_writes_the_log_later(
+    tmp_path, killable, monkeypatch
+):
     whole, save = killable.run(killable.Miniature(), tmp_path / "whole"), TrainLog.save
 
     def killed(log, path):
@@ -218,7 +251,9 @@ def test_what_a_killed_run_left_half_written_is_removed(tmp_path, killable):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_run_that_stops_before_its_schedule_ends_is_the_beginning_of_the_longer_one(tmp_path, killable):
+def test_a_run_that_stops_before_its_schedule_ends_is_the_beginning_of_the_longer_one(
+    tmp_path, killable
+):
     early = killable.SETTINGS.model_copy(update={"stop_at": 10})
     module, longer = killable.Miniature(), killable.Miniature()
     log = killable.run(module, tmp_path / "early", settings=early)

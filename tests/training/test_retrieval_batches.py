@@ -11,7 +11,9 @@ from dr_lib.training import Examples, RetrievalBatches
 def examples() -> Examples:
     rng = np.random.default_rng(0)
     positives = [[query, 60 + query] if query % 2 else [query] for query in range(22)]
-    return Examples.of(rng.permutation(30)[:22], positives, 100 + rng.integers(0, 80, (22, 9)), passages=200)
+    return Examples.of(
+        rng.permutation(30)[:22], positives, 100 + rng.integers(0, 80, (22, 9)), passages=200
+    )
 
 
 @pytest.fixture
@@ -26,7 +28,9 @@ def make(counted_store, examples):
 def test_each_query_is_followed_by_its_positive_and_its_own_negatives(make, examples):
     batch = make().batch(6)
     row_of = {row: query for query, row in enumerate(examples.query_rows.tolist())}
-    for row, group in zip(batch.queries.rows.tolist(), batch.passage_rows.reshape(5, 4).tolist(), strict=True):
+    for row, group in zip(
+        batch.queries.rows.tolist(), batch.passage_rows.reshape(5, 4).tolist(), strict=True
+    ):
         query = row_of[row]
         assert group[0] in examples.positives[examples.offsets[query] : examples.offsets[query + 1]]
         assert set(group[1:]) <= set(examples.negatives[query].tolist())
@@ -45,7 +49,9 @@ def test_without_hard_negatives_there_is_one_passage_a_query(make):
     assert not batch.known_positives.diagonal().any()
 
 
-def test_a_batch_knows_the_positives_among_the_passages_of_all_processes(counted_store, monkeypatch):
+def test_a_batch_knows_the_positives_among_the_passages_of_all_processes(
+    counted_store, monkeypatch
+):
     own = np.arange(24)[:, None] % 12  # the same passage is right for two queries, and each has two
     positives, negatives = np.hstack([own, own + 4]) % 12, np.hstack([own + 1, own + 2]) % 12
     examples = Examples.of(np.arange(24), positives, negatives, passages=12)
@@ -71,7 +77,9 @@ def as_process(monkeypatch, rank: int, count: int) -> None:
     monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
 
 
-@pytest.mark.parametrize(("values", "told"), [({"batch_queries": 23}, "22 training queries do not fill a batch of 23")])
+@pytest.mark.parametrize(
+    ("values", "told"), [({"batch_queries": 23}, "22 training queries do not fill a batch of 23")]
+)
 def test_sizes_that_do_not_fit_are_refused(make, values, told):
     with pytest.raises(InputError, match=told):
         make(**values)

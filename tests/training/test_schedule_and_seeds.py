@@ -12,7 +12,11 @@ def rates(**values):
 
 
 def test_rate_rises_to_its_peak_and_falls_along_a_line():
-    np.testing.assert_allclose(rates(warmup=0.4), [0.5, 1.0, 1.5, 2.0, 12 / 7, 10 / 7, 8 / 7, 6 / 7, 4 / 7, 2 / 7], rtol=1e-12)
+    np.testing.assert_allclose(
+        rates(warmup=0.4),
+        [0.5, 1.0, 1.5, 2.0, 12 / 7, 10 / 7, 8 / 7, 6 / 7, 4 / 7, 2 / 7],
+        rtol=1e-12,
+    )
 
 
 def test_without_warmup_the_first_update_runs_at_the_peak():
@@ -41,7 +45,9 @@ def test_a_logarithmic_warmup_follows_the_logarithm_and_then_the_same_line():
 
 def test_stopping_early_changes_no_rate():
     np.testing.assert_array_equal(rates(warmup=0.4, stop_at=6), rates(warmup=0.4))
-    assert [TrainSettings(steps=10, learning_rate=1.0, stop_at=stop).last for stop in (6, 10, None)] == [6, 10, 10]
+    assert [
+        TrainSettings(steps=10, learning_rate=1.0, stop_at=stop).last for stop in (6, 10, None)
+    ] == [6, 10, 10]
 
 
 @pytest.mark.parametrize("peak", [0.02, 0.5, 1.0, 3.0])
@@ -53,7 +59,12 @@ def test_the_temperature_falls_to_its_value_with_the_warmup(peak):
 
 
 def test_seeds_of_steps_streams_and_runs_all_differ():
-    seeds = {step_seed(seed, step, stream) for seed in range(5) for step in range(50) for stream in range(2)}
+    seeds = {
+        step_seed(seed, step, stream)
+        for seed in range(5)
+        for step in range(50)
+        for stream in range(2)
+    }
     assert len(seeds) == 500
 
 

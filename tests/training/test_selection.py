@@ -1,4 +1,6 @@
-"""Looks at a model on the way: when, what is kept, and that a cut changes neither choice nor weights."""
+"""Looks at a model on the way: when, what is kept, and that a cut changes neither choice nor
+weights.
+"""
 
 import json
 import shutil
@@ -11,7 +13,8 @@ from dr_lib.errors import InputError
 from dr_lib.training import TrainingError, TrainSettings, Validation, train
 from dr_lib.training.checkpoint import module_tensors
 
-SCORES = {4: 0.2, 8: 0.7, 12: 0.4, 16: 0.7, 20: 0.1, 24: 0.3}  # the best is at 8; an equal one comes later
+# the best is at 8; an equal one comes later
+SCORES = {4: 0.2, 8: 0.7, 12: 0.4, 16: 0.7, 20: 0.1, 24: 0.3}
 
 
 class Scripted:
@@ -23,13 +26,17 @@ class Scripted:
 
     def __call__(self, module: nn.Module) -> float:
         module.eval()
-        self.weights.append({name: tensor.detach().clone() for name, tensor in module_tensors(module).items()})
+        self.weights.append(
+            {name: tensor.detach().clone() for name, tensor in module_tensors(module).items()}
+        )
         self.looked += 1
         return self.values[self.looked - 1]
 
 
 def equal(module: nn.Module, weights: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(tensor, weights[name]) for name, tensor in module_tensors(module).items())
+    return all(
+        torch.equal(tensor, weights[name]) for name, tensor in module_tensors(module).items()
+    )
 
 
 def test_a_training_ends_with_the_first_of_its_best_weights(killable, tmp_path):
@@ -44,7 +51,9 @@ def test_a_training_ends_with_the_first_of_its_best_weights(killable, tmp_path):
 def test_a_look_does_not_disturb_the_training(killable, tmp_path):
     plain, looked = killable.Miniature(), killable.Miniature()
     killable.run(plain, tmp_path / "plain")
-    killable.run(looked, tmp_path / "looked", validation=Validation(Scripted(), every=4, keep="last"))
+    killable.run(
+        looked, tmp_path / "looked", validation=Validation(Scripted(), every=4, keep="last")
+    )
     assert equal(looked, module_tensors(plain))
 
 
@@ -59,7 +68,9 @@ def test_the_best_so_far_survives_a_cut(killable, tmp_path, stop):
     whole, pieces = killable.Miniature(), killable.Miniature()
     killable.run(whole, tmp_path / "whole", validation=Validation(Scripted(), every=4))
     first, rest = Scripted(), Scripted(looked=stop // 4)
-    log = killable.run(pieces, tmp_path / "cut", validation=Validation(first, every=4), stop_after=stop)
+    log = killable.run(
+        pieces, tmp_path / "cut", validation=Validation(first, every=4), stop_after=stop
+    )
     assert not log.finished
     again = killable.Miniature()
     log = killable.run(again, tmp_path / "cut", validation=Validation(rest, every=4))
@@ -68,10 +79,17 @@ def test_the_best_so_far_survives_a_cut(killable, tmp_path, stop):
 
 
 def test_a_kill_after_a_look_goes_back_to_the_best_of_its_checkpoint(killable, tmp_path):
-    """The checkpoint of step 5 knows the look at 4; those at 8 and later were lost with the process."""
+    """The checkpoint of step 5 knows the look at 4; those at 8 and later were lost with the
+    process.
+    """
     whole, again = killable.Miniature(), killable.Miniature()
     killable.run(whole, tmp_path / "whole", validation=Validation(Scripted(), every=4))
-    killable.run(killable.Miniature(), tmp_path / "cut", validation=Validation(Scripted(), every=4), stop_after=9)
+    killable.run(
+        killable.Miniature(),
+        tmp_path / "cut",
+        validation=Validation(Scripted(), every=4),
+        stop_after=9,
+    )
     shutil.rmtree(tmp_path / "cut" / "checkpoint-9")
     log = killable.run(again, tmp_path / "cut", validation=Validation(Scripted(looked=1), every=4))
     assert log.resumed_at == [5]
@@ -88,14 +106,20 @@ def test_a_finished_run_is_found_with_its_best_weights(killable, tmp_path):
 
 
 def test_other_looks_are_another_run(killable, tmp_path):
-    killable.run(killable.Miniature(), tmp_path, stop_after=6, validation=Validation(Scripted(), every=4))
+    killable.run(
+        killable.Miniature(), tmp_path, stop_after=6, validation=Validation(Scripted(), every=4)
+    )
     with pytest.raises(InputError, match="validation"):
         killable.run(killable.Miniature(), tmp_path, validation=Validation(Scripted(), every=5))
 
 
 def test_a_score_that_is_no_number_ends_the_training_with_its_step(killable, tmp_path):
     with pytest.raises(TrainingError, match="step 8 is nan"):
-        killable.run(killable.Miniature(), tmp_path, validation=Validation(Scripted((0.5, float("nan"))), every=4))
+        killable.run(
+            killable.Miniature(),
+            tmp_path,
+            validation=Validation(Scripted((0.5, float("nan"))), every=4),
+        )
 
 
 def test_without_validation_the_log_says_nothing_of_it(regression, gaussian_batches, tmp_path):

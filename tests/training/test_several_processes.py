@@ -17,7 +17,12 @@ from dr_lib.training import TrainLog
 
 def together(script: str, *arguments: str) -> None:
     """Run a script in two processes that know each other."""
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "DR_DEVICE": "cpu"}
+    group = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "DR_DEVICE": "cpu",
+    }
     group |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     command, both = [sys.executable, script, *arguments], []
     for rank in "01":
@@ -38,9 +43,15 @@ def free_port() -> int:
 def test_two_processes_share_the_micro_batches_of_an_update(tmp_path, killable):
     """Each takes every second one, with the dropout and the masks that one process would draw."""
     changes = {"steps": 8, "precision": "fp32"}
-    killable.run(killable.Miniature(), tmp_path / "one", settings=killable.SETTINGS.model_copy(update=changes))
+    killable.run(
+        killable.Miniature(),
+        tmp_path / "one",
+        settings=killable.SETTINGS.model_copy(update=changes),
+    )
     together(killable.__file__, str(tmp_path / "two"), "0", json.dumps(changes))
-    one, two = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("one", "two"))
+    one, two = (
+        load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("one", "two")
+    )
     assert one.keys() == two.keys()
     for name in one:
         assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
@@ -50,7 +61,9 @@ def test_two_processes_share_the_micro_batches_of_an_update(tmp_path, killable):
 
 
 @pytest.mark.slow
-def test_two_processes_fine_tune_with_the_gradient_of_one_with_the_whole_batch(tmp_path, fine_tuned):
+def test_two_processes_fine_tune_with_the_gradient_of_one_with_the_whole_batch(
+    tmp_path, fine_tuned
+):
     whole = fine_tuned.run(tmp_path / "one", 8)
     together(fine_tuned.__file__, str(tmp_path / "two"), "8")
     for kind, expected in whole.items():

@@ -1,8 +1,10 @@
-"""Encoding, search and the loop on a device without values ("meta"): nothing stays on the CPU, nothing waits in secret.
+"""Encoding, search and the loop on a device without values ("meta"): nothing stays on the CPU,
+nothing waits in secret.
 
-There, asking for a number fails (`item`, `bool`, `nonzero`), and so do two devices that meet. The few places where the
-host needs numbers are replaced, and counted: results of a search are fetched once a tile and again for what is left, as
-its last step, the exact order, is the host's by nature; losses are fetched once a row of the log; checkpoints.
+There, asking for a number fails (`item`, `bool`, `nonzero`), and so do two devices that meet. The
+few places where the host needs numbers are replaced, and counted: results of a search are fetched
+once a tile and again for what is left, as its last step, the exact order, is the host's by nature;
+losses are fetched once a row of the log; checkpoints.
 """
 
 import sys
@@ -18,7 +20,15 @@ from dr_lib import objectives
 from dr_lib.models import DenseEncoder, DenseSettings
 from dr_lib.retrieval import encode, search
 from dr_lib.tokens import BatchStream, Layout, TokenStore
-from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, loop, machine, train
+from dr_lib.training import (
+    BiEncoder,
+    Examples,
+    RetrievalBatches,
+    TrainSettings,
+    loop,
+    machine,
+    train,
+)
 
 AWAY = torch.device("meta")
 
@@ -26,12 +36,16 @@ AWAY = torch.device("meta")
 @pytest.fixture(scope="module")
 def store(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
     rows = datasets.Dataset.from_dict({"title": [""] * 20, "text": sentences * 4})
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store", progress=False)
+    return TokenStore.build(
+        rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store", progress=False
+    )
 
 
 @pytest.fixture
 def fetched(monkeypatch) -> list[str]:
-    """Each fetch from the device, by the function that wanted it; what comes are numbers drawn at random."""
+    """Each fetch from the device, by the function that wanted it; what comes are numbers drawn at
+    random.
+    """
     calls, seen = [], {name: getattr(torch.Tensor, name) for name in ("cpu", "tolist")}
 
     def instead(name: str):
@@ -49,49 +63,79 @@ def fetched(monkeypatch) -> list[str]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16_weights"])
-def test_encoding_leaves_no_tensor_behind_and_asks_for_no_value(store, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch, precision):
+def test_encoding_leaves_no_tensor_behind_and_asks_for_no_value(
+    store, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch, precision
+):
     made = []
 
-    def fill(path, batches, vectors_of, key, **options):  # the real one copies each batch of vectors to a file
+    # the real one copies each batch of vectors to a file
+    def fill(path, batches, vectors_of, key, **options):
         made.extend(vectors_of(rows) for rows in batches)
 
     module = sys.modules["dr_lib.retrieval.encode"]  # whose name is that of its function too
     monkeypatch.setattr(module, "fill", fill)
     monkeypatch.setattr(module, "_weights_digest", lambda encoder: "")
     encoder = DenseEncoder(tiny_bert().bert, DenseSettings(), tiny_tokenizer).to(AWAY)
-    encode(encoder, store, tmp_path / "v.npy", max_length=48, tokens_per_batch=256, precision=precision)
+    encode(
+        encoder, store, tmp_path / "v.npy", max_length=48, tokens_per_batch=256, precision=precision
+    )
     assert sum(map(len, made)) == 20 and len(made) > 1
-    assert {(vectors.device, vectors.dtype, vectors.shape[1]) for vectors in made} == {(AWAY, torch.float32, 32)}
+    assert {(vectors.device, vectors.dtype, vectors.shape[1]) for vectors in made} == {
+        (AWAY, torch.float32, 32)
+    }
 
 
 def test_search_fetches_twice_a_tile_of_queries_and_no_more(fetched):
     random = np.random.default_rng(0)
-    queries, passages = (random.standard_normal((rows, 16)).astype(np.float32) for rows in (600, 2000))
+    queries, passages = (
+        random.standard_normal((rows, 16)).astype(np.float32) for rows in (600, 2000)
+    )
     scores, rows = search(queries, passages, 10, device=AWAY)
     assert rows.shape == scores.shape == (600, 10)
     assert fetched == ["cpu"] * 2 * 3  # 256 queries a tile
 
 
 @pytest.mark.parametrize("name", ["mlm", "simlm", "retromae", "fine-tuning"])
-def test_the_loop_fetches_losses_once_a_row_of_the_log(name, store, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch, fetched):
+def test_the_loop_fetches_losses_once_a_row_of_the_log(
+    name, store, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch, fetched
+):
     saved, kept = [], torch.Generator
     monkeypatch.setattr(machine, "device", lambda: AWAY)
     monkeypatch.setattr(machine, "processes", lambda: 1)
     monkeypatch.setattr(Accelerator, "device", property(lambda self: AWAY))
-    monkeypatch.setattr(torch, "Generator", lambda device="cpu": kept())  # there is none of this device
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)  # nor does autocast know it
+    # there is none of this device
+    monkeypatch.setattr(torch, "Generator", lambda device="cpu": kept())
+    # nor does autocast know it
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
     monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())
-    monkeypatch.setattr(loop, "save_checkpoint", lambda folder, step, *rest, **options: saved.append(step))
+    monkeypatch.setattr(
+        loop, "save_checkpoint", lambda folder, step, *rest, **options: saved.append(step)
+    )
     if name == "fine-tuning":
         rows = np.arange(20)
         examples = Examples.of(rows, rows[:, None], (rows[:, None] + [1, 2]) % 20, passages=20)
-        batches = RetrievalBatches(store, store, examples, batch_queries=4, passages_per_query=2, layout=Layout(passage_length=48))
-        module = BiEncoder(DenseEncoder(tiny_bert(dropout=0.1).bert, DenseSettings(), tiny_tokenizer))
+        batches = RetrievalBatches(
+            store,
+            store,
+            examples,
+            batch_queries=4,
+            passages_per_query=2,
+            layout=Layout(passage_length=48),
+        )
+        module = BiEncoder(
+            DenseEncoder(tiny_bert(dropout=0.1).bert, DenseSettings(), tiny_tokenizer)
+        )
     else:
-        other = {"generator_model": tiny_bert(seed=1)} if objectives.method(name).needs_generator else {}
+        other = (
+            {"generator_model": tiny_bert(seed=1)}
+            if objectives.method(name).needs_generator
+            else {}
+        )
         module = objectives.create(name, tiny_bert(dropout=0.1), tiny_tokenizer, **other)
         batches = BatchStream(store, tokens_per_batch=256, max_length=48)
-    settings = TrainSettings(steps=6, learning_rate=1e-3, precision="fp32", log_every=3, accumulation=2)
+    settings = TrainSettings(
+        steps=6, learning_rate=1e-3, precision="fp32", log_every=3, accumulation=2
+    )
     log = train(module, batches.batch, settings, tmp_path, title=name, progress=False)
     assert log.finished and len(log.rows) == 2 and saved == [6]
     assert fetched == ["tolist"] * 2

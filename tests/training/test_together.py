@@ -8,7 +8,9 @@ from dr_lib.training.examples import merge_examples
 
 
 def drawn(rng: np.random.Generator, rows: list[int], depth: int) -> Examples:
-    """Random examples: one to three positives a query, negatives that are none of them, some missing."""
+    """Random examples: one to three positives a query, negatives that are none of them, some
+    missing.
+    """
     orders = [rng.permutation(12) for _ in rows]
     positives = [order[: 1 + place % 3] for place, order in enumerate(orders)]
     negatives = np.stack([order[4 : 4 + depth] for order in orders])
@@ -29,7 +31,11 @@ def known(examples: Examples) -> tuple[dict[int, set], dict[int, list]]:
 def test_positives_are_united_and_are_nobodys_negatives(depths):
     rng = np.random.default_rng(sum(depths))
     first, second = drawn(rng, [0, 2, 3, 8], depths[0]), drawn(rng, [1, 2, 8, 9], depths[1])
-    (own, listed), (more, others), (found, kept) = known(first), known(second), known(merge_examples(first, second))
+    (own, listed), (more, others), (found, kept) = (
+        known(first),
+        known(second),
+        known(merge_examples(first, second)),
+    )
     assert list(found) == [0, 1, 2, 3, 8, 9]
     for row, positives in found.items():
         assert positives == own.get(row, set()) | more.get(row, set())

@@ -38,7 +38,9 @@ def line_gradient(weight, bias, batch):
 
 
 def test_updates_equal_adamw_written_by_hand(tmp_path):
-    """Warm-up, decay, clipping, bias correction, decay of the matrix alone: all against numpy in float64."""
+    """Warm-up, decay, clipping, bias correction, decay of the matrix alone: all against numpy in
+    float64.
+    """
     steps, peak, decay, clip, beta1, beta2, epsilon = 8, 0.1, 0.3, 0.7, 0.8, 0.95, 1e-6
     rng = np.random.default_rng(0)
     data = rng.normal(size=(steps, 4, 3))
@@ -81,7 +83,9 @@ def test_accumulated_micro_batches_equal_one_big_batch(tmp_path, regression, gau
     np.testing.assert_allclose(log_small.column("loss"), log_big.column("loss"), rtol=1e-5)
 
 
-def test_training_lowers_the_loss_in_bf16_and_keeps_fp32_weights(tmp_path, regression, gaussian_batches):
+def test_training_lowers_the_loss_in_bf16_and_keeps_fp32_weights(
+    tmp_path, regression, gaussian_batches
+):
     module = regression()
     log = run(module, gaussian_batches, tmp_path, steps=60, learning_rate=0.05, precision="bf16")
     assert log.precision == "bf16"
@@ -98,20 +102,32 @@ def test_bf16_reaches_the_forward_pass(tmp_path):
     seen = {}
     for precision in ("bf16", "fp32", "bf16"):  # in one process, one after the other
         probe = Probe()
-        run(probe, lambda step: torch.ones(4, 3), tmp_path / f"{len(seen)}{precision}", steps=1, precision=precision)
+        run(
+            probe,
+            lambda step: torch.ones(4, 3),
+            tmp_path / f"{len(seen)}{precision}",
+            steps=1,
+            precision=precision,
+        )
         seen[precision] = probe.seen
     assert seen == {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def test_decay_is_for_matrices_alone(tiny_bert):
     trained = trained_parameters(tiny_bert())
-    groups = make_optimizer(trained, TrainSettings(steps=1, learning_rate=1e-3, weight_decay=0.1)).param_groups
-    decayed = {id(parameter) for group in groups if group["weight_decay"] for parameter in group["params"]}
+    groups = make_optimizer(
+        trained, TrainSettings(steps=1, learning_rate=1e-3, weight_decay=0.1)
+    ).param_groups
+    decayed = {
+        id(parameter) for group in groups if group["weight_decay"] for parameter in group["params"]
+    }
     kept = {name for name, parameter in trained.items() if id(parameter) not in decayed}
     assert kept == {name for name in trained if name.endswith("bias") or "LayerNorm" in name}
 
 
-def test_a_frozen_part_stays_as_it_is_and_out_of_the_checkpoint(tmp_path, regression, gaussian_batches):
+def test_a_frozen_part_stays_as_it_is_and_out_of_the_checkpoint(
+    tmp_path, regression, gaussian_batches
+):
     from safetensors import safe_open
 
     module = regression()
@@ -134,7 +150,9 @@ def test_log_rows_are_means_over_their_updates(tmp_path, regression, gaussian_ba
     every = run(regression(), gaussian_batches, tmp_path / "every", log_every=1)
     pairs = run(regression(), gaussian_batches, tmp_path / "pairs", log_every=2)
     for name in ("loss", "mean_input", "grad_norm"):
-        np.testing.assert_allclose(pairs.column(name), every.column(name).reshape(3, 2).mean(axis=1), rtol=1e-6)
+        np.testing.assert_allclose(
+            pairs.column(name), every.column(name).reshape(3, 2).mean(axis=1), rtol=1e-6
+        )
     np.testing.assert_array_equal(pairs.column("step"), [2, 4, 6])
     np.testing.assert_array_equal(pairs.column("lr"), every.column("lr")[1::2])
 
@@ -150,7 +168,9 @@ def test_tokens_counted_are_real_ones(tmp_path, make_token_batch):
         def forward(self, batch, generator):
             return {"loss": self.table(batch.input_ids).square().mean()}
 
-    log = run(Embedding(), lambda step: make_token_batch(ids, np.arange(3)), tmp_path, accumulation=2)
+    log = run(
+        Embedding(), lambda step: make_token_batch(ids, np.arange(3)), tmp_path, accumulation=2
+    )
     assert log.tokens == 6 * 2 * 9
     assert log.tokens_per_second > 0
 
@@ -165,7 +185,9 @@ def test_the_log_on_disk_is_the_log_returned(tmp_path, regression, gaussian_batc
     assert log.wall_seconds >= log.train_seconds > 0
 
 
-def test_the_module_trains_in_train_mode_and_returns_in_eval_mode(tmp_path, gaussian_batches, regression):
+def test_the_module_trains_in_train_mode_and_returns_in_eval_mode(
+    tmp_path, gaussian_batches, regression
+):
     class Probe(regression):
         def forward(self, batch, generator):
             assert self.dropout.training
@@ -176,7 +198,9 @@ def test_the_module_trains_in_train_mode_and_returns_in_eval_mode(tmp_path, gaus
     assert not module.dropout.training
 
 
-def test_a_masked_language_model_with_tied_head_learns_and_stays_tied(tmp_path, tiny_bert, make_token_batch):
+def test_a_masked_language_model_with_tied_head_learns_and_stays_tied(
+    tmp_path, tiny_bert, make_token_batch
+):
     ids = np.random.default_rng(0).integers(5, 40, (8, 12))
 
     class Copy(nn.Module):
@@ -186,13 +210,26 @@ def test_a_masked_language_model_with_tied_head_learns_and_stays_tied(tmp_path, 
 
         def forward(self, batch, generator):
             logits = self.model(**batch.model_inputs()).logits.float()
-            return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), batch.input_ids.flatten())}
+            return {
+                "loss": nn.functional.cross_entropy(logits.flatten(0, 1), batch.input_ids.flatten())
+            }
 
     module = Copy()
     batch = make_token_batch(ids, np.arange(8))
-    log = run(module, lambda step: batch, tmp_path, steps=40, learning_rate=5e-3, precision="auto", log_every=5)
+    log = run(
+        module,
+        lambda step: batch,
+        tmp_path,
+        steps=40,
+        learning_rate=5e-3,
+        precision="auto",
+        log_every=5,
+    )
     assert log.column("loss")[-1] < 0.7 * log.column("loss")[0]
-    head, table = module.model.get_output_embeddings().weight, module.model.get_input_embeddings().weight
+    head, table = (
+        module.model.get_output_embeddings().weight,
+        module.model.get_input_embeddings().weight,
+    )
     assert head is table
 
 

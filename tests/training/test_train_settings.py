@@ -57,5 +57,8 @@ def test_an_error_inside_a_larger_model_names_the_whole_way_to_the_field():
 
 def test_identity_leaves_out_what_cannot_change_a_weight():
     settings = TrainSettings(steps=10, learning_rate=1e-3)
-    assert settings.identity() == settings.model_copy(update={"checkpoint_every": 3, "log_every": 1}).identity()
+    assert (
+        settings.identity()
+        == settings.model_copy(update={"checkpoint_every": 3, "log_every": 1}).identity()
+    )
     assert settings.identity() != settings.model_copy(update={"seed": 1}).identity()

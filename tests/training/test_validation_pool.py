@@ -1,4 +1,6 @@
-"""Validation over a pool: on the whole collection it is the real search; on a pool it is the search of that pool."""
+"""Validation over a pool: on the whole collection it is the real search; on a pool it is the search
+of that pool.
+"""
 
 import datasets
 import numpy as np
@@ -14,7 +16,9 @@ from dr_lib.training import bi_encoder as pool
 from dr_lib.training.bi_encoder import pool_ranks
 
 RNG = np.random.default_rng(0)
-QUERIES, PASSAGES = (torch.from_numpy(RNG.standard_normal((n, 12)).astype(np.float32)) for n in (50, 400))
+QUERIES, PASSAGES = (
+    torch.from_numpy(RNG.standard_normal((n, 12)).astype(np.float32)) for n in (50, 400)
+)
 POSITIVES = [RNG.permutation(400)[: RNG.integers(1, 4)] for _ in range(50)]
 
 
@@ -56,13 +60,17 @@ def test_ranks_are_those_of_a_sorted_list_whatever_is_tied(seed):
     for scores, own in zip((queries @ passages.T).tolist(), positives, strict=True):
         order = sorted(range(60), key=lambda row, scores=scores: (-scores[row], row))
         expected.append(1 + min(order.index(row) for row in own))
-    assert pool_ranks(torch.from_numpy(queries), torch.from_numpy(passages), pool).tolist() == expected
+    assert (
+        pool_ranks(torch.from_numpy(queries), torch.from_numpy(passages), pool).tolist() == expected
+    )
 
 
 def test_a_pool_ranks_what_it_holds_and_nothing_else():
     negatives = np.stack([RNG.permutation(400)[:9] for _ in range(50)])
     pool = ValidationPool.of(range(50), POSITIVES, negatives[:, :5])
-    expected_rows = set(negatives[:, :5].ravel().tolist()) | {row for own in POSITIVES for row in own.tolist()}
+    expected_rows = set(negatives[:, :5].ravel().tolist()) | {
+        row for own in POSITIVES for row in own.tolist()
+    }
     assert pool.passage_rows.tolist() == sorted(expected_rows)
     ranks = pool_ranks(QUERIES, PASSAGES[pool.passage_rows], pool)
     scores = (QUERIES.double() @ PASSAGES.double().T).numpy()
@@ -91,7 +99,9 @@ class Encoder(nn.Module):
 def stores(tmp_path_factory, sentences, tiny_tokenizer) -> tuple[TokenStore, TokenStore]:
     words = " ".join(sentences).split()
     place = tmp_path_factory.mktemp("pool")
-    texts = [[" ".join(RNG.choice(words, RNG.integers(2, 25))) for _ in range(n)] for n in (50, 400)]
+    texts = [
+        [" ".join(RNG.choice(words, RNG.integers(2, 25))) for _ in range(n)] for n in (50, 400)
+    ]
     queries = datasets.Dataset.from_dict({"text": texts[0]})
     passages = datasets.Dataset.from_dict({"title": ["a title", ""] * 200, "text": texts[1]})
     return (
@@ -105,7 +115,9 @@ def mrr(stores, *encoders) -> np.ndarray:
     return pool_mrr(whole(), *stores, *encoders, layout=layout, normalise=True, precision="fp32")
 
 
-def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(stores, tiny_bert, tmp_path):
+def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(
+    stores, tiny_bert, tmp_path
+):
     encoder = Encoder(tiny_bert().bert).train()
     encoder.bert.embeddings.eval()
     state = torch.get_rng_state()
@@ -114,11 +126,21 @@ def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(st
     assert torch.equal(state, torch.get_rng_state())
     options = {"precision": "fp32", "tokens_per_batch": 500, "progress": False}
     queries, passages = (
-        torch.from_numpy(np.array(encode(encoder, store, tmp_path / f"{i}.npy", max_length=length, title=title, **options)))
-        for i, (store, length, title) in enumerate(zip(stores, (16, 24), ("none", "pair"), strict=True))
+        torch.from_numpy(
+            np.array(
+                encode(
+                    encoder, store, tmp_path / f"{i}.npy", max_length=length, title=title, **options
+                )
+            )
+        )
+        for i, (store, length, title) in enumerate(
+            zip(stores, (16, 24), ("none", "pair"), strict=True)
+        )
     )
     expected = real_mrr(queries, passages)
-    assert found == pytest.approx(expected, abs=0.02) and found.mean() == pytest.approx(expected.mean(), abs=1e-3)
+    assert found == pytest.approx(expected, abs=0.02) and found.mean() == pytest.approx(
+        expected.mean(), abs=1e-3
+    )
     assert np.array_equal(mrr(stores, encoder), found)
 
 

@@ -15,12 +15,17 @@ from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings
 def store(tmp_path, sentences, tiny_tokenizer) -> TokenStore:
     texts = [" ".join((sentences * 2)[start : start + 2]) for start in range(5)] + sentences
     rows = {"title": ["" for _ in texts], "text": texts}
-    return TokenStore.build(datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store", progress=False)
+    return TokenStore.build(
+        datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store", progress=False
+    )
 
 
 def pretrain(store, tiny_bert, tokenizer, folder, **rest):
     objective = objectives.create(
-        "simlm", tiny_bert(seed=0, dropout=0.1), tokenizer, generator_model=tiny_bert(seed=1, dropout=0.1)
+        "simlm",
+        tiny_bert(seed=0, dropout=0.1),
+        tokenizer,
+        generator_model=tiny_bert(seed=1, dropout=0.1),
     )
     stream = BatchStream(store, tokens_per_batch=256, max_length=48, seed=0)
     settings = TrainSettings(steps=12, learning_rate=2e-3, checkpoint_every=4, log_every=2)
@@ -37,12 +42,28 @@ def test_simlm_pre_training_resumes_bit_for_bit(tmp_path, store, tiny_bert, tiny
     assert log.column("loss")[-1] < log.column("loss")[0]
 
 
-def test_fine_tuning_with_hard_negatives_lowers_the_loss(tmp_path, store, tiny_bert, tiny_tokenizer):
+def test_fine_tuning_with_hard_negatives_lowers_the_loss(
+    tmp_path, store, tiny_bert, tiny_tokenizer
+):
     encoder = DenseEncoder(tiny_bert(dropout=0.1).bert, DenseSettings(), tiny_tokenizer)
     negatives = (np.arange(10)[:, None] + np.arange(1, 4)) % 10
     examples = Examples.of(np.arange(10), np.arange(10)[:, None], negatives, passages=10)
-    batches = RetrievalBatches(store, store, examples, batch_queries=4, passages_per_query=3, layout=Layout(passage_length=48))
+    batches = RetrievalBatches(
+        store,
+        store,
+        examples,
+        batch_queries=4,
+        passages_per_query=3,
+        layout=Layout(passage_length=48),
+    )
     settings = TrainSettings(steps=30, learning_rate=2e-3, weight_decay=0, log_every=6)
-    log = train(BiEncoder(encoder), batches.batch, settings, tmp_path / "tuned", title="tune", progress=False)
+    log = train(
+        BiEncoder(encoder),
+        batches.batch,
+        settings,
+        tmp_path / "tuned",
+        title="tune",
+        progress=False,
+    )
     assert log.column("loss")[-1] < log.column("loss")[0]
     assert log.tokens > 0

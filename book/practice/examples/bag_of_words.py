@@ -38,7 +38,9 @@ class BagOfWords(MaskedObjective):
         batch = self.maskable(batch)
         mask = masking.whole_word(batch, self.settings.rate, generator)
         states = hidden_states(self.model, batch, self.hide(batch, mask, generator))
-        mlm_loss, accuracy = predict_tokens(self.model, states, batch.input_ids, mask, self.settings.rate)
+        mlm_loss, accuracy = predict_tokens(
+            self.model, states, batch.input_ids, mask, self.settings.rate
+        )
         bag_loss = self.bag_of_words(batch, states[:, 0])
         loss = mlm_loss + self.settings.weight * bag_loss
         return report(loss, encoder_loss=mlm_loss, encoder_accuracy=accuracy, bag_loss=bag_loss)

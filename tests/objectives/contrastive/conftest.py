@@ -18,7 +18,9 @@ POSITIONS = np.array([1, 0, 2, 0, 1, 0, 1, 2, 3, 0, 1, 0, 1, 0])
 
 
 def passages(sentences: list[str]) -> dict[str, list[str]]:
-    """Fourteen passages: of several sentences, of one, of one word, longer than any limit, and a title without text."""
+    """Fourteen passages: of several sentences, of one, of one word, longer than any limit, and a
+    title without text.
+    """
     text = [" ".join(np.roll(sentences, -start)[: 2 + start % 2]) for start in range(14)]
     text[1], text[4], text[7], text[10] = sentences[3], "a", " ".join(sentences * 2), ""
     return {"title": ["", "the decoder", "", "negatives", "", "", "new york"] * 2, "text": text}
@@ -27,12 +29,16 @@ def passages(sentences: list[str]) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def collection(tiny_tokenizer, sentences, tmp_path_factory) -> TokenStore:
     rows = datasets.Dataset.from_dict({**passages(sentences), "title": ["title"] * 11 + [""] * 3})
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("c") / "tokens", progress=False)
+    return TokenStore.build(
+        rows, tiny_tokenizer, tmp_path_factory.mktemp("c") / "tokens", progress=False
+    )
 
 
 @pytest.fixture(scope="session")
 def pairs_folder(tiny_tokenizer, sentences, collection, tmp_path_factory):
-    """Nine queries about the collection: one or two positives each, and three, two or no hard negatives."""
+    """Nine queries about the collection: one or two positives each, and three, two or no hard
+    negatives.
+    """
     folder = tmp_path_factory.mktemp("pairs")
     words = " ".join(sentences).split()
     asked = [" ".join(words[start : start + 4 + start % 3]) for start in range(9)]
@@ -41,13 +47,17 @@ def pairs_folder(tiny_tokenizer, sentences, collection, tmp_path_factory):
     positives = [[row, row + 1] if row % 3 == 0 else [row] for row in range(9)]
     negatives = [[(row + 3) % 14, (row + 5) % 14, (row + 6) % 14] for row in range(9)]
     negatives[4][2], negatives[7] = -1, [-1, -1, -1]
-    Examples.of(np.arange(9), positives, negatives, passages=len(collection)).save(folder / "examples")
+    Examples.of(np.arange(9), positives, negatives, passages=len(collection)).save(
+        folder / "examples"
+    )
     return folder
 
 
 @pytest.fixture
 def source_with(collection, pairs_folder, tiny_tokenizer):
-    """Make a source: `source_with(seed=1, passage_length=16)`; what `Source` does not know is part of its layout."""
+    """Make a source: `source_with(seed=1, passage_length=16)`; what `Source` does not know is part
+    of its layout.
+    """
     made = Source(
         collection,
         Layout(passage_length=40, query_length=12),

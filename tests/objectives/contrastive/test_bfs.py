@@ -8,7 +8,9 @@ BODIES = {1: {0, 2}, 3: {4}, 5: {6, 7, 8}, 11: {12}}
 
 
 def pieces(batch) -> list[list[int]]:
-    return [ids[~special].tolist() for ids, special in zip(batch.input_ids, batch.special, strict=True)]
+    return [
+        ids[~special].tolist() for ids, special in zip(batch.input_ids, batch.special, strict=True)
+    ]
 
 
 def test_query_and_passage_are_of_one_document_and_the_query_of_its_lead(batches_of, collection):
@@ -16,10 +18,15 @@ def test_query_and_passage_are_of_one_document_and_the_query_of_its_lead(batches
     for step in range(60):
         batch = of(step)
         for lead, passage, asked in zip(
-            batch.queries.rows.tolist(), batch.passages.rows.tolist(), pieces(batch.queries), strict=True
+            batch.queries.rows.tolist(),
+            batch.passages.rows.tolist(),
+            pieces(batch.queries),
+            strict=True,
         ):
             seen.setdefault(lead, set()).add(passage)
-            text = collection.text_ids[collection.text_offsets[lead] : collection.text_offsets[lead + 1]].tolist()
+            text = collection.text_ids[
+                collection.text_offsets[lead] : collection.text_offsets[lead + 1]
+            ].tolist()
             assert any(text[start : start + len(asked)] == asked for start in range(len(text)))
     assert seen == BODIES  # document 3 is out: its second passage has a title alone
 
@@ -37,11 +44,15 @@ def test_a_document_comes_once_a_batch_and_is_named_by_its_number(batches_of):
         assert len(set(of(step).passage_rows.tolist())) == 4
 
 
-def test_another_passage_of_the_document_is_no_negative(make_loud, batches_of, seeded, vectors_by_hand):
+def test_another_passage_of_the_document_is_no_negative(
+    make_loud, batches_of, seeded, vectors_by_hand
+):
     objective, of = make_loud("bfs", temperature=4.0), batches_of("bfs", batch_pairs=2)
     one = next(of(step) for step in range(20) if 2 in of(step).passage_rows)
     place = one.passage_rows.tolist().index(2)
     two = type(one)(
-        one.queries.take(np.array([place] * 2)), one.passages.take(np.array([place] * 2)), one.passage_rows[[place] * 2]
+        one.queries.take(np.array([place] * 2)),
+        one.passages.take(np.array([place] * 2)),
+        one.passage_rows[[place] * 2],
     )
     assert objective(two, seeded())["loss"].item() == pytest.approx(0, abs=1e-6)

@@ -16,7 +16,10 @@ def test_spans_are_distinct_passages_of_one_document_side_by_side(batches_of):
         for one, other in rows:
             assert one != other and DOCUMENTS[one] == DOCUMENTS[other]
         assert len({DOCUMENTS[one] for one, _ in rows}) == len(rows)
-        assert batch.documents.reshape(-1, 2)[:, 0].tolist() == batch.documents.reshape(-1, 2)[:, 1].tolist()
+        assert (
+            batch.documents.reshape(-1, 2)[:, 0].tolist()
+            == batch.documents.reshape(-1, 2)[:, 1].tolist()
+        )
         seen |= {tuple(pair) for pair in rows}
     assert seen == {
         (one, other)
@@ -34,7 +37,11 @@ def test_the_loss_is_condensers_and_the_contrastive_one_with_equal_weight(
     vectors = layer_states(objective.model, batch.spans, hidden_inputs[0][1])[-1][:, 0].float()
     scores = vectors @ vectors.T
     spans = range(len(vectors))
-    terms = [torch.stack([scores[i, j] for j in spans if j != i]).logsumexp(0) - scores[i, i + 1 - 2 * (i % 2)] for i in spans]
+    terms = [
+        torch.stack([scores[i, j] for j in spans if j != i]).logsumexp(0)
+        - scores[i, i + 1 - 2 * (i % 2)]
+        for i in spans
+    ]
     apart = torch.stack(terms).mean()
     assert found["contrastive_loss"].item() == pytest.approx(apart.item(), rel=1e-5)
     assert found["decoder_loss"] + found["encoder_loss"] == pytest.approx(plain.item(), rel=1e-6)
@@ -43,7 +50,9 @@ def test_the_loss_is_condensers_and_the_contrastive_one_with_equal_weight(
 
 
 def test_masked_lm_has_the_same_weight_with_chunks_and_without(make, batches_of, seeded):
-    """In the released code it counts twice with chunks: they are weighted by spans, divided by documents."""
+    """In the released code it counts twice with chunks: they are weighted by spans, divided by
+    documents.
+    """
     slopes = []
     for values in ({}, {"chunk": 2}):
         objective, batch = make("cocondenser", **values), batches_of("cocondenser")(0)
@@ -51,7 +60,8 @@ def test_masked_lm_has_the_same_weight_with_chunks_and_without(make, batches_of,
         bias = objective.model.cls.predictions.bias  # masked LM alone reaches it
         slopes.append(torch.autograd.grad(parts["loss"], bias)[0])
         assert parts["loss"].item() == pytest.approx(
-            sum(parts[f"{side}_loss"].item() for side in ("decoder", "encoder", "contrastive")), rel=1e-6
+            sum(parts[f"{side}_loss"].item() for side in ("decoder", "encoder", "contrastive")),
+            rel=1e-6,
         )
     assert slopes[0].norm() > 0
     assert (slopes[1] - slopes[0]).norm() < 1e-5 * slopes[0].norm()
@@ -64,17 +74,23 @@ def test_masks_are_the_same_with_chunks_and_without(make, batches_of, seeded, hi
     assert torch.equal(mask, again) and torch.equal(ids, ids_again)
 
 
-def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_kept(make, batches_of, seeded, monkeypatch):
+def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_kept(
+    make, batches_of, seeded, monkeypatch
+):
     found = []
     for kept in (True, False):
         objective, batch = make("cocondenser", dropout=0.1, chunk=3), batches_of("cocondenser")(0)
         with monkeypatch.context() as patch:
             if kept:
-                patch.setattr("dr_lib.models.bert.checkpoint", lambda function, index, **_: function(index))
+                patch.setattr(
+                    "dr_lib.models.bert.checkpoint", lambda function, index, **_: function(index)
+                )
             torch.manual_seed(5)
             loss = objective(batch, seeded())["loss"]
             loss.backward()
-        slopes = [weight.grad.flatten() for weight in objective.parameters() if weight.grad is not None]
+        slopes = [
+            weight.grad.flatten() for weight in objective.parameters() if weight.grad is not None
+        ]
         found.append((loss.item(), torch.cat(slopes)))
     assert found[0][0] == found[1][0]
     assert (found[0][1] - found[1][1]).norm() <= 1e-5 * found[0][1].norm()

@@ -10,7 +10,9 @@ from dr_lib.objectives.spans import Sentences
 
 
 def pieces(batch) -> list[list[int]]:
-    return [ids[~special].tolist() for ids, special in zip(batch.input_ids, batch.special, strict=True)]
+    return [
+        ids[~special].tolist() for ids, special in zip(batch.input_ids, batch.special, strict=True)
+    ]
 
 
 def read_whole(collection, rows: Tensor, length: int = 40) -> list[list[int]]:
@@ -29,7 +31,9 @@ def test_the_query_is_a_sentence_and_the_passage_is_what_is_left(batches_of, col
         batch = of(step)
         assert torch.equal(batch.queries.rows, batch.passage_rows)
         whole = read_whole(collection, batch.passage_rows)
-        for asked, left, text in zip(pieces(batch.queries), pieces(batch.passages), whole, strict=True):
+        for asked, left, text in zip(
+            pieces(batch.queries), pieces(batch.passages), whole, strict=True
+        ):
             assert asked and left in without(text, asked)
 
 
@@ -49,7 +53,9 @@ def test_one_sentence_in_ten_stays(batches_of, collection):
 
 @pytest.mark.parametrize("name", ["ict", "bfs"])
 @pytest.mark.parametrize("shortest", [1, 18])
-def test_the_shortest_sentence_that_is_drawn_is_a_setting(name, shortest, batches_of, collection, tiny_tokenizer):
+def test_the_shortest_sentence_that_is_drawn_is_a_setting(
+    name, shortest, batches_of, collection, tiny_tokenizer
+):
     found = Sentences.find(collection, tiny_tokenizer, max_length=40, shortest=shortest)
     of, asked, allowed = batches_of(name, {"query_length": 40}, shortest=shortest), set(), set()
     for step in range(30):
@@ -57,7 +63,10 @@ def test_the_shortest_sentence_that_is_drawn_is_a_setting(name, shortest, batche
         asked |= set(zip(queries.rows.tolist(), map(tuple, pieces(queries)), strict=True))
     for row, _ in asked:
         numbers = range(found.offsets[row], found.offsets[row + 1])
-        allowed |= {(row, tuple(collection.text_ids[found.begin[n] : found.end[n]].tolist())) for n in numbers}
+        allowed |= {
+            (row, tuple(collection.text_ids[found.begin[n] : found.end[n]].tolist()))
+            for n in numbers
+        }
     lengths = [len(text) for _, text in allowed]
     assert asked <= allowed and (min(lengths) < 18 < max(lengths)) is (shortest == 1)
 
@@ -77,30 +86,50 @@ def test_a_passage_is_asked_with_other_sentences_in_other_epochs(batches_of):
     assert min(len(texts) for texts in asked.values()) >= 2
 
 
-def test_the_loss_is_the_softmax_over_the_passages_of_the_batch(make_loud, batches_of, seeded, vectors_by_hand):
+def test_the_loss_is_the_softmax_over_the_passages_of_the_batch(
+    make_loud, batches_of, seeded, vectors_by_hand
+):
     objective, batch = make_loud("ict", temperature=4.0), batches_of("ict")(1)
-    queries, passages = (vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages))
+    queries, passages = (
+        vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages)
+    )
     scores = queries @ passages.T / 4
-    log_share = scores - np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1, keepdims=True)) - scores.max(1, keepdims=True)
+    log_share = (
+        scores
+        - np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1, keepdims=True))
+        - scores.max(1, keepdims=True)
+    )
     found = objective(batch, seeded())
     assert found["loss"].item() == pytest.approx(-log_share.diagonal().mean(), rel=1e-4)
-    assert found["in_batch_accuracy"].item() == pytest.approx((scores.argmax(1) == np.arange(len(scores))).mean())
+    assert found["in_batch_accuracy"].item() == pytest.approx(
+        (scores.argmax(1) == np.arange(len(scores))).mean()
+    )
 
 
 def test_cosine_and_temperature_are_parameters(make_loud, batches_of, seeded, vectors_by_hand):
     objective, batch = make_loud("ict", normalise=True, temperature=0.1), batches_of("ict")(1)
-    queries, passages = (vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages))
-    queries, passages = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, passages))
+    queries, passages = (
+        vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages)
+    )
+    queries, passages = (
+        rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, passages)
+    )
     scores = np.exp(queries @ passages.T / 0.1)
     expected = -np.log(scores.diagonal() / scores.sum(1)).mean()
     assert objective(batch, seeded())["loss"].item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_passage_that_comes_twice_is_no_negative_of_itself(make_loud, batches_of, seeded, vectors_by_hand):
+def test_a_passage_that_comes_twice_is_no_negative_of_itself(
+    make_loud, batches_of, seeded, vectors_by_hand
+):
     objective, once = make_loud("ict", temperature=4.0), batches_of("ict")(1)
     again = torch.tensor([0, 1, 2, 0])
-    batch = type(once)(once.queries.take(again), once.passages.take(again), once.passage_rows[again])
-    queries, passages = (vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages))
+    batch = type(once)(
+        once.queries.take(again), once.passages.take(again), once.passage_rows[again]
+    )
+    queries, passages = (
+        vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages)
+    )
     scores = np.exp(queries @ passages.T / 4)
     scores[0, 3] = scores[3, 0] = 0
     expected = -np.log(scores.diagonal() / scores.sum(1)).mean()

@@ -1,0 +1,7 @@
+"""`python -m dr_book` is the command `dr-lib`."""
+
+import sys
+
+from dr_book.commands import main
+
+sys.exit(main())

@@ -1,0 +1,455 @@
+"""Run notebooks through papermill: processes of their own for each, several side by side, whole
+outputs or none.
+
+Unchanged notebooks are not run again: an executed notebook contains the digest of everything it
+    depends on.
+
+Page of the book: practice/ci-batches. Every notebook has its own log; a failing one is named with
+    its cell and error,
+the others still run, and the exit status says so.
+"""
+
+import ast
+import atexit
+import gc
+import logging
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import distributions
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dr_lib import places
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, folder_digest, json_digest, read_json, read_yaml, write_json
+from dr_lib.lab.base import open_collection
+from dr_lib.stages import drop_docstrings, spell_seconds
+from dr_lib.training import machine
+
+# Half of a small notebook's time is the import of torch and transformers. Under Linux one process
+# imports them, and kernels are forked from it. Where a fork of such a process is not safe (other
+# systems; more threads than one, which may be running by then, and a forked process would wait for
+# them for ever) every kernel imports them by itself.
+IMPORTED = [
+    "dr_lib.lab",
+    "dr_book.comparison",
+    "dr_book.own_corpus",
+    "matplotlib.pyplot",
+    "papermill",
+    "ipykernel.kernelapp",
+    "ipykernel.debugger",
+]
+# notebooks from which on that process also prepares what nearly all of them would work out alike,
+# in five seconds
+SEVERAL = 4
+BAR = re.compile(r"(%\|.*\||\dit \[|: \d+ \S+ \[)")  # of tqdm, with a total and without
+
+
+def run_notebooks(
+    sources: Sequence[Path] = (),
+    *,
+    scale: str = "smoke",
+    parameters: Mapping[str, Any] | None = None,
+    jobs: int | None = None,
+    threads: int = 1,
+    to: Path | None = None,
+) -> int:
+    """Execute notebooks and put the results where the book is built from.
+
+    Args:
+        sources: notebooks, or folders of them; default the project's `notebooks`.
+        scale: a name in notebooks/scales, or a YAML file, whose keys become parameters.
+        parameters: further parameters, which override the scale's.
+        jobs: notebooks at a time; default processor cores divided by `threads`.
+        threads: threads of each notebook (`DR_THREADS`).
+        to: folder of the executed notebooks, default `_build/executed`; their place below
+            `notebooks` is kept.
+
+    Returns:
+        0 if every notebook ran, 1 otherwise.
+
+    Raises:
+        InputError: no notebook found, no such scale, a parameter that none of them has, or a
+            collection that cannot be opened.
+    """
+    notebooks, settings, parameters = (
+        find_notebooks(sources),
+        places.find_scale(scale),
+        dict(parameters or {}),
+    )
+    values = read_yaml(settings) | parameters
+    # a file of one's own is checked too
+    check_parameters(notebooks, values if settings.name != f"{scale}.yaml" else parameters)
+    if isinstance(place := parameters.get("collection"), str):
+        # what is wrong with it is known now, not after a kernel has started for each notebook
+        open_collection(place)
+    target = to or places.project_root() / "_build" / "executed"
+    inputs = inputs_digest(values, threads)
+    started, states = time.perf_counter(), Counter()
+    under_way: set[BaseProcess] = set()
+    unchanged = [
+        notebook
+        for notebook in notebooks
+        if inputs and key_in(target / place_of(notebook)) == key_of(notebook, inputs)
+    ]
+    due = [notebook for notebook in notebooks if notebook not in unchanged]
+    for notebook in unchanged:
+        print(f"{place_of(notebook)}: unchanged")
+    forked = sys.platform == "linux" and threads == 1 and due
+    context = (
+        forking(environment(threads), len(due)) if forked else multiprocessing.get_context("spawn")
+    )
+    workers = jobs or max(1, machine.allowed_cores() // threads)
+    with (
+        ThreadPoolExecutor(workers) as pool,
+        tqdm(total=len(due), unit="notebook", disable=not due) as bar,
+    ):
+        options = values, environment(threads), target, inputs, context, under_way
+        runs = [pool.submit(run_notebook, notebook, *options) for notebook in due]
+        try:
+            for future in as_completed(runs):
+                state, line = future.result()
+                states[state] += 1
+                bar.update()
+                tqdm.write(line)
+        # Ctrl-C or TERM: what waits never starts, what runs is stopped and continues from its
+        # stages
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in under_way.copy():
+                process.terminate()
+            raise
+    total = spell_seconds(time.perf_counter() - started)
+    print(
+        f"{states['ran']} of {len(notebooks)} notebooks ran in {total} ({len(unchanged)}"
+        f" unchanged), results in {target}"
+    )
+    return 1 if states["failed"] else 0
+
+
+def find_notebooks(sources: Sequence[Path]) -> list[Path]:
+    """Notebooks named or found in folders, each once, in order; those beside folders come before
+    what is in the folders.
+
+    So the last ones to start are short, and no core waits long for another at the end.
+    """
+    found: dict[Path, None] = {}
+    for source in sources or [places.project_root() / "notebooks"]:
+        if not source.exists():
+            raise InputError("no such notebook or folder", where=source, fix="Check the path.")
+        inside = (
+            sorted(source.rglob("*.ipynb"), key=lambda path: (path.parent != source, path))
+            if source.is_dir()
+            else [source]
+        )
+        found |= dict.fromkeys(
+            path.resolve() for path in inside if ".ipynb_checkpoints" not in path.parts
+        )
+    if not found:
+        raise InputError(
+            "no notebook here", where=", ".join(map(str, sources)), fix="Name a notebook."
+        )
+    places_of_results = Counter(map(place_of, found))
+    if twice := [name for name, count in places_of_results.items() if count > 1]:
+        fix = "Run them one after the other, each with its own --to, or rename one."
+        raise InputError("several notebooks would have one result", where=twice[0], fix=fix)
+    return list(found)
+
+
+def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
+    """Refuse a parameter that none of the notebooks has: it would change nothing, and nobody would
+    know.
+    """
+    contents = {notebook: read_json(notebook) for notebook in notebooks}
+    if broken := [
+        notebook
+        for notebook, content in contents.items()
+        if not (isinstance(content, dict) and "cells" in content)
+    ]:
+        raise InputError(
+            "is no notebook", where=broken[0], fix="Give a file that Jupyter has saved."
+        )
+    known = {
+        name.id
+        for content in contents.values()
+        for cell in content["cells"]
+        if "parameters" in cell["metadata"].get("tags", [])
+        for name in ast.walk(ast.parse("".join(cell["source"])))
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+    for name in names:
+        if name not in known:
+            fix = f"Known here: {', '.join(sorted(known))}."
+            raise InputError(f"no notebook has a parameter {name!r}", where="parameters", fix=fix)
+
+
+def run_notebook(
+    notebook: Path,
+    values: Mapping[str, Any],
+    variables: Mapping[str, str],
+    target: Path,
+    inputs: str | None,
+    context: Any,
+    under_way: set[BaseProcess],
+) -> tuple[str, str]:
+    """Execute one notebook in processes of its own; its result appears under `target` only if all
+    cells ran.
+
+    Returns:
+        "ran" or "failed", and a line on it. An executed notebook holds the key of all that it
+        depends on, where that can neither get lost nor stay behind; of a failed one what was
+        executed lies beside its log.
+    """
+    name = place_of(notebook)
+    result, log = (
+        target / name,
+        places.project_root() / "_build" / "logs" / name.with_suffix(".log"),
+    )
+    key = key_of(notebook, inputs) if inputs else None
+    log.parent.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="notebook-") as draft:
+        output = Path(draft) / notebook.name
+        one = context.Process(
+            target=execute, args=(notebook, output, values, variables, places.project_root(), log)
+        )
+        one.start()
+        under_way.add(one)
+        one.join()
+        under_way.discard(one)
+        seconds = spell_seconds(time.perf_counter() - started)
+        if one.exitcode:
+            if output.exists():
+                shutil.copyfile(output, log.with_suffix(".failed.ipynb"))
+            last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or [
+                "no output"
+            ]
+            return (
+                "failed",
+                (
+                    f"{name}: FAILED after {seconds} with status {one.exitcode}, {last[0]} (log:"
+                    f" {log})"
+                ),
+            )
+        content = without_bars(read_json(output))
+        content["metadata"] |= {"execution_key": key} if key else {}
+        write_json(result, content)
+    return "ran", f"{name}: {seconds}"
+
+
+def forking(variables: Mapping[str, str], number: int = 1) -> Any:
+    """The context of so many processes, forked from one that has `IMPORTED` in memory and these
+    variables.
+    """
+    context, before = multiprocessing.get_context("forkserver"), dict(os.environ)
+    context.set_forkserver_preload([*IMPORTED, *["dr_book.prepared"] * (number >= SEVERAL)])
+    os.environ.update(variables)  # libraries read the number of their threads as they are imported
+    forkserver.ensure_running()
+    os.environ.clear()
+    os.environ.update(before)
+    return context
+
+
+def execute(
+    notebook: Path,
+    output: Path,
+    values: Mapping[str, Any],
+    variables: Mapping[str, str],
+    folder: Path,
+    log: Path,
+) -> None:
+    """In a process of its own: papermill on one notebook, its words into the log."""
+    with log.open("w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(variables)
+    os.chdir(folder)
+    if multiprocessing.current_process().name.startswith("ForkServer"):
+        fork_kernel()
+    import papermill  # after the fork: no loop and no socket of it may be in the kernel
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    # of a bar, its last state is left
+    kernel = {"kernel_name": "python3", "language": "python", "coalesce_streams": True}
+    try:
+        papermill.execute_notebook(
+            notebook, output, dict(values), progress_bar=False, log_output=True, **kernel
+        )
+    except papermill.PapermillExecutionError as error:  # its last line is what the batch reports
+        sys.exit(f"cell [{error.exec_count}]: {error.ename}: {' '.join(error.evalue.split())}")
+
+
+def fork_kernel() -> None:
+    """Fork the notebook's kernel from this process; jupyter_client gets it where it would start
+    one.
+    """
+    from jupyter_client.provisioning import local_provisioner
+
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        # what the libraries made stays: garbage is not looked for among it, which would also copy
+        # its pages
+        gc.freeze()
+        os.close(writes)
+        os.setsid()  # Ctrl-C is for papermill, which ends its kernel
+        # what a notebook starts begins as in any kernel
+        multiprocessing.set_start_method(None, force=True)
+        with os.fdopen(reads) as pipe:
+            options = pipe.read().split("\0")
+        status = 1
+        try:
+            from ipykernel.kernelapp import IPKernelApp
+
+            if options[0] == "-f":  # else papermill ended before it wanted a kernel
+                IPKernelApp.launch_instance(
+                    [*options, f"--IPKernelApp.parent_handle={os.getppid()}"]
+                )
+            status = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            atexit._run_exitfuncs()
+            os._exit(status)
+    os.close(reads)
+
+    def launch(command: Sequence[str], **_: Any) -> Forked:
+        with os.fdopen(writes, "w") as pipe:
+            pipe.write("\0".join(command[command.index("-f") :]))
+        return Forked(pid)
+
+    local_provisioner.launch_kernel = launch
+
+
+class Forked:
+    """A forked process as `subprocess.Popen` would show it, as far as jupyter_client looks."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+
+    def poll(self, options: int = os.WNOHANG) -> int | None:
+        """The exit status, None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self) -> int | None:
+        """The exit status, once it has one."""
+        return self.poll(0)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
+    """An executed notebook without the bars of what is finished: a bar is drawn anew hundreds of
+    times, each an output.
+    """
+    for cell in notebook["cells"]:
+        for output in [one for one in cell.get("outputs", []) if one["output_type"] == "stream"]:
+            lines = "".join(output["text"]).split("\n")
+            output["text"] = "\n".join(line for line in lines if not BAR.search(line)).lstrip("\n")
+        if "outputs" in cell:
+            cell["outputs"] = [
+                one
+                for one in cell["outputs"]
+                if one["output_type"] != "stream" or one["text"].strip()
+            ]
+    return notebook
+
+
+# A notebook is not run again while nothing has changed that its result depends on. ----------------
+
+SHOWN = ("book/papers", "book/records", "book/weights", "notebooks/scales")
+"""What notebooks show or start from; records are of an older recipe where those of the scales have
+moved on.
+"""
+
+
+def key_of(notebook: Path, inputs: str) -> str:
+    """The key of a notebook and of what else its result depends on."""
+    return json_digest([file_digest(notebook), inputs])
+
+
+def key_in(result: Path) -> str | None:
+    """The key that an executed notebook holds; None where there is none."""
+    return read_json(result)["metadata"].get("execution_key") if result.is_file() else None
+
+
+def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
+    """Digest of everything that an executed notebook depends on besides itself; None where it has
+    to run again in any case.
+
+    That is: its parameters and collection, the code of the library, what it shows of the book, the
+        packages installed.
+    A run with a time budget is never the last one: the next continues where it had to stop.
+    """
+    root = places.project_root()
+    if values.get("minutes"):
+        return None
+    place = places.find_data(values["collection"]) if values.get("collection") else None
+    code = {
+        path.relative_to(root).as_posix(): code_of(path)
+        for path in sorted((root / "dr_lib").rglob("*.py"))
+    }
+    code |= {
+        path.name: file_digest(path)
+        for path in (root / "dr_lib" / "report").glob("*.*")
+        if path.suffix != ".py"
+    }
+    shown = (root / name for name in SHOWN)
+    folders = [folder_digest(folder) for folder in (*shown, place) if folder and folder.exists()]
+    packages = sorted({f"{one.name}=={one.version}" for one in distributions()})
+    device = {name: os.environ.get(name) for name in ("DR_DATA", "DR_DEVICE")}
+    return json_digest([values, threads, code, folders, packages, sys.version, device])
+
+
+def code_of(path: Path) -> str:
+    """A module without comments, docstrings and layout: nothing of these can change a result."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    drop_docstrings(tree)
+    return ast.dump(tree)
+
+
+def place_of(notebook: Path) -> Path:
+    """A notebook's path below `notebooks`, or its bare name if it is elsewhere."""
+    root = places.project_root() / "notebooks"
+    return notebook.relative_to(root) if notebook.is_relative_to(root) else Path(notebook.name)
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The process environment: threads, no hidden parallelism, and this checkout first on the
+    path.
+    """
+    path = os.pathsep.join(filter(None, [str(places.project_root()), os.environ.get("PYTHONPATH")]))
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    return {
+        **os.environ,
+        "DR_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONPATH": path,
+        **quiet,
+    }

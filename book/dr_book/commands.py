@@ -1,0 +1,610 @@
+"""The command line: `python -m dr_lib --help`. Every command is a few lines here and a function of
+the lab.
+
+Page of the book: quickstart. Imports are late, so that help answers at once.
+"""
+
+import argparse
+import gc
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dr_lib import places
+from dr_lib.errors import InputError, visible
+
+UNFINISHED = 75  # the status that sysexits.h calls "try again"
+EXAMPLES = """Examples:
+  dr-lib try docs/ --ask "how do I install it"
+  dr-lib try mydata --system all-MiniLM-L6-v2 --system simlm
+  dr-lib search docs/ "how do I install it" --model all-MiniLM-L6-v2
+  dr-lib search mydata --json < questions.txt
+  dr-lib export --study your_corpus/mydata-1f9c02 --label simlm --to my-retriever
+  dr-lib export --study your_corpus/mydata-1f9c02 --label BM25 --run --to bm25.trec
+  dr-lib batch notebooks/simlm --scale laptop -p collection mydata
+  dr-lib status --study simlm/table08
+  dr-lib clean --partials --dry-run
+  dr-lib clean --study your_corpus/mydata-1f9c02
+  dr-lib ledger --scale laptop
+  dr-lib base notebooks/scales/base-2x128.yaml --to my-base
+  dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
+  dr-lib publish simlm/table08 --scale laptop
+  dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
+  dr-lib plan --hours 8
+"""
+# as shtab.FILE has it: most arguments are paths
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; return 0, or 1 with one clear line on stderr."""
+    # the libraries make a million objects that stay: to look for garbage among them took a second
+    gc.set_threshold(100_000)
+    # a log gets a line a minute of each bar, where a terminal sees ten a second
+    if not sys.stderr.isatty():
+        os.environ |= {
+            name: os.environ.get(name, "60") for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL")
+        }
+    try:
+        options = parser().parse_args(arguments)
+        if given := getattr(options, "scale", None):
+            places.find_scale(given)
+        for name, unit in {
+            "minutes": "minutes",
+            "time_budget": "minutes",
+            "hours": "hours",
+            "margin": "points",
+        }.items():
+            if (given := getattr(options, name, None)) is not None and not 0 < given < math.inf:
+                where = f"--{name.replace('_', '-')}"
+                raise InputError(
+                    f"{given:g} {unit}", where=where, fix="Give a number above 0, such as 30."
+                )
+        # before the libraries of the models are imported, which takes seconds
+        for path in missing(options):
+            raise InputError("no such file or folder", where=path, fix="Check the path.")
+        return options.command(options) or 0
+    except InputError as error:
+        print(f"error: {visible(str(error))}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever reads our output has seen enough: `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        told = f"{error.filename or 'files'}: {error.strerror or error}"
+        print(
+            f"error: {visible(told)}. Check the path, its permissions and the free disk space.",
+            file=sys.stderr,
+        )
+    return 1
+
+
+def missing(options: argparse.Namespace) -> Iterator[Path]:
+    """Paths given on the command line where nothing lies; what might be the name of a model is left
+    to whoever looks for it.
+    """
+    for option in ("notebooks", "record", "recipe", "reranker", "model"):
+        given = getattr(options, option, None) or []
+        for path in map(Path, given if isinstance(given, list) else [given]):
+            named = option == "model" and path.suffix != ".json" and str(path)[0] not in "./~"
+            if not named and not path.expanduser().exists():
+                yield path
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that names a mistake in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the line and end."""
+        self.exit(2, f"error: {visible(message)}. See: {self.prog} --help\n")
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def parameters(given: list[list[str]]) -> dict[str, Any]:
+    """The values of `-p KEY VALUE` as YAML reads them; `InputError` names the key of one that it
+    cannot read.
+    """
+    import yaml
+
+    values = {}
+    for name, value in given:
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(
+                f"{value!r} is not valid YAML",
+                where=f"-p {name}",
+                fix="Close every bracket and quote.",
+            ) from None
+    return values
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    text = argparse.RawDescriptionHelpFormatter
+    top = Parser(
+        prog="dr-lib",
+        description="Dense retrieval, reproducible.",
+        epilog=EXAMPLES,
+        formatter_class=text,
+    )
+    what = "print a script that lets this shell complete the commands"
+    top.add_argument(
+        "--print-completion", action=PrintCompletion, choices=("bash", "zsh"), help=what
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., None]:
+        own = "\n".join(
+            line for line in EXAMPLES.splitlines() if line.startswith(f"  dr-lib {name} ")
+        )
+        examples = f"Examples:\n{own}" if own else None
+        added = commands.add_parser(
+            name, help=run.__doc__, description=run.__doc__, epilog=examples, formatter_class=text
+        )
+        added.set_defaults(command=run)
+
+        def option(*names: str, **given: Any) -> None:
+            action = added.add_argument(*names, **given)
+            if action.nargs != 0:
+                action.complete = FILES
+
+        return option
+
+    tried = command("try", try_folder)
+    tried("collection", help="a folder, a file of passages or of text, or a known name")
+    tried(
+        "--ask",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a question to show the answers of; repeat for more",
+    )
+    tried(
+        "--system",
+        action="append",
+        default=[],
+        help="compare this: an encoder (folder or name) or a way to pre-train",
+    )
+    tried(
+        "--scale",
+        default="laptop",
+        help="amount of training (default: laptop, at most half an hour on two cores)",
+    )
+    tried("--minutes", type=float, default=30, help="time for all of it (default: 30)")
+    tried("--to", type=Path, help="new folder for page and retriever (default: NAME-tried)")
+
+    status = command("status", show_status)
+    status("--study", help="list the records of this one, one by one")
+    status(
+        "--verify", action="store_true", help="compare every file of every stage with its checksum"
+    )
+
+    clean = command("clean", clean_cache)
+    clean("--study", help="its records, and the stages that no other study uses")
+    clean("--partials", action="store_true", help="what killed runs left, and nobody is building")
+    clean("--dry-run", action="store_true", help="only say what would be removed")
+
+    batch = command("batch", run_batch)
+    batch("notebooks", nargs="*", type=Path, help="notebooks or folders (default: notebooks/)")
+    batch(
+        "--scale",
+        default="smoke",
+        help="a name in notebooks/scales, or a YAML file (default: smoke)",
+    )
+    batch("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    batch("--jobs", type=count, help="notebooks at a time (default: cores / threads per notebook)")
+    batch("--threads", type=count, default=1, help="threads per notebook (default: 1)")
+    batch(
+        "--cluster",
+        help="address of a Dask scheduler, or a number of workers to start: they build the stages",
+    )
+    batch("--to", type=Path, help="folder for the executed notebooks (default: _build/executed)")
+
+    ledger = command("ledger", show_ledger)
+    ledger("--scale", help="records of one scale only")
+    ledger("--json", action="store_true", help="machine-readable")
+
+    base = command("base", train_base)
+    base("recipe", type=Path, help="for instance notebooks/scales/base-2x128.yaml")
+    base("--to", type=Path, help="also copy model and record to this folder")
+
+    pretrain = command("pretrain", pretrain_base)
+    pretrain("collection", help="the passages; queries are not needed")
+    pretrain(
+        "--base",
+        default="embedded",
+        help="masked LM to start from: a folder or a name on the hub (default: embedded)",
+    )
+    pretrain("--objective", default="retromae", help="pre-training method (default: retromae)")
+    pretrain("--steps", type=count, required=True, help="updates of the weights")
+    pretrain("--to", type=Path, required=True, help="the new folder")
+    pretrain(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("KEY", "VALUE"),
+        help="any key of a recipe",
+    )
+    pretrain(
+        "--time-budget",
+        type=float,
+        metavar="MINUTES",
+        help="stop after so long; the same command goes on (status 75)",
+    )
+
+    publish = command("publish", publish_records)
+    publish("study", help="for instance simlm/table08")
+    publish("--scale", required=True)
+    publish("--collection", help="records on one collection only")
+    publish(
+        "--yes",
+        action="store_true",
+        help="also of a text of your own: its query ids and scores go into the book",
+    )
+
+    verify = command("verify", verify_record)
+    verify("record", type=Path, help="the file of a record")
+    verify(
+        "--margin",
+        type=float,
+        default=2.0,
+        help="points of a mean that count as no difference (default: 2)",
+    )
+    verify("--collection", help="its collection's folder, where that is not found by its name")
+    verify(
+        "--to", type=Path, help="folder for the certificate (default: certificates in the cache)"
+    )
+
+    plan = command("plan", plan_runs)
+    plan(
+        "--hours",
+        type=float,
+        required=True,
+        help="time to spend on a machine like that of the records",
+    )
+    plan("--scale", default="laptop", help="records to plan from (default: laptop)")
+
+    export = command("export", export_model)
+    export(
+        "model",
+        nargs="?",
+        type=Path,
+        help="a record of this machine, or a folder with a saved model",
+    )
+    export("--study", help="instead of a record: its study, for instance simlm/table08")
+    export("--label", help="... and configuration, for instance '30%% / 50%%'")
+    export("--seed", type=int, help="... and seed (default: the lowest)")
+    export("--scale", help="... and scale (default: laptop)")
+    export("--name", help="title of the card")
+    export(
+        "--run",
+        action="store_true",
+        help="not the model but what the run found, as a TREC run file with its judgements",
+    )
+    export("--to", type=Path, required=True, help="the new folder, or file")
+
+    search = command("search", search_collection)
+    search("collection", help="a collection, or a record: its collection and its model")
+    search("query", nargs="?", help="the question (default: one per line from standard input)")
+    search(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        help="a retriever: folder, record, or name of an encoder",
+    )
+    search(
+        "--reranker",
+        type=Path,
+        help="folder of a cross-encoder that re-ranks the first 100 passages",
+    )
+    search("--no-bm25", action="store_true", help="leave BM25 out")
+    search("-k", type=count, default=5, help="passages shown (default: 5)")
+    search("--json", action="store_true", help="one line of JSON per question")
+    return top
+
+
+class PrintCompletion(argparse.Action):
+    """Prints the script; an action, because no command is given then."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        options: argparse.Namespace,
+        shell: Any,
+        name: Any = None,
+    ) -> None:
+        """Print it and end."""
+        import shtab
+
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
+def check_collection(name: str) -> None:
+    """Say what is wrong with a collection before the libraries of the models are imported, which
+    takes seconds.
+    """
+    from dr_lib import collections
+
+    collections.load(name)
+
+
+def try_folder(options: argparse.Namespace) -> int:
+    """compare BM25, real models and trained retrievers on your text, and write a page of it"""
+    started = time.monotonic()  # what follows may take half a minute on a busy machine
+    if sys.stderr.isatty():
+        print(
+            f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at"
+            " most",
+            file=sys.stderr,
+        )
+    os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
+    check_collection(options.collection)
+    from dr_book import own_corpus
+    from dr_book.export import check_free
+    from dr_lib.lab import StudyError
+    from dr_lib.stages import TimeIsUpError
+    from dr_lib.warm import check_queries
+
+    folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
+    page, retriever = folder / "index.html", folder / "retriever"
+    minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
+    try:
+        check_queries(options.ask, 1)
+        check_free(retriever)
+        if page.is_file() and "<h1>Which retriever for " not in page.read_text(
+            encoding="utf-8", errors="replace"
+        ):
+            raise InputError(
+                "is there already and is no page of try",
+                where=page,
+                fix="Name a new folder (--to).",
+            )
+        # first: after half an hour is late to find that it cannot be made
+        folder.mkdir(parents=True, exist_ok=True)
+        with redirect_stdout(sys.stderr):  # what is under way; the result alone is output
+            compared = own_corpus.compare(
+                options.collection, options.system, scale=options.scale, minutes=minutes
+            )
+            exported = compared.export(retriever) if compared.best_of(compared.trained) else None
+            compared.save_page(page, options.ask, exported)
+    except TimeIsUpError as unfinished:
+        print(unfinished, file=sys.stderr)
+        return UNFINISHED
+    except StudyError as failed:
+        print(f"error: {visible(str(failed))}", file=sys.stderr)
+        return 1
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # where nothing was written
+    print(compared.verdict.plain)
+    print(f"page: {page}" + (f"\nretriever: {exported}" if exported else ""))
+    return 0
+
+
+def show_status(options: argparse.Namespace) -> None:
+    """list finished stages and records, and how far the code has moved on since"""
+    from dr_book.status import status_lines
+
+    print("\n".join(status_lines(verify=options.verify, study=options.study)))
+
+
+def clean_cache(options: argparse.Namespace) -> None:
+    """remove a study of this machine, or what killed runs left"""
+    from dr_book.status import clean
+
+    print("\n".join(clean(options.study, options.partials, options.dry_run)))
+
+
+def run_batch(options: argparse.Namespace) -> int:
+    """run notebooks through papermill, several at a time"""
+    from dr_book.batch import run_notebooks
+
+    # ends notebooks under way too, where the default would not
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    given = {name: getattr(options, name) for name in ("scale", "jobs", "threads", "to")}
+    with ExitStack() as stack:
+        if options.cluster:
+            from dr_lib.lab.cluster import Cluster
+
+            os.environ["DR_CLUSTER"] = stack.enter_context(Cluster(options.cluster)).address
+        return run_notebooks(options.notebooks, parameters=parameters(options.parameter), **given)
+
+
+def show_ledger(options: argparse.Namespace) -> None:
+    """list the papers' claims with their verdicts"""
+    from dr_book.ledger import ledger, ledger_lines
+
+    entries = ledger(options.scale)
+    print(
+        visible(json.dumps(entries, indent=1, ensure_ascii=False))
+        if options.json
+        else "\n".join(ledger_lines(entries))
+    )
+
+
+def train_base(options: argparse.Namespace) -> None:
+    """train a base model from a base recipe"""
+    from dr_lib.lab.base import BaseRecipe, build_base
+
+    print(build_base(BaseRecipe.load(options.recipe), to=options.to))
+
+
+def pretrain_base(options: argparse.Namespace) -> int:
+    """pre-train a masked LM on your own passages, for transformers and sentence-transformers"""
+    check_collection(options.collection)
+    from dr_book.pretrain import pretrain
+    from dr_lib.lab import Recipe
+    from dr_lib.stages import TimeIsUpError
+
+    recipe = Recipe(collection=options.collection, base=options.base, objective=options.objective)
+    recipe = recipe.with_(pretraining__steps=options.steps).with_(**parameters(options.parameter))
+    try:
+        print(
+            "\n".join(
+                str(path) for path in pretrain(recipe, options.to, minutes=options.time_budget)
+            )
+        )
+    except TimeIsUpError as unfinished:
+        print(unfinished, file=sys.stderr)
+        return UNFINISHED
+    return 0
+
+
+def publish_records(options: argparse.Namespace) -> None:
+    """copy this machine's records of a study into the book"""
+    from dr_lib.lab.records import live_folder, load_records, publish
+
+    if options.study.startswith("your_corpus/") and not options.yes:
+        fix = "Add --yes if they may be public."
+        raise InputError(
+            "query ids and scores of your own text would go into the book",
+            where=options.study,
+            fix=fix,
+        )
+    records = load_records(live_folder(options.scale), options.study)
+    found = [
+        record
+        for record in records
+        if options.collection in (None, record.data["collection"]["name"])
+    ]
+    if not found:
+        raise InputError(
+            "no records", where=f"{options.study} at {options.scale}", fix="Run its notebook first."
+        )
+    print("\n".join(str(path) for path in publish(found)))
+
+
+def verify_record(options: argparse.Namespace) -> int:
+    """rebuild a run from its record and certify whether it comes out again"""
+    from dr_book.verify import GOOD, certificate_lines, verify
+
+    certificate = verify(
+        options.record, margin=options.margin / 100, collection=options.collection, to=options.to
+    )
+    print("\n".join(certificate_lines(certificate)))
+    return 0 if certificate["outcome"] in GOOD else 1
+
+
+def plan_runs(options: argparse.Namespace) -> None:
+    """rank runs by the claims that they decide in an hour, and print what runs them"""
+    from dr_book.ledger import plan, plan_lines
+
+    if options.scale == "smoke":
+        raise InputError(
+            "smoke runs decide nothing",
+            where="plan",
+            fix="Give a scale whose records say something.",
+        )
+    print("\n".join(plan_lines(plan(options.hours, scale=options.scale))))
+
+
+def export_model(options: argparse.Namespace) -> None:
+    """write a trained model as a folder for sentence-transformers, with its card, or a run for
+    trec_eval
+    """
+    from dr_book.export import export, export_run
+    from dr_lib.lab.records import find_record, load_record
+
+    if (options.model is None) == (options.study is None):
+        raise InputError(
+            "give a record, a folder, or --study",
+            where="export",
+            fix="One of the three says which model.",
+        )
+    unread = {
+        "label": options.model,
+        "seed": options.model,
+        "scale": options.model,
+        "name": options.run,
+    }
+    for name in (
+        one for one, other in unread.items() if other and getattr(options, one) is not None
+    ):
+        fix = (
+            "It names a run of --study."
+            if name != "name"
+            else "It is the title of a model's card: leave --run out."
+        )
+        raise InputError(f"--{name} says nothing here", where="export", fix=fix)
+    model = options.model or find_record(
+        options.study, options.label, seed=options.seed, scale=options.scale or "laptop"
+    )
+    if options.run and isinstance(model, Path) and model.is_dir():
+        raise InputError(
+            "a folder of a model, which has no run",
+            where=model,
+            fix="Give the record of a run, or --study.",
+        )
+    if options.run:
+        written = export_run(load_record(model) if isinstance(model, Path) else model, options.to)
+    else:
+        written = export(model, options.to, name=options.name)
+    print("\n".join(map(str, written)))
+
+
+def search_collection(options: argparse.Namespace) -> None:
+    """search a collection with BM25 and trained models"""
+    # read as tqdm is imported: bars of long work alone, and they go
+    os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}
+    from dr_lib import warm
+
+    memory = warm.Memory(
+        options.collection, options.model, options.reranker, bm25=not options.no_bm25
+    )
+    searcher = memory.recall()
+    named = (
+        [name for name in options.model if not name.expanduser().exists()]
+        if searcher is None
+        else []
+    )
+    # what nobody has is refused before the collection is read, which may take half a minute
+    if named:
+        from dr_lib import objectives
+
+        for name in named:
+            if objectives.word(str(name)) not in objectives.names():  # else perhaps trained here
+                places.find_encoder(name)
+    if searcher is None and not options.collection.endswith(".json"):  # else perhaps a record
+        check_collection(options.collection)
+    warm.check_queries([] if options.query is None else [options.query], options.k)
+    if searcher is None:
+        from dr_book.search import remembered, searcher_for
+
+        built = searcher_for(
+            options.collection, options.model, options.reranker, bm25=not options.no_bm25
+        )
+        searcher = remembered(built, options.model, memory)
+    width, result = shutil.get_terminal_size((100, 24)).columns, None
+    for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
+        (result,) = searcher.search([query.strip()], options.k)
+        print(result.as_json() if options.json else result.as_text(width) + "\n", flush=True)
+    if result is None:
+        raise InputError(
+            "no question",
+            where="standard input",
+            fix="Write one a line, or one after the collection.",
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

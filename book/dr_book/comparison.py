@@ -1,0 +1,699 @@
+"""A paper's values, the recorded ones and this machine's, side by side: the start of every page
+about a table.
+
+Runs at smoke scale only prove that everything works. They fill no column, no figure, no test and no
+verdict: one folded line reports that they ran, and where nothing is recorded a card gives the cost
+of a measurement and its command.
+"""
+
+import html
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from IPython.display import HTML
+
+from dr_book import measured, tables
+from dr_book.figures import Series, intervals, slopes
+from dr_book.ledger import answer, of_older_recipe, recipe_length
+from dr_book.measured import Pair, Runs, presentable
+from dr_book.papers import Claim
+from dr_book.statistics import Interval
+from dr_book.tables import (
+    Cell,
+    Markup,
+    folded,
+    interval_cell,
+    named,
+    named_in,
+    per_cent,
+    spell,
+    spell_data,
+    typographic,
+)
+from dr_book.verdicts import PairResult, Verdict
+from dr_lib.evaluation import unit_of
+from dr_lib.files import read_json
+from dr_lib.lab import Recipe, Record
+from dr_lib.places import notebook_of, project_root
+from dr_lib.stages import spell_seconds
+
+RECORDS = "../../book/records"
+"""Where records lie as seen from a notebook, in the checkout and in the built book alike."""
+CONTROLS = "methods/controls"
+"""The study whose rows every table is read against."""
+LISTED, UNFOLDED = 10, 4
+"""Missing rows that a card names; of more it gives the number. Pairs of a claim in view; more are
+folded.
+"""
+NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
+NOT_YET = HTML(
+    '<p class="dr-note">This part is not measured yet; the page names the missing runs and their'
+    " cost.</p>"
+)
+"""In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
+
+
+class Comparison:
+    """One measure of a study: the paper's values, the book's records, and this machine's runs.
+
+    Args:
+        study: name of the study, such as "simlm/table08"; its records are shown as *recorded*.
+        live: label -> records of this machine, as `StudyResult.runs` gives them.
+        measure: ours, such as "MRR@10".
+        paper: label -> the paper's own value, in percent; cells without a number are left out.
+        paper_measure: the paper's name for its measure, if it is not ours.
+        records: in place of the study's own records.
+        called: the word for this machine's runs.
+
+    Attributes:
+        recorded, live: what is shown; smoke runs are not.
+        runs: the records, or where there are none the live runs: what differences and verdicts are
+            taken from.
+    """
+
+    def __init__(
+        self,
+        study: str,
+        live: Runs,
+        measure: str,
+        *,
+        paper: Mapping[str, object] | None = None,
+        paper_measure: str = "",
+        records: Runs | None = None,
+        called: str = "live",
+    ):
+        self.study, self.measure, self.paper_measure = study, measure, paper_measure or measure
+        self.paper = {
+            label: float(cell)
+            for label, cell in (paper or {}).items()
+            if isinstance(cell, int | float)
+        }
+        kept = measured.recorded(study) if records is None else records
+        # in the order of the page
+        self.recorded = {label: kept[label] for label in live if label in kept} | dict(kept)
+        self.live, self._built = presentable(live), {} if presentable(live) else live
+        self.runs = self.recorded or self.live
+        self._sources = {
+            name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs
+        }
+        self.source = "recorded" if self.recorded else called
+        # then every column names its own measure
+        other = self.paper and self.paper_measure != measure
+        self._theirs, self._ours = (
+            (f": {self.paper_measure}", f": {measure}") if other else ("", "")
+        )
+
+    def table(
+        self,
+        labels: Collection[str],
+        caption: str,
+        *,
+        seeds: int = 1,
+        nearest: str = "",
+        best: bool = True,
+    ) -> HTML:
+        """One row per configuration, one column per source; below it the controls and lines on
+        missing rows and smoke runs.
+
+        Args:
+            labels: configurations in the order of the page, or configuration -> recipe, for an
+                estimate of what those take that this build does not run; one without any value has
+                no row and is named below.
+            caption: what the table shows; unit, interval and the data measured on are added to it.
+            seeds: how many each row would have, for the same estimate.
+            nearest: what is known where nothing is measured, as the function `nearest` says it.
+            best: whether the highest value is the best one, and bold.
+        """
+        shown = [
+            label
+            for label in labels
+            if any(label in values for values in (self.paper, *self._sources.values()))
+        ]
+        columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in shown]}
+        if self.paper:
+            columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in shown])
+        for name, runs in self._sources.items():
+            means = measured.mean_intervals(runs, self.measure)
+            cells = [means.get(label) for label in shown]
+            top = (
+                max(round(one.mean, 1) for one in cells if one)
+                if best and cells.count(None) < len(cells) - 1
+                else None
+            )
+            columns[name + self._ours] = [
+                interval_cell(one, best=one is not None and round(one.mean, 1) == top)
+                for one in cells
+            ]
+            if name == "recorded":
+                columns["record"] = [_links(runs.get(label, ())) for label in shown]
+        data = [
+            f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()
+        ] + self._age()
+        measure = self.measure if data else self.paper_measure
+        first = measure[:1] if measure[1:2].isupper() else measure[:1].upper()  # nDCG begins small
+        things = {
+            tables.counted(record)
+            for runs in self._sources.values()
+            for own in runs.values()
+            for record in own
+        }
+        each = tables.PLURALS[things.pop()] if len(things) == 1 else "queries"
+        over = (
+            f", with 95 % bootstrap intervals over {each} and, where a row has several, over seeds"
+            if data
+            else ""
+        )
+        about = " ".join([caption, f"{first}{measure[1:]} in percent{over}.", *data])
+        parts = (
+            [tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=about)]
+            if shown
+            else []
+        )
+        missing = notice(
+            self.study,
+            self.runs,
+            self.live or self._built,
+            labels,
+            caption,
+            seeds=seeds,
+            nearest=nearest,
+        )
+        return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
+
+    def _age(self) -> list[str]:
+        """That the records are of a shorter recipe, where they are: then the page's command
+        measures something else.
+        """
+        records = [record for own in self.recorded.values() for record in own]
+        if not of_older_recipe(records):
+            return []
+        recipe, tuned = (
+            records[0].recipe,
+            any(one.recipe.get("final") != "pretrained" for one in records),
+        )
+        was = (
+            f"passages of {recipe['passage_length']} pieces"
+            + f", {recipe['finetuning']['steps']:,} steps of fine-tuning" * tuned
+        )
+        return [f"Recorded with a shorter recipe ({was}) than this page's command runs today."]
+
+    def _controls(self) -> HTML:
+        """The recorded controls that the table lacks, if they were measured in its setting and on
+        its queries.
+        """
+        shown = [own[0] for own in self.recorded.values()]
+        runs = measured.recorded(CONTROLS) if shown and self.study != CONTROLS else {}
+        runs = {
+            label: own
+            for label, own in runs.items()
+            if self.measure in own[0].means and _setting(own[0]) == _setting(shown[0])
+        }
+        evaluated = {one.keys["evaluation"] for one in shown}
+        means = {
+            named(label): [100 * one.means[self.measure] for one in own]
+            for label, own in runs.items()
+        }
+        lacking = [
+            named(label)
+            for label, own in runs.items()
+            if own[0].keys["evaluation"] not in evaluated
+        ]
+        told = [f"{name} {sum(means[name]) / len(means[name]):.1f}" for name in lacking]
+        told += [
+            f"{len(each)} runs of {name} {max(each) - min(each):.1f} apart"
+            for name, each in means.items()
+            if len(each) > 1
+        ]
+        if not told:
+            return HTML("")
+        where = (
+            f"{_page_link(notebook_of(CONTROLS))}, {html.escape(self.measure)} in the same setting"
+        )
+        return HTML(f'<p class="dr-note">{where}: {html.escape("; ".join(told))}.</p>')
+
+    def figure(self, labels: Sequence[str], rows: str) -> HTML:
+        """The same values as a figure: the order in the paper and here, then one panel per source
+        with intervals.
+
+        Panels of one measure share their axis. The first figure leads the page in the book.
+        """
+        exact = {
+            label: Interval(value, value, value)
+            for label, value in self.paper.items()
+            if label in labels
+        }
+        series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
+        for name, runs in self._sources.items():
+            points = measured.mean_intervals(
+                {label: runs[label] for label in labels if label in runs}, self.measure
+            )
+            series.append(
+                Series(
+                    name,
+                    "recorded" if runs is self.recorded else "live",
+                    points,
+                    f"{self.measure}, %",
+                )
+            )
+        order = (
+            slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels)
+            if self.runs
+            else HTML("")
+        )
+        alt = f"Values by {rows}. {_in_words(series)}"
+        return HTML(
+            order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data
+        )
+
+    def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False) -> HTML:
+        """Paired differences with intervals beside the paper's, and what could have been detected
+        at all.
+
+        Args:
+            pairs: (first, second) labels; the difference is first minus second. One that was not
+                run gets no row; where none was, the paper's do.
+            caption: what the table shows; unit and the data measured on are added to it.
+            tests: add a column of p-values, corrected over the rows of this table.
+        """
+        found = measured.differences(pairs, self.runs, self.measure)
+        printed = {
+            (one, two): f"{self.paper[one] - self.paper[two]:+.1f}"
+            for one, two in pairs
+            if {one, two} <= {*self.paper}
+        }
+        left, pairs = (
+            len(printed.keys() - found.keys()),
+            [pair for pair in pairs if pair in (found or printed)],
+        )
+        columns: dict[str, list[Cell]] = {
+            "difference": [f"{named(one)} against {named(two)}" for one, two in pairs]
+        }
+        if any(pair in printed for pair in pairs):
+            columns[f"paper{self._theirs}"] = [
+                Markup(printed[pair], number=True) if pair in printed else None for pair in pairs
+            ]
+        if found:
+            caption += f" Not measured yet: {left} more of the paper's differences." * bool(left)
+            least = measured.detectable(pairs, self.runs, self.measure)
+            columns[self.source + self._ours] = [
+                interval_cell(found.get(pair), sign=True) for pair in pairs
+            ]
+            if tests:
+                p_values = measured.corrected_tests(pairs, self.runs, self.measure)
+                spelled = {
+                    pair: "&lt; 0.0001" if p < 0.0001 else f"{p:.4f}".removesuffix(".0000")
+                    for pair, p in p_values.items()
+                }
+                columns["p (Holm)"] = [
+                    Markup(spelled[pair], number=True) if pair in spelled else None
+                    for pair in pairs
+                ]
+            none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
+            columns["smallest detectable"] = [
+                none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs
+            ]
+            trained = [
+                own
+                for pair in found
+                for own in map(self.runs.get, pair)
+                if measured.trained_in(own[0].recipe)
+            ]
+            if alone := [own for own in trained if len(own) == 1]:
+                which = (
+                    "One seed: these intervals do"
+                    if len(alone) == len(trained)
+                    else "For rows with one seed, intervals do"
+                )
+                caption += f" {which} not include how far another training run would differ."
+        if len(columns) == 1:
+            return NOTHING
+        unit = f"Points of {self.measure if found else self.paper_measure}"
+        unit += (
+            "; 95 % intervals from paired differences; smallest detectable: with a power of 80 %."
+            if found
+            else "."
+        )
+        data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if found else ""
+        return tables.table(
+            list(columns),
+            list(zip(*columns.values(), strict=True)),
+            caption=f"{caption} {unit}{data}",
+        )
+
+    def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
+        """Every configuration minus a reference, paper beside measured: differences compare across
+        scales.
+
+        Args:
+            reference: the label that is subtracted.
+            labels: the configurations, from top to bottom.
+        """
+        others = [label for label in labels if label != reference]
+        known = [label for label in others if {label, reference} <= {*self.paper}]
+        exact = {
+            label: Interval(*[self.paper[label] - self.paper[reference]] * 3) for label in known
+        }
+        found = measured.differences(
+            [(label, reference) for label in others], self.runs, self.measure
+        )
+        points = {label: interval for (label, _), interval in found.items()}
+        series = [
+            Series("paper", "paper", exact, f"points of {self.paper_measure}"),
+            Series(
+                self.source,
+                "recorded" if self.recorded else "live",
+                points,
+                f"points of {self.measure}",
+            ),
+        ]
+        rows = f"minus {named(reference)}"
+        return intervals(
+            series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}"
+        )
+
+    def verdicts(self, claims: Sequence[Claim]) -> HTML:
+        """The verdicts of the ledger; where the study has no records, its own claims are judged by
+        this machine's runs.
+
+        Args:
+            claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
+        """
+        live = None if self.recorded else [record for own in self.runs.values() for record in own]
+        rows: list[list[Cell]] = []
+        units: set[str] = set()
+        for claim in claims:
+            own = claim.answered_by and claim.answered_by.study == self.study
+            found, records = answer(claim, live if own else None)
+            told = html.escape(typographic(per_cent(claim.statement)))
+            statement = Markup(f'{told} <small class="claim-id">{html.escape(claim.id)}</small>')
+            units |= {unit_of(pair.measure)[1] for pair in found.pairs}
+            source = (
+                ""
+                if own or not records
+                else f" (study {claim.answered_by.study}, not the table above)"
+            )
+            shorter = ", shorter recipe" * of_older_recipe(records)
+            data = (
+                f"Measured{source}: {spell_data({'': records})}{shorter}."
+                if records and found.pairs
+                else ""
+            )
+            labels = {
+                *found.missing,
+                *(label for pair in found.pairs for label in (pair.better, pair.worse)),
+            }
+            lacks = claim.answered_by.lacks if claim.answered_by and records else ""
+            # the pairs say that
+            notes = " ".join(
+                one for one in found.notes if not one.startswith(("Reversed", "Inconclusive"))
+            )
+            note = " ".join(
+                filter(None, [named_in(notes, labels), data, lacks and f"Stand-in: {lacks}"])
+            )
+            state = tables.verdict_badge(found.state, bool(lacks))
+            rows.append(
+                [statement, state, _pairs(found, self.measure), typographic(per_cent(note)) or None]
+            )
+        about = "The paper's claims, judged by what was measured."
+        if units:
+            about += (
+                " 95 % intervals from a claim's own rows, so those above may differ; Holm's"
+                " correction over its pairs."
+            )
+        else:  # nothing that could be compared is run
+            rows = [[*row[:2], row[3]] for row in rows]
+        pairs = ["pairs, in points" if units == {"points"} else "pairs"] * bool(units)
+        return tables.table(
+            ["claim of the paper", "verdict", *pairs, "in words"], rows, caption=about
+        )
+
+
+def _setting(record: Record) -> tuple[object, ...]:
+    """What two records share whose means may stand side by side."""
+    return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
+
+
+def _pairs(found: Verdict, measure: str) -> Cell:
+    """The pairs of a verdict, one a line; more than `UNFOLDED` stand behind a line that counts
+    their states.
+    """
+    # of one seed no pair is decided either
+    said = tables.leaning if found.state == "one seed" else str
+    states = [said(pair.state) for pair in found.pairs]
+    listed = "<br>".join(
+        _pair(pair, state, measure) for pair, state in zip(found.pairs, states, strict=True)
+    )
+    if len(states) > UNFOLDED:
+        numbers = {state: states.count(state) for state in states}.items()
+        told = (
+            f"{number} {state if number == 1 else state.replace('leans', 'lean')}"
+            for state, number in numbers
+        )
+        listed = folded(f"{len(states)} comparisons: {', '.join(told)}", HTML(listed)).data
+    return Markup(listed) if listed else None
+
+
+def _pair(pair: PairResult, state: str, measure: str) -> str:
+    """One pair, in a state, with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2
+    [+0.5, +1.9], leans held``.
+
+    Another measure than the page's is named. The number of a range has no sign; an interval that
+    says nothing is left out.
+    """
+    times, unit = unit_of(pair.measure)
+    end = 100.0 if times == 100 else float("inf")
+    values = [
+        min(max(times * one, -end), end)
+        for one in (pair.interval.mean, pair.interval.low, pair.interval.high)
+    ]
+    amount = spell(Interval(*values), sign=not pair.relation.startswith("within")).replace(
+        ", ", ",\N{NO-BREAK SPACE}"
+    )
+    amount = amount if values[1] < values[2] < values[1] + 2 * end else amount.partition(" [")[0]
+    what = f" {unit}" if times == 1 else f" of {pair.measure}" if pair.measure != measure else ""
+    what += ", too few queries for an interval" * (values[1:] == [-end, end])
+    said = html.escape(f"{named(pair.better)} {pair.relation} {named(pair.worse)}")
+    return f'<span class="pair">{said}: {amount}{html.escape(what)}, {html.escape(state)}</span>'
+
+
+def notice(
+    study: str,
+    runs: Runs,
+    live: Runs,
+    rows: Collection[str],
+    caption: str = "",
+    *,
+    seeds: int = 1,
+    trained: bool = True,
+    nearest: str = "",
+) -> HTML:
+    """What a page shows in place of numbers: a card where nothing is measured, folded lines on
+    missing rows and smoke runs.
+
+    Args:
+        study: its name.
+        runs: what the page shows.
+        live: runs of this machine, shown or not.
+        rows: the configurations, or configuration -> recipe: what a row takes that no run of this
+            machine has.
+        caption: what would be shown.
+        seeds: how many each row would have.
+        trained: False where nothing is, so that it takes no more than a few minutes.
+        nearest: what is known instead, as `nearest` says it; for the card.
+    """
+    runs, parts = presentable(runs), []
+    missing = [row for row in rows if row not in runs]
+    if missing:
+        given = rows if isinstance(rows, Mapping) else {}
+        recipes = {
+            label: recipe.portable()
+            for label, recipe in given.items()
+            if isinstance(recipe, Recipe)
+        }
+        recipes |= {label: own[0].recipe for label, own in live.items() if own}
+        cost = _cost([recipes.get(row) for row in missing] if trained else [], seeds)
+        parts.append(
+            _not_measured(study, missing, len(rows), caption, cost, nearest, whole=not runs)
+        )
+    if live and not presentable(live):
+        parts.append(_smoke_line([record for own in live.values() for record in own]))
+    return HTML("".join(part.data for part in parts))
+
+
+def _smoke_line(records: Sequence[Record]) -> HTML:
+    """A line that this build ran everything in miniature, and for how long: its numbers mean
+    nothing.
+    """
+    stages = {
+        record.keys.get(name, name): seconds
+        for record in records
+        for name, seconds in record.seconds.items()
+    }
+    words = (
+        "<p>A smoke run is a dozen steps on 300 passages. It shows that the page works, but its"
+        " scores say nothing about a method, so none of its numbers is shown. From the scale"
+        " <code>laptop</code> on, this machine's runs have a column beside the recorded ones.</p>"
+    )
+    took = sum(stages.values())
+    time = spell_seconds(took) if took >= 0.5 else "less than a second"
+    return folded(
+        f"This build made {len(records)} run{'s' * (len(records) != 1)} at smoke scale in {time}.",
+        HTML(words),
+    )
+
+
+def _not_measured(
+    study: str,
+    missing: Sequence[str],
+    number: int,
+    caption: str,
+    cost: str,
+    nearest: str,
+    *,
+    whole: bool,
+) -> HTML:
+    """What is not measured, what it takes, and the command: a card where that is all, else a folded
+    line.
+    """
+    command = (
+        f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb -f"
+        " notebooks/scales/laptop.yaml"
+    )
+    if study.startswith("your_corpus/"):
+        cost, command = (
+            "At most half an hour on two processor cores.",
+            ".venv/bin/dr-lib try FOLDER",
+        )
+    labels = [named(label) for label in missing]
+    listed = "; ".join(labels[:LISTED]) + (
+        f"; and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
+    )
+    # unbroken else
+    command = (
+        html.escape(command)
+        .replace("/", "/<wbr>")
+        .replace(" -f ", ' <span class="option">-f</span> ')
+    )
+    words, shell = f"{html.escape(listed)}. {html.escape(cost)}", f"<pre>{command}</pre>"
+    if not whole:
+        return folded(
+            f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}")
+        )
+    rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"
+    title = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
+    return HTML(
+        f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>'
+    )
+
+
+def _cost(recipes: Sequence[Mapping[str, Any] | None], seeds: int) -> str:
+    """What rows take by recorded runs of their trainings, and whether there are rows of which no
+    record tells.
+
+    Args:
+        recipes: of each row, None where it is not known.
+        seeds: runs of each row.
+    """
+    recipes = [one for one in recipes if one is None or measured.trained_in(one)]
+    if not recipes:
+        return "Nothing is trained: a few minutes on two processor cores."
+    each = [seconds for one in recipes if one and (seconds := measured.usual_seconds(one))]
+    # of a name alone nobody knows
+    reason = ": no record is of their method and last stage" if all(recipes) else ""
+    rest = f"How long {'the others' if each else 'they'} take is not known{reason}."
+    if not each:
+        return rest
+    least, most = spell_seconds(min(each)), spell_seconds(max(each))
+    told = (
+        "By the records (laptop scale), a run takes"
+        f" {least if least == most else f'{least} to {most}'}."
+    )
+    if (runs := seeds * len(each)) > 1:
+        told += (
+            f" {runs} runs take {spell_seconds(seeds * sum(each))} at most; stages that they share"
+            " run once."
+        )
+    return told if len(each) == len(recipes) else f"{told} {rest}"
+
+
+def nearest(study: str, measure: str, about: str) -> str:
+    """What the records of another study say, as a sentence of safe HTML; empty where it has none.
+
+    Args:
+        study: its name.
+        measure: e.g. "MRR@10".
+        about: what these are records of, such as "ten methods at equal steps".
+    """
+    runs = {
+        label: own for label, own in measured.recorded(study).items() if measure in own[0].means
+    }
+    means = {
+        label: 100 * sum(record.means[measure] for record in own) / len(own)
+        for label, own in runs.items()
+    }
+    order = sorted(means, key=lambda label: -means[label])
+    values = "; ".join(
+        f"{html.escape(named(label))} <strong>{means[label]:.1f}</strong>" for label in order
+    )
+    if not values:
+        return ""
+    older = "; a shorter recipe" * of_older_recipe(
+        [record for own in runs.values() for record in own]
+    )
+    where = (
+        f"{_page_link(notebook_of(study)) or html.escape(study)},"
+        f" {html.escape(spell_data(runs))}{older}"
+    )
+    return (
+        f"<strong>The nearest records</strong> are of {html.escape(about)} ({where})."
+        f" {html.escape(measure)} in percent: {values}."
+    )
+
+
+def _page_link(notebook: str | None) -> str:
+    """A link with its title to a notebook, from one in another folder of `notebooks`; the book's
+    pages make it one to its page.
+    """
+    if not notebook:
+        return ""
+    return tables.link(title_of(notebook), notebook.replace("notebooks", "..", 1)).html
+
+
+@cache
+def title_of(notebook: str) -> str:
+    """The title of a notebook, by its path, which may be one from the project's folder.
+
+    Example:
+        >>> title_of("notebooks/simlm/table08_replace_rates.ipynb")
+        'SimLM, Table 8: replace rates'
+    """
+    first = "".join(read_json(project_root() / notebook)["cells"][0]["source"])
+    return first.partition("\n")[0].removeprefix("# ")
+
+
+def _printed(values: Sequence[float | None]) -> list[Cell]:
+    """The paper's values as cells, the highest in bold."""
+    best = max((value for value in values if value is not None), default=None)
+    return [
+        Markup(f"<strong>{value:.1f}</strong>", number=True) if value == best else value
+        for value in values
+    ]
+
+
+def _links(records: Sequence[Record]) -> Cell:
+    """A link to the record of each seed."""
+    files = {
+        f"seed\N{NO-BREAK SPACE}{record.seed}": f"{RECORDS}/{record.scale}/{record.file_name}"
+        for record in records
+    }
+    return Markup(", ".join(tables.link(seed, file).html for seed, file in files.items()))
+
+
+def _in_words(series: Sequence[Series]) -> str:
+    """Every point of a figure, for readers who do not see it."""
+    values = [
+        (one, ", ".join(f"{named(label)} {p.mean:.1f}" for label, p in one.points.items()))
+        for one in series
+    ]
+    return " ".join(f"{one.name} ({one.unit}): {text}." for one, text in values if text)

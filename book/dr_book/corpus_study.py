@@ -1,0 +1,415 @@
+"""BM25, encoders as they come, retrievers trained here and fusions of both, compared on a
+collection of one's own.
+
+Page of the book: your_corpus. People's judgements are what is tested on wherever there are some;
+    what is missing for
+training is generated first. `dr-lib try` and the notebook make the same call, and `report.compare`
+adds what is shown.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+
+from dr_lib import materials, objectives
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.files import read_json
+from dr_lib.lab.base import open_collection, open_sample, open_writer
+from dr_lib.lab.pipeline import TUNING, Pipeline
+from dr_lib.lab.recipe import Recipe, recipe_at
+from dr_lib.lab.records import Record, live_folder
+from dr_lib.lab.study import BM25, Study
+from dr_lib.models import open_encoder
+from dr_lib.places import PACKAGED, find_encoder
+from dr_lib.stages import Cache, TimeIsUpError
+
+SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
+"""What is compared of a larger collection where time is bounded."""
+MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train on
+# least of a batch and of a fine-tuning; most walks through the queries
+FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8
+# share of the time, and at most so many minutes, that are left for export, answers and page
+FOR_THE_PAGE = 0.1, 2.0
+
+
+@dataclass(eq=False)
+class Compared:
+    """Systems compared on one collection.
+
+    Attributes:
+        collection: as it was given, whole.
+        recipe: what all rows share, on the collection with generated questions where some were
+            missing.
+        generated: these questions; None where people have judged all that was needed.
+        given: label -> name of each encoder that was used as it comes.
+        trained: labels of the retrievers trained here.
+        runs: label -> records, one a seed; "BM25" first.
+        pending: labels that the time did not allow, with how far they are: "1,250 of 2,000 steps of
+            pre-training", or "".
+    """
+
+    collection: Collection
+    recipe: Recipe
+    generated: "GeneratedQueries | None"
+    given: dict[str, str]
+    trained: list[str]
+    runs: dict[str, list[Record]]
+    pending: dict[str, str]
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{label} {100 * self.mean(label):.1f}" for label in self.runs)
+        return f"Compared({self.collection.name}, {self.measure} on {self.tested_on}: {means})"
+
+    @classmethod
+    def run(
+        cls,
+        collection: Collection | str | Path,
+        systems: Sequence[str | Path] = (),
+        *,
+        scale: str = "laptop",
+        recipe: Mapping[str, Any] | None = None,
+        judgements: bool = True,
+        questions_from: str | None = None,
+        per_passage: int | None = None,
+        seeds: Sequence[int] = (0,),
+        minutes: float | None = None,
+    ) -> Self:
+        """Generate the queries that are missing, and run BM25 and every system, alone and fused
+        with BM25.
+
+        Args:
+            collection: a collection, or its name or path.
+            systems: ways to pre-train (`objectives.names()`), and encoders that are used as they
+                come: folders, names on the Hugging Face hub, "all-MiniLM-L6-v2" where its package
+                is installed. "bm25" is always there. Empty: the installed encoders, no
+                pre-training, and SimLM.
+            scale: a file in notebooks/scales.
+            recipe: keys laid over those of the scale's recipe.
+            judgements: whether to use those of the collection; False treats it as one without any.
+            questions_from: the collection whose queries a question generator first learns to write;
+                None: the generator that comes with the book, trained on SQuAD, writes at once.
+            per_passage: questions written about a passage; None: three, of a large collection one.
+            seeds: of the trainings.
+            minutes: time for all of it, with what is left for a page: what does not fit is stopped
+                and pending, and the same call goes on with it. Of a large collection a sample is
+                compared. BM25 is, in any case.
+
+        Raises:
+            InputError: something cannot be opened or run; said before anything is trained.
+            TimeIsUpError: not even the questions to test on could be written; the same call goes
+                on.
+        """
+        started, (share, most) = time.time(), FOR_THE_PAGE
+        bound = None if minutes is None else minutes - min(share * minutes, most)
+        live_folder(scale)  # refuses what is no name of a scale now, not after the questions
+        given, trained = sort_systems(systems)
+        start = recipe_at(scale, recipe, place_of(collection))
+        whole = open_sample(
+            type(start.collection)(
+                name=start.collection.name, allow_duplicates=start.collection.allow_duplicates
+            )
+        )
+        if minutes is not None and len(whole) > SAMPLE["passages"]:
+            sizes = {
+                name: min(size, getattr(start.collection, name) or size)
+                for name, size in SAMPLE.items()
+            }
+            start = start.with_(**{f"collection__{name}": size for name, size in sizes.items()})
+        sample, cache, generated, pending = open_sample(start.collection), Cache(), None, {}
+        bounded = cache.within(bound)  # refuses what is no time
+        start = start.with_(
+            evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
+        )
+        for name in given.values():
+            open_encoder(name)  # what cannot be opened is named now, not after the trainings
+        splits, split = sample.splits if judgements else (), start.evaluation.split
+        if {split, *(["train"] if trained else [])} - {*splits}:
+            number = per_passage or (1 if len(sample) > MANY_PASSAGES else 3)
+            options = {
+                "learn_from": questions_from,
+                "use_judgements": judgements,
+                "per_passage": number,
+            }
+            with suppress(TimeIsUpError):
+                generated = generate_queries(start, cache=bounded, **options)
+                start = generated.recipe
+            if not generated:
+                if split not in splits:
+                    problem = "time is up, and the questions to compare by are not all written"
+                    raise TimeIsUpError(
+                        f"{problem}: the same command goes on, or give it more minutes"
+                    )
+                # What people have judged is enough to compare what needs no training.
+                pending, trained = dict.fromkeys(trained, ""), []
+        recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
+        study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache)
+        Study(study.name, {BM25: recipes[BM25]}, seeds, scale=scale, cache=cache).run()
+        study.minutes = None if bound is None else max(0.0, bound - (time.time() - started) / 60)
+        result = study.run()
+        pending = {run.label: far for run, far in result.pending.items()} | pending
+        return cls(whole, start, generated, given, trained, result.runs(), pending)
+
+    @property
+    def study(self) -> str:
+        """The name that its records bear."""
+        return study_name(self.collection)
+
+    @property
+    def measure(self) -> str:
+        """What systems are compared by: the first measure of the recipe."""
+        return self.recipe.evaluation.measures[0]
+
+    @property
+    def on_generated(self) -> bool:
+        """Whether the test queries were written by a generator."""
+        return bool(
+            self.generated and self.recipe.evaluation.split in self.generated.counts["queries"]
+        )
+
+    @property
+    def tested_on(self) -> str:
+        """Whose queries were tested on, in words."""
+        return "generated questions" if self.on_generated else "people's queries"
+
+    @cached_property
+    def searched(self) -> Collection:
+        """The collection as it was searched: a sample of it perhaps, perhaps with generated
+        questions.
+        """
+        return open_sample(self.recipe.collection)
+
+    def mean(self, label: str) -> float:
+        """Mean of the measure over queries and seeds, a share of 1."""
+        return sum(record.means[self.measure] for record in self.runs[label]) / len(
+            self.runs[label]
+        )
+
+    def best_of(self, labels: Sequence[str]) -> str | None:
+        """The label with the highest mean among those that were run; None where none was."""
+        return max((label for label in labels if label in self.runs), key=self.mean, default=None)
+
+    @property
+    def best(self) -> str:
+        """The label with the highest mean, whether or not it is established; `report.advice` says
+        which one to use.
+        """
+        return self.best_of(list(self.runs))
+
+
+def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[str]]:
+    """Encoders by label, and ways to pre-train; refused at once where a name is neither."""
+    if isinstance(systems, str | Path):
+        raise InputError(
+            "one name where a list is expected", where="systems", fix="Give a list of names."
+        )
+    installed = [name for name, package in PACKAGED.items() if find_spec(package)]
+    names = [objectives.word(str(name)) for name in systems] or [*installed, "none", "simlm"]
+    trained = [name for name in dict.fromkeys(names) if name in objectives.names()]
+    given: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        if name.lower() != "bm25" and name not in trained:
+            if not Path(name).expanduser().is_dir() and name not in PACKAGED and "/" not in name:
+                fix = (
+                    "Give a folder or hub name of an encoder, or one of: bm25,"
+                    f" {', '.join(objectives.names())}."
+                )
+                raise InputError(f"there is no system {name!r}", where="systems", fix=fix)
+            find_encoder(name)
+            label = Path(name).name
+            given[name if label in {BM25, *trained, *given} else label] = name
+    return given, trained
+
+
+def study_name(collection: Collection) -> str:
+    """What the comparisons on a collection are called: two folders of one name, or one that was
+    changed, are two studies.
+    """
+    return f"your_corpus/{collection.name}-{collection.digest[:6]}"
+
+
+def place_of(collection: Collection | str | Path) -> str:
+    """What a recipe calls a collection."""
+    if isinstance(collection, Collection):
+        if collection.place is None:
+            problem = "a sample, or a collection that was not loaded by its name"
+            fix = "Give the path or name; sizes go into `recipe`."
+            raise InputError(problem, where=collection.name, fix=fix)
+        return collection.place
+    return str(collection)
+
+
+def tested_split(collection: Collection | None, wanted: str) -> str:
+    """The split to test on: the one that is wanted, else another that people have judged and that
+    is not for training.
+
+    Raises:
+        InputError: nothing is judged relevant in it.
+    """
+    splits = collection.splits if collection else ()
+    found = (
+        wanted
+        if wanted in splits
+        else next((split for split in splits if split != "train"), wanted)
+    )
+    if found in splits and not any(
+        grade > 0 for grades in collection.qrels(found).values() for grade in grades.values()
+    ):
+        fix = (
+            f"Give relevant passages a grade from 1 in qrels/{found}.tsv, or remove the file: then"
+            " questions are generated."
+        )
+        raise InputError(
+            "no passage is judged relevant to any query",
+            where=f"{collection.name}, split {found}",
+            fix=fix,
+        )
+    return found
+
+
+def fitting(recipe: Recipe) -> Recipe:
+    """A recipe whose batches of training queries can be filled, and whose steps do not walk through
+    few of them forever.
+    """
+    queries, options = len(open_sample(recipe.collection).qrels("train")), recipe.finetuning
+    batch = min(options.batch_queries, max(FEWEST_QUERIES, queries // 2))
+    steps = min(options.steps, max(FEWEST_STEPS, EPOCHS * queries // batch))
+    if (batch, steps) == (options.batch_queries, options.steps):
+        return recipe
+    return recipe.with_(finetuning__batch_queries=batch, finetuning__steps=steps)
+
+
+def rows(
+    start: Recipe, given: Mapping[str, str], trained: Sequence[str], judged: Sequence[str]
+) -> dict[str, Recipe]:
+    """Label -> recipe: BM25, each system, and BM25 fused with the encoders, else with the last
+    trained retriever.
+
+    A weight is chosen by queries of people alone: of the generated ones BM25 has found every
+        passage, and would get all.
+    """
+    encoders = {label: start.with_(retriever=name) for label, name in given.items()}
+    others = {name: start.with_(objective=name) for name in trained}
+    collection, split = open_sample(start.collection), start.evaluation.split
+    tuned = TUNING in judged and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
+    fused = {
+        f"{BM25} + {label}, by {way}": (encoders | others)[label].with_(evaluation__fusion=way)
+        for label in [*given] or trained[-1:]  # chosen before anything is measured
+        for way in ("rank", *(["weight"] if tuned else []))
+    }
+    bm25 = {BM25: start.with_(objective="none", evaluation__kind="bm25")}
+    return bm25 | encoders | fused | others if given else bm25 | others | fused
+
+
+# Queries for a collection that has none -----------------------------------------------------------
+# The book's own generator, a public one (doc2query), or one that first learns on another
+# collection's queries writes about every passage; a question stays if it was written once only and
+# BM25 finds its passage again (`materials.round_trip`). Splits that people have judged are kept:
+# with a test split of one's own, only training queries are written.
+
+
+FEWEST_PASSAGES = 10
+
+
+@dataclass(frozen=True)
+class GeneratedQueries:
+    """A collection with generated questions.
+
+    Attributes:
+        recipe: the given recipe on the new collection; it measures "test" if its own split is
+            unknown.
+        folder: the collection in BEIR layout; copy it to keep, correct or extend it.
+        counts: the questions left after each step, and `shared_words`, the mean share of a
+            question's words in its passage.
+    """
+
+    recipe: Recipe
+    folder: Path
+    counts: dict[str, Any]
+
+
+def generate_queries(
+    recipe: Recipe,
+    *,
+    learn_from: str | None = None,
+    use_judgements: bool = True,
+    per_passage: int = 3,
+    top_k: int = 100,
+    seed: int = 0,
+    cache: Cache | None = None,
+) -> GeneratedQueries:
+    """Generate the queries that a recipe's collection lacks.
+
+    Args:
+        recipe: the collection and its sizes, the base model, and in `auxiliary.questions` how a
+            generator is trained, or which ready one is used (a doc2query model).
+        learn_from: the collection whose training queries a generator first learns to write, unless
+            the recipe names a ready one. None: without such a name the one that comes with the book
+            writes.
+        use_judgements: keep the queries of the splits that the collection has, and write the
+            others; False writes all.
+        per_passage: questions written about a passage. Training takes all that pass, dev and test
+            one per passage, since several would not be independent of each other.
+        top_k: BM25 must find the passage among this many. A small number would favour the questions
+            that BM25 answers best.
+        seed: of the generator, its draws and the splits.
+        cache: where the stages are kept.
+
+    Raises:
+        InputError: too few passages that are not judged, `learn_from` has no training queries, or
+            too few questions passed.
+    """
+    collection = open_sample(recipe.collection)
+    judged = list(collection.splits) if use_judgements else []
+    held = {
+        passage
+        for split in judged
+        for grades in collection.qrels(split).values()
+        for passage, grade in grades.items()
+        if grade > 0
+    }
+    if (free := len(collection) - len(held)) < FEWEST_PASSAGES:
+        problem = (
+            f"{free} passage{'s' * (free != 1)} to write questions about, too few to train and to"
+            " test"
+        )
+        told = f" ({len(held)} are judged already, and kept for that)" if held else ""
+        fix = f"Give text for {FEWEST_PASSAGES} or more passages."
+        if (most := recipe.collection.passages) == len(collection):
+            fix = (
+                f"Take a larger scale: at this one {most} passages are looked at, the judged ones"
+                " first."
+            )
+        raise InputError(problem + told, where=collection.name, fix=fix)
+    writing = Pipeline(recipe, searches=False)
+    if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
+        writer = open_writer(ready)
+        written_by = f"the question generator {writer.name}"
+    else:
+        open_collection(learn_from).qrels("train")  # complains in the collection's own words
+        writer = Pipeline(recipe.with_(collection=learn_from), searches=False).question_generator(
+            seed
+        )
+        written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
+    questions = writing.questions_by(writer, per_passage=per_passage, top_k=10, seed=seed)
+    made = materials.question_collection(
+        questions,
+        writing.bm25_index(),
+        collection,
+        judged=judged,
+        top_k=top_k,
+        seed=seed,
+        written_by=written_by,
+    )
+    place, split = (cache or Cache()).get(made), recipe.evaluation.split
+    folder = place / materials.generated_name(collection)
+    known = {*materials.GENERATED_SHARES, *judged}
+    changed = recipe.with_(
+        collection=str(folder), evaluation__split=split if split in known else "test"
+    )
+    return GeneratedQueries(changed, folder, read_json(place / "counts.json"))

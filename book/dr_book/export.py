@@ -1,0 +1,358 @@
+"""Export: a trained model as a folder that sentence-transformers and transformers open unchanged,
+with its card, and what a run found as a TREC run file.
+
+The card, `README.md`, describes the model, its use, its training, its scores and its licences. Its
+text is `card.md` beside this file; the tests run its lines of Python. Whatever comes from a record
+or a collection is escaped. Page of the book: practice/own-corpus.
+"""
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+from safetensors.torch import save_file
+
+from dr_book.measured import mean_intervals
+from dr_book.search import collection_of
+from dr_book.tables import spell
+from dr_lib import objectives, places
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.files import fresh_folder, read_json, write_json, write_text
+from dr_lib.lab import Record, models_of, open_models, ranking_of
+from dr_lib.lab.records import EXPORTED, SAVED, slug
+from dr_lib.models import CrossEncoder, DenseEncoder
+from dr_lib.retrieval import write_run
+
+TEMPLATE = Path(__file__).with_name("card.md")
+UNKNOWN = "unknown to the exporter; ask whoever trained it"
+# what sentence-transformers calls an activation that changes nothing
+IDENTITY = "torch.nn.modules.linear.Identity"
+POOLINGS = (
+    "cls_token",
+    "mean_tokens",
+    "max_tokens",
+    "mean_sqrt_len_tokens",
+    "weightedmean_tokens",
+    "lasttoken",
+)
+
+
+def export(
+    source: Record | Path | str,
+    to: Path | str,
+    *,
+    name: str | None = None,
+    collection: Collection | None = None,
+) -> list[Path]:
+    """Write the model or models of a run, each as a folder with a card.
+
+    Args:
+        source: a record of this machine, the file of one, or a folder with a saved encoder.
+        to: the new folder; one that an earlier export wrote is replaced. Where a run has two
+            encoders or a re-ranker, each gets a folder below it.
+        name: title of the card; by default made from the record, else from the folder's name.
+        collection: what the model was trained on, for what the card says of licence and generated
+            questions; by default that of the record, if it can be opened here.
+
+    Returns:
+        The folders written.
+
+    Raises:
+        InputError: no finished model behind `source`, one that was not trained here, or `to` holds
+            what is no export.
+    """
+    if isinstance(source, Record):
+        models, record = models_of(source), source
+    else:
+        models, record = open_models(Path(source).expanduser())
+    for kind, model in models.items():
+        if (model / "late_interaction.json").is_file():
+            fix = "Use its folder as it is: dr_lib search --reranker opens it."
+            raise InputError(
+                f"the {kind} is a late-interaction model, which sentence-transformers lacks",
+                where=model,
+                fix=fix,
+            )
+        # it would get settings that it was not trained with
+        if not any((model / file).is_file() for file in SAVED):
+            fix = "sentence-transformers opens its folder as it is."
+            raise InputError(
+                f"the {kind} was not fine-tuned here, so there is nothing to export",
+                where=model,
+                fix=fix,
+            )
+    target, collection = Path(to).expanduser(), collection or _trained_on(record)
+    check_free(target)
+    inside = {kind: kind if len(models) > 1 else "" for kind in models}
+    with fresh_folder(target) as draft:
+        for kind, model in models.items():
+            title = name or (f"{record.label}: {record.study}" if record else model.resolve().name)
+            _write(model, draft / inside[kind], f"{title} ({kind})", record, collection)
+    return [target / place for place in inside.values()]
+
+
+def export_run(record: Record, to: Path | str) -> list[Path]:
+    """Write what a run found as a TREC run file, and the judgements that it was measured by beside
+    it (`.qrels`).
+
+    Tools that read the two (trec_eval, ir-measures) give the record's measures, but for queries
+    with equal scores, which each tool orders its own way.
+
+    Args:
+        record: of this machine.
+        to: the file; judgements go to the same name with the ending `.qrels`.
+
+    Returns:
+        The two files.
+
+    Raises:
+        InputError: a file of that name exists, an id holds a blank, the run was not made on this
+            machine, or its collection has changed.
+    """
+    target = Path(to).expanduser()
+    files = [target, target.with_name(f"{target.name}.qrels")]
+    if there := next((file for file in files if file.exists()), None):
+        raise InputError("is there already", where=there, fix="Name a new file.")
+    searched, ranking = collection_of(record, searched=True), ranking_of(record)
+    grades = searched.qrels(record.recipe["evaluation"]["split"])
+    judged = [
+        (query, passage, grade)
+        for query in ranking.query_ids
+        for passage, grade in grades.get(query, {}).items()
+    ]
+    write_run(ranking, target, searched.passages["id"], slug(record.label))
+    write_text(
+        files[1], "".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in judged)
+    )
+    return files
+
+
+def _trained_on(record: Record | None) -> Collection | None:
+    """The collection of a run where it can be opened: a record holds no path, and a folder may have
+    changed since.
+    """
+    try:
+        return collection_of(record) if record else None
+    except InputError:
+        return None
+
+
+def check_free(folder: Path, marks: tuple[str, ...] = ("dense.json", "cross_encoder.json")) -> None:
+    """Raise `InputError` if a folder holds anything but an earlier export, of one model or of
+    several: it would be lost.
+
+    Args:
+        folder: to be written, there or not.
+        marks: files of which an earlier one has one, beside its card.
+    """
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names and names <= {*EXPORTED}:
+        for name in names:
+            check_free(folder / name, marks)
+        return
+    earlier = "README.md" in names and names & {*marks}
+    if folder.is_file() or (names and not earlier):
+        raise InputError(
+            "is there already and is no exported model", where=folder, fix="Name a new folder."
+        )
+
+
+def _write(
+    source: Path, folder: Path, name: str, record: Record | None, collection: Collection | None
+) -> None:
+    """Write one model with its card, and its record if there is one."""
+    kind: Any = CrossEncoder if (source / "cross_encoder.json").is_file() else DenseEncoder
+    model = kind.from_pretrained(source)
+    save_for_others(model, folder)
+    card(model, name, record, collection).save(folder / "README.md")
+    if record:
+        record.save(folder).replace(folder / "record.json")
+
+
+def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
+    """Save a model as a folder that sentence-transformers opens unchanged, as `from_pretrained`
+    does.
+
+    To what `save` writes it adds how long a text may be, and for an encoder `modules.json` and what
+    that names (pooling, projection, normalisation) and how vectors are compared, in the names that
+    sentence-transformers has always had: those of its own writer open in its newest version alone.
+    """
+    model.save(folder)
+    if isinstance(model, CrossEncoder):
+        _add(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
+        _cut_at(model.settings.length, folder)
+    else:
+        write_modules(model, folder)
+
+
+def write_modules(encoder: DenseEncoder, folder: Path) -> None:
+    """Write the files by which sentence-transformers knows how an encoder's vectors are made and
+    compared.
+    """
+    settings, hidden = encoder.settings, encoder.encoder.config.hidden_size
+    pooled = {"cls": "cls_token", "mean": "mean_tokens"}[settings.pooling]
+    modes = {f"pooling_mode_{name}": name == pooled for name in POOLINGS}
+    steps = [("Pooling", {"word_embedding_dimension": hidden, "include_prompt": True} | modes, {})]
+    if settings.projection:
+        linear, norm = encoder.projection.linear, encoder.projection.norm
+        shape = {
+            "in_features": hidden,
+            "out_features": hidden,
+            "bias": True,
+            "activation_function": IDENTITY,
+        }
+        steps.append(("Dense", shape, linear.state_dict(prefix="linear.")))
+        steps.append(("LayerNorm", {"dimension": hidden}, norm.state_dict(prefix="norm.")))
+    if settings.normalise:
+        steps.append(("Normalize", {}, {}))
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    ]
+    for place, (kind, config, weights) in enumerate(steps, 1):
+        path, whole = f"{place}_{kind}", f"sentence_transformers.models.{kind}"
+        modules.append({"idx": place, "name": str(place), "path": path, "type": whole})
+        # an empty folder would not survive a repository
+        write_json(folder / path / "config.json", config)
+        if weights:
+            save_file(weights, folder / path / "model.safetensors")
+    similarity = "cosine" if settings.normalise else "dot"
+    compared = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity}
+    write_json(folder / "modules.json", modules)
+    write_json(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": settings.passage_length, "do_lower_case": False},
+    )
+    write_json(folder / "config_sentence_transformers.json", compared)
+    _cut_at(settings.passage_length, folder)
+
+
+def _cut_at(longest: int, folder: Path) -> None:
+    # the types tell a title from its text
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    _add(folder / "tokenizer_config.json", model_max_length=longest, model_input_names=inputs)
+
+
+def _add(file: Path, **entries: Any) -> None:
+    write_json(file, read_json(file) | entries)
+
+
+def card(
+    model: DenseEncoder | CrossEncoder,
+    name: str,
+    record: Record | None = None,
+    collection: Collection | None = None,
+) -> ModelCard:
+    """The card of a model.
+
+    Args:
+        model: a retriever's encoder or a re-ranker.
+        name: its name, on one line.
+        record: of the run that trained it, if it is known.
+        collection: what it was trained on: its licence, and who wrote its queries where it was a
+            model.
+    """
+    task = "text-ranking" if isinstance(model, CrossEncoder) else "sentence-similarity"
+    about: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": task}
+    values = {
+        "name": name,
+        "task": task,
+        "model": model,
+        "settings": model.settings,
+        "record": record,
+    }
+    values |= {"licence": collection.licence if collection else UNKNOWN}
+    values |= {"questions_by": collection.info.get("questions", "") if collection else ""}
+    values |= {"references": references(record.recipe["objective"]["name"] if record else "")}
+    if record:
+        about |= {
+            "datasets": [plain(record.trained_on["name"])],
+            "base_model": plain(record.data["base"]["name"]),
+        }
+        values |= {"recipe": record.recipe, **made_on(record.machine, record.commit)}
+        values |= {
+            "scores": {
+                f"{one}, %": spell(mean_intervals({"": [record]}, one)[""]) for one in record.means
+            }
+        }
+    return write_card(TEMPLATE, about, values)
+
+
+def write_card(template: Path, about: dict[str, Any], values: dict[str, Any]) -> ModelCard:
+    """A card of a template, which gets the functions that make Markdown of values.
+
+    Args:
+        template: the file.
+        about: what the front matter of this card has besides licence and tags.
+        values: what the template names; `recipe` is shown as YAML.
+    """
+    tags = ["sentence-transformers", "transformers", "dense-retrieval", *about.pop("tags", [])]
+    data = ModelCardData(license="other", license_name="see-licences-below", tags=tags, **about)
+    values |= {"recipe": yaml.safe_dump(values.get("recipe"), sort_keys=False, allow_unicode=True)}
+    markup = {"plain": plain, "fence": _fence, "rows": _rows}
+    return ModelCard.from_template(data, template_path=str(template), **values, **markup)
+
+
+def made_on(facts: dict[str, Any], commit: dict[str, Any]) -> dict[str, str]:
+    """Machine and commit as a card names them."""
+    machine = ", ".join([str(facts.get("cpu")), *(facts.get("gpus") or [])])
+    return {
+        "machine": machine,
+        "commit": f"{commit.get('id')}{' with changes' if commit.get('changed') else ''}",
+    }
+
+
+def references(method: str) -> str:
+    """BibTeX entries of the papers behind a pre-training method, and of BM25, whose negatives
+    retrievers learn from.
+
+    Args:
+        method: one-word name of the objective; one without papers of its own gives the last entry
+            alone.
+
+    Returns:
+        The entries from the book's list; empty where the book is not there.
+
+    Example:
+        >>> [entry.split("{")[1].split(",")[0] for entry in references("simlm").split("\\n\\n")]
+        ['simlm', 'robertson2009']
+    """
+    path = places.project_root() / "book" / "references.bib"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    papers = objectives.method(method).cites if method in objectives.names() else ()
+    entries = {
+        entry[1]: entry[0].strip()
+        for entry in re.finditer(r"^@\w+\{([^,]+),.*?^\}", text, re.M | re.S)
+    }
+    return "\n\n".join(entries[key] for key in (*papers, "robertson2009") if key in entries)
+
+
+def _rows(facts: dict[str, Any]) -> str:
+    """A Markdown table of two columns."""
+    return "\n".join(
+        [
+            "| | |",
+            "|---|---|",
+            *(f"| {plain(name)} | {plain(value)} |" for name, value in facts.items()),
+        ]
+    )
+
+
+def _fence(text: str, language: str) -> str:
+    """A block of code, whatever it holds."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def plain(value: Any) -> str:
+    r"""A value as Markdown that shows just its characters, on one line.
+
+    Example:
+        >>> plain("<b> | [a](b)")
+        '&lt;b&gt; \\| \\[a\\](b)'
+    """
+    text = " ".join(str(value).split())
+    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", html.escape(text, quote=False))

@@ -1,0 +1,262 @@
+"""A comparison in sentences: which system to use, and what to do next.
+
+Every number of these sentences comes from records. Pages: practice/own-corpus, ideas/statistics.
+"""
+
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from IPython.display import HTML
+
+from dr_book.corpus_study import GeneratedQueries
+from dr_book.measured import Pair, Runs, corrected_tests, detectable, mean_intervals, presentable
+from dr_book.tables import bullets, named
+from dr_lib.lab import Record
+
+LEVEL = 0.05
+"""A difference is called established where its p-value, corrected over the pairs (Holm), is
+below.
+"""
+JUDGED = 50
+"""Queries of one's own that the advice speaks of."""
+KEPT = "6 of 12 pairs of systems"
+"""Pairs that stand in one order on generated questions and on people's: practice/own-corpus has
+both trials.
+"""
+FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
+MANY_ALIKE = 0.5
+"""From this share of templated queries on, what was trained on such queries is praised for them
+alone.
+"""
+MANY_MORE = 10_000
+"""Queries that nobody will judge to tell two systems apart."""
+NO_MODEL = (
+    " No public model was compared: name one with <code>--system</code>, such as all-MiniLM-L6-v2"
+    " (<code>make models</code>)."
+)
+BM25, TAG = "BM25", re.compile(r"<[^>]+>")
+
+
+class Advice(NamedTuple):
+    """The plain verdict: `label` is the system to use where that is secured, else None; `text` says
+    it.
+    """
+
+    label: str | None
+    text: HTML
+
+    def __repr__(self) -> str:
+        return self.plain
+
+    def _repr_html_(self) -> str:
+        return self.text.data
+
+    @property
+    def plain(self) -> str:
+        """The text for a terminal."""
+        return html.unescape(TAG.sub("", self.text.data.replace("</p><p>", "\n")))
+
+
+def advice(
+    runs: Runs,
+    measure: str,
+    *,
+    generated: bool,
+    pairs: Sequence[Pair] = (),
+    unfinished: str = "",
+    templated: float = 0.0,
+) -> Advice:
+    """Which system to use, or how many more queries it would take to say.
+
+    The best one is found by the same queries that test it. Whether it is ahead of BM25 is safe all
+    the same where every system is tested against BM25 and p-values are corrected over these pairs;
+    of the others, over all pairs there are.
+
+    Args:
+        runs: label -> records of the test queries, one a seed, "BM25" among them.
+        measure: e.g. "MRR@10".
+        generated: whether the test queries were written by a generator: then nothing is secured.
+        pairs: what is tested beside it, every system against BM25 among them; none: these alone.
+        unfinished: what is not compared for lack of time, as the function `unfinished` says it.
+        templated: share of the test queries that repeat the wording of training queries
+            (`evaluation.templated`).
+    """
+    measured, runs = runs, presentable(runs)
+    if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
+        why = (
+            "only one system or one query was measured"
+            if runs or not measured
+            else "this was a smoke run"
+        )
+        return Advice(
+            None, HTML(f"<p>No verdict: {why}.</p>{unfinished and f'<p>{unfinished}</p>'}")
+        )
+    means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
+    order = sorted(means, key=lambda label: -means[label])
+    pairs, best = pairs or [(label, BM25) for label in order if label != BM25], order[0]
+    tests = corrected_tests(list(combinations(order, 2)), runs, measure) | corrected_tests(
+        pairs, runs, measure
+    )
+    # the last of a pair holds: the one that the page shows
+    p_values = {frozenset(pair): p for pair, p in tests.items()}
+    rivals = [label for label in order[1:] if p_values[frozenset((best, label))] >= LEVEL]
+    told = {label: f"{html.escape(named(label))} ({means[label]:.1f})" for label in order}
+    secured = not generated and (not rivals or BM25 not in (best, *rivals))
+    if generated:
+        other = order[1] if best == BM25 else BM25
+        text = (
+            f"<strong>No verdict: only generated questions.</strong> On these {told[best]} is ahead"
+            f" of {told[other]}, but in our trials such questions kept the order of only {KEPT}."
+            f" Judge {JUDGED} queries of your own; until then use BM25."
+        )
+    elif secured:
+        other = BM25 if rivals else order[1]
+        against = (
+            f"{means[best]:.1f} against {means[other]:.1f} of {html.escape(named(other))},"
+            f" {html.escape(measure)}"
+        )
+        name = "the retriever without pre-training" if best == "none" else html.escape(named(best))
+        text = f"<strong>Use {name} ({against}, significant).</strong>"
+        if templated >= MANY_ALIKE and best != BM25 and not given(runs[best]):
+            beside = next(label for label in order if label == BM25 or given(runs[label]))
+            text = (
+                f"<strong>For queries worded like these, use {name} ({against},"
+                f" significant).</strong> {100 * templated:.0f}\N{NO-BREAK SPACE}% of the test"
+                " queries repeat the wording of training queries with other names in it, and a"
+                " retriever learns such wordings by heart. Freely worded queries are untested:"
+                f" judge {JUDGED}, and until then show {told[beside]} beside it."
+            )
+        text += (
+            f" Not significantly different from {name}:"
+            f" {', '.join(told[label] for label in rivals)}."
+            if rivals
+            else ""
+        )
+    else:
+        pair = (best, rivals[0] if best == BM25 else BM25)
+        ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
+        more = len(runs[best][0].query_ids) * (ratio**2 - 1)
+        number = (
+            f"judge about {max(10, 10 * math.ceil(more / 10)):,} more"
+            if more < MANY_MORE
+            else "they are too close to judge"
+        )
+        whether = " or ".join(told[label] for label in pair)
+        text = (
+            f"<strong>Not enough queries to say which is better, {whether}: {number}.</strong>"
+            " Until then use BM25, which needs no training."
+        )
+    if not any(map(given, runs.values())):
+        text += NO_MODEL
+    return Advice(
+        best if secured else None, HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}")
+    )
+
+
+def given(records: Sequence[Record]) -> bool:
+    """Whether runs are of an encoder that is used as it comes: another seed changes nothing."""
+    return all(record.recipe.get("retriever") for record in records)
+
+
+def next_steps(
+    runs: Runs,
+    measure: str,
+    *,
+    best: str,
+    questions: GeneratedQueries | None,
+    passages: int,
+    unfinished: bool = False,
+) -> HTML:
+    """What to do next besides following the verdict.
+
+    Args:
+        runs: label -> records of the test queries, "BM25" among them.
+        measure: e.g. "MRR@10".
+        best: label of the best dense retriever.
+        questions: the generated questions, None where people judged all.
+        passages: how many are searched.
+        unfinished: whether something is not compared for lack of time.
+    """
+    counts = questions.counts["queries"] if questions else {}
+    recipe, steps = runs[best][0].recipe, []
+    if unfinished:
+        steps.append(
+            "<strong>Run the same command again</strong>: it continues with what is missing."
+        )
+    if not presentable(runs):
+        steps.append(
+            "This was a smoke run, which only shows that everything works: run the scale"
+            " <code>laptop</code>."
+        )
+    elif "test" in counts:
+        steps.append(_on_judgements(runs, measure, (best, BM25), questions.folder))
+    if name := recipe.get("retriever"):  # nothing of what follows would change it
+        name = html.escape(name)
+        steps.append(
+            f"<code>dr-lib search FOLDER --model {name}</code> shows what it and BM25 find for"
+            " questions of your own."
+        )
+        steps.append(
+            "Whether training on your questions makes it better has to be measured (hours without"
+            " a GPU): in the notebook <code>your_corpus</code>, <code>systems: [none,"
+            f" retromae]</code> with <code>recipe: {{base: {name}, pooling: mean}}</code>."
+        )
+        return bullets(steps)
+    if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
+        steps.append(
+            "There are few training queries. In the notebook <code>your_corpus</code>, raise"
+            " <code>per_passage</code> or name a public question generator."
+        )
+    if passages < FEW_PASSAGES:
+        steps.append(
+            f"{passages:,} passages are little text to pre-train on. More text of the same kind"
+            " helps, even if nobody searches it."
+        )
+    if recipe["base"] == "embedded":
+        steps.append(
+            "The base model is the book's small one. A larger one matters more than any method:"
+            " <code>recipe: {base: bert-base-uncased}</code> in the notebook"
+            " <code>your_corpus</code>, with the GPU scale."
+        )
+    if recipe["final"] == "retriever1":
+        steps.append(
+            "This was the first stage of the pipeline. In the notebook, <code>recipe: {final:"
+            " distilled}</code> adds mined negatives, a re-ranker and distillation."
+        )
+    return bullets(steps)
+
+
+def unfinished(pending: Mapping[str, str]) -> str:
+    """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where
+    nothing is left.
+
+    Args:
+        pending: label -> how far it is; "" where it is not begun.
+    """
+    each = [
+        html.escape(named(label)) + (far and f" (interrupted after {far})")
+        for label, far in pending.items()
+    ]
+    return (
+        f"Not compared yet, because the time was up: {'; '.join(each)}. The same command continues."
+        if each
+        else ""
+    )
+
+
+def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path) -> str:
+    queries, least = len(runs[pair[0]][0].query_ids), detectable([pair], runs, measure)[pair]
+    enough = least * math.sqrt(queries / JUDGED)
+    return (
+        f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as these,"
+        f" {JUDGED} of them can detect a difference of about {enough:.0f} points, {4 * JUDGED} of"
+        f" about {enough / 2:.0f}. Put them into <code>queries.jsonl</code> and"
+        " <code>qrels/test.tsv</code> beside a <code>corpus.jsonl</code> (as in"
+        f" <code>{html.escape(str(written))}</code>) and run again on that folder: they are kept,"
+        " and training questions are written for other passages."
+    )

@@ -1,0 +1,285 @@
+"""The results and claims of the five papers, read from `book/papers/*.yaml`.
+
+Numbers are the papers' own; statements are in our words. That every claim names a table, a column
+and rows that exist is for the tests to see. Page of the book: the opener of each paper.
+"""
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dr_lib import places
+from dr_lib.errors import InputError
+from dr_lib.settings import Settings
+
+PAPERS = ("simlm", "cdmae", "dpr_paq", "master", "pair")
+
+Cell = bool | int | float | str | None
+
+
+class Table(Settings):
+    """One table, or what the text says of a figure.
+
+    Attributes:
+        id: "table8", "figure3".
+        rows: as many cells a row as there are columns; None where the paper has none.
+        notes: where numbers come from, and what is doubtful.
+        page: the page of the book that runs it, such as "notebooks/simlm/table08_replace_rates".
+    """
+
+    id: str
+    title: str
+    dataset: str
+    metrics: list[str]
+    columns: list[str]
+    rows: list[list[Cell]]
+    notes: str
+    page: str
+
+    def labels(self) -> list[str]:
+        """The name of each row, as claims use it."""
+        return [row_label(self, row) for row in range(len(self.rows))]
+
+    def cell(self, label: str, column: str) -> Cell:
+        """The cell of a row's name and a column; an unknown one raises `InputError` that lists the
+        known ones.
+        """
+        for what, name, known in (("row", label, self.labels()), ("column", column, self.columns)):
+            if known.count(name) != 1:
+                fix = f"Known: {', '.join(known)}."
+                raise InputError(
+                    f"{known.count(name)} {what}s are named {name!r}", where=self.id, fix=fix
+                )
+        return self.rows[self.labels().index(label)][self.columns.index(column)]
+
+    def column(self, name: str) -> dict[str, Cell]:
+        """The cells of a column by the names of their rows; an unknown column raises as `cell`
+        does.
+        """
+        return {label: self.cell(label, name) for label in self.labels()}
+
+
+class Compare(Settings):
+    """Which rows must stand in which order: `pairs` of [better, worse] in column `metric`; `paired`
+    as in `Check`.
+    """
+
+    metric: str
+    pairs: list[tuple[str, str]] = Field(min_length=1)
+    paired: bool = True
+
+
+class Check(Settings):
+    """What our runs must show, where pairs of rows in a column of the paper cannot say it.
+
+    A paper that says "about" or "no meaningful gain" gives no number; half a point is taken then,
+    which is what SimLM calls level (Table 8).
+
+    Attributes:
+        kind: "order": each row above the next; "best": the first row above each other one (a
+            sweep's best setting); "equal": every two rows within `width`; "cases": the first row
+            answers more of the queries that only one of two answers (chosen examples; a sign test);
+            "wins": the first row is the best of all on at least `low` percent of the collections;
+            "within": the first row's mean lies between `low` and `high`; "gain": the first row's
+            lead over the second is larger on the first collection than, on average, on the others.
+        measure: our name of what is compared; None reads it from the claim's metric.
+        rows: names of configurations, as in the claim's table where it has them.
+        width: of "equal" in points, or in the unit of an amount; of "order" and "best" how far
+            below a row may be and still count as level.
+        low, high: bounds in percent.
+        paired: False where the rows are groups of queries and no systems on the same queries.
+    """
+
+    kind: Literal["order", "best", "equal", "cases", "wins", "within", "gain"]
+    measure: str | None = None
+    rows: tuple[str, ...] = Field(min_length=1)
+    width: float = Field(default=0.0, ge=0)
+    low: float = 0.0
+    high: float = 100.0
+    paired: bool = True
+
+
+Stage = Literal["none", "pretrained", "retriever1", "retriever2", "distilled", "reranker"]
+
+
+class AnsweredBy(Settings):
+    """Which records answer a claim: nothing of it is guessed from names of columns or from what
+    most records are.
+
+    Attributes:
+        study: of the records, such as "simlm/table07".
+        rows: row of the paper -> label of our run; a row that is left out is a system that is not
+            run here.
+        measure: ours, of the claim's pairs and of every check that names none; or of each row its
+            own.
+        collection: what is searched; several are averaged, each with the same weight.
+        stage: where the pipeline of each run ends, or of each row its own; "none" where nothing is
+            retrieved.
+        pairs: those that carry the claim, where not all do; also such as follow from the paper's by
+            transitivity.
+        protocol: "same" is the paper's own comparison in small; "stand-in" is another one in its
+            place.
+        lacks: what a stand-in cannot show.
+        why: why these records answer it, and what is still to be run.
+    """
+
+    study: str
+    rows: dict[str, str] = Field(min_length=1)
+    measure: str | dict[str, str]
+    collection: str | tuple[str, ...]
+    stage: Stage | dict[str, Stage]
+    pairs: list[tuple[str, str]] | None = Field(default=None, min_length=1)
+    protocol: Literal["same", "stand-in"]
+    lacks: str = ""
+    why: str
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """Names of the collections."""
+        return (self.collection,) if isinstance(self.collection, str) else self.collection
+
+    def stage_of(self, row: str) -> str:
+        """Where the pipeline of a row's run ends."""
+        return self.stage if isinstance(self.stage, str) else self.stage[row]
+
+
+class Claim(Settings):
+    """One claim of a paper.
+
+    Attributes:
+        id: unique over all papers; starts with the paper's name.
+        source: the tables or sections it comes from, e.g. "Table 6, Table 2".
+        page: the page of the book that answers it, where it is not its table's.
+        statement: the claim in our words.
+        compare: the order of rows of the paper's table that it states, if any.
+        checks: what else our runs must show.
+        trained: False where nothing is trained (sizes, times, statistics of masks), so that one run
+            decides.
+        answered_by: which of our records answer it.
+        unanswerable: in place of it, why none can here.
+    """
+
+    id: str
+    source: str
+    page: str | None = None
+    statement: str
+    compare: Compare | None
+    checks: tuple[Check, ...] = ()
+    trained: bool = True
+    answered_by: AnsweredBy | None = None
+    unanswerable: str | None = None
+
+    @property
+    def metric(self) -> str | None:
+        """Column of the paper's table that the claim is about."""
+        return self.compare.metric if self.compare else None
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Pairs of row names, [better, worse]."""
+        return self.compare.pairs if self.compare else []
+
+    @property
+    def table(self) -> str | None:
+        """Id of the first table or figure named in the source; None where it is a section."""
+        match = re.search(r"\b(Table|Figure) (\d+)", self.source)
+        return f"{match[1].lower()}{match[2]}" if match else None
+
+    @property
+    def lower_is_better(self) -> bool:
+        """True where the column's name says so (times, distances)."""
+        return "lower" in (self.metric or "").lower()
+
+
+class Paper(Settings):
+    """One paper: who, when, what it reports."""
+
+    key: str
+    title: str
+    authors: str
+    year: int
+    tables: list[Table]
+    hyperparameters: dict[str, Any]
+    claims: list[Claim]
+
+    def table(self, table_id: str) -> Table:
+        """The table with this id, e.g. "table8"."""
+        return _named(self.tables, table_id, self.key)
+
+    def claim(self, claim_id: str) -> Claim:
+        """The claim with this id."""
+        return _named(self.claims, claim_id, self.key)
+
+    def claims_of(self, table_id: str) -> list[Claim]:
+        """Claims whose source names this table first."""
+        return [claim for claim in self.claims if claim.table == table_id]
+
+
+def load_paper(key: str) -> Paper:
+    """Read one paper's file.
+
+    Args:
+        key: "simlm", "cdmae", "dpr_paq", "master" or "pair".
+
+    Raises:
+        InputError: an unknown paper, or a file that is missing or not YAML or has an unknown or
+            missing field.
+
+    Example:
+        >>> paper = load_paper("simlm")
+        >>> paper.table("table8").cell("30% / 50%", "MRR@10")
+        38.0
+    """
+    if key not in PAPERS:
+        raise InputError(f"no paper {key!r}", where="paper", fix=f"Papers are {', '.join(PAPERS)}.")
+    return Paper.load(places.project_root() / "book" / "papers" / f"{key}.yaml")
+
+
+def load_papers() -> dict[str, Paper]:
+    """All five papers by key."""
+    return {key: load_paper(key) for key in PAPERS}
+
+
+def row_label(table: Table, row: int) -> str:
+    """A row's name: its first cell if that is unique in the table, otherwise the first two cells
+    joined by " / ".
+
+    A first cell that is a number beside another number (two rates, two thresholds) is no name
+    alone: such rows show both, also where the first happens to be unique.
+
+    Example:
+        >>> fields = {"id": "t", "title": "", "dataset": "", "metrics": [], "columns": ["a", "b"], "notes": "", "page": "t"}
+        >>> Table(rows=[["x", 1], ["x", 2], ["y", 1]], **fields).labels()
+        ['x / 1', 'x / 2', 'y']
+        >>> Table(rows=[["30%", "50%"], ["40%", "60%"]], **fields).labels()
+        ['30% / 50%', '40% / 60%']
+    """
+    cells = table.rows[row]
+    unique = [other[0] for other in table.rows].count(cells[0]) == 1
+    setting = len(cells) > 1 and None not in (number(cells[0]), number(cells[1]))
+    return str(cells[0]) if unique and not setting else " / ".join(map(str, cells[:2]))
+
+
+def number(cell: Cell) -> float | None:
+    """A cell as a number, without a percent sign; None where it holds none.
+
+    Example:
+        >>> number("92%"), number(38.0), number(None), number("two-stage")
+        (92.0, 38.0, None, None)
+    """
+    if isinstance(cell, bool) or cell is None:
+        return None
+    try:
+        return float(cell.removesuffix("%") if isinstance(cell, str) else cell)
+    except ValueError:
+        return None
+
+
+def _named(parts: list, name: str, where: str) -> Any:
+    for part in parts:
+        if part.id == name:
+            return part
+    raise InputError(
+        f"no {name!r}", where=where, fix=f"Known: {', '.join(part.id for part in parts)}."
+    )

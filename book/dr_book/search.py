@@ -1,0 +1,407 @@
+"""Search a collection: BM25, dense retrievers and re-rankers side by side, from indexes that are
+built once and kept.
+
+Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the
+    content of collection and
+model, so that the second question, or the second process, does not build anything. What can be
+searched without torch is left to `dr_lib.warm`, which then finds it at once.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from glob import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from tokenizers import Tokenizer
+from transformers import BertModel
+
+from dr_book.corpus_study import study_name
+from dr_book.status import scale_folders
+from dr_lib import objectives, places, retrieval, tokens, warm
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, json_digest, read_json
+from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
+from dr_lib.lab.recipe import CollectionSettings
+from dr_lib.lab.records import Record, load_record, load_records, models_of, open_models
+from dr_lib.models import EXTRA_FILE, DenseEncoder, SentenceEncoder, open_encoder
+from dr_lib.places import PACKAGED
+from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.retrieval.bm25 import STOP_WORDS
+from dr_lib.stages import Cache, Data, Stage
+from dr_lib.tokens import TokenStore
+from dr_lib.training import machine
+from dr_lib.warm import names_record
+
+System = Callable[[Sequence[str], int], Ranking]
+"""Queries and depth -> the passages found."""
+Repeated = Callable[[], tuple[dict[str, Any], list[Path]] | None]
+"""-> the arguments of the class in `warm` that searches likewise, and where its files lie; None
+where there is none.
+"""
+CANDIDATES = 100
+"""Passages of the first search that a re-ranker reads."""
+TRIED = (
+    "tides",
+    "Wieso steigt & fällt die FLUT? [SEP] [MASK] x²",
+    "why does the sea rise and fall twice a day " * 60,
+)
+"""Questions by which two encoders are compared: short, with all kinds of signs, too long."""
+
+
+class Searcher(warm.Searcher):
+    """A collection and the systems that search it: `search(queries, k=5)` gives a `Result` for each
+    query.
+
+    Args:
+        collection: what is searched.
+        systems: by the name that is shown.
+        opened: for those that `warm` may be able to repeat, how to ask what it needs for that.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        systems: Mapping[str, System],
+        opened: Mapping[str, Repeated] | None = None,
+    ):
+        super().__init__(
+            systems, lambda rows: collection.passages[rows], judgements_by_text(collection).get
+        )
+        self.collection, self.opened = collection, dict(opened or {})
+
+
+def judgements_by_text(collection: Collection) -> dict[str, dict[str, int]]:
+    """Query text -> passage id -> grade, over all splits."""
+    queries, found = collection.queries(), {}
+    texts = dict(zip(queries["id"][:], queries["text"][:], strict=True))
+    for split in collection.splits:
+        for query, grades in collection.qrels(split).items():
+            found.setdefault(texts[query].strip(), {}).update(grades)
+    return found
+
+
+def open_searcher(
+    collection: Collection,
+    *,
+    bm25: bool = True,
+    dense: Mapping[str, Mapping[str, Path] | Path] | None = None,
+    reranker: Path | None = None,
+    cache: Cache | None = None,
+) -> Searcher:
+    """Build what is missing of the indexes, and open them.
+
+    Args:
+        collection: what is searched.
+        bm25: whether BM25 is one of the systems.
+        dense: name -> folder of a retriever, or the folders of a run as `models_of` gives them.
+        reranker: folder of a cross-encoder, which re-ranks the first 100 passages of each other
+            system.
+        cache: where the indexes are kept.
+
+    Raises:
+        InputError: no system at all, or a folder without a model.
+    """
+    cache, systems, opened = cache or Cache(announce=lambda line: None), {}, {}
+    if bm25:
+        index = cache.get(retrieval.bm25_index(collection, title=True)) / "index"
+        systems["BM25"] = Bm25.open(index).search
+        opened["BM25"] = lambda: ({"index": str(index), "stop_words": list(STOP_WORDS)}, [index])
+    for name, models in (dense or {}).items():
+        folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
+        systems[name], opened[name] = open_dense(collection, folders, cache)
+    if reranker is not None:
+        reread = open_reranker(collection, Path(reranker), cache)
+        systems |= {
+            f"{name}, re-ranked": partial(reread, system) for name, system in tuple(systems.items())
+        }
+    return Searcher(collection, systems, opened)
+
+
+def searcher_for(
+    source: str, models: Sequence[Path] = (), reranker: Path | None = None, *, bm25: bool = True
+) -> Searcher:
+    """A searcher from what a command line names.
+
+    Args:
+        source: a collection as `collections.load` takes it, or the file of a record: its collection
+            and its models.
+        models: records, folders of retrievers, names of encoders; or of ways to pre-train
+            (`objectives.names()`), for what `lab.compare` has trained on this collection.
+        reranker: folder of a cross-encoder; None takes that of a record, if one has it.
+        bm25: whether BM25 is one of the systems.
+    """
+    is_record = names_record(source)
+    record = load_record(Path(source)) if is_record else None
+    collection = collection_of(record) if record else open_collection(source)
+    dense: dict[str, dict[str, Path]] = {}
+    for place in map(Path, [*([source] if is_record else []), *models]):
+        method = "" if place.exists() else objectives.word(str(place))
+        found, record = (
+            trained_on(collection, method) if method in objectives.names() else open_models(place)
+        )
+        if "re-ranker" in found and len(found) == 1:
+            fix = "Give it as the re-ranker (--reranker), and a retriever as the model."
+            raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
+        reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
+        name = objectives.NAMES.get(record.label, record.label) if record else place.resolve().name
+        dense[f"{name} ({place})" if name in {"BM25", *dense} else name] = found
+    return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
+
+
+def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Record]:
+    """The models that the newest comparison of any scale has trained on a collection by a method,
+    and their record.
+    """
+    folders = scale_folders(places.cache_root() / "records")
+    found = [
+        one
+        for folder in folders
+        for one in load_records(folder, study_name(collection))
+        if one.label == method
+    ]
+    if not found:
+        problem = (
+            f"{method!r} is a way to pre-train, and none of its retrievers was trained on"
+            f" {collection.name} here"
+        )
+        fix = (
+            f"Run dr-lib try with --system {method}, or give a folder, a record or the name of an"
+            " encoder."
+        )
+        raise InputError(problem, where="model", fix=fix)
+    newest = max(found, key=lambda record: record.created)
+    return models_of(newest), newest
+
+
+def open_dense(
+    collection: Collection, models: Mapping[str, Path | str], cache: Cache
+) -> tuple[System, Repeated]:
+    """A dense retriever over the vectors of a collection, which are made at the first call and
+    kept.
+    """
+    query_side, passage_side = (
+        Path(models.get(side) or models["retriever"])
+        for side in ("query-encoder", "passage-encoder")
+    )
+    for folder in (query_side, passage_side):
+        if not any((folder / name).is_file() for name in ("modules.json", "dense.json")):
+            fix = "Give a model that sentence-transformers or dr_lib has saved."
+            raise InputError(
+                "neither modules.json nor dense.json in this folder", where=folder, fix=fix
+            )
+    shards = [cache.get(one) for one in vectors_of(collection, passage_side)]
+    vectors = retrieval.open_vectors(shards)
+    encoder = open_encoder(query_side, device=machine.device())
+
+    def search(queries: Sequence[str], k: int) -> Ranking:
+        scores, rows = retrieval.search(
+            encoder.encode(queries, queries=True), vectors, k, device=machine.device()
+        )
+        return Ranking(list(map(str, range(len(queries)))), rows, scores)
+
+    def repeated() -> tuple[dict[str, Any], list[Path]] | None:
+        own = query_encoder(query_side, encoder)
+        return own and (
+            {"encoder": own, "vectors": [str(folder / "vectors.npy") for folder in shards]},
+            [query_side, *shards],
+        )
+
+    return search, repeated
+
+
+def query_encoder(folder: Path, encoder: DenseEncoder | SentenceEncoder) -> dict[str, Any] | None:
+    """The arguments of the `warm.QueryEncoder` that gives the same vectors; None where there is
+    none.
+
+    It is tried out: what an encoder does beside what its settings say would show in the vectors.
+    """
+    own: dict[str, Any] = {"projection": None}
+    if isinstance(encoder, DenseEncoder):
+        settings, bert, tokenizer = encoder.settings, encoder.encoder, encoder.tokenizer
+        own |= {
+            "length": settings.query_length,
+            "side": settings.query_side,
+            "plain": True,
+            "prompt": "",
+        }
+        own |= {"pooling": settings.pooling, "normalise": settings.normalise}
+        if settings.projection:
+            own["projection"] = str(folder / EXTRA_FILE)
+    else:
+        modules, tokenizer = list(encoder.model), encoder.model.tokenizer
+        if [type(one).__name__ for one in modules] not in (
+            ["Transformer", "Pooling"],
+            ["Transformer", "Pooling", "Normalize"],
+        ):
+            return None
+        folder, bert = folder / read_json(folder / "modules.json")[0]["path"], modules[0].auto_model
+        own |= {
+            "length": encoder.model.max_seq_length,
+            "side": getattr(tokenizer, "truncation_side", None),
+            "plain": False,
+        }
+        own |= {
+            "prompt": encoder.model.prompts.get("query") or "",
+            "pooling": modules[1].pooling_mode,
+        }
+        own["normalise"] = len(modules) == 3 or encoder.model.similarity_fn_name == "cosine"
+    weights, pieces = folder / "model.safetensors", folder / "tokenizer.json"
+    if (
+        type(bert) is not BertModel
+        or bert.config.hidden_act != "gelu"
+        or own["pooling"] not in ("cls", "mean")
+    ):
+        return None
+    if not (
+        weights.is_file()
+        and pieces.is_file()
+        and own["length"] in range(4, bert.config.max_position_embeddings + 1)
+    ):
+        return None
+    if _pieces(Tokenizer.from_file(str(pieces))) != _pieces(tokenizer.backend_tokenizer):
+        return None
+    own |= {
+        "weights": str(weights),
+        "tokenizer": str(pieces),
+        "first": tokenizer.cls_token_id,
+        "last": tokenizer.sep_token_id,
+    }
+    own |= {"layers": bert.config.num_hidden_layers, "heads": bert.config.num_attention_heads}
+    own["epsilon"] = bert.config.layer_norm_eps
+    with suppress(InputError, KeyError):  # weights in other files, of other types or names
+        made, expected = warm.QueryEncoder(**own), encoder.encode(TRIED, queries=True)
+        off = [
+            np.linalg.norm(made(text) - vector)
+            for text, vector in zip(TRIED, expected, strict=True)
+        ]
+        if (off <= 1e-5 * np.linalg.norm(expected, axis=1)).all():
+            return own
+    return None
+
+
+def _pieces(tokenizer: Tokenizer) -> dict[str, Any]:
+    """How a tokenizer cuts texts into pieces, whatever it does to the lengths of sequences."""
+    return {
+        name: value
+        for name, value in json.loads(tokenizer.to_str()).items()
+        if name not in ("truncation", "padding")
+    }
+
+
+def remembered(searcher: Searcher, models: Sequence[Path], memory: warm.Memory) -> warm.Searcher:
+    """The same search as `warm` answers it, kept for the next process; the given one where `warm`
+    cannot.
+
+    It cannot where a re-ranker takes part, a collection was cut to a sample, or `query_encoder`
+    knows nothing. Nor is kept what a model of the hub finds: tomorrow there may be a newer one
+    under its name.
+    """
+    collection, asked = (
+        searcher.collection,
+        {name: searcher.opened.get(name) for name in searcher.systems},
+    )
+    if memory.given is None or collection.folder is None or not all(asked.values()):
+        return searcher
+    answers = {name: repeated() for name, repeated in asked.items()}
+    if not all(answers.values()):
+        return searcher
+    made = [folder.resolve() for _, folders in answers.values() for folder in folders]
+    packages = [
+        Path(found.origin).parent for name in PACKAGED.values() if (found := find_spec(name))
+    ]
+    roots = [root.resolve() for root in (places.cache_root() / "stages", *packages, *models)]
+    if not all(any(folder.is_relative_to(root) for root in roots) for folder in made):
+        return searcher
+    place = places.find_data(collection.place)
+    systems = [(name, arguments) for name, (arguments, _) in answers.items()]
+    memory.keep(collection.folder, systems, [*made, collection.folder, *([place] if place else [])])
+    return warm.opened(collection.folder, systems)
+
+
+def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
+    """Every passage as a vector of a saved or given retriever: the same stages as of a run."""
+    count = len(collection.passages)
+    if not (folder / "dense.json").is_file():
+        make = partial(retrieval.given_vectors, retrieval.given(folder), collection)
+        return in_shards(make, count)
+    encoder = Data(
+        str(folder), json_digest([model_digest(str(folder)), file_digest(folder / "dense.json")])
+    )
+    make = partial(
+        retrieval.vectors,
+        encoder,
+        tokens.passage_tokens(collection, open_checkpoint(str(folder)).tokenizer),
+    )
+    return in_shards(make, count)
+
+
+def open_reranker(
+    collection: Collection, folder: Path, cache: Cache
+) -> Callable[[System, Sequence[str], int], Ranking]:
+    """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
+    scorer = retrieval.load_scorer(folder)
+    passage_tokens = tokens.passage_tokens(collection, open_checkpoint(str(folder)).tokenizer)
+    passages = TokenStore.open(cache.get(passage_tokens) / "store")
+
+    def search(first: System, queries: Sequence[str], k: int) -> Ranking:
+        ranking, rows = (
+            first(queries, max(k, CANDIDATES)),
+            datasets.Dataset.from_dict({"text": list(queries)}),
+        )
+        with tempfile.TemporaryDirectory() as name:
+            store = TokenStore.build(
+                rows, scorer.tokenizer, Path(name) / "queries", columns=("text",), progress=False
+            )
+            found = retrieval.rerank(
+                scorer,
+                ranking,
+                scorer.crossing(store, passages),
+                top=max(k, CANDIDATES),
+                progress=False,
+            )
+        return Ranking(found.query_ids, found.rows[:, :k], found.scores[:, :k])
+
+    return search
+
+
+def collection_of(
+    record: Record, cache: Cache | None = None, place: str | None = None, *, searched: bool = False
+) -> Collection:
+    """The collection that a run was trained on, cut to the sizes that it had, or the one that it
+    searched.
+
+    Args:
+        record: of any run.
+        cache: where collections with generated questions are kept (`lab.generate_queries`).
+        place: its folder, where it cannot be found by its name.
+        searched: the one it was measured on, where that is another (`evaluation.on`).
+
+    Raises:
+        InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA`
+            to the folder above it), or it has changed since.
+    """
+    other = record.recipe["evaluation"].get("on") if searched else None
+    facts = record.data["collection"] if searched else record.trained_on
+    spec, expected = CollectionSettings(**(other or record.recipe["collection"])), facts["digest"]
+    written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
+    for one in [place] if place else [*map(str, written), spec.name]:
+        collection = open_sample(spec.model_copy(update={"name": one}))
+        if collection.digest == expected:
+            return collection
+    problem = (
+        f"collection {spec.name!r} has changed since ({collection.digest[:12]}, then"
+        f" {expected[:12]})"
+    )
+    raise InputError(
+        problem,
+        where=record.file_name,
+        fix="Run again, or search the collection under its own name.",
+    )

@@ -1,0 +1,586 @@
+"""Tables of a page: plain HTML, every cell escaped, numbers aligned; and the passages that systems
+found for a query.
+
+Queries and passages are text of a collection: in HTML every character of them is escaped, and no
+    control character
+reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from datasets import Dataset
+from IPython.display import HTML
+
+from dr_book.search import collection_of
+from dr_book.statistics import Interval
+from dr_book.verdicts import Case, flips
+from dr_lib.collections import Collection, judged_rows
+from dr_lib.evaluation import unit_of
+from dr_lib.lab import Record, ranking_of
+from dr_lib.objectives import NAMES
+from dr_lib.retrieval import Ranking
+from dr_lib.warm import Hit, Result, shortened
+
+LONG_WORD, JOINT, WORD = (
+    re.compile(r"\S{25,}"),
+    re.compile(r"(?<=[._/])(?=[^._/])"),
+    re.compile(r"\w+"),
+)
+TAG, SHORT = re.compile(r"<[^>]+>"), 14
+"""Longest name in letters that needs no width of its own before its numbers
+(book/_static/book.css).
+"""
+EXCERPT, LEAD = 40, 8
+"""Longest passage shown for a search in letters, in a case table in words, and words before the
+first marked one.
+"""
+
+
+TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
+"""A hyphen that stands for a minus sign: before a digit and behind nothing that it could join to
+it.
+"""
+DATA = {
+    "pydocs": "PyDocs",
+    "squad": "SQuAD",
+    "medquad": "MedQuAD",
+    "liveqa-med": "LiveQA-Med",
+    "scifact": "SciFact",
+}
+DATA |= {"liveqa-med-questions": "LiveQA-Med, generated training questions"}
+DATA |= {
+    "cacm": "CACM",
+    "cranfield": "Cranfield",
+    "medline": "Medline",
+    "npl": "NPL",
+    "trecdl-mini": "TREC DL (sample)",
+}
+DATA |= {
+    "dbpedia-mini": "DBpedia-Entity (sample)",
+    "wikipedia-nq": "Wikipedia and NQ",
+    "reddit-retrieval": "Reddit",
+}
+DATA |= {
+    "topical-chat": "Topical-Chat",
+    "ubuntu-irc": "Ubuntu IRC",
+    "sgd": "SGD",
+    "msmarco-passage": "MS MARCO",
+}
+DATA |= {
+    "made tokens": "sequences of tokens",
+    "glue-cola": "CoLA",
+    "glue-mrpc": "MRPC",
+    "glue-stsb": "STS-B",
+}
+"""What a page calls a collection in place of the name that it is loaded by."""
+FUSED = "BM25 + "
+OTHER_NAMES = {
+    "None": "no pre-training",
+    "none alone": "without pre-training alone",
+    "paq alone": "with PAQ alone",
+}
+OTHER_NAMES |= {
+    "Ours": "MASTER",
+    "Retriever1": "retriever 1",
+    "Retriever2": "retriever 2",
+    "Retriever_distil": "distilled",
+}
+OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
+"""The same of other labels that papers or our records give to what they compare."""
+
+
+def data_named(name: str) -> str:
+    """A collection as a page shows it; one's own keeps its name.
+
+    Example:
+        >>> data_named("trecdl-mini"), data_named("my-folder")
+        ('TREC DL (sample)', 'my-folder')
+    """
+    return DATA.get(name, name)
+
+
+def minus(text: str) -> str:
+    """Text or HTML in which hyphens before numbers are minus signs.
+
+    Example:
+        >>> minus("-1.3 [-2.0, +0.4], 2-4, bm25-3").replace("\N{MINUS SIGN}", "~")
+        '~1.3 [~2.0, +0.4], 2-4, bm25-3'
+    """
+    return HYPHEN.sub("\N{MINUS SIGN}", text)
+
+
+@dataclass(frozen=True)
+class Markup:
+    """A cell that is already safe HTML (a link, a badge, a value with its interval), set as a
+    number or as text.
+    """
+
+    html: str
+    number: bool = False
+
+
+Cell = str | float | int | Markup | None
+
+
+def soft(text: str) -> str:
+    """Text as safe HTML in which a long dotted name may break behind a dot, an underscore or a
+    slash.
+
+    Example:
+        >>> soft("a < b"), soft("transformers.models.bert.modeling_bert")
+        ('a &lt; b', 'transformers.<wbr>models.<wbr>bert.<wbr>modeling_<wbr>bert')
+    """
+    return html.escape(LONG_WORD.sub(lambda word: JOINT.sub("\0", word[0]), text)).replace(
+        "\0", "<wbr>"
+    )
+
+
+def typographic(text: str) -> str:
+    """A text with the apostrophes of print.
+
+    Example:
+        >>> typographic("CDMAE's Table 1, 'as is'")
+        "CDMAE\u2019s Table 1, 'as is'"
+    """
+    return re.sub(r"(?<=\w)'(?=\w)", "\N{RIGHT SINGLE QUOTATION MARK}", text)
+
+
+def per_cent(text: str) -> str:
+    """Text with the spaces that do not break: before a per cent sign, around a slash between
+    numbers, after w/o, in ``s(p, q)``.
+
+    Example:
+        >>> per_cent("30% of 95 %, 0.9 / 0.1, w/o PT, s(q, p)").replace("\N{NO-BREAK SPACE}", "_")
+        '30_% of 95_%, 0.9_/_0.1, w/o_PT, s(q,_p)'
+    """
+    fixed = re.sub(
+        r"(?<=\d) ?%",
+        "\N{NO-BREAK SPACE}%",
+        re.sub(r"(?<=\bw/o) |(?<=\bw/) ", "\N{NO-BREAK SPACE}", text),
+    )
+    fixed = re.sub(r"(?<=[\d%]) / (?=\d)", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}", fixed)
+    return re.sub(r"(?<=\bs\()(\S{1,2}), (?=\S{1,2}\))", "\\1,\N{NO-BREAK SPACE}", fixed)
+
+
+def times(text: str) -> str:
+    """Text with a multiplication sign between two numbers, where it has the letter.
+
+    Example:
+        >>> times("4 x 256, max 2 x").replace("\N{NO-BREAK SPACE}", "_")
+        '4_×_256, max 2 x'
+    """
+    return re.sub(r"(?<=\d) x (?=\d)", TIMES, text)
+
+
+def scientific(value: float) -> str:
+    """A number as text: below a thousandth and from a million on as a multiple of a power of ten.
+
+    Example:
+        >>> scientific(0.25), *(scientific(one).replace("\N{NO-BREAK SPACE}", " ") for one in (2e-05, 1.34e17))
+        ('0.25', '2 × 10⁻⁵', '1.3 × 10¹⁷')
+    """
+    if not value or 1e-3 <= abs(value) < 1e6:
+        return f"{value:g}"
+    factor, power = f"{value:.1e}".split("e")
+    return f"{factor.removesuffix('.0')}{TIMES}10{str(int(power)).translate(RAISED)}"
+
+
+def link(text: str, target: str) -> Markup:
+    """A link as a table cell; both parts are escaped."""
+    return Markup(f'<a href="{html.escape(target, quote=True)}">{html.escape(text)}</a>')
+
+
+def badge(state: str) -> Markup:
+    """A verdict's state as a coloured badge that also reads in black and white."""
+    return Markup(
+        '<span class="verdict'
+        f' verdict-{html.escape(state.replace(" ", "-"))}">{html.escape(state)}</span>'
+    )
+
+
+def verdict_badge(state: str, stand_in: bool = False) -> Markup:
+    """The badge of a verdict, with a second one where a stand-in answers."""
+    return Markup(badge(state).html + (" " + badge("stand-in").html if stand_in else ""))
+
+
+def leaning(state: str) -> str:
+    """The state that runs of one seed would have with another like it, in words.
+
+    Example:
+        >>> leaning("held"), leaning("inconclusive")
+        ('leans held', 'leans to neither side')
+    """
+    return "leans to neither side" if state == "inconclusive" else f"leans {state}"
+
+
+def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
+    """A value with its interval as safe text.
+
+    Example:
+        >>> spell(Interval(1.26, -0.04, 2.0), sign=True)
+        '+1.3 [−0.0, +2.0]'
+    """
+    form = f"{{:{'+' if sign else ''},.{digits}f}}"
+    ends = (round(end, digits) + (-0.0 if sign else 0.0) for end in (interval.low, interval.high))
+    # no "-0.0"; an end just below zero is one, so that zero is seen to lie within
+    mean = round(interval.mean, digits) + 0.0
+    return minus("{} [{}, {}]".format(*map(form.format, (mean, *ends))))
+
+
+PLURALS = {
+    "value": "values",
+    "query": "queries",
+    "passage": "passages",
+    "example": "examples",
+    "context": "contexts",
+}
+"""What a record may have one score of."""
+
+
+def counted(record: Record) -> str:
+    """What a record has one score of: mostly a query; bytes and milliseconds are measured so many
+    times, for no query.
+    """
+    evaluation = record.recipe.get("evaluation", {})
+    if all(unit_of(name)[1] in ("GB", "ms") for name in record.means):
+        return "value"
+    # so notebooks number what needs no query
+    if next(iter(record.query_ids), "").startswith("passage "):
+        return "passage"
+    return (
+        "example" if evaluation.get("nlu") else "context" if evaluation.get("dialogue") else "query"
+    )
+
+
+def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
+    """The data that some runs were measured on, in words: ``SQuAD, 20,958 passages, 10,534 queries,
+    laptop scale``.
+
+    Runs on different data are named one after the other, those on different queries of one
+    collection together; without any run the text is empty. What was counted need not be queries:
+    `counted` says what.
+    """
+    counts: dict[tuple[str, str, str], list[int]] = {}
+    for record in (record for own in runs.values() for record in own):
+        collection = record.data["collection"]
+        size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
+        place = f"{data_named(collection['name'])}, {size}", counted(record), record.scale
+        counts.setdefault(place, []).append(len(record.query_ids))
+    told = []
+    for (where, thing, scale), numbers in counts.items():
+        least, most = min(numbers), max(numbers)
+        number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+        things = (
+            "of them"
+            if thing == "passage" and "passages" in where
+            else thing
+            if most == 1
+            else PLURALS[thing]
+        )
+        told.append(f"{where}{number} {things}, {scale} scale")
+    return "; ".join(told)
+
+
+def interval_cell(
+    interval: Interval | None, sign: bool = False, digits: int = 1, best: bool = False
+) -> Cell:
+    """The same as a cell: the interval small, the value in bold where it is the best of its column;
+    no interval without width.
+    """
+    if interval is None:
+        return None
+    mean, bounds = spell(interval, sign, digits).split(" ", 1)
+    mean = f"<strong>{mean}</strong>" if best else mean
+    return Markup(
+        mean + f' <span class="interval">{bounds}</span>' * (interval.low < interval.high),
+        number=True,
+    )
+
+
+def _cell(value: Cell, digits: int) -> str:
+    if value is None:
+        return '<td class="empty">&ndash;</td>'
+    if isinstance(value, Markup):
+        return (
+            f'<td class="number">{minus(value.html)}</td>'
+            if value.number
+            else f"<td>{value.html}</td>"
+        )
+    if isinstance(value, bool):
+        return f"<td>{'yes' if value else 'no'}</td>"
+    if isinstance(value, str):
+        return f"<td>{soft(value)}</td>"
+    return f'<td class="number">{minus(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}")}</td>'
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: str, digits: int = 1
+) -> HTML:
+    """Make a table.
+
+    Args:
+        columns: one heading a column.
+        rows: cells; strings are escaped, floats rounded to `digits`, None becomes a dash.
+        caption: what the table shows and in which unit; it stands above the table.
+        digits: decimals of floats.
+    """
+    cells = [[_cell(cell, digits) for cell in row] for row in rows]
+    numbers = [any('class="number"' in row[i] for row in cells) for i in range(len(columns))]
+    kinds = [' class="number"' if one else "" for one in numbers]
+    printed = [html.escape(typographic(per_cent(name))) for name in columns]
+    head = "".join(
+        f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(printed, kinds, strict=True)
+    )
+    left = '<td class="empty words">'  # where a column holds words, a dash begins where they do
+    rows_html = (
+        [
+            one if kind else one.replace('<td class="empty">', left, 1)
+            for one, kind in zip(row, numbers, strict=True)
+        ]
+        for row in cells
+    )
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows_html)
+    names = (
+        max((len(html.unescape(TAG.sub("", row[0]))) for row in cells), default=0)
+        if any(numbers[1:]) or not columns[2:]
+        else 0
+    )
+    style = f' style="--names:{names}"' if names > SHORT and "verdict" not in body else ""
+    return HTML(
+        '<div class="dr-table"><table'
+        f' class="table"{style}><caption>{html.escape(typographic(caption))}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def bullets(sentences: Sequence[str]) -> HTML:
+    """Sentences of safe HTML as a list."""
+    return HTML(
+        '<ul class="dr-list">'
+        + "".join(f"<li>{typographic(sentence)}</li>" for sentence in sentences)
+        + "</ul>"
+    )
+
+
+def folded(summary: str, *parts: HTML) -> HTML:
+    """A part of a page that opens with a click: an escaped line, and below it the hidden
+    content.
+    """
+    inside = "".join(part.data for part in parts)
+    return HTML(
+        "<details"
+        f' class="dr-folded"><summary>{html.escape(typographic(summary))}</summary>{inside}</details>'
+    )
+
+
+def named(label: str) -> str:
+    """A label as a page shows it: a method's code word, alone or before a comma, is replaced by its
+    name.
+
+    Example:
+        >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
+        ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
+        >>> named("BM25 + simlm, by rank"), named("General -> MS"), named("none, 4 x 256").replace("\N{NO-BREAK SPACE}", " ")
+        ('BM25 + SimLM, by rank', 'General → MS', 'no pre-training, 4 × 256')
+        >>> named("SimLM / + distillation"), named("PAIR / BERT")
+        ('SimLM + distillation', 'PAIR, BERT')
+    """
+    joined = FUSED if label.startswith(FUSED) else ""
+    # between rates it stays
+    plain = re.sub(r" / (?=[A-Za-z])", ", ", label.removeprefix(joined).replace(" / + ", " + "))
+    word, comma, rest = plain.partition(", ")
+    # one of several
+    rest = re.sub(
+        r"(?<=by more on )\S+", lambda found: data_named(found[0]), OTHER_NAMES.get(rest, rest)
+    )
+    shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(
+        " -> ", " → "
+    )
+    return re.sub(
+        r"(?<=\bretriever) (?=\d)|(?<=\btemperature) (?=\d)|(?<=\d) (?=steps\b)",
+        "\N{NO-BREAK SPACE}",
+        times(shown),
+    )
+
+
+def named_in(text: str, labels: Iterable[str]) -> str:
+    """A text about some labels, with each of them as `named` gives it.
+
+    Example:
+        >>> named_in("Not run: none, another.", ["none", "another"])
+        'Not run: no pre-training, another.'
+    """
+    names = {label: named(label) for label in sorted(labels, key=len, reverse=True)}
+    whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
+    text = (
+        re.sub(rf"({whole}), (?={whole})", r"\1; ", text)
+        if any(", " in name for name in names.values())
+        else text
+    )
+    return re.sub(whole, lambda found: names[found[0]], text) if names else text
+
+
+def flips_table(
+    first: Record, second: Record, measure: str, collection: str | None = None, *, shown: int = 3
+) -> HTML:
+    """The queries that a change of the recipe wins and loses: those that only one of two runs
+    answers, and their number.
+
+    Both kinds are counted, and both are shown by the same rule (widest gap first): examples of one
+    kind alone would prove whatever they were chosen for.
+
+    Args:
+        first, second: records of runs of this machine on the same queries.
+        measure: a query counts as answered where it is above 0, e.g. "MRR@10".
+        collection: what both were measured on, where its name alone does not find it: a folder of
+            one's own.
+        shown: cases of either kind.
+
+    Raises:
+        InputError: runs on different queries, or not made on this machine.
+    """
+    searched, split = (
+        collection_of(first, place=collection, searched=True),
+        first.recipe["evaluation"]["split"],
+    )
+    rankings = {named(record.label): ranking_of(record) for record in (first, second)}
+    parts = []
+    for one, other in ((first, second), (second, first)):
+        cases = flips(one.measured, other.measured, measure)
+        part = f"; the {shown} with the widest gap" if len(cases) > shown else ""
+        number = f"{len(cases)} of {len(one.query_ids)} queries"
+        caption = (
+            f"Answered by {named(other.label)}, missed by {named(one.label)} ({measure} 0):"
+            f" {number}{part}."
+        )
+        parts.append(cases_table(cases[:shown], rankings, searched, split, caption).data)
+    together = HTML("".join(parts))
+    return (
+        folded(f"Queries of this build's smoke run: {' and '.join(rankings)}", together)
+        if first.scale == "smoke"
+        else together
+    )
+
+
+def cases_table(
+    cases: Sequence[Case],
+    rankings: Mapping[str, Ranking],
+    searched: Collection,
+    split: str,
+    caption: str,
+) -> HTML:
+    """One line per query and system: rank of the first relevant passage, and what was put first,
+    shared words marked.
+
+    Args:
+        cases: queries to show, such as the first few of `evaluation.flips`.
+        rankings: system -> its ranking.
+        searched: the collection.
+        split: that the queries are of.
+        caption: what is shown, and by which rule the cases were chosen.
+    """
+    ids = [case.query_id for case in cases]
+    texts = {row["id"]: row["text"] for row in searched.queries(split) if row["id"] in set(ids)}
+    judged = judged_rows(searched.qrels(split), ids, searched.passages["id"])
+    rows: list[list[Cell]] = []
+    for query, relevant in zip(ids, judged, strict=True):
+        for number, (system, ranking) in enumerate(rankings.items()):
+            ranked = np.asarray(ranking.rows[ranking.query_ids.index(query)])
+            # a query is written once, above all systems' lines
+            name = "" if number else texts[query]
+            rows.append(
+                [
+                    name,
+                    system,
+                    *_first_found(ranked[ranked >= 0], relevant, texts[query], searched.passages),
+                ]
+            )
+    columns = ["query", "system", "first relevant", "first is relevant", "put first"]
+    return table(columns, rows, caption=caption)
+
+
+def _first_found(
+    ranked: np.ndarray, relevant: np.ndarray, query: str, passages: Dataset
+) -> list[Cell]:
+    """Rank of the first relevant passage, whether the first one is relevant, and an excerpt of
+    it.
+    """
+    hits = np.flatnonzero(np.isin(ranked, relevant))
+    rank: Cell = int(hits[0]) + 1 if len(hits) else f"not in {len(ranked)}"
+    if not len(ranked):
+        return [rank, None, None]
+    first = passages[int(ranked[0])]
+    title = f"<b>{soft(first['title'])}</b> " if first["title"] else ""
+    return [
+        rank,
+        "yes" if ranked[0] in relevant else "no",
+        Markup(title + marked(first["text"], query)),
+    ]
+
+
+@cache
+def stop_words() -> frozenset[str]:
+    """scikit-learn's list of English stop words, lower case."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # takes a second to load
+
+    return ENGLISH_STOP_WORDS
+
+
+def marked(text: str, query: str, words: int = EXCERPT) -> str:
+    """An excerpt of a text as safe HTML, the words of the query in `<mark>`; stop words and single
+    letters stay plain.
+
+    The excerpt begins a little before the first marked word.
+
+    Example:
+        >>> marked("The cat <b>sat</b> on a mat.", "Where sat the cat?")
+        'The <mark>cat</mark> &lt;b&gt;<mark>sat</mark>&lt;/b&gt; on a mat.'
+    """
+    wanted = {word for word in WORD.findall(query.lower()) if len(word) > 1} - stop_words()
+    parts = text.split()
+    hits = [any(word in wanted for word in WORD.findall(part.lower())) for part in parts]
+    start = max(0, hits.index(True) - LEAD) if any(hits) else 0
+    excerpt = " ".join(_mark(part, wanted) for part in parts[start : start + words])
+    return (
+        ("&hellip; " if start else "")
+        + excerpt
+        + (" &hellip;" if start + words < len(parts) else "")
+    )
+
+
+def _mark(part: str, wanted: set[str]) -> str:
+    """One piece between spaces: its words escaped and marked, what stands between them escaped."""
+    pieces = re.split(r"(\w+)", part)
+    safe = ((piece.lower() in wanted, html.escape(piece)) for piece in pieces)
+    return "".join(f"<mark>{piece}</mark>" if hit else piece for hit, piece in safe)
+
+
+def search_table(answer: Result) -> HTML:
+    """What several systems found for a query: one column per system, relevant passages marked,
+    scores below the text.
+    """
+    depth = max(map(len, answer.hits.values()), default=0)
+    rows: list[list[Cell]] = []
+    for place in range(depth):
+        hits = (found[place] if place < len(found) else None for found in answer.hits.values())
+        rows.append([place + 1, *(Markup(_hit(hit)) if hit else None for hit in hits)])
+    caption = " ".join(
+        [f"Found for: {answer.query}", *([f"({answer.judged})"] if answer.judged else [])]
+    )
+    return table(["rank", *answer.hits], rows, caption=caption)
+
+
+def _hit(hit: Hit) -> str:
+    title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
+    mark = ' <span class="verdict verdict-held">relevant</span>' if hit.relevant else ""
+    return (
+        f"{title}{html.escape(shortened(hit.text))}<br><small>{hit.score:.3f},"
+        f" <bdi>{soft(hit.id)}</bdi></small>{mark}"
+    )

@@ -1,0 +1,57 @@
+"""What tables and figures read of a record, with scores made up on the spot."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dr_lib.evaluation import Scores
+
+
+@pytest.fixture(scope="session")
+def record():
+    """`record(label, scores, measure="MRR@10", seed=0, scale="laptop", **more)`."""
+
+    def make(
+        label: str, scores, measure: str = "MRR@10", *, seed: int = 0, scale: str = "laptop", **more
+    ):
+        values = np.asarray(scores, np.float32)
+        ids = [str(row) for row in range(len(values))]
+        facts = {
+            "label": label,
+            "seed": seed,
+            "scale": scale,
+            "file_name": f"{label}.json",
+            "query_ids": ids,
+            "study": "simlm/table08",
+            "created": "2026-01-01T00:00:00+00:00",
+            "data": {"collection": {"name": "tiny", "digest": "c0", "passages": 1200}},
+            "measured": Scores(ids, {measure: values}),
+            "scores": {measure: values.tolist()},
+            "means": {measure: float(values.mean())},
+            "keys": {"pretrained": label, "vectors": "shared", "evaluation": f"{label} {seed}"},
+            "seconds": {"pretrained": 60.0, "vectors": 30.0},
+            "training": {},
+            "recipe": {
+                "base": "embedded",
+                "final": "retriever1",
+                "objective": {"name": "mlm"},
+                "pretraining": {"steps": 2000},
+            },
+        }
+        one = SimpleNamespace(**(facts | more))
+        one.per_query = one.measured.per_query
+        one.trained_on = one.data.get("trained_on", one.data["collection"])
+        return one
+
+    return make
+
+
+@pytest.fixture
+def runs(record):
+    """Four systems on 60 queries: BM25, one clearly ahead, one level, one clearly behind."""
+    rng = np.random.default_rng(0)
+    base, spread = 0.2 + 0.4 * rng.random(60), rng.normal(0, 0.05, 60)
+    scores = {"BM25": base, "ahead": base + 0.2 + spread, "level": base + spread - spread.mean()}
+    scores["behind"] = base - 0.2 + spread
+    return {label: [record(label, values)] for label, values in scores.items()}

@@ -1,0 +1,444 @@
+"""Paper, recorded and live: which columns there are, whose measure is named, and that smoke runs
+show no number.
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+from dr_book import comparison, measured
+from dr_book.comparison import Comparison
+from dr_book.ledger import answer
+from dr_book.papers import load_paper
+from dr_book.statistics import Interval
+from dr_book.verdicts import PairResult
+from dr_lib.lab import recipe_at
+from dr_lib.places import notebook_of
+
+CLAIM = load_paper("simlm").claim("simlm-mlm-over-rtd")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Verdicts are kept in the test's own folder."""
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+
+
+def columns(html: str) -> list[str]:
+    return re.findall(r"<th [^>]*>(.*?)</th>", html)
+
+
+def cells(html: str) -> list[list[str]]:
+    rows = re.findall(r"<tr>(.*?)</tr>", html)[1:]
+    return [
+        [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
+        for row in rows
+    ]
+
+
+def compared(runs, paper=None, records=None, study="simlm/table08", **options) -> Comparison:
+    return Comparison(study, runs, "MRR@10", paper=paper, records=records or {}, **options)
+
+
+@pytest.fixture
+def smoke(record):
+    """The same two configurations as a claim of SimLM compares, at smoke scale."""
+    rng = np.random.default_rng(0)
+    levels = {"Enc-Dec MLM": 0.6, "Enc-Dec RTD": 0.4}
+    return {
+        label: [record(label, level + rng.normal(0, 0.01, 80), scale="smoke")]
+        for label, level in levels.items()
+    }
+
+
+def test_columns_that_have_nothing_to_show_are_left_out(runs):
+    assert columns(compared(runs).table(["ahead"], "x").data) == ["configuration", "live"]
+    both = compared(runs, {"ahead": 1.0}, runs).table(["ahead"], "x").data
+    assert columns(both) == ["configuration", "paper", "recorded", "record", "live"]
+    assert '<a href="../../book/records/laptop/ahead.json">seed\N{NO-BREAK SPACE}0</a>' in both
+    assert (
+        "Recorded: tiny, 1,200 passages, 60 queries, laptop scale." in both and "Live: tiny" in both
+    )
+
+
+def test_a_paper_that_measured_something_else_is_said_to(runs):
+    known = compared(runs, {"ahead": 39.0, "BM25": 36.0}, paper_measure="top-20 accuracy")
+    assert columns(known.table(["ahead"], "x").data)[1:] == [
+        "paper: top-20 accuracy",
+        "live: MRR@10",
+    ]
+    assert columns(known.differences([("ahead", "BM25")], "x").data)[1] == "paper: top-20 accuracy"
+    figure = known.figure(["ahead", "BM25"], "system").data
+    assert (
+        "paper (top-20 accuracy, %): ahead 39.0, BM25 36.0." in figure
+        and "live (MRR@10, %)" in figure
+    )
+
+
+def test_a_recorded_table_names_the_controls_that_it_lacks(record, monkeypatch):
+    """Those in its setting, on its queries, by its measure; a run that it shows itself is not said
+    twice.
+    """
+    level, same = np.full(60, 0.5), {"evaluation": "own"}
+    shown = {
+        "ahead": [record("ahead", level)],
+        "BM25 (anserini)": [record("BM25", level, keys=same)],
+    }
+    controls = {
+        "BM25": [record("BM25", level, keys=same)],
+        "BM25, cut text": [record("BM25, cut text", level * 0.9)],
+        "none": [record("none", level + 0.01 * seed, seed=seed) for seed in (0, 1)],
+    }
+    monkeypatch.setattr(measured, "recorded", lambda study: controls)
+    [note] = re.findall(
+        '<p class="dr-note">(.*?)</p>', compared({}, records=shown).table([*shown], "x").data
+    )
+    told = (
+        ", MRR@10 in the same setting: BM25, cut text 45.0; no pre-training 50.5; 2 runs of no"
+        " pre-training 1.0 apart."
+    )
+    assert re.sub("<.*?>", "", note).endswith(told) and 'href="../methods/controls' in note
+    assert (
+        "same setting"
+        not in compared({}, records=controls, study="methods/controls").table([*controls], "x").data
+    )
+    assert "same setting" not in compared(shown).table([*shown], "x").data  # nothing is recorded
+    recipe = shown["ahead"][0].recipe | {"passage_length": 128}
+    for changed in (
+        {"data": {"collection": {"name": "tiny", "digest": "c1"}}},
+        {"recipe": recipe},
+        {"measure": "nDCG@10"},
+    ):
+        others = {label: [record(label, level, **changed)] for label in controls}
+        monkeypatch.setattr(measured, "recorded", lambda study, others=others: others)
+        assert "same setting" not in compared({}, records=shown).table([*shown], "x").data
+
+
+def test_a_measure_that_begins_a_sentence_keeps_its_own_capitals(runs, record):
+    assert ". MRR@10 in percent" in compared(runs).table([*runs], "x.").data
+    for measure, begins in (("nDCG@10", "nDCG@10"), ("accuracy@20", "Accuracy@20")):
+        own = {"ahead": [record("ahead", [0.5, 1.0], measure=measure)]}
+        assert (
+            f"x. {begins} in percent"
+            in Comparison("simlm/table08", own, measure, records={}).table(["ahead"], "x.").data
+        )
+
+
+def test_equal_values_are_both_the_best(record):
+    equal = {label: [record(label, [0.5, 1.0])] for label in ("ahead", "BM25")}
+    assert compared(equal).table([*equal], "x").data.count("<strong>75.0</strong>") == 2
+
+
+def test_the_first_figure_leads_the_page(runs):
+    both = (
+        compared(runs, {"ahead": 39.0, "BM25": 36.0, "behind": 30.0}).figure([*runs], "system").data
+    )
+    alone = compared(runs).figure([*runs], "system").data
+    assert both.count("<svg") == 2 and both.index("Order from best") < both.index("Values by")
+    assert both.count("dr-leading") == alone.count("dr-leading") == alone.count("<svg") == 1
+
+
+def test_a_row_without_any_value_is_named_below_and_has_no_line_of_dashes(runs):
+    html = (
+        compared({}, {"ahead": 39.0, "printed": 36.0}, records=runs)
+        .table(["ahead", "printed", "missing"], "x.")
+        .data
+    )
+    assert [row[0] for row in cells(html)] == ["ahead", "printed"] and "missing" in html
+    alone = (
+        compared({}, {"ahead": 39.0}, paper_measure="top-20 accuracy")
+        .table(["ahead", "missing"], "x.")
+        .data
+    )
+    assert [row[0] for row in cells(alone)] == [
+        "ahead"
+    ] and "x. Top-20 accuracy in percent.</caption>" in alone
+
+
+def test_the_best_of_a_column_is_bold(runs):
+    html = compared(runs, {"ahead": 1.0, "BM25": 3.0}).table([*runs], "x").data
+    bold = re.findall(r"<strong>(.*?)</strong>", html)
+    assert (
+        len(bold) == 2
+        and bold[0] == "3.0"
+        and bold[1] == f"{100 * runs['ahead'][0].means['MRR@10']:.1f}"
+    )
+
+
+def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs):
+    pairs = [("ahead", "BM25"), ("ahead", "printed"), ("ahead", "missing")]
+    html = (
+        compared(runs, {"ahead": 3.0, "BM25": 1.5, "printed": 2.0})
+        .differences(pairs, "x", tests=True)
+        .data
+    )
+    assert columns(html) == ["difference", "paper", "live", "p (Holm)", "smallest detectable"]
+    # the second is the paper's alone, and of the third nobody knows anything
+    (first,) = cells(html)
+    assert first[1] == "+1.5" and first[2].startswith("+") and first[3] == "&lt; 0.0001"
+    assert "Not measured yet: 1 more of the paper\u2019s differences." in html
+    assert "p (Holm)" not in columns(compared(runs).differences(pairs, "x").data)
+
+
+def test_a_difference_that_cannot_be_is_not_called_detectable(record):
+    few = {
+        label: [record(label, np.array(own))]
+        for label, own in (("a", [1.0, 0, 1, 0]), ("BM25", [0.0, 1, 0, 1]))
+    }
+    assert cells(compared(few).differences([("a", "BM25")], "x").data)[0][-1] == "&gt; 100"
+
+
+def test_records_decide_where_there_are_some(runs, record):
+    other = {"ahead": [record("ahead", np.zeros(60))], "BM25": [record("BM25", np.ones(60))]}
+    known = compared(runs, records=other)
+    assert (
+        known.source == "recorded"
+        and "\N{MINUS SIGN}100.0" in known.differences([("ahead", "BM25")], "x").data
+    )
+
+
+def test_a_stage_counts_once_whatever_two_runs_call_it(smoke):
+    (other,) = smoke["Enc-Dec RTD"]
+    for what in ("keys", "seconds"):
+        setattr(
+            other, what, {f"earlier {name}": fact for name, fact in getattr(other, what).items()}
+        )
+    html = compared(smoke, {"Enc-Dec MLM": 36.7}).table(["Enc-Dec MLM", "Enc-Dec RTD"], "x").data
+    assert "This build made 2 runs at smoke scale in 2 min" in html
+
+
+def test_smoke_runs_show_no_number_and_one_folded_line(smoke):
+    known = compared(smoke, {"Enc-Dec MLM": 36.7, "Enc-Dec RTD": 33.7})
+    labels = ["Enc-Dec MLM", "Enc-Dec RTD"]
+    html = known.table(labels, "x").data
+    assert columns(html) == ["configuration", "paper"] and "interval" not in html
+    # the stage that both share counts once
+    assert "This build made 2 runs at smoke scale in 2 min" in html
+    assert columns(known.differences([tuple(labels)], "x", tests=True).data) == [
+        "difference",
+        "paper",
+    ]
+    figure = known.figure(labels, "objective").data
+    assert "paper (" in figure and "live" not in figure
+    verdicts = compared(smoke, study="simlm/table07").verdicts([CLAIM]).data
+    assert ">not run</span>" in verdicts and columns(verdicts) == [
+        "claim of the paper",
+        "verdict",
+        "in words",
+    ]
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Recorded times: masked LM of an hour, half of it pre-training; no pre-training of half an
+    hour; SimLM of a shorter recipe.
+    """
+
+    def one(method: str, seconds: float, passage_length: int = 192) -> dict:
+        recipe = recipe_at(
+            "laptop", {"objective": method, "passage_length": passage_length}
+        ).portable()
+        own = {"pretrained": seconds - 1800.0} if seconds > 1800 else {}
+        trained = {"pretrained": {"steps": 2000}} if own else {}
+        return {
+            "recipe": recipe,
+            "seconds": own | {"retriever": 1800.0},
+            "training": trained | {"retriever": {}},
+        }
+
+    made = [one("mlm", 3600.0), one("none", 1800.0), one("simlm", 5400.0, passage_length=128)]
+    monkeypatch.setattr(measured, "_timed_runs", lambda: made)
+
+
+def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_cost_and_command(
+    record, timed
+):
+    recipes = {name: recipe_at("smoke", {"objective": name}).portable() for name in ("mlm", "none")}
+    known = compared(
+        {name: [record(name, [1.0], scale="smoke", recipe=one)] for name, one in recipes.items()}
+    )
+    html = known.table(["mlm", "none"], "x").data
+    assert (
+        "<table" not in html
+        and "Not measured yet" in html
+        and "2 configurations: masked LM; no pre-training." in html
+    )
+    assert "By the records (laptop scale), a run takes 30 min to 60 min." in html
+    assert "2 runs take 90 min at most" in html
+    command = (
+        "papermill notebooks/simlm/table08_replace_rates.ipynb out.ipynb -f"
+        " notebooks/scales/laptop.yaml"
+    )
+    assert command in re.sub("</?span[^>]*>|<wbr>", "", html)
+    assert known.figure(["mlm"], "objective").data == ""
+    assert known.differences([("mlm", "none")], "x") is comparison.NOTHING
+
+
+def test_a_row_costs_what_its_own_method_steps_and_seeds_take(timed):
+    twice = recipe_at("smoke", {"objective": "mlm"})
+    twice = twice.with_(pretraining__steps=2 * twice.pretraining.steps)
+    rows = {
+        "long": twice,
+        "SimLM": recipe_at("smoke", {"objective": "simlm"}),
+        "PAIR": recipe_at("smoke", {"objective": "pair"}),
+    }
+    html = comparison.notice("simlm/table08", {}, {}, rows, seeds=3).data
+    assert "a run takes 90 min. 3 runs take 4.5 h at most" in html
+    # of SimLM there are records of another length alone
+    assert "How long the others take is not known" in html
+    # by its name alone
+    assert (
+        "How long they take is not known." in comparison.notice("simlm/table08", {}, {}, ["a"]).data
+    )
+
+
+def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs, timed):
+    rows = dict.fromkeys(runs) | {"none": recipe_at("laptop", {"objective": "none"}), "last": None}
+    html = compared({}, records=runs).table(rows, "x").data
+    assert "dr-card" not in html and "<summary>Not measured yet: 2 of 6 rows.</summary>" in html
+    assert "<p>no pre-training; last. By the records" in html and "a run takes 30 min." in html
+    assert "Not measured" not in compared({}, records=runs).table([*runs], "x").data
+
+
+def test_differences_of_one_seed_say_that_no_other_training_is_covered(record):
+    for seeds, said in (([0], True), ([0, 1], False)):
+        own = {
+            label: [record(label, values, seed=seed) for seed in seeds]
+            for label, values in (("a", [1, 0]), ("b", [0, 0]))
+        }
+        assert (
+            "One seed: these intervals"
+            in compared({}, records=own).differences([("a", "b")], "x").data
+        ) is said
+    given = {
+        label: [record(label, values, recipe={"retriever": label})]
+        for label, values in (("a", [1, 0]), ("b", [0, 0]))
+    }
+    assert "One seed" not in compared({}, records=given).differences([("a", "b")], "x").data
+
+
+def test_where_only_some_rows_have_one_seed_the_caption_says_so_of_these(record):
+    own = {"a": [record("a", [1, 0], seed=seed) for seed in (0, 1)], "b": [record("b", [0, 0])]}
+    html = compared({}, records=own).differences([("a", "b")], "x").data
+    assert (
+        "For rows with one seed, intervals do not include" in html and "One seed: these" not in html
+    )
+
+
+def test_columns_of_differences_that_nothing_fills_are_left_out(runs):
+    known = compared({}, {"ahead": 39.0, "missing": 36.0}, records=runs)
+    html = known.differences([("ahead", "missing")], "x", tests=True).data
+    assert columns(html) == ["difference", "paper"] and "Recorded" not in html
+
+
+def test_records_are_shown_in_the_order_of_the_page(runs):
+    turned = dict(reversed(runs.items()))
+    assert [*compared(turned, records=runs).recorded] == [*turned]
+
+
+def test_a_pair_has_its_own_unit_and_names_another_measure_than_the_pages():
+    def said(measure, *values, relation="over"):
+        pair = PairResult("a", "b", measure, Interval(*values), 0.01, 0.0, "held", relation)
+        return comparison._pair(pair, "held", "MRR@10").replace("\N{NO-BREAK SPACE}", " ")
+
+    assert "a over b: +1.0 [+0.5, +2.0], held" in said("MRR@10", 0.01, 0.005, 0.02)
+    assert "+1.0 [+0.5, +2.0] of R@5, held" in said("R@5", 0.01, 0.005, 0.02)
+    assert "within b: 51.0 [50.0, 52.0], held" in said("MRR@10", 0.51, 0.5, 0.52, relation="within")
+    assert "+187.8 GB, held" in said("gigabytes", 187.8, 187.8, 187.8), "arithmetic has no spread"
+    assert "[+0.5, +100.0], held" in said("MRR@10", 0.01, 0.005, 2.3), (
+        "a difference of shares ends at 100"
+    )
+    assert "+0.0, too few queries for an interval, held" in said("MRR@10", -0.0001, -2.2, 2.3)
+
+
+def test_a_card_says_what_the_nearest_records_are(runs, monkeypatch):
+    monkeypatch.setattr(measured, "recorded", lambda study: runs)
+    said = comparison.nearest("simlm/table07", "MRR@10", "other <rows>")
+    page = '<a href="../simlm/table07_objectives.ipynb">SimLM, Table 7: pre-training objectives</a>'
+    assert f"{page}, tiny, 1,200 passages" in said and "other &lt;rows&gt;" in said
+    assert [said.index(label) for label in ("ahead", "behind")] == sorted(
+        said.index(label) for label in ("ahead", "behind")
+    )
+    assert said in compared({}).table(["a"], "x", nearest=said).data
+    assert comparison.nearest("simlm/table07", "R@5", "x") == ""
+
+
+def test_recorded_runs_are_shown_beside_the_line_of_a_smoke_build(smoke, runs):
+    html = compared(smoke, records=runs).table([*runs], "x").data
+    assert columns(html) == ["configuration", "recorded", "record"] and "Not measured" not in html
+    assert "at smoke scale" in html
+
+
+def test_a_clear_difference_holds_and_the_caption_says_where(record):
+    rng = np.random.default_rng(0)
+    levels = {"Enc-Dec MLM": 0.6, "Enc-Dec RTD": 0.4}
+    runs = {
+        label: [
+            record(label, level + rng.normal(0, 0.01, 80), seed=seed, study="simlm/table07")
+            for seed in (0, 1)
+        ]
+        for label, level in levels.items()
+    }
+    alone = {label: own[:1] for label, own in runs.items()}
+    html = compared(alone, study="simlm/table07").verdicts([CLAIM]).data
+    assert ">one seed</span>" in html and ", leans held</span>" in html
+    html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
+    assert (
+        ">held</span>" in html
+        and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
+    )
+    assert "Enc-Dec MLM over Enc-Dec RTD: +" in html
+    assert f'<small class="claim-id">{CLAIM.id}</small>' in html and "<code>" not in html
+
+
+def test_a_verdict_names_rows_as_the_page_does(record):
+    claim = load_paper("cdmae").claim("cdmae-general-then-target")
+    levels = dict(zip(claim.answered_by.rows.values(), (0.6, 0.4), strict=True))
+    runs = {
+        label: [record(label, np.full(80, level), study="cdmae/table05")]
+        for label, level in levels.items()
+    }
+    html = compared(runs, study="cdmae/table05").verdicts([claim]).data
+    assert "General → MS over MS: \N{MINUS SIGN}20.0" in html
+    # the pair beside the words says it
+    assert "Reversed: General" not in html and "-&gt;" not in html
+
+
+def test_many_pairs_of_a_claim_stand_behind_a_line_that_counts_their_states(record):
+    claim = load_paper("simlm").claim("simlm-replace-rate-robust")
+    runs = {
+        label: [record(label, np.full(80, 0.5), study="simlm/table08")]
+        for label in claim.answered_by.rows.values()
+    }
+    html = compared(runs).verdicts([claim]).data
+    number = html.count('class="pair"')
+    [told] = re.findall(r"<summary>(\d+) comparisons: (.*?)</summary>", html)
+    assert told[0] == str(number) and number > comparison.UNFOLDED
+    assert sum(map(int, re.findall(r"\d+", told[1]))) == number and "lean" in told[1]
+
+
+def test_a_claim_that_another_study_answers_has_the_ledgers_verdict(smoke):
+    found, _ = answer(CLAIM)
+    assert f">{found.state}</span>" in compared(smoke).verdicts([CLAIM]).data
+
+
+def test_labels_and_captions_are_escaped(record):
+    runs = {"<b>": [record("<b>", [0.5, 1.0])], "x": [record("x", [0.5, 0.5])]}
+    known = compared(runs)
+    parts = (
+        known.table(["<b>"], "<i>"),
+        known.differences([("<b>", "x")], "<i>"),
+        known.figure(["<b>"], "<i>"),
+    )
+    assert not re.search(r"<b>|<i>", "".join(part.data for part in parts))
+
+
+def test_a_study_leads_to_the_notebook_that_runs_it():
+    assert notebook_of("simlm/table08") == "notebooks/simlm/table08_replace_rates.ipynb"
+    assert notebook_of("dpr_paq/table01") == "notebooks/dpr_paq/table01_qa.ipynb"
+    assert notebook_of("methods/equal-budgets") == "notebooks/methods/equal_budgets.ipynb"
+    assert notebook_of("methods/open-domain") == "notebooks/methods/open_domain.ipynb"
+    assert notebook_of("methods/pipeline-squad") == "notebooks/methods/pipeline.ipynb"
+    assert notebook_of("your_corpus/mine") == "notebooks/your_corpus.ipynb"
+    assert notebook_of("simlm/table99") is None and notebook_of(None) is None

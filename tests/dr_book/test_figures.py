@@ -1,0 +1,283 @@
+"""Figures: names in place of code words, colours by family, axes of one unit shared, every value in
+words.
+"""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from dr_book import figures
+from dr_book.figures import (
+    FAMILIES,
+    LEAST_SPAN,
+    PALETTE,
+    WIDTH,
+    Series,
+    curves,
+    family,
+    intervals,
+    logged,
+    slopes,
+    tick,
+    training_curves,
+)
+from dr_book.statistics import Interval
+from dr_book.tables import named
+from dr_lib import objectives, places
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are made, in place of their SVG."""
+    made = []
+
+    def keep(draw, salt):
+        made.append(draw(PALETTE))
+        return ""
+
+    monkeypatch.setattr(figures, "_svg", keep)
+    return made
+
+
+def points(**values: float) -> dict[str, Interval]:
+    return {label: Interval(value, value - 1, value + 1) for label, value in values.items()}
+
+
+def test_every_method_has_a_name_and_a_family():
+    assert objectives.NAMES.keys() == set(objectives.names())
+    assert all(family(name) for name in objectives.names()) and all(
+        map(family, ("BERT-base", "Enc-Dec MLM", "MLM"))
+    )
+    assert named("my own") == "my own" and family("30% / 50%") is None
+
+
+def test_panels_of_one_unit_share_their_axis_and_others_do_not(drawn):
+    series = [
+        Series("paper", "paper", points(a=90, b=80), "accuracy, %"),
+        Series("recorded", "recorded", points(a=30, b=20), "MRR@10, %"),
+        Series("live", "live", points(a=40, b=10), "MRR@10, %"),
+    ]
+    intervals(series, ["a", "b"], alt="x")
+    paper, kept, live = drawn[0].axes
+    assert kept.get_xlim() == live.get_xlim() != paper.get_xlim()
+    low, high = kept.get_xlim()
+    assert low <= 9 and high >= 41 and paper.get_xlim()[0] > 70
+
+
+def test_an_axis_of_points_has_a_least_span_so_that_noise_does_not_look_large(drawn):
+    close = {label: Interval(*[value] * 3) for label, value in {"a": 38.0, "b": 37.8}.items()}
+    series = [
+        Series("paper", "paper", close, "MRR@10, %"),
+        Series("live", "live", close, "MRR@10, %"),
+    ]
+    intervals([*series, Series("size", "paper", close, "GB")], ["a", "b"], alt="x")
+    paper, live, size = drawn[0].axes
+    low, high = paper.get_xlim()
+    assert (
+        live.get_xlim()
+        == (low, high)
+        == pytest.approx((37.9 - LEAST_SPAN / 2, 37.9 + LEAST_SPAN / 2))
+    )
+    assert np.ptp(size.get_xlim()) < 1  # another unit has another noise
+    intervals([Series("live", "live", points(a=40, b=10), "%")], ["a", "b"], alt="x")
+    assert np.ptp(drawn[1].axes[0].get_xlim()) > 30
+
+
+def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn):
+    intervals(
+        [Series("recorded", "recorded", points(simlm=30, ict=20, none=10), "%")],
+        ["simlm", "ict", "none"],
+        alt="x",
+    )
+    (figure,) = drawn
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == [name for name in FAMILIES if name != "masked words alone"]
+    colours = [to_hex(line.get_color()) for line in figure.axes[0].lines[1::2]]
+    assert colours == [PALETTE.series[0], PALETTE.series[1], PALETTE.paper]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["SimLM", "ICT", "no pre-training"]
+
+
+def test_names_stand_above_their_points_and_what_has_none_is_left_out(drawn):
+    intervals(
+        [Series("live", "live", points(a=640, c=380), "queries")],
+        ["a", "b", "c"],
+        alt="x",
+        zero=True,
+    )
+    axes = drawn[0].axes[0]
+    names = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    # counts, too, begin at the line at zero
+    assert names.keys() == {"a", "c"} and axes.get_xlim()[0] <= 0
+    assert all(
+        names[label] - 0.5 < line.get_ydata()[0] < names[label]
+        for label, line in zip("ac", axes.lines[1::2], strict=True)
+    )
+
+
+def test_every_figure_is_as_narrow_as_a_phone(drawn, record):
+    """Several panels, long names and a legend below included; those that a notebook draws itself
+    have the width too.
+    """
+    values = points(**{"a method with a name of forty letters!!": 30, "ict": 20})
+    sides = [Series(role, role, values, "MRR@10, %") for role in ("paper", "recorded", "live")]
+    curve = {"step": [1, 2], "loss": [2.0, 1.0]}
+    intervals(sides, [*values], alt="x")
+    curves({"a": ([1, 2], [3.0, 2.0])}, x="x", y="y", alt="x")
+    runs = {
+        str(i): [record(str(i), [1.0], training={"pretrained": {"curve": curve}})] for i in range(5)
+    }
+    training_curves(runs, ending="loss", unit="x")
+    assert [figure.get_figwidth() for figure in drawn] == [WIDTH] * 3
+    sources = "".join(
+        path.read_text() for path in (places.project_root() / "notebooks").rglob("*.ipynb")
+    )
+    assert set(re.findall(r"figsize=\(([^,]+)", sources)) == {"report.WIDTH"}
+
+
+def test_rates_have_the_colour_of_their_source(drawn):
+    labels = ["30% / 50%", "no pre-training", "masked LM"]
+    intervals(
+        [Series("live", "live", dict.fromkeys(labels, Interval(1, 0, 2)), "%")], labels, alt="x"
+    )
+    assert {to_hex(line.get_color()) for line in drawn[0].axes[0].lines} == {
+        PALETTE.live
+    } and not drawn[0].legends
+
+
+def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
+    sides = (
+        Series("paper", "paper", points(a=90, b=80, c=70), "%"),
+        Series("recorded", "recorded", points(a=10, c=30, b=20), "%"),
+    )
+    html = slopes(*sides, ["a", "b", "c", "unknown"]).data
+    lines = [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines]
+    assert lines == [(2, 0), (1, 1), (0, 2)] and "dr-leading" in html
+    colours = [to_hex(line.get_color()) for line in drawn[0].axes[0].lines]
+    assert colours == [PALETTE.live, PALETTE.paper, PALETTE.recorded]
+    assert "paper (%): a 90.0, b 80.0, c 70.0. recorded (%): c 30.0, b 20.0, a 10.0." in html
+    assert slopes(*sides, ["a", "b", "unknown"]).data == ""
+
+
+def test_values_that_look_equal_do_not_change_places(drawn):
+    sides = (
+        Series("paper", "paper", points(a=37.9, b=38.8, c=38.8), "%"),
+        Series("r", "recorded", points(a=43.52, b=43.48, c=43.0), "%"),
+    )
+    slopes(*sides, ["a", "b", "c"])
+    assert [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines] == [(0, 1), (2, 2), (1, 0)]
+
+
+def test_parts_of_a_loss_have_names_in_words(drawn, record):
+    curve = {"step": [1, 2], "loss": [2.0, 1.0], "mkp_loss": [1.0, 0.5], "encoder_loss": [1.0, 0.5]}
+    training_curves(
+        {"a": [record("a", [1.0], training={"pretrained": {"curve": curve}})]},
+        ending="loss",
+        unit="x",
+    )
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [
+        "encoder",
+        "masked keywords",
+    ]
+
+
+def test_one_curve_has_no_legend():
+    one = curves({"alone": ([1, 2], [3.0, 2.0])}, x="step", y="loss", alt="x").data
+    assert ">loss</text>" in one and "alone" not in one
+
+
+def test_a_figure_without_points_is_nothing():
+    assert intervals([Series("live", "live", {}, "%")], ["a"], alt="x").data == ""
+
+
+def test_a_figure_is_one_drawing_whose_colours_a_page_can_set_with_its_words_escaped():
+    html = curves(
+        {"<$a$>": ([1, 2], [3.0, 2.0]), "b": ([1, 2], [2.0, 2.0])}, x="step", y="loss", alt='<b>"'
+    ).data
+    assert (
+        html.count("<svg") == html.count("</svg>") == 1
+        and "<b>" not in html
+        and 'aria-label="&lt;b&gt;&quot;"' in html
+    )
+    assert "\n" not in html, (
+        "in a Markdown cell every line end would become a break, inside the drawing too"
+    )
+    assert ">step</text>" in html and "&lt;$a$&gt;" in html, "text is text"
+    bare = re.sub(r"var\(--dr-figure-[a-z0-9-]+, #[0-9a-f]{6}\)", "", html)
+    assert not re.search(r"#[0-9a-f]{6}\b|metadata|<style", bare)
+    assert html.count("var(--dr-figure-series-1, #0a5fb4)") >= 2, (
+        "the curve and its mark in the legend"
+    )
+    ElementTree.fromstring(html.replace("<$a$>", ""))
+    assert tick("$x$ " + "long" * 20).startswith(r"\$x\$ ") and len(tick("long" * 20)) == 40
+
+
+def test_drawings_of_one_page_share_no_ids():
+    """A reference into a drawing that is folded away shows nothing."""
+    lines = {"a": ([1, 2], [3.0, 2.0])}
+    one, two = (
+        {*re.findall(r' id="([^"]+)"', curves(lines, x="x", y="y", alt=alt).data)} for alt in "ab"
+    )
+    assert one and not one & two
+
+
+def test_the_same_figure_has_the_same_bytes():
+    lines = {"a": ([1, 2], [3.0, 2.0])}
+    assert curves(lines, x="x", y="y", alt="z").data == curves(lines, x="x", y="y", alt="z").data
+
+
+def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn, record):
+    steps = list(range(10))
+    curve = {
+        "step": steps,
+        "loss": np.full(10, 9.0),
+        "encoder_loss": np.full(10, 4.0),
+        "decoder_loss": np.full(10, 5.0),
+    }
+    runs = {
+        "simlm": [record("simlm", [1.0], training={"pretrained": {"curve": curve}})],
+        "mlm": [
+            record(
+                "mlm",
+                [1.0],
+                training={"pretrained": {"curve": {"step": steps, "loss": np.full(10, 3.0)}}},
+            )
+        ],
+        "cdmae": [record("cdmae", [1.0], training={"pretrained": {"curve": curve}})],
+        "none": [record("none", [1.0])],
+    }
+    html = training_curves(runs, ending="loss", unit="nats").data
+    assert "SimLM ends at 9.00; masked LM ends at 3.00" in html and "no pre-training" not in html
+    simlm, mlm, cdmae, empty = drawn[0].axes
+    assert not empty.get_visible()
+    assert [len(axes.lines) for axes in (simlm, mlm, cdmae)] == [2, 1, 2]
+    assert [line.get_color() for line in simlm.lines] == [line.get_color() for line in cdmae.lines]
+    assert simlm.get_ylim() == mlm.get_ylim()
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [
+        "decoder",
+        "encoder",
+        "loss",
+    ]
+
+
+def test_a_long_name_above_a_panel_does_not_run_into_the_next_one(drawn, record):
+    training = {"pretrained": {"curve": {"step": [1, 2], "loss": [2.0, 1.0]}}}
+    names = ("general text, then target passages", "target passages")
+    training_curves(
+        {name: [record(name, [1.0], training=training)] for name in names},
+        ending="loss",
+        unit="nats",
+    )
+    drawn[0].draw_without_rendering()
+    left, right = (axes.title.get_window_extent() for axes in drawn[0].axes)
+    assert left.x1 < right.x0
+
+
+def test_without_a_logged_stage_a_sentence_stands_in(record):
+    assert logged([record("a", [1.0])], "loss") == {}
+    assert (
+        "no training of this kind"
+        in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data
+    )

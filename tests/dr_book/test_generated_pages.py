@@ -1,0 +1,305 @@
+"""Generated pages: claims counted and escaped under their paper, what the first page shows."""
+
+import html
+import json
+import re
+
+import generated_pages
+import pytest
+from generated_pages import (
+    IDEAS,
+    SEEN,
+    claims_page,
+    counts_table,
+    faults_section,
+    methods_figure,
+    paper_cards,
+    records_tables,
+    seen,
+    speed_table,
+    splits_tables,
+)
+
+from dr_book.papers import load_papers
+from dr_book.verdicts import STATES
+from dr_lib.errors import InputError
+from dr_lib.files import sealed, write_json
+from dr_lib.lab import load_record, load_records, recorded_folder
+from dr_lib.training import machine
+
+ENTRY = {
+    "statement": "a < b",
+    "source": "Table 8",
+    "scale": None,
+    "collection": "squad",
+    "seeds": [],
+    "notes": ["unseen"],
+}
+ENTRY |= {
+    "protocol": None,
+    "lacks": "",
+    "why": "because",
+    "pairs": [],
+    "comparisons": 3,
+    "page": None,
+    "missing": [],
+}
+
+
+def entries():
+    """One entry a claim, in the form of the ledger, the first one held."""
+    made = [
+        ENTRY | {"paper": key, "claim": claim.id, "state": "not run"}
+        for key, paper in load_papers().items()
+        for claim in paper.claims
+    ]
+    made[0] |= {
+        "state": "held",
+        "scale": "laptop",
+        "collection": "squad",
+        "seeds": [0, 1],
+        "fewest_seeds": 2,
+        "notes": ["told"],
+    }
+    made[0] |= {
+        "pairs": [{"state": "held", "better": "SimLM", "worse": "BM25"}],
+        "older_recipe": True,
+        "trained": True,
+    }
+    made[0] |= {
+        "protocol": "stand-in",
+        "lacks": "no <i>NQ</i>.",
+        "page": "notebooks/simlm/table08_replace_rates",
+    }
+    return made
+
+
+def test_counts_add_up_over_papers():
+    html = counts_table(entries()).data
+    assert '<a href="#dpr-paq">DPR-PAQ</a>' in html
+    assert html.count("<tr>") == 2 + len(load_papers())
+    assert f'<td>all</td><td class="number">{len(entries())}</td><td class="number">1</td>' in html
+
+
+def test_the_first_page_says_what_was_claimed_what_held_and_what_was_not_seen_at_how_many_seeds():
+    made = [one | {"leans": one["state"]} for one in entries()]
+    made[1] |= {
+        "state": "one seed",
+        "leans": "reversed",
+        "scale": "laptop",
+        "seeds": [0, 1],
+        "fewest_seeds": 1,
+    }
+    made[1] |= {"trained": False, "older_recipe": False}
+    made[1] |= {
+        "pairs": [{"state": "reversed", "worse": "BM25"}, {"state": "held", "worse": "MLM"}]
+    }
+    html = paper_cards(made)
+    assert {*IDEAS} == {*load_papers()} and {one.removeprefix("one seed, ") for one in SEEN} == {
+        *STATES
+    } - {"one seed"}
+    first = sum(one["paper"] == made[0]["paper"] for one in made)
+    assert (
+        f'aria-label="1 held, 1 leaning reversed, {first - 2} not run"' in html
+        and html.count('dr-paper"') == 5
+    )
+    assert (
+        f'href="reference/claims.html?verdict=not%20run">{len(made) - 2} not run</a></li>' in html
+    )
+    assert "Of the 1 that are reversed or lean that way, BM25 alone decides 1." in html
+    assert "Sizes, times and counts, which need no training, decide 1." in html
+    assert "Records of an older, shorter recipe decide 1." in html
+    assert "older" not in paper_cards([one | {"older_recipe": False} for one in made])
+    assert f"2 of {len(made)} claims have a verdict: 1 by 1 seed, 1 by 2 seeds." in html
+    made[1]["leans"] = "held in part"
+    assert seen(made)["leaning held in part"] == 1 and not seen(made)["leaning held"]
+    made[1]["leans"] = "held"  # another record, another page
+    assert "1 leaning held" in paper_cards(made) and seen(made)["leaning held"] == 1
+
+
+def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
+    page = claims_page(entries())
+    assert "\n# All claims\n" in page and page.index("## SimLM") < page.index(
+        "## DPR-PAQ"
+    ) < page.index("## PAIR")
+    assert page.count("a &lt; b") == len(entries())
+    assert (
+        "SQuAD, laptop scale, 2 seeds; 1 of 3 pairs run: 1 held; older recipe" in page
+        and "told" in page
+    )
+    nothing = claims_page([entries()[0] | {"state": "not run", "pairs": [], "fewest_seeds": 0}])
+    assert "SQuAD, laptop scale; 0 of 3 pairs run; older recipe" in nothing
+    assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
+    assert "because<br>told<br>Stand-in: no &lt;i&gt;NQ&lt;/i&gt;." in page
+    assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
+
+
+def test_claims_can_be_filtered_by_what_they_rest_on():
+    page = claims_page(entries())
+    facts = [json.loads(html.unescape(one)) for one in re.findall(r'data-claim="(.*?)"', page)]
+    expected = {
+        "paper": "SimLM",
+        "verdict": "held",
+        "scale": "laptop",
+        "recipe": "older",
+        "seeds": "2",
+    }
+    expected |= {"answered by": "stand-in"}
+    assert len(facts) == len(entries()) and facts[0] == expected
+    (form,) = re.findall(r"<form.*?</form>", page)
+    # without JavaScript nothing is hidden but the form
+    assert form.startswith('<form class="dr-filter" hidden>')
+    offered = {
+        name: re.findall(r"<option>(.*?)</option>", own)
+        for name, own in re.findall(r'<select name="(.*?)">(.*?)</select>', form)
+    }
+    for name, values in offered.items():
+        assert {one[name] for one in facts} == {*values}
+    (line,) = [line for line in page.splitlines() if "<script>" in line]
+    # all on one line: a comment to its end would eat the script
+    assert "//" not in line.partition("<script>")[2]
+
+
+def test_a_record_of_a_page_is_complete_without_the_other_files_of_the_book(tmp_path, monkeypatch):
+    path = next(recorded_folder("laptop").glob("simlm-table08_*.json"))
+    recorded = load_record(path)
+    monkeypatch.setattr(
+        generated_pages,
+        "load_records",
+        lambda folder: [recorded] if folder.name == "laptop" else [],
+    )
+    generated_pages.copy_records(tmp_path)
+    (copied,) = tmp_path.rglob("*.json")
+    assert (
+        copied.relative_to(tmp_path).as_posix() == f"laptop/{path.name}"
+        and load_record(copied) == recorded
+    )
+
+
+def test_certificates_are_found_by_their_record_and_an_altered_one_is_refused(tmp_path):
+    content = {"record": "r.json", "record_created": "now", "outcome": "not shown"}
+    write_json(tmp_path / "a.json", sealed(content))
+    assert generated_pages.load_certificates(tmp_path) == {("r.json", "now"): [content]}
+    (tmp_path / "a.json").write_text(
+        (tmp_path / "a.json").read_text().replace("not shown", "equal")
+    )
+    with pytest.raises(InputError, match="altered"):
+        generated_pages.load_certificates(tmp_path)
+
+
+def test_first_page_gets_a_sentence_where_nothing_is_recorded(monkeypatch):
+    monkeypatch.setattr(generated_pages, "recorded", lambda study: {})
+    assert "Nothing is recorded yet" in methods_figure().data
+
+
+def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeypatch, record):
+    runs = {"none": [0.2, 0.3], "simlm": [0.4, 0.5], "BM25": [0.9, 0.9]}
+    monkeypatch.setattr(
+        generated_pages,
+        "recorded",
+        lambda study: {name: [record(name, own)] for name, own in runs.items()},
+    )
+    html = methods_figure().data
+    assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
+    assert "directly reaches 25.0 %" in html and "one seed" in html
+
+
+def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():
+    dialogues = {"train": {"contexts": 1234, "candidates": 0, "digest": "a"}}
+    dialogues |= {"test": {"contexts": 56, "candidates": 20, "digest": "b"}}
+    counted = {
+        "sgd": dialogues,
+        "glue-cola": {split: {"rows": 7890, "digest": split} for split in ("train", "dev")},
+    }
+    known = [
+        {"name": "sgd", "digest": "b", "studies": set()},
+        {"name": "glue-cola", "digest": "train dev", "studies": set()},
+    ]
+    contexts, rows = (one.data for one in splits_tables(known, counted))
+    assert (
+        all(f'<td class="number">{number}</td>' in contexts for number in ("1,234", "56", "20"))
+        and rows.count(">7,890<") == 2
+    )
+    (other,) = splits_tables([known[0] | {"digest": "c"}], counted)
+    assert "1,234" not in other.data  # another file of that name
+
+
+def test_the_status_page_names_records_and_machine_in_words():
+    recorded = load_record(next(recorded_folder("laptop").glob("simlm-table08_30-50_*.json")))
+    configuration, _, data, *_ = generated_pages._record_row(recorded, {})
+    assert ">30_%_/_50_%</a>" in configuration.html.replace(
+        "\N{NO-BREAK SPACE}", "_"
+    ) and data.startswith("SQuAD (")
+    assert {*generated_pages.MACHINE, "versions"} == {*machine.machine_facts()}
+
+
+def test_a_share_of_a_peers_time_is_met_where_the_median_is_low_enough():
+    row = {
+        "date": "2026-01-02",
+        "load": 1.5,
+        "what": "search",
+        "ours": "ours",
+        "peer": "<faiss>",
+        "wanted": 1.1,
+        "by_quickest": 0.9,
+    }
+    found = {
+        "rows": [row | {"by_median": 1.1}, row | {"by_median": 1.12}],
+        "machine": {"cpu": "A chip", "versions": {"torch": "2"}},
+    }
+    page = speed_table(found | {"threads": 1}).data
+    assert (
+        "A chip, 1 thread, torch 2; 2026\u201101\u201102; load average of the machine 1.5 to 1.5."
+        in page
+    )
+    assert "&lt;faiss&gt;" in page
+    assert (
+        re.findall("<td>(yes|no)</td>", page) == ["yes", "no"]
+        and '<td class="number">1.12</td>' in page
+    )
+    assert "at least" not in page  # a bound that no row has
+    rows = [row | {"by_median": 1.1, "at_least": 0.25}, *found["rows"]]
+    assert '<td class="number">0.25</td>' in speed_table(found | {"rows": rows, "threads": 1}).data
+
+
+def test_the_records_of_each_page_are_folded_under_its_title():
+    words, *pages = (part.data for part in records_tables("laptop"))
+    records = load_records(recorded_folder("laptop"))
+    assert f"{len(records)} records of " in words and len(pages) > 30
+    # a row each, below one of heads
+    assert sum(page.count("<tr>") - 1 for page in pages) == len(records)
+    (rates,) = (page for page in pages if "table08_replace_rates" in page)
+    number = sum(record.study == "simlm/table08" for record in records)
+    assert rates.startswith(
+        f'<details class="dr-folded"><summary>SimLM, Table 8: replace rates ({number}'
+        " records)</summary>"
+    )
+    assert '<a href="../notebooks/simlm/table08_replace_rates.html">' in rates
+    (public,) = (page for page in pages if "real-models" in page)  # a page without a notebook
+    assert (
+        '<a href="../practice/real-models.html">Public models, and numbers that others confirm</a>'
+        in public
+    )
+    assert records_tables("paper") == []
+
+
+def test_the_status_page_has_the_counts_of_the_fault_tests(tmp_path):
+    assert "not measured yet" in faults_section(tmp_path / "none.json")[0]
+    found = {
+        "counts": {"kills": 1200, "fuzzed <folders>": 34},
+        "failed": [],
+        "date": "2026-01-02",
+        "commit": {"id": "a" * 40},
+    }
+    write_json(tmp_path / "faults.json", found)
+    told, counts = faults_section(tmp_path / "faults.json")
+    assert (
+        "Of 1,234 trials on 2026\u201101\u201102, at commit aaaaaaaaaa: no number was wrong" in told
+    )
+    assert "not measured" not in told
+    assert "fuzzed &lt;folders&gt;" in counts.data and "1,200" in counts.data
+    write_json(
+        tmp_path / "faults.json", found | {"failed": ["tests/lab/test_faults.py::test_kills"]}
+    )
+    told, _ = faults_section(tmp_path / "faults.json")
+    assert "1 of its tests failed: test_kills" in told and "no number was wrong" not in told

@@ -1,0 +1,396 @@
+"""The ledger over records, and the command line that shows it."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from dr_book import comparison, measured, status
+from dr_book.commands import main
+from dr_book.ledger import answer, ledger
+from dr_book.papers import PAPERS, load_papers
+from dr_book.verdicts import verdict
+from dr_lib import lab, places
+from dr_lib.evaluation import Scores
+from dr_lib.files import json_digest
+from dr_lib.lab import Record
+
+LEVELS = {
+    "15% / 15%": 0.2,
+    "15% / 30%": 0.2,
+    "30% / 30%": 0.5,
+    "30% / 50%": 0.5,
+    "40% / 60%": 0.5,
+    "30% / 100%": 0.1,
+}
+
+
+def made(
+    study,
+    label,
+    level,
+    *,
+    measure="MRR@10",
+    on="squad",
+    stage="retriever1",
+    seed=0,
+    scale="laptop",
+    **values,
+) -> Record:
+    """A record of 200 queries around a level."""
+    common = {"base": "embedded", "objective": {"name": "mlm"}}
+    recipe = common | {"seed": seed, "label": label, "final": stage, "on": on}
+    noise = np.random.default_rng([seed, len(label)]).normal(0, 0.02, 200)
+    columns = {measure: level + noise} | values
+    scores = Scores(
+        [f"q{number}" for number in range(200)],
+        {name: np.float32(one) for name, one in columns.items()},
+    )
+    return Record(
+        study=study,
+        label=label,
+        scale=scale,
+        seed=seed,
+        recipe=recipe,
+        recipe_digest=json_digest(recipe),
+        keys={"evaluation": json_digest(recipe)},
+        data={"collection": {"name": on, "digest": on}},
+        scores=scores.to_dict(),
+        means={name: scores.mean(name) for name in scores.values},
+        training={},
+        seconds={},
+        versions={},
+        machine={},
+        commit={"id": None, "changed": None},
+        created="2026-01-01T00:00:00+00:00",
+    )
+
+
+def claim_of(claim_id: str):
+    return next(
+        claim for paper in load_papers().values() for claim in paper.claims if claim.id == claim_id
+    )
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """An empty book."""
+    monkeypatch.setattr(places, "records_root", lambda: tmp_path / "book")
+    return tmp_path / "book"
+
+
+@pytest.fixture
+def judged(book):
+    """Judge a claim by the records given, and by no others."""
+
+    def judge(claim_id: str, *records: Record):
+        for record in records:
+            record.save(book / record.scale)
+        return answer(claim_of(claim_id))[0]
+
+    return judge
+
+
+@pytest.fixture
+def recorded(book):
+    """Records of SimLM's Table 8, in which the fully replaced decoder input is clearly worst."""
+    for label, level in LEVELS.items():
+        made("simlm/table08", label, level).save(book / "laptop")
+    return book
+
+
+def test_second_retrievers_are_not_judged_by_first_ones(judged):
+    """The column "Retriever2 MRR@10" has the labels of "Retriever1 MRR@10"."""
+    for study in ("master/table06", "master/table06-second"):
+        first = [
+            made(study, label, 0.5)
+            for label in ("MASTER", "w/o CPR", "w/o RPR", "w/o POR", "+Shared-Dec", "SimLM")
+        ]
+        assert judged("master-ablation-r2", *first).state == "not run"
+    second = [
+        made("master/table06-second", label, 0.5, stage="retriever2")
+        for label in ("MASTER", "w/o CPR")
+    ]
+    assert len(judged("master-ablation-r2", *second).pairs) == 1
+
+
+def test_answers_of_natural_questions_are_not_judged_by_passages_of_squad(judged):
+    """The column "NQ R@20" asks for accuracy by answers."""
+    labels = {"DPR-PAQ": 0.6, "DPR (ours)": 0.5}
+    recall = [
+        made("dpr_paq/table01", label, level, measure="R@20", stage="retriever2")
+        for label, level in labels.items()
+    ]
+    assert judged("dprpaq-paq-helps-nq", *recall).missing[0] == "accuracy@20"
+    accuracy = [
+        made("dpr_paq/table01", label, 0.5, measure="accuracy@20", stage="retriever2")
+        for label in labels
+    ]
+    assert len(judged("dprpaq-paq-helps-nq", *accuracy).pairs) == 1
+
+
+def test_three_dialogue_sets_are_judged_each_by_itself(judged):
+    levels = {"topical-chat": (0.6, 0.5), "sgd": (0.4, 0.5), "ubuntu-irc": (0.5, 0.3)}
+    records = [
+        made("dpr_paq/table03-tuned", label, level, measure="R@1", on=name, stage="pretrained")
+        for name, own in levels.items()
+        for label, level in zip(("Reddit, then dialogues", "dialogues"), own, strict=True)
+    ]
+    records += [
+        made("dpr_paq/table03-tuned", f"more {n}", 0.5, measure="R@1", on="sgd", stage="pretrained")
+        for n in range(3)
+    ]
+    states = [
+        judged(f"dprpaq-reddit-helps-{name}", *records).leans
+        for name in ("convai2", "dstc7", "ubuntu")
+    ]
+    # on Ubuntu the gain is larger than on the others, not smaller
+    assert states == ["held in part", "reversed", "reversed"]
+
+
+def test_trec_19_is_judged_by_its_queries_alone(judged):
+    """MASTER writes "TREC-19", which no pattern for DL found."""
+    here, there = (
+        [
+            made("evaluation/graded", label, level, measure="nDCG@10", on=on)
+            for label, level in (("MASTER", 0.6), ("SimLM", 0.4))
+        ]
+        for on in ("squad", "trecdl-mini")
+    )
+    assert judged("master-trec19", *here).state == "not run"
+    assert judged("master-trec19", *there).leans == "held in part"
+    assert judged("master-trec20").state == "not run"
+
+
+def test_a_system_that_nobody_runs_hides_no_decided_pair(judged):
+    stages = {
+        "BM25 negatives": ("retriever1", 0.5),
+        "+ mined negatives": ("retriever2", 0.6),
+        "+ distillation": ("distilled", 0.3),
+    }
+    records = [
+        made("simlm/table06", f"SimLM / {name}", level, stage=stage)
+        for name, (stage, level) in stages.items()
+    ]
+    found = judged("simlm-stages-improve", *records)
+    assert (found.leans, len(found.pairs), found.comparisons) == ("reversed", 2, 10)
+    assert any("coCondenser" in row for row in found.missing)
+
+
+def test_pairs_of_context_reverse_nothing(judged):
+    levels = {
+        "MASTER, retriever 2": 0.6,
+        "SimLM, retriever 2": 0.5,
+        "Condenser, retriever 2": 0.4,
+        "PAIR": 0.3,
+    }
+    common = {"measure": "accuracy@20"}
+    records = [
+        made(
+            "methods/open-domain",
+            label,
+            level,
+            stage="retriever1" if label == "PAIR" else "retriever2",
+            **common,
+        )
+        for label, level in levels.items()
+    ]
+    assert ("PAIR", "Condenser") in claim_of("master-nq").pairs
+    assert judged("master-nq", *records).leans == "held in part"
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_records_as_they_are_named_answer_every_claim(key):
+    """All claims that can be answered, those of DPR-PAQ's Tables 1 and 3 with the labels of their
+    notebooks among them.
+    """
+    for claim in (claim for claim in load_papers()[key].claims if claim.answered_by):
+        named = claim.answered_by
+        names = {*named.measure.values()} if isinstance(named.measure, dict) else {named.measure}
+        names |= (
+            {check.measure for check in claim.checks} - {None}
+            if isinstance(named.measure, str)
+            else set()
+        )
+        columns = {name: np.full(200, 0.5) for name in names}
+        records = [
+            made(
+                named.study,
+                label,
+                0.5,
+                measure=min(names),
+                on=place,
+                stage=named.stage_of(row),
+                **columns,
+            )
+            for row, label in named.rows.items()
+            for place in named.collections
+        ]
+        if named.measure in ("Matthews", "accuracy", "Pearson"):
+            continue  # measures of a whole set, which are taken from predictions
+        found, used = answer(claim, records)
+        complete = claim.id != "simlm-nq" or found.pairs
+        assert (
+            found.pairs and complete and {record.label for record in used} == {*named.rows.values()}
+        ), claim.id
+
+
+def test_a_changed_record_changes_verdict_prose_and_figure(book):
+    def told(level: float) -> list[str]:
+        runs = [made("simlm/table07", "MLM", level, seed=seed) for seed in (0, 1)]
+        runs += [made("simlm/table07", "BERT-base", 0.4, seed=seed) for seed in (0, 1)]
+        for record in runs:
+            record.save(book / "laptop")
+        compare = comparison.Comparison("simlm/table07", {}, "MRR@10")
+        pair = ("MLM", "BERT-base")
+        claim = claim_of("simlm-target-corpus-mlm-helps")
+        parts = (
+            compare.verdicts([claim]),
+            compare.differences([pair], "x"),
+            compare.figure([*pair], "x"),
+        )
+        return [answer(claim)[0].state, *(part.data for part in parts)]
+
+    before, after = told(0.5), told(0.3)
+    assert (before[0], after[0]) == ("held", "reversed")
+    assert ">held</span>" in before[1] and ">reversed</span>" in after[1]
+    assert (
+        "masked LM against BERT-base" in before[2]
+        and ">+10.1 <" in before[2]
+        and ">\N{MINUS SIGN}9.9 <" in after[2]
+    )
+    assert "masked LM 50." in before[3] and "masked LM 30." in after[3]
+
+
+def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
+    entries = {entry["claim"]: entry for entry in ledger()}
+    hurts = entries["simlm-decoder-100-hurts"]
+    assert (hurts["protocol"], hurts["stage"], hurts["measure"], hurts["study"]) == (
+        "same",
+        "retriever1",
+        "MRR@10",
+        "simlm/table08",
+    )
+    assert len(hurts["records"]) == 6 and hurts["page"] == "notebooks/simlm/table08_replace_rates"
+    assert (hurts["state"], hurts["scale"], hurts["collection"], hurts["seeds"]) == (
+        "one seed",
+        "laptop",
+        "squad",
+        [0],
+    )
+    assert entries["simlm-generator-variants-equal"]["state"] == "not run"
+
+
+def test_a_claim_is_judged_again_only_where_scores_code_or_the_kept_verdict_changed(
+    recorded, monkeypatch
+):
+    claim, judge, judged = claim_of("simlm-decoder-100-hurts"), verdict, []
+    module = sys.modules["dr_book.ledger"]
+    monkeypatch.setattr(
+        module,
+        "verdict",
+        lambda claim, *given, **draws: judged.append(1) or judge(claim, *given, **draws),
+    )
+    first = answer(claim)
+    assert answer(claim) == first and len(judged) == 1
+    (kept,) = places.cache_root().glob("verdicts/*.json")
+    kept.write_text(kept.read_text().replace("one seed", "held"))
+    assert answer(claim) == first and len(judged) == 2
+    made("simlm/table08", "30% / 100%", 0.9).save(recorded / "laptop")
+    assert answer(claim)[0].leans == "reversed" != first[0].leans and len(judged) == 3
+    monkeypatch.setattr(module, "code_digest", lambda thing: "other code")
+    assert answer(claim)[0].leans == "reversed" and len(judged) == 4
+
+
+def test_without_records_nothing_has_run(book):
+    assert {entry["state"] for entry in ledger()} == {"not run", "unanswerable"}
+
+
+def test_another_scale_is_not_mixed_in(recorded):
+    assert {entry["state"] for entry in ledger("gpu")} == {"not run", "unanswerable"}
+    (recorded / "laptop").rename(recorded / "smoke")
+    # smoke runs decide nothing
+    assert {entry["state"] for entry in ledger()} == {"not run", "unanswerable"}
+
+
+def test_records_on_the_collection_that_most_were_made_on_are_taken_for_a_page(recorded):
+    one, *rest = lab.load_records(recorded / "laptop")
+    other = one.model_copy(
+        update={"label": "elsewhere", "data": {"collection": {"name": "x", "digest": "c1"}}}
+    )
+    other.save(recorded / "laptop")
+    assert [run for own in measured.recorded("simlm/table08").values() for run in own] == [
+        one,
+        *rest,
+    ]
+
+
+def test_of_a_collection_that_changed_the_newest_state_counts(recorded):
+    claim = claim_of("simlm-decoder-100-hurts")
+    old = lab.load_records(recorded / "laptop")
+    new = {
+        "data": {"collection": {"name": "squad", "digest": "c1"}},
+        "created": "2026-02-01T00:00:00+00:00",
+    }
+    again = [
+        record.model_copy(update=new)
+        for record in old
+        if record.label in ("30% / 50%", "30% / 100%")
+    ]
+    assert len(answer(claim, old + again)[0].pairs) == 1
+
+
+def test_the_command_prints_the_ledger_as_json(recorded, capsys):
+    assert main(["ledger", "--json"]) == 0
+    assert any(entry["state"] == "one seed" for entry in json.loads(capsys.readouterr().out))
+    assert main(["ledger"]) == 0
+    assert (
+        "one seed, held  simlm-decoder-100-hurts (Table 8) on squad, laptop scale"
+        in capsys.readouterr().out
+    )
+
+
+def test_status_shows_records_with_their_age(recorded, capsys):
+    assert main(["status", "--verify"]) == 0
+    assert "records in the book: 6" in capsys.readouterr().out
+    assert main(["status", "--study", "simlm/table08"]) == 0
+    shown = capsys.readouterr().out
+    assert "simlm/table08 '30% / 50%' seed 0 on squad: MRR@10 " in shown
+    assert "made by other code: all of it, before code was part of the keys" in shown
+
+
+def test_status_says_which_records_other_code_has_made(tiny_recipe, shared, book, capsys):
+    record = lab.execute(lab.Run("t", "now", "smoke", tiny_recipe.with_(final="distilled")), shared)
+    assert {"method", "distil", "retriever"} <= record.code.keys()
+    old = record.model_copy(
+        update={"label": "old", "code": record.code | {"retriever": "0" * 64, "gone": "1"}}
+    )
+    for one in (record, old):
+        one.save(book / "smoke")
+    assert main(["status", "--study", record.study]) == 0
+    now, then = (line for line in capsys.readouterr().out.splitlines() if " seed 0 on tiny" in line)
+    assert "made by the code as it is" in now and "made by other code: gone, retriever" in then
+
+
+def test_status_counts_stages_and_names_damage(shared, tiny_recipe, tmp_path):
+    cache = lab.Cache(tmp_path / "few", announce=lambda line: None)
+    folder = cache.get(lab.Pipeline(tiny_recipe).bm25_run("test", 5))
+    (cache.root / "retriever-0123456789abcdef.partial").mkdir()
+    lines = "\n".join(status.status_lines(verify=True, cache=cache))
+    assert (
+        "2 finished" in lines and "bm25_run: 1" in lines and "unfinished: retriever-0123" in lines
+    )
+    assert "every file has its checksum" in lines
+    (file,) = folder.glob("ranking/rows.npy")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    lines = status.status_lines(verify=True, cache=cache)
+    assert any("DAMAGED" in line and "rows.npy" in line and "Remove" in line for line in lines)
+
+
+def test_a_mistake_ends_in_one_line_and_a_status(book, capsys, tmp_path):
+    assert main(["base", str(tmp_path / "missing.yaml")]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+    assert main(["publish", "simlm/table99", "--scale", "smoke"]) == 1
+    assert main(["publish", "simlm/table08", "--scale", "../else"]) == 1
+    assert main(["publish", "your_corpus/mine", "--scale", "laptop"]) == 1

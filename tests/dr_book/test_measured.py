@@ -1,0 +1,198 @@
+"""From records to numbers: pairs by seed and query, tests corrected over a table, smoke runs left
+out.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dr_book import measured
+from dr_book.measured import (
+    corrected_tests,
+    detectable,
+    differences,
+    mean_intervals,
+    on_processors,
+    paired,
+    presentable,
+    recorded,
+    recorded_by_collection,
+    recorded_collections,
+    recorded_studies,
+)
+from dr_book.papers import Claim
+from dr_book.statistics import bootstrap_interval
+from dr_book.tables import spell_data
+from dr_book.verdicts import verdict
+from dr_lib.errors import InputError
+
+
+def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
+    first = [record("a", [0.5, 1.0], seed=0), record("a", [0.0, 1.0], seed=2)]
+    second = [record("b", [0.0, 1.0], seed=2), record("b", [0.5, 0.5], seed=1)]
+    np.testing.assert_array_equal(paired(first, second, "MRR@10"), [[50.0, 0.0], [-50.0, 50.0]])
+    np.testing.assert_array_equal(paired(first, second[:1], "MRR@10"), [[25.0, 0.0]])
+    assert differences([("a", "b"), ("a", "gone")], {"a": first, "b": second}, "MRR@10").keys() == {
+        ("a", "b")
+    }
+
+
+def test_of_one_seed_each_the_interval_is_that_of_the_paired_differences(runs):
+    found = differences([("level", "BM25")], runs, "MRR@10")["level", "BM25"]
+    alone = bootstrap_interval(paired(runs["level"], runs["BM25"], "MRR@10"))
+    assert (found.mean, found.low, found.high) == pytest.approx(
+        (alone.mean, alone.low, alone.high), abs=1e-9
+    )
+
+
+def test_runs_that_cannot_be_paired_are_refused(record):
+    for refused in (
+        paired,
+        lambda a, b, measure: differences([("a", "b")], {"a": a, "b": b}, measure),
+    ):
+        with pytest.raises(InputError, match="one run only"):
+            refused([record("a", [1.0])], [record("b", [1.0, 0.0])], "MRR@10")
+    with pytest.raises(InputError, match="one run only"):
+        mean_intervals({"a": [record("a", [1.0]), record("a", [1.0, 0.0], seed=1)]}, "MRR@10")
+
+
+def test_no_interval_of_a_share_leaves_0_to_100(record):
+    """The spread of two seeds of four queries reaches farther than any mean can lie."""
+    found = mean_intervals(
+        {"a": [record("a", [1.0, 1.0, 1.0, 0.0]), record("a", [1.0, 1.0, 0.0, 0.0], seed=1)]},
+        "MRR@10",
+    )["a"]
+    assert (found.mean, found.low, found.high) == (62.5, 0.0, 100.0)
+
+
+def test_tests_are_corrected_over_the_pairs_that_were_run(runs):
+    alone = corrected_tests([("ahead", "BM25")], runs, "MRR@10")["ahead", "BM25"]
+    both = corrected_tests(
+        [("ahead", "BM25"), ("level", "BM25"), ("ahead", "missing")], runs, "MRR@10"
+    )
+    assert both["ahead", "BM25"] == pytest.approx(2 * alone)
+    assert both["level", "BM25"] > 0.05 and ("ahead", "missing") not in both
+
+
+def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):
+    spread = (runs["level"][0].per_query("MRR@10") - runs["BM25"][0].per_query("MRR@10")).astype(
+        float
+    )
+    expected = 100 * (1.959964 + 0.841621) * spread.std(ddof=1) / np.sqrt(60)
+    assert detectable([("level", "BM25")], runs, "MRR@10")["level", "BM25"] == pytest.approx(
+        expected, rel=1e-5
+    )
+
+
+def test_what_two_seeds_can_detect_is_what_a_verdict_says(record):
+    rng = np.random.default_rng(0)
+    runs = {
+        row: [record(row, rng.random(60) + 0.05 * seed, seed=seed) for seed in (0, 1)]
+        for row in ("a", "b")
+    }
+    claim = Claim(
+        id="x-y",
+        source="Table 1",
+        statement="s",
+        compare=None,
+        checks=[{"kind": "order", "measure": "MRR@10", "rows": ("a", "b")}],
+    )
+    (pair,) = verdict(
+        claim, {row: [one.measured for one in own] for row, own in runs.items()}
+    ).pairs
+    assert detectable([("a", "b")], runs, "MRR@10")["a", "b"] == pytest.approx(
+        100 * pair.detectable, rel=1e-6
+    )
+
+
+def test_smoke_runs_are_not_presentable(record):
+    runs = {
+        "a": [record("a", [1.0], scale="smoke")],
+        "b": [record("b", [1.0], scale="laptop")],
+        "c": [],
+    }
+    assert list(presentable(runs)) == ["b"]
+
+
+def test_data_are_named_once(runs, record):
+    assert spell_data(runs) == "tiny, 1,200 passages, 60 queries, laptop scale"
+    assert spell_data({}) == ""
+    parts = {"": [record("a", [1.0] * 3), record("b", [1.0] * 5), record("c", [1.0] * 4)]}
+    assert spell_data(parts) == "tiny, 1,200 passages, 3 to 5 queries, laptop scale"
+
+
+def test_sizes_and_times_are_of_no_query(record):
+    size = record("SimLM", [1.5], measure="gigabytes")
+    assert "1 value, " in spell_data({"": [size]}) and "1 query, " in spell_data(
+        {"": [record("SimLM", [1.0])]}
+    )
+
+
+def test_what_has_a_score_is_named(record):
+    """A page on masks counts passages, tables of language understanding and of dialogues count
+    their own.
+    """
+    plain, passages, words = (record("a", [1.0, 0.0]) for _ in range(3))
+    passages.query_ids[:] = ["passage 7", "passage 9"]
+    words.recipe["evaluation"] = {"nlu": {"task": "cola"}}
+    told = [spell_data({"": [one]}) for one in (plain, passages, words)]
+    assert [one.split(", ")[2] for one in told] == ["2 queries", "2 of them", "2 examples"]
+
+
+def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypatch):
+    def one(study, label, collection="x", created="2026-01-02"):
+        data = {"collection": {"name": collection, "digest": f"{collection} {created}"}}
+        return SimpleNamespace(study=study, label=label, data=data, created=created)
+
+    kept = {
+        "gpu": [one("methods/pipeline-b", "p")],
+        "laptop": [
+            one("methods/pipeline-a", "p"),
+            one("z", "p", "x"),
+            one("z", "q", "x"),
+            one("z", "p", "y"),
+        ],
+    }
+    # of an earlier state of that collection
+    kept["laptop"] += [one("z", label, "x", "2026-01-01") for label in "prst"]
+
+    def load(scale, study=None):
+        return [record for record in kept.get(scale, []) if study in (None, record.study)]
+
+    monkeypatch.setattr(measured, "recorded_folder", lambda scale: scale)
+    monkeypatch.setattr(measured, "load_records", load)
+    assert recorded_studies("methods/pipeline-") == ["methods/pipeline-a", "methods/pipeline-b"]
+    found = recorded_by_collection("z")
+    assert {name: list(own) for name, own in found.items()} == {"x": ["p", "q"], "y": ["p"]}
+    # as verdicts judge: the newest state, though an older one has more records
+    assert list(recorded("z")) == ["p", "q"]
+    assert recorded_by_collection("unknown") == recorded("unknown") == {}
+
+
+def test_sizes_of_a_collection_come_from_all_of_its_records(monkeypatch):
+    facts = [
+        ("a", {"name": "squad", "digest": "d0", "passages": 9, "test_queries": None}),
+        ("b", {"name": "squad", "digest": "d0", "passages": 9, "test_queries": 3}),
+        ("a", {"name": "squad", "digest": "d1", "passages": 5}),
+    ]
+    records = [SimpleNamespace(study=study, data={"collection": data}) for study, data in facts]
+    monkeypatch.setattr(
+        measured, "load_records", lambda folder: records if folder.name == "laptop" else []
+    )
+    assert recorded_collections() == [
+        facts[1][1] | {"studies": {"a", "b"}},
+        facts[2][1] | {"studies": {"a"}},
+    ]
+
+
+def test_costs_are_of_machines_without_a_gpu(record):
+    runs = {
+        "a": [
+            record("a", [1.0], machine={"gpus": ["a GPU"]}),
+            record("a", [1.0], machine={"gpus": []}),
+        ],
+        "b": [record("b", [1.0], machine={"gpus": ["a GPU"]})],
+    }
+    kept = on_processors(runs)
+    assert list(kept) == ["a"] and [one.machine["gpus"] for one in kept["a"]] == [[]]

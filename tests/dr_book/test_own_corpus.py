@@ -1,0 +1,431 @@
+"""Systems compared on one's own collection: what is run, what is tested on, and what is refused at
+once.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from IPython.display import HTML
+
+from dr_book import corpus_study, export, findings, own_corpus, search
+from dr_book.commands import main
+from dr_lib import collections, lab, places
+from dr_lib.errors import InputError
+from dr_lib.models import DenseEncoder, DenseSettings, save_masked_lm
+
+
+@pytest.fixture
+def compare(own_recipe, finished, monkeypatch):
+    """`compare(systems, **options)` on the small collection with the small recipe, in a cache that
+    these tests share.
+    """
+    monkeypatch.setenv("DR_CACHE", str(finished / "own"))
+    keys = own_recipe.model_dump(mode="json")
+
+    def run(systems, **options):
+        return corpus_study.compare(
+            own_recipe.collection.name, systems, **{"recipe": keys} | options
+        )
+
+    return run
+
+
+def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path):
+    compared = compare(["bm25", "none"])
+    assert list(compared.runs) == ["BM25", "none", "BM25 + none, by rank", "BM25 + none, by weight"]
+    assert (
+        compared.generated is None
+        and compared.tested_on == "people's queries"
+        and compared.pending == {}
+    )
+    assert compared.mean(compared.best) == max(compared.mean(label) for label in compared.runs)
+    assert (
+        "the retrievers on people\N{RIGHT SINGLE QUOTATION MARK}s queries, in percent"
+        in compared.table.data
+    )
+    assert "on people\N{RIGHT SINGLE QUOTATION MARK}s queries" in compared.differences.data
+    folder = compared.export(tmp_path / "retriever")
+    page = compared.save_page(tmp_path / "index.html", ["<script>x</script>"], folder).read_text(
+        encoding="utf-8"
+    )
+    assert (
+        page.index("verdict-box")
+        < page.index("The comparison")
+        < page.index("Answers side by side")
+    )
+    assert "<script" not in page and "&lt;script&gt;" in page and str(folder) in page
+    assert (
+        not re.search(r'(?:src|href)="(?!data:|#)', page) and "prefers-color-scheme: dark" in page
+    )
+
+
+def test_an_encoder_whose_folder_has_the_name_of_another_system_is_a_row_of_its_own(
+    own_recipe, tmp_path, tiny_bert, tiny_tokenizer
+):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
+    folders = [tmp_path / name for name in ("simlm", "BM25", "mine", "other/mine")]
+    for folder in folders:
+        DenseEncoder.from_pretrained(tmp_path / "base").save(folder)
+        (folder / "modules.json").write_text("[]")
+    simlm, bm25, mine, other = map(str, folders)
+    given, trained = corpus_study.sort_systems([*folders, "simlm"])
+    assert given == {simlm: simlm, bm25: bm25, "mine": mine, other: other} and trained == ["simlm"]
+    labels = list(corpus_study.rows(own_recipe, given, trained, judged=[]))
+    assert {"BM25", *given, *trained} <= {*labels} and len(labels) == 6 + len(given)
+
+
+def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(compare, own_recipe):
+    compared = compare(["No pre-training"], scale="smoke")
+    assert compared.trained == ["none"] and compared.runs["none"][0].label == "none"
+    assert lab.find_record(compared.study, "No pre-training", scale="smoke").label == "none"
+    searcher = search.searcher_for(own_recipe.collection.name, [Path("no pre-training")])
+    assert list(searcher.systems) == ["BM25", "no pre-training"]
+    with pytest.raises(
+        InputError,
+        match=r"'cdmae' is a way to pre-train, and none .* was trained on tiny .*--system cdmae",
+    ):
+        search.searcher_for(own_recipe.collection.name, [Path("CDMAE")])
+
+
+def test_without_time_bm25_is_compared_and_the_page_names_the_rest(compare, tmp_path):
+    compared = compare(["none", "mlm"], seeds=[5], minutes=1e-4)
+    assert [*compared.runs] == ["BM25"] and [*compared.pending][:2] == ["none", "mlm"]
+    page = compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
+    assert (
+        "Not compared yet, because the time was up: " in page
+        and "Run the same command again" in page
+    )
+    assert "The same command continues." in compared.verdict.plain
+
+
+def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_recipe):
+    collection = collections.load(own_recipe.collection.name)
+    assert corpus_study.place_of(collection) == own_recipe.collection.name
+    with pytest.raises(InputError, match="a sample"):
+        corpus_study.compare(collection.sample(30), ["none"])
+
+
+@pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
+def test_what_is_no_system_is_refused_at_once(compare, systems):
+    with pytest.raises(InputError, match=r"no system 'nosuch'.*bm25, |one name where a list"):
+        compare(systems)
+
+
+def test_an_encoder_that_cannot_be_opened_is_refused_before_anything_is_run(
+    compare, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "modules.json").write_text("[]")
+    with pytest.raises(
+        InputError, match=r"broken: cannot be loaded \(.*sentence-transformers can open"
+    ):
+        compare([tmp_path / "broken", "none"])
+    assert not [*(tmp_path / "cache").glob("stages/*-*")]
+
+
+@pytest.mark.parametrize(
+    ("label", "told"), [("BM25", "BM25"), ("BM25 + none, by rank", "a fusion of two rankings")]
+)
+def test_what_is_no_model_is_not_exported(compare, tmp_path, monkeypatch, label, told):
+    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds names, no paths
+    record = compare(["bm25", "none"]).runs[label][0]
+    with pytest.raises(
+        InputError,
+        match=rf"{re.escape(label)}: {told}, which is no model\. Give the record of a retriever",
+    ):
+        export.export(record, tmp_path / "out")
+    assert (
+        not (tmp_path / "out").exists()
+        and len(export.export_run(record, tmp_path / "found.trec")) == 2
+    )
+
+
+def test_another_judged_split_is_tested_on_where_there_is_no_test(compare, tmp_path):
+    for split in ("test", "train"):
+        (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
+    collection = collections.load(tmp_path / "tiny")
+    assert corpus_study.tested_split(collection, "test") == "dev"
+    assert corpus_study.tested_split(None, "test") == "test"
+
+
+def test_judgements_of_nothing_relevant_are_refused_at_once(compare, tmp_path):
+    (tmp_path / "tiny" / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq20\tp3\t0\nq21\tp4\t-1\n"
+    )
+    with pytest.raises(
+        InputError,
+        match=r"tiny, split test: no passage is judged relevant .*qrels/test\.tsv, or remove",
+    ):
+        compare(["bm25"])
+
+
+def test_batches_shrink_to_the_queries_there_are(own_recipe):
+    wide = own_recipe.with_(finetuning__batch_queries=64)
+    assert corpus_study.fitting(wide).finetuning.batch_queries == 6  # half of the twelve
+    assert corpus_study.fitting(wide.with_(finetuning__steps=2450)).finetuning.steps == 100
+    assert corpus_study.fitting(own_recipe) is own_recipe
+
+
+def test_folders_of_one_name_are_studies_of_their_own(beir_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    beir_folder(tmp_path / "a" / "docs")
+    beir_folder(tmp_path / "b" / "docs", passages=41)
+    first, second = (
+        corpus_study.compare(tmp_path / one / "docs", ["bm25"], scale="smoke") for one in "ab"
+    )
+    assert first.collection.name == second.collection.name == "docs" and first.study != second.study
+    for compared in (first, second):
+        (record,) = lab.load_records(lab.live_folder("smoke"), compared.study)
+        assert record.data["collection"]["digest"] == compared.searched.digest
+        assert compared.study in compared.facts.data
+    assert (
+        corpus_study.compare(tmp_path / "a" / "docs", ["bm25"], scale="smoke").study == first.study
+    )
+
+
+def test_without_time_for_training_questions_people_s_judgements_still_compare_bm25(
+    own_recipe, tmp_path, monkeypatch
+):
+    for split in ("train", "dev"):
+        (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
+    compared = corpus_study.compare(
+        own_recipe.collection.name,
+        ["none"],
+        recipe=own_recipe.model_dump(mode="json"),
+        minutes=1e-4,
+    )
+    assert (
+        [*compared.runs] == ["BM25"]
+        and compared.pending == {"none": ""}
+        and not compared.on_generated
+    )
+
+
+def test_without_time_and_judgements_try_says_so_by_its_status(
+    own_recipe, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(tmp_path / "tiny" / "qrels")
+    assert main(["try", "tiny", "--system", "none", "--minutes", "0.0001"]) == 75
+    assert "not all written: the same command goes on" in capsys.readouterr().err
+    assert not (tmp_path / "tiny-tried").exists()
+
+
+def test_a_weight_is_chosen_by_people_s_queries_alone(own_recipe):
+    labels = [
+        list(corpus_study.rows(own_recipe, {}, ["none"], judged))
+        for judged in (["dev", "test"], ["test"])
+    ]
+    assert labels[0] == [*labels[1], "BM25 + none, by weight"]
+
+
+def test_who_wins_by_fusion_is_told_what_to_search_with(compare):
+    compared = compare(["none"])
+    compared.__dict__["verdict"] = findings.Advice("BM25 + none, by rank", HTML(""))
+    assert (
+        "Search with both, and join the two rankings: each passage gets 1 / (60 + rank)"
+        in compared._winner(None)
+    )
+
+
+def test_queries_of_which_a_sample_cannot_hold_the_passages_are_left_out_and_counted(
+    compare, own_recipe, tmp_path
+):
+    judged = [
+        f"q{query}\tp{(query + n) % 40}\t1"
+        for query in range(18, 24)
+        for n in range(10 * (query - 17) // 3)
+    ]
+    (tmp_path / "tiny" / "qrels" / "test.tsv").write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
+    )
+    for split in ("train", "dev"):
+        (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
+    small = own_recipe.with_(collection__passages=12).model_dump(mode="json")
+    compared = compare(["bm25"], recipe=small)
+    kept, left_out = (
+        len(compared.searched.qrels("test")),
+        compared.searched.info["sample"]["left_out"],
+    )
+    assert len(compared.searched) == 12 and 0 < kept < 6 and left_out == {"test": 6 - kept}
+    assert f"<td>of these in the sample, split test</td><td>{kept}</td>" in compared.facts.data
+
+
+def test_bounded_time_makes_a_sample_smaller_and_never_larger(compare, own_recipe, monkeypatch):
+    monkeypatch.setitem(corpus_study.SAMPLE, "passages", 35)
+    small = own_recipe.with_(collection__passages=30).model_dump(mode="json")
+    assert len(compare(["bm25"], recipe=small, minutes=5).searched) == 30
+    assert len(compare(["bm25"], minutes=5).searched) == 35
+    assert len(compare(["bm25"]).searched) == 40
+
+
+@pytest.mark.parametrize("minutes", [-3, float("nan")])
+def test_minutes_that_are_none_are_refused(compare, minutes):
+    with pytest.raises(InputError, match=r"minutes: .* is no time"):
+        compare(["bm25"], minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["try", "tiny", "--minutes"],
+        ["pretrain", "tiny", "--steps", "1", "--to", "x", "--time-budget"],
+    ],
+)
+@pytest.mark.parametrize("minutes", ["0", "-3", "nan", "inf"])
+def test_a_command_refuses_minutes_that_are_none_in_one_line(option, minutes, capsys):
+    assert main([*option, minutes]) == 1
+    told, said = capsys.readouterr()
+    assert (
+        told == ""
+        and said.count("\n") == 1
+        and said.startswith(f"error: {option[-1]}: {minutes} minutes")
+    )
+
+
+def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mini.yaml").write_text(
+        yaml.safe_dump({"recipe": own_recipe.model_dump(mode="json")})
+    )
+    monkeypatch.setattr(places, "scale_file", lambda name: tmp_path / f"{name}.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(
+            [
+                "try",
+                "tiny",
+                "--scale",
+                "mini",
+                "--system",
+                "none",
+                "--ask",
+                "what carries the vector",
+            ]
+        )
+        == 0
+    )
+    told, _ = capsys.readouterr()
+    assert "tiny-tried/index.html" in told and (tmp_path / "tiny-tried" / "index.html").is_file()
+    retriever = tmp_path / "tiny-tried" / "retriever"
+    assert (retriever / "modules.json").is_file()
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in (retriever, *retriever.rglob("*")))
+
+
+def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
+    live = compare(["none", "bm25"])
+    live.runs = {
+        label: [one.model_copy(update={"scale": "laptop"}) for one in own]
+        for label, own in live.runs.items()
+    }
+    monkeypatch.setattr(own_corpus, "recorded", lambda study: dict(reversed(live.runs.items())))
+    found = own_corpus.Recorded(live.study, templated=0.9)
+    assert (
+        set(found.runs) == set(live.runs)
+        and next(iter(found.runs)) == "BM25"
+        and found.trained == live.trained
+    )
+    rows, shown = (set(re.findall("<tr>.*?</tr>", one.table.data)) for one in (live, found))
+    assert rows == shown and found.verdict.plain == live.verdict.plain
+    monkeypatch.setattr(own_corpus, "recorded", lambda study: {})
+    with pytest.raises(InputError, match="no records with BM25"):
+        own_corpus.Recorded("your_corpus/none-000000")
+
+
+def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("A single passage.")
+    (site := tmp_path / "site").mkdir()
+    for name, fix in (
+        ("index.html", "index.html: is there already"),
+        ("retriever", "retriever: is there already"),
+    ):
+        (site / name).write_text("mine")
+        assert main(["try", "one.txt", "--to", "site"]) == 1
+        assert (
+            fix in (said := capsys.readouterr().err)
+            and said.count("\n") == 1
+            and (site / name).read_text() == "mine"
+        )
+        (site / name).unlink()
+
+
+def test_one_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("A single passage.")
+    options = ["--system", "nosuch"], ["--scale", "nosuch"], ["--ask", " "], []
+    for arguments in (["nowhere"], *(["one.txt", *own] for own in options)):
+        assert main(["try", *arguments]) == 1
+        told, said = capsys.readouterr()
+        assert told == "" and said.startswith("error: ") and said.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["one.txt"]
+
+
+def test_a_record_and_json_lines_are_told_apart(tmp_path):
+    (tmp_path / "lines.json").write_text(json.dumps({"text": "x"}))
+    (tmp_path / "record.json").write_text(json.dumps({"checksum": "x"}, indent=1))
+    # no collection either, but nothing to remove
+    (tmp_path / "own.json").write_text(json.dumps({"text": "x"}, indent=1))
+    names = ("lines.json", "record.json", "own.json", "none.json")
+    assert [lab.search.names_record(str(tmp_path / name)) for name in names] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_what_cannot_work_is_said_before_anything_is_trained(own_recipe, cache):
+    keep = own_recipe.with_(collection__passages=20, collection__train_queries=6)
+    said = (
+        r"passages? to write questions about, too few .* judged already.* Take a larger scale: at"
+        r" this one 20 passages"
+    )
+    with pytest.raises(InputError, match=said):
+        corpus_study.generate_queries(keep.with_(evaluation__split="test"), cache=cache)
+    assert cache.built == []
+
+
+def test_the_lines_of_the_quickstart_run(
+    own_recipe, tmp_path, monkeypatch, tiny_bert, tiny_tokenizer
+):
+    (tmp_path / "mini.yaml").write_text(
+        yaml.safe_dump({"recipe": own_recipe.model_dump(mode="json")})
+    )
+    monkeypatch.setattr(places, "scale_file", lambda name: tmp_path / "mini.yaml")
+    monkeypatch.chdir(tmp_path)
+    settings = DenseSettings(passage_length=32, query_length=16)
+    DenseEncoder(tiny_bert().bert, settings, tiny_tokenizer).save(tmp_path / "elsewhere" / "model")
+    text = (Path(__file__).parents[2] / "book" / "quickstart.md").read_text(encoding="utf-8")
+    (lines,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", text, re.S)
+        if "report.compare" in block
+    )
+    exec(lines.replace("path/to/folder", "tiny").replace("path/to/model", "elsewhere/model"), {})
+    assert (tmp_path / "my-retriever" / "README.md").is_file() and (
+        tmp_path / "compared.html"
+    ).is_file()
+
+
+def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(
+    beir_folder, tmp_path, monkeypatch
+):
+    """A few judged queries and nothing to train: BM25, and an encoder as it comes, need no training
+    queries.
+    """
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    beir_folder(tmp_path / "judged")
+    for split in ("train", "dev"):
+        (tmp_path / "judged" / "qrels" / f"{split}.tsv").unlink()
+    compared = corpus_study.compare(tmp_path / "judged", ["bm25"], scale="smoke")
+    assert [*compared.runs] == ["BM25"] and compared.generated is None
+
+
+def test_a_scale_that_is_no_name_is_refused_before_questions_are_written(own_recipe):
+    with pytest.raises(InputError, match="no name of a scale"):
+        corpus_study.compare(own_recipe.collection.name, ["none"], scale="./smoke.yaml")
