@@ -7,6 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib.errors import InputError
 from dr_lib.objectives.base import MaskedObjective, MaskedSettings, NoObjective, Objective, Settings, Source, predict_tokens, report
 from dr_lib.objectives.bottleneck import Autoencoder, EncdecMlm
+from dr_lib.objectives.bow import Bow
 from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
 from dr_lib.objectives.master import Master
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Objective]] = {
     "encdec_mlm": EncdecMlm,
     "encdec_rtd": EncdecRtd,
     "autoencoder": Autoencoder,
+    "bow": Bow,
     "condenser": Condenser,
     "cocondenser": Cocondenser,
     "retromae": Retromae,
@@ -50,6 +52,7 @@ NAMES = {
     "encdec_mlm": "Enc-Dec MLM",
     "encdec_rtd": "Enc-Dec RTD",
     "autoencoder": "auto-encoder",
+    "bow": "bag of words",
     "condenser": "Condenser",
     "cocondenser": "coCondenser",
     "retromae": "RetroMAE",

@@ -27,7 +27,7 @@ from dr_lib.lab import Record
 from dr_lib.report.tables import named, typographic
 
 FAMILIES = {
-    "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
+    "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder bow condenser cocondenser retromae master",
     "pairs of texts": "ict bfs paq reddit nsp pair",
     "masked words alone": "mlm maskedlm rtd",
     "not pre-trained": "none nopretraining bertbase bert bm25",

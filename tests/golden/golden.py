@@ -168,6 +168,12 @@ METHOD_VARIANTS: dict[str, dict[str, Any]] = {
     "cocondenser, chunks": {"objective": "cocondenser", "objective__batch_pairs": 8, "objective__chunk": 4},
     "retromae, released": {"objective": "retromae", "objective__draws": "released", "objective__bag_weight": 0.1},
     "encdec_mlm, all": {"objective": "encdec_mlm", "objective__decoder_mask": "independent", "objective__targets": "all"},
+    "bow, linear, count": {
+        "objective": "bow",
+        "objective__encoder_rate": 0.0,
+        "objective__targets": "count",
+        "objective__head": "linear",
+    },
     "master, paper": {
         "objective": "master",
         "objective__complement": "paper",
