@@ -3,7 +3,7 @@ collection of one's own.
 
 Page of the book: your_corpus. People's judgements are what is tested on wherever there are some;
     what is missing for
-training is generated first. `dr-lib try` and the notebook make the same call, and `report.compare`
+training is generated first. `dr-lib try` and the notebook make the same call, and `own_corpus.compare`
 adds what is shown.
 """
 

@@ -30,7 +30,7 @@ from dr_lib.lab import Record
 
 FAMILIES = {
     "one vector for a decoder": (
-        "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master"
+        "simlm cdmae encdecmlm encdecrtd autoencoder bow condenser cocondenser retromae master"
     ),
     "pairs of texts": "ict bfs paq reddit nsp pair",
     "masked words alone": "mlm maskedlm rtd",

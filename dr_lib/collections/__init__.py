@@ -8,6 +8,7 @@ passages without questions: a file of JSON Lines or CSV, text files.
 `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from dr_lib.collections import beir, kilt, plain, pydocs, squad
@@ -42,7 +43,11 @@ from dr_lib.places import cache_root, data_root, find_data
 
 
 def load(
-    name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = True
+    name: str | Path,
+    *,
+    cache: Path | None = None,
+    allow_duplicates: bool = True,
+    allow_changes: bool = False,
 ) -> Collection:
     """Open a collection by name; at the first load it is read, checked and kept in Arrow files in
     the cache.
@@ -56,6 +61,8 @@ def load(
         allow_duplicates: keep (and count) passages with title and text of another one; False
             refuses a folder that has some, since a twin of a positive passage counts as wrong
             wherever it is found.
+        allow_changes: go on with a SQuAD that is not that of the book's records; False refuses it
+            and says how it differs.
 
     Returns:
         The collection, memory-mapped.
@@ -71,12 +78,20 @@ def load(
         raise InputError(
             error.strerror or str(error), where=where, fix="Give a path that can be read."
         ) from None
-    return open_source(
-        source,
-        cache or cache_root() / "collections",
-        allow_duplicates=allow_duplicates,
-        place=str(name),
-    )
+    root = cache or cache_root() / "collections"
+    collection = open_source(source, root, allow_duplicates=allow_duplicates, place=str(name))
+    if (
+        source.expected
+        and not allow_changes
+        and (differs := source.expected.differences(collection))
+    ):
+        problem = (
+            f"its digest {collection.digest[:10]} is not {source.expected.digest[:10]}, that of the"
+            f" records: {differs}"
+        )
+        fix = "Take its source again (`dr-lib data`), or go on with what it is: allow_changes=True."
+        raise InputError(problem, where=f"collection {name}", fix=fix)
+    return collection
 
 
 def _find_source(name: str) -> Source:
@@ -127,7 +142,8 @@ def _find_source(name: str) -> Source:
         and len(files := plain.line_files(place)) == 1
     ):
         return plain.lines_source(files[0])
-    return beir.folder_source(place)
+    source = beir.folder_source(place)
+    return replace(source, expected=squad.EXPECTED) if name == "squad" else source
 
 
 def _names() -> str:

@@ -8,6 +8,7 @@ torn apart unless it is longer than a passage. Page of the book: practice/own-co
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,10 @@ ABBREVIATIONS = (
     "approx",
     "No",
 )
+INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
+)
+"""Controls, marks of no width, halves of surrogate pairs and signs of private use."""
 SENTENCE_END = re.compile(
     rf"(?<=[a-z0-9)\]\"'%][.!?]){''.join(f'(?<!{re.escape(word)}[.])' for word in ABBREVIATIONS)}\s+(?=[\"'(]?[A-Z0-9])"
 )
@@ -254,6 +259,16 @@ def paragraphs(lines: Iterable[str]) -> list[str]:
             groups.append([])
         groups[-1] += words
     return [" ".join(group) for group in groups if group]
+
+
+def one_line(text: str) -> str:
+    """A text of another source on one line: NFC, no control characters, single spaces.
+
+    Example:
+        >>> one_line(" Caf\u0065\u0301,\r\n\u200b open ")
+        'Café, open'
+    """
+    return " ".join(INVISIBLE.sub(" ", unicodedata.normalize("NFC", text)).split())
 
 
 def sentences(text: str) -> list[str]:

@@ -12,7 +12,7 @@ import re
 import shutil
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -66,6 +66,38 @@ class Judgement(NamedTuple):
     grade: int
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What a published collection is known to be: that of the book's records.
+
+    Args:
+        digest: of its content.
+        passages: how many.
+        queries: how many, by split.
+    """
+
+    digest: str
+    passages: int
+    queries: Mapping[str, int]
+
+    def differences(self, collection: Collection) -> str:
+        """How a collection differs, such as "19 passages (of the records: 20)"; "" where it is the
+        same.
+        """
+        if collection.digest == self.digest:
+            return ""
+        sizes = {"passages": (len(collection), self.passages)}
+        for split in dict.fromkeys([*self.queries, *collection.splits]):
+            asked = len(collection.qrels(split)) if split in collection.splits else 0
+            sizes[f"{split} queries"] = asked, self.queries.get(split, 0)
+        told = [
+            f"{here:,} {what} (of the records: {wanted:,})"
+            for what, (here, wanted) in sizes.items()
+            if here != wanted
+        ]
+        return ", ".join(told) or "as many passages and queries, but other ids or texts"
+
+
 Rows = Callable[[], Iterable[tuple[str, Any]]]
 """A stream that can be read more than once: rows from the start, each with the place that an error
 names.
@@ -84,6 +116,7 @@ class Source:
         info: licence, source and versions, kept with the collection.
         published: True for data the reader cannot edit: rows that break a rule are left out and
             counted in `info` where a folder of the reader's own would be refused.
+        expected: what it should come to, where that is known.
     """
 
     name: str
@@ -93,10 +126,16 @@ class Source:
     judgements: dict[str, Rows] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     published: bool = False
+    expected: Expected | None = None
 
 
 def published_source(
-    name: str, digest: str, place: str, build: Callable[[], dict[str, list]], info: dict
+    name: str,
+    digest: str,
+    place: str,
+    build: Callable[[], dict[str, list]],
+    info: dict,
+    expected: Expected | None = None,
 ) -> Source:
     """A source that `build` makes as a whole: lists of `passages`, of `queries`, and of the
     judgements of `SPLITS`.
@@ -110,7 +149,16 @@ def published_source(
         )
 
     splits = {split: rows(split) for split in SPLITS}
-    return Source(name, digest, rows("passages"), rows("queries"), splits, info, published=True)
+    return Source(
+        name,
+        digest,
+        rows("passages"),
+        rows("queries"),
+        splits,
+        info,
+        published=True,
+        expected=expected,
+    )
 
 
 def open_source(

@@ -16,6 +16,7 @@ from dr_lib.objectives.base import (
     report,
 )
 from dr_lib.objectives.bottleneck import Autoencoder, EncdecMlm
+from dr_lib.objectives.bow import Bow
 from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
 from dr_lib.objectives.master import Master
@@ -38,6 +39,7 @@ METHODS: dict[str, type[Objective]] = {
     "encdec_mlm": EncdecMlm,
     "encdec_rtd": EncdecRtd,
     "autoencoder": Autoencoder,
+    "bow": Bow,
     "condenser": Condenser,
     "cocondenser": Cocondenser,
     "retromae": Retromae,
@@ -59,6 +61,7 @@ NAMES = {
     "encdec_mlm": "Enc-Dec MLM",
     "encdec_rtd": "Enc-Dec RTD",
     "autoencoder": "auto-encoder",
+    "bow": "bag of words",
     "condenser": "Condenser",
     "cocondenser": "coCondenser",
     "retromae": "RetroMAE",

@@ -404,7 +404,7 @@ def test_the_lines_of_the_quickstart_run(
     (lines,) = (
         block
         for block in re.findall(r"```python\n(.*?)```", text, re.S)
-        if "report.compare" in block
+        if "own_corpus.compare" in block
     )
     exec(lines.replace("path/to/folder", "tiny").replace("path/to/model", "elsewhere/model"), {})
     assert (tmp_path / "my-retriever" / "README.md").is_file() and (

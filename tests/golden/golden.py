@@ -29,7 +29,6 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
-from dr_book import corpus_study
 from dr_lib import lab, objectives
 
 HERE = Path(__file__).resolve().parent
@@ -217,6 +216,12 @@ METHOD_VARIANTS: dict[str, dict[str, Any]] = {
         "objective__decoder_mask": "independent",
         "objective__targets": "all",
     },
+    "bow, linear, count": {
+        "objective": "bow",
+        "objective__encoder_rate": 0.0,
+        "objective__targets": "count",
+        "objective__head": "linear",
+    },
     "master, paper": {
         "objective": "master",
         "objective__complement": "paper",
@@ -293,7 +298,7 @@ def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str
 def measure_questions(recipe: Any, cache: Any) -> Iterator[tuple[str, Numbers]]:
     """Generated questions: what was left after each step, and a run on the new collection."""
     options = {"learn_from": str(HERE / "collection"), "use_judgements": False, "per_passage": 2}
-    written = corpus_study.generate_queries(recipe, **options, cache=cache)
+    written = lab.generate_queries(recipe, **options, cache=cache)
     counts = {
         name: count for name, count in written.counts.items() if isinstance(count, int | float)
     }

@@ -12,9 +12,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from pydantic import ValidationError
 
 from dr_lib import places
+from dr_lib.collections import squad
 from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
-from dr_lib.lab import BaseRecipe, Recipe, recipe_at
+from dr_lib.lab import BaseRecipe, Recipe, load_records, recipe_at, recorded_folder
 
 SCALE_FILES = places.project_root() / "notebooks" / "scales"
 SCALES = ("smoke", "laptop", "gpu", "paper")
@@ -263,6 +264,31 @@ def test_a_scale_gives_overrides_and_the_notebook_the_collection():
         300,
         9,
     )
+
+
+def test_the_laptop_file_alone_addresses_the_recorded_table():
+    # what papermill hands to notebooks/simlm/table08_replace_rates.ipynb
+    laptop = read_yaml(SCALE_FILES / "laptop.yaml")
+    start = recipe_at(laptop["scale"], laptop["recipe"], laptop["collection"])
+    recipes = {
+        "no pre-training": start.with_(objective="none"),
+        "masked LM": start.with_(objective="mlm", objective__rate=0.3),
+    }
+    for encoder, decoder in [(15, 15), (15, 30), (30, 30), (30, 50), (40, 60), (30, 100)]:
+        rates = {"objective__encoder_rate": encoder / 100, "objective__decoder_rate": decoder / 100}
+        recipes[f"{encoder}% / {decoder}%"] = start.with_(objective="simlm", **rates)
+    records = load_records(recorded_folder("laptop"), "simlm/table08")
+    recorded = {
+        record.label: record
+        for record in records
+        if record.seed in laptop["seeds"] and record.label in recipes
+    }
+    assert {label: recipe.digest for label, recipe in recipes.items()} == {
+        label: record.recipe_digest for label, record in recorded.items()
+    }
+    assert {record.data["collection"]["digest"] for record in recorded.values()} == {
+        squad.EXPECTED.digest
+    }
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -22,6 +22,7 @@ CERTAIN = {
     "encdec_rtd": UNTOUCHED,
     "rtd": {"rate": 0.0},
     "encdec_mlm": {"encoder_rate": 1.0, "decoder_rate": 1.0, "mask_policy": "mask"},
+    "bow": {"encoder_rate": 1.0, "mask_policy": "mask"},
     "condenser": HIDDEN,
     "cocondenser": HIDDEN,
     "retromae": {"encoder_rate": 1.0, "decoder_rate": 0.0, "mask_policy": "mask"},

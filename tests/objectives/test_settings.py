@@ -24,6 +24,8 @@ DEFAULTS = {
     "encdec_mlm": RATES | COPIED | {"targets": "masked"},
     "encdec_rtd": RATES | COPIED | {"generator": "frozen"},
     "autoencoder": COPIED | {"encoder_rate": 0.0},
+    "bow": BERT
+    | {"encoder_rate": 0.3, "targets": "binary", "head": "masked_lm", "bag_weight": 1.0},
     "condenser": CONDENSER,
     "cocondenser": CONDENSER,
     "retromae": RATES | BERT | {"bag_weight": 0.0},

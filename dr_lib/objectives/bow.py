@@ -1,0 +1,103 @@
+"""Bag of words: the vector alone must name the passage's words (Ma et al. 2024, after Xiao and Liu
+2022).
+
+A bottleneck whose decoder has no layer at all. The masked LM's own head, or one linear layer that
+is thrown away after pre-training, turns the first state into a distribution over the vocabulary,
+and the passage's words are what it has to give. Beside it the encoder predicts its masked tokens;
+at rate 0 it reads the clean passage and the words are all that is learned. Page:
+practice/adding-an-objective.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib import masking
+from dr_lib.models import fresh_linear, hidden_states, lm_head
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, predict_tokens, report
+from dr_lib.tokens import TokenBatch
+
+
+class BowSettings(MaskedSettings):
+    """Parameters of bag-of-words prediction.
+
+    Attributes:
+        encoder_rate: share of tokens masked for the encoder, which it predicts; 0 leaves the bag of
+            words alone.
+        mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged; or always [MASK].
+        targets: binary, each distinct piece of the passage weighs the same (the paper); or count,
+            each as often as it occurs.
+        head: the masked LM's own head, without new weights (the paper); or linear, one fresh layer.
+        bag_weight: of the bag-of-words loss beside that of the masked LM.
+        init_seed: of the fresh layer; None takes the recipe's seed.
+    """
+
+    encoder_rate: float = Field(0.3, ge=0, le=1)
+    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    targets: Literal["binary", "count"] = "binary"
+    head: Literal["masked_lm", "linear"] = "masked_lm"
+    bag_weight: float = Field(1.0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
+
+
+class Bow(MaskedObjective):
+    """Masked LM, and the words of the passage predicted from its first state.
+
+    Attributes:
+        bag: the fresh layer from the vector to the vocabulary; None where the masked LM's head
+            serves.
+    """
+
+    cites = ("ma2024", "xiao2022b")
+    saved_beside: ClassVar[tuple[str, ...]] = ("bag",)
+    settings: BowSettings
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: BowSettings
+    ):
+        super().__init__(model, tokenizer, settings)
+        self.bag: nn.Linear | None = None
+        if settings.head == "linear":
+            source = torch.Generator().manual_seed(settings.init_seed or 0)
+            width, pieces = model.config.hidden_size, model.config.vocab_size
+            self.bag = fresh_linear(width, pieces, source).to(model.device)
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Encoder loss + weight * bag-of-words loss."""
+        chosen, batch = self.settings, self.maskable(batch)
+        mask = masking.whole_word(batch, chosen.encoder_rate, generator)
+        states = hidden_states(
+            self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy)
+        )
+        encoder = predict_tokens(self.model, states, batch.input_ids, mask, chosen.encoder_rate)
+        bag_loss = self.bag_loss(batch, states[:, 0])
+        return report(
+            encoder.loss + chosen.bag_weight * bag_loss, encoder=encoder, bag_loss=bag_loss
+        )
+
+    def bag_loss(self, batch: TokenBatch, vectors: Tensor) -> Tensor:
+        """-log p(piece | vector), a mean over the pieces of each passage, then over passages.
+
+        Args:
+            batch: clean passages.
+            vectors: `[batch, hidden]` first states.
+
+        Returns:
+            float32 scalar with gradient; a passage without pieces adds nothing.
+        """
+        if self.bag is None:
+            head = lm_head(self.model)
+            logits = functional.linear(head.transform(vectors), head.weight, head.bias)
+        else:
+            logits = self.bag(vectors)
+        tokens = (~batch.special).float()
+        counts = torch.zeros(logits.shape, device=logits.device).scatter_add_(
+            1, batch.input_ids, tokens
+        )
+        weights = counts.clamp(max=1) if self.settings.targets == "binary" else counts
+        log_p = functional.log_softmax(logits.float(), dim=-1)
+        return -((weights * log_p).sum(1) / weights.sum(1).clamp(min=1)).mean()

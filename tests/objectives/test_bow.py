@@ -1,0 +1,132 @@
+"""Bag of words against NumPy, and what page practice/adding-an-objective says of it."""
+
+import numpy as np
+import pytest
+import torch
+
+from dr_lib.lab import Recipe
+from dr_lib.models import lm_head
+
+KINDS = [(targets, head) for targets in ("binary", "count") for head in ("masked_lm", "linear")]
+
+
+def logits_by_hand(method, vectors: torch.Tensor) -> np.ndarray:
+    """`[batch, pieces]` float64: the masked LM's whole head, or a matrix product and a bias."""
+    if method.bag is None:
+        return method.model.cls(vectors).detach().double().numpy()
+    weight, bias = (part.detach().double().numpy() for part in (method.bag.weight, method.bag.bias))
+    return vectors.detach().double().numpy() @ weight.T + bias
+
+
+def bags_by_hand(method, batch) -> np.ndarray:
+    """`[batch, pieces]`: the share of each piece in its passage's bag."""
+    bags = np.zeros((len(batch), method.model.config.vocab_size))
+    for bag, ids, special in zip(
+        bags, batch.input_ids.tolist(), batch.special.tolist(), strict=True
+    ):
+        for piece in (piece for piece, out in zip(ids, special, strict=True) if not out):
+            bag[piece] = 1 if method.settings.targets == "binary" else bag[piece] + 1
+    return bags / np.maximum(bags.sum(1, keepdims=True), 1)
+
+
+@pytest.fixture
+def repeated(batch):
+    """A batch in whose first passage one word stands three times."""
+    ids = batch.input_ids.clone()
+    ids[0, 2:4] = ids[0, 1]
+    return batch.with_ids(ids)
+
+
+@pytest.fixture
+def vectors(batch) -> torch.Tensor:
+    return torch.randn(
+        len(batch), 32, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
+
+
+@pytest.mark.parametrize(("targets", "head"), KINDS)
+def test_the_loss_is_the_cross_entropy_of_the_bag(targets, head, make_loud, repeated, vectors):
+    method = make_loud("bow", targets=targets, head=head)
+    logits, bags = logits_by_hand(method, vectors), bags_by_hand(method, repeated)
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    assert method.bag_loss(repeated, vectors).item() == pytest.approx(
+        -(bags * log_p).sum(1).mean(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("targets", ["binary", "count"])
+def test_the_gradient_is_the_difference_of_two_distributions(targets, make_loud, repeated, vectors):
+    method = make_loud("bow", targets=targets, head="linear")
+    logits, bags = logits_by_hand(method, vectors), bags_by_hand(method, repeated)
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    slopes = (p - bags) / len(repeated)
+    loss = method.bag_loss(repeated, vectors)
+    to_vectors, to_weight, to_bias = torch.autograd.grad(
+        loss, [vectors, method.bag.weight, method.bag.bias]
+    )
+    assert np.allclose(to_vectors.numpy(), slopes @ method.bag.weight.detach().numpy(), atol=1e-6)
+    assert np.allclose(to_weight.numpy(), slopes.T @ vectors.detach().numpy(), atol=1e-6)
+    assert np.allclose(to_bias.numpy(), slopes.sum(0), atol=1e-6)
+
+
+def test_binary_targets_ignore_how_often_a_word_stands_there_and_counts_do_not(
+    make_loud, repeated, vectors
+):
+    shares = {
+        name: bags_by_hand(make_loud("bow", targets=name), repeated)[0]
+        for name in ("binary", "count")
+    }
+    word = repeated.input_ids[0, 1].item()
+    assert shares["count"][word] > 2 * shares["binary"][word] > 0
+    losses = [make_loud("bow", targets=name).bag_loss(repeated, vectors).item() for name in shares]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
+def test_the_whole_loss_is_the_sum_that_the_page_states_and_reaches_the_encoder(
+    make, batch, seeded
+):
+    method = make("bow", bag_weight=2.0)
+    parts = method(batch, seeded())
+    assert parts["loss"].item() == pytest.approx(
+        (parts["encoder_loss"] + 2 * parts["bag_loss"]).item(), rel=1e-6
+    )
+    parts["loss"].backward()
+    assert method.model.base_model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+
+
+def test_at_rate_0_the_words_are_all_that_is_learned_and_the_passage_is_read_clean(
+    make, batch, seeded, hidden_inputs
+):
+    parts = make("bow", encoder_rate=0.0)(batch, seeded())
+    assert parts["encoder_loss"] == 0 and parts["loss"] == parts["bag_loss"]
+    assert torch.equal(hidden_inputs[0][1], batch.input_ids)
+
+
+def test_the_vector_alone_carries_the_gradient_of_the_bag(make, batch, seeded):
+    method = make("bow", encoder_rate=0.0)
+    states = torch.randn(*batch.input_ids.shape, 32, requires_grad=True)
+    method.bag_loss(batch, states[:, 0]).backward()
+    assert states.grad[:, 0].any() and not states.grad[:, 1:].any()
+
+
+def test_a_passage_of_special_tokens_alone_has_no_bag(make, batch, vectors):
+    method = make("bow")
+    empty = type(batch)(**{**vars(batch), "special": torch.ones_like(batch.special)})
+    assert method.bag_loss(empty, vectors).item() == 0
+
+
+def test_without_a_layer_of_its_own_it_adds_no_weights(make):
+    assert not make("bow").extra_tensors() and make(
+        "bow", head="linear"
+    ).extra_tensors().keys() == {"bag.weight", "bag.bias"}
+    assert (
+        lm_head((method := make("bow")).model).weight is method.model.get_input_embeddings().weight
+    )
+
+
+def test_a_word_in_a_recipe_is_enough():
+    recipe = Recipe(objective="mlm").with_(objective="bow", objective__encoder_rate=0.0)
+    assert (
+        recipe.objective.params["encoder_rate"] == 0.0
+        and recipe.objective.params["targets"] == "binary"
+    )
