@@ -108,7 +108,7 @@ def own_sources(app: Sphinx, env: BuildEnvironment) -> None:
     functools.
     """
     sources = getattr(env, "_viewcode_modules", {})
-    for name in [name for name in sources if name.partition(".")[0] != "dr_lib"]:
+    for name in [name for name in sources if name.partition(".")[0] not in ("dr_lib", "dr_book")]:
         del sources[name]
 
 

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
+from dr_book import corpus_study
 from dr_lib import lab, objectives
 
 HERE = Path(__file__).resolve().parent
@@ -298,7 +299,7 @@ def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str
 def measure_questions(recipe: Any, cache: Any) -> Iterator[tuple[str, Numbers]]:
     """Generated questions: what was left after each step, and a run on the new collection."""
     options = {"learn_from": str(HERE / "collection"), "use_judgements": False, "per_passage": 2}
-    written = lab.generate_queries(recipe, **options, cache=cache)
+    written = corpus_study.generate_queries(recipe, **options, cache=cache)
     counts = {
         name: count for name, count in written.counts.items() if isinstance(count, int | float)
     }
