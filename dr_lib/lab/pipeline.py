@@ -204,8 +204,10 @@ class Pipeline:
     @cached_property
     def cross_encoder(self) -> Stage:
         """The re-ranker, trained on the candidates of retriever 2."""
+        chosen = self.recipe.auxiliary.cross_encoder.seed
+        seed = self.recipe.seed if chosen is None else chosen
         return self.cross_encoder_on(
-            self.mined_by(self.retriever2), self.retriever2, "listwise", self.recipe.seed
+            self.mined_by(self.retriever2), self.retriever2, "listwise", seed
         )
 
     @cached_property

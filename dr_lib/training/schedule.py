@@ -345,10 +345,16 @@ class CrossEncoderTraining(Training):
             (released).
         r_drop: score each pair twice and reward agreement, as the released code does; the paper
             does not.
+        seed: of its head, order and dropout; None takes the recipe's, which the retrievers before
+            it share.
     """
+
+    # the stage has its seed as an argument of its own
+    unkeyed: ClassVar[frozenset[str]] = Training.unkeyed | {"seed"}
 
     model: str | None = None
     start: str | None = None
+    seed: int | None = Field(default=None, ge=0)
     steps: int = Field(default=20_000, gt=0)
     learning_rate: float = Field(default=3e-5, gt=0)
     batch_queries: int = Field(default=64, gt=0)

@@ -592,6 +592,18 @@ def test_the_key_of_a_cross_encoder_is_made_of_what_can_change_it(untrained):
     assert len({one.key for one in others} | {key}) == 8
 
 
+def test_a_cross_encoder_may_have_a_seed_of_its_own_over_the_same_retrievers(tiny_recipe):
+    ranked = tiny_recipe.with_(final="reranker")
+    usual, same, other = (
+        ranked.with_(auxiliary__cross_encoder__seed=seed)
+        for seed in (None, ranked.seed, ranked.seed + 1)
+    )
+    assert Pipeline(same).cross_encoder.key == Pipeline(usual).cross_encoder.key
+    assert Pipeline(other).cross_encoder.key != Pipeline(usual).cross_encoder.key
+    assert Pipeline(other).cross_encoder.arguments["seed"] == ranked.seed + 1
+    assert Pipeline(other).retriever.key == Pipeline(usual).retriever.key
+
+
 def test_another_reader_has_tokens_of_its_own_only_where_its_tokenizer_differs(untrained):
     recipe = untrained.with_(final="reranker")
     same, other = (
