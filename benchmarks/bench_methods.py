@@ -36,7 +36,7 @@ class Stepper:
     """One method under training, a step at a time, as the training loop does it."""
 
     def __init__(self, recipe: lab.Recipe, cache: lab.Cache):
-        given = cache.inputs(lab.Pipeline(recipe).pretrained)
+        given = cache.inputs(lab.pipeline(recipe).pretrained)
         tokenizer, model = (
             load_tokenizer(given["start"]),
             load_masked_lm(given["start"], dropout=given["dropout"]),

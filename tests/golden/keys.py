@@ -179,8 +179,8 @@ def graphs(work: Path) -> dict[str, dict[str, Any]]:
     ends: dict[str, dict[str, str]] = {}
     numbers: Counter[str] = Counter()
     for label, recipe in recipes(work):
-        made = lab.Pipeline(recipe)
-        for stage in made.evaluation.walk():
+        made = lab.pipeline(recipe)
+        for stage in made.end.walk():
             if stage.key in names:
                 continue
             numbers[stage.kind] += 1

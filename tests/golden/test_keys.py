@@ -1,4 +1,4 @@
-"""Every kind of recipe in the notebooks has the recorded stages, made from the recorded arguments."""
+"""Every kind of recipe in the notebooks has the recorded stages, of the recorded arguments."""
 
 import json
 
