@@ -3,8 +3,8 @@
 `load` gives a `Collection` for a name: the built-in Primer, SQuAD, any `ir_datasets` id, a folder
 in BEIR layout, or passages without questions: a file of JSON Lines or CSV, text files.
 `load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the
-    next utterance.
-`made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
+next utterance. `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file
+is at hand.
 """
 
 from dataclasses import replace
