@@ -135,6 +135,8 @@ def pipeline(recipe: Recipe) -> Plan:
     plan.start = plan.pretrained or inputs.base.model
     if kind == "nlu":
         return sentences(plan)
+    if kind == "coverage":
+        return covered(plan)
     if final == "pretrained":
         return searched_with(plan, untuned(inputs, plan.start))
 
@@ -264,6 +266,22 @@ def sentences(plan: Plan) -> Plan:
     files = (evaluation.nlu_file(task.folder, split) for split in (task.train, task.split))
     plan.end = evaluation.nlu(
         plan.start, *map(Data.file, files), task=task, dropout=recipe.dropout, seed=recipe.seed
+    )
+    return plan
+
+
+def covered(plan: Plan) -> Plan:
+    """The plan that ends with how many of a passage's pieces its vector foretells before
+    fine-tuning.
+    """
+    inputs, options = plan.inputs, plan.inputs.recipe.evaluation
+    plan.end = evaluation.coverage(
+        plan.start,
+        inputs.passages(inputs.searched),
+        inputs.searched,
+        split=options.split,
+        grade=options.grade,
+        layout=inputs.recipe.layout,
     )
     return plan
 
