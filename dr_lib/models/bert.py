@@ -512,8 +512,8 @@ def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch
     """`function(batch)` for a function that gives each sequence a vector of its own, in less time
     on a CPU.
 
-    The batches of fine-tuning are drawn by query, so short passages lie beside long ones; a third
-    of the positions of a batch of PyDocs is padding. Some groups of about one length are each cut
+    The batches of fine-tuning are drawn by query, so short passages lie beside long ones, and
+    much of a batch is padding. Some groups of about one length are each cut
     to their own longest sequence.
 
     Args:
