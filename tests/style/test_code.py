@@ -14,7 +14,7 @@ from report import LIBRARY, ROOT, circles, fragments, imported, modules, name_of
 # whether circles and cut-off pieces fail; while folders are being put together they only tell
 STRICT = True
 ORDER = """
-__init__ errors files places warm
+__init__ errors files places words warm
 settings stages
 collections
 tokens
