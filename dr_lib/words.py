@@ -1,8 +1,8 @@
 """Words and sentences of any language: the one place that says where they begin and end.
 
 Text is cut in its composed form (Unicode NFC), then each word is folded: compatibility forms become
-plain ones (NFKC), letters small (full case folding), the dot that a small Turkish İ leaves behind is
-dropped. So a text finds its twin that was written with other code points, and *Straße* finds
+plain ones (NFKC), letters small (full case folding), the dot that a small Turkish İ leaves behind
+is dropped. So a text finds its twin that was written with other code points, and *Straße* finds
 *STRASSE*. Marks (accents, vowel signs) and joiners stay inside their word.
 
 A script that writes no spaces has no words to see: there, and in Hangul, whose words carry their
@@ -41,9 +41,7 @@ def _compiled(pattern: str) -> regex.Pattern:
 
 UNSPACED, PAIRED = _letters(SPACELESS), _letters(f"{SPACELESS} Hangul")
 SPELT = rf"[[\p{{L}}\p{{N}}\p{{M}}{JOINERS}]--{PAIRED}]"
-RUN = _compiled(
-    rf"(?:{PAIRED}[\p{{M}}{JOINERS}]*)+|[[\p{{L}}\p{{N}}_]--{PAIRED}](?:{SPELT}|_)*"
-)
+RUN = _compiled(rf"(?:{PAIRED}[\p{{M}}{JOINERS}]*)+|[[\p{{L}}\p{{N}}_]--{PAIRED}](?:{SPELT}|_)*")
 TOKEN = _compiled(
     rf"{PAIRED}[\p{{M}}{JOINERS}]*|[{SPELT}--[{JOINERS}]]{SPELT}*|[^\p{{Z}}\p{{C}}]"
 ).findall
@@ -86,7 +84,9 @@ def _words_in(chunk: str, shortest: int) -> tuple[str, ...]:
         folded = fold(run)
         if PAIRS(run):
             letters = LETTER(folded)
-            found += map("".join, zip(letters, letters[1:], strict=False)) if letters[1:] else letters
+            found += (
+                map("".join, zip(letters, letters[1:], strict=False)) if letters[1:] else letters
+            )
         elif len(DROPPED("", run)) >= shortest:
             found.append(folded)
     return tuple(found)
@@ -106,8 +106,8 @@ def fold(word: str) -> str:
 
 
 def tokens(text: str, *, signs: bool = True) -> list[str]:
-    """A text as DPR's rule for answers cuts it: runs of letters, marks and digits, and other visible
-    characters one by one.
+    """A text as DPR's rule for answers cuts it: runs of letters, marks and digits, and other
+    visible characters one by one.
 
     Tokens are folded, and letters of scripts without spaces are tokens of their own, so that an
     answer is found inside a sentence. Paper and code: DPR only makes letters small.
@@ -131,7 +131,8 @@ _token = lru_cache(1 << 16)(fold)
 
 
 def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
-    """A text in pieces, each with whether it is one of some words of `words_of`, to be marked where it is shown.
+    """A text in pieces, each with whether it is one of some words of `words_of`, to be marked where
+    it is shown.
 
     Returns:
         Pieces that joined give the text in its composed form (NFC).
@@ -156,7 +157,10 @@ def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
         letters = LETTER(run) if PAIRS(run) else [run]
         hits = [not wanted.isdisjoint(words_of(run))] * len(letters)
         if len(letters) > 1:
-            pairs = [not wanted.isdisjoint(words_of(a + b)) for a, b in zip(letters, letters[1:], strict=False)]
+            pairs = [
+                not wanted.isdisjoint(words_of(a + b))
+                for a, b in zip(letters, letters[1:], strict=False)
+            ]
             hits = [a or b for a, b in zip([False, *pairs], [*pairs, False], strict=True)]
         for letter, hit in zip(letters, hits, strict=True):
             add(letter, hit)
@@ -199,8 +203,8 @@ PIECE = _compiled(rf"(?:{UNSPACED}\p{{M}}*){{1,2}}\p{{P}}*|(?:(?!{UNSPACED}).)+"
 
 
 def pieces(text: str) -> list[str]:
-    """A text in pieces that count as a word where length is counted: what stands between spaces, and
-    of scripts that write none, two letters.
+    """A text in pieces that count as a word where length is counted: what stands between spaces,
+    and of scripts that write none, two letters.
 
     Returns:
         Pieces, each with one space before it where the text has any; joined they are the text with

@@ -54,7 +54,9 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
         InputError: an empty pool.
 
     Example:
-        >>> found = nearest_questions(["Who wrote Emma?"], ["who sang this song", "who wrote Emma in 1815", "when"])
+        >>> found = nearest_questions(
+        ...     ["Who wrote Emma?"], ["who sang this song", "who wrote Emma in 1815", "when"]
+        ... )
         >>> found.distances.tolist(), found.rows.tolist(), found.verbatim.tolist()
         ([2], [1], [False])
     """
@@ -79,7 +81,9 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
     holds.data[:] = 1
     nearest = []
     for question in questions:
-        words = np.array([numbers.get(word, len(numbers)) for word in tokens(question, signs=False)], np.int64)
+        words = np.array(
+            [numbers.get(word, len(numbers)) for word in tokens(question, signs=False)], np.int64
+        )
         # Each word of the longer text costs 1 but for those that both have: no text is nearer than
         # its bound.
         shared = np.asarray(holds[words[words < len(numbers)]].sum(axis=0), np.int64)[0]
@@ -148,7 +152,9 @@ def edit_distances(words: np.ndarray, texts: np.ndarray, lengths: np.ndarray) ->
         `[texts]` int64.
 
     Example:
-        >>> edit_distances(np.array([1, 2, 3]), np.array([[1, 3, 0], [4, 2, 3]]), np.array([2, 3])).tolist()
+        >>> edit_distances(
+        ...     np.array([1, 2, 3]), np.array([[1, 3, 0], [4, 2, 3]]), np.array([2, 3])
+        ... ).tolist()
         [1, 1]
     """
     steps = np.arange(texts.shape[1] + 1, dtype=np.int32)
