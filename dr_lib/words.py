@@ -29,8 +29,7 @@ JOINERS = r"\u00ad\u200c\u200d\u2060\ufeff"
 
 
 def _letters(scripts: str) -> str:
-    """The class of all letters of some scripts; signs of Japanese
-    vowels and voice too."""
+    """The class of all letters of some scripts, signs of Japanese vowels and voice among them."""
     names = "".join(r"\p{%s}" % script for script in scripts.split())
     return rf"[[{names}\u30fc\uff70\uff9e\uff9f]&&[\p{{L}}\p{{Nl}}]]"
 
@@ -47,6 +46,7 @@ TOKEN = _compiled(
 ).findall
 PAIRS, LETTER = _compiled(rf"{PAIRED}").match, _compiled(r"\P{M}\p{M}*").findall
 DROPPED = _compiled(rf"[{JOINERS}\s]").sub
+DOTTED = re.compile("i\u0307+").sub
 CHUNK = re.compile(r"[\w\x80-\U0010ffff]+").findall
 """What no ASCII sign or space cuts: few of them, in most texts, need the rule for all languages."""
 ASCII_WORDS = {1: re.compile(r"\w+").findall, 2: re.compile(r"\w\w+").findall}
@@ -101,7 +101,7 @@ def fold(word: str) -> str:
     """
     if word.isascii():
         return word.lower()
-    small = unicodedata.normalize("NFKC", word).casefold().replace("i\u0307", "i")
+    small = DOTTED("i", unicodedata.normalize("NFKC", word).casefold())
     return unicodedata.normalize("NFKC", DROPPED("", small))
 
 

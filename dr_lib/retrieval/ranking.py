@@ -18,6 +18,7 @@ from datasets import Dataset
 from dr_lib.collections import id_chunks
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, open_array, read_json, write_json, write_text
+from dr_lib.words import tokens
 
 RUN_COLUMNS = ["query", "q0", "passage", "rank", "score", "tag"]
 
