@@ -18,8 +18,8 @@ from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joine
 from dr_lib.tokens.store import TokenStore, TokenValues, passage_tokens, query_tokens
 from dr_lib.tokens.stream import BatchStream, Window, plan_by_length
 from dr_lib.tokens.tokenizer import (
-    Coverage,
-    coverage,
+    Legibility,
+    legibility,
     load_tokenizer,
     special_ids,
     tokenizer_digest,

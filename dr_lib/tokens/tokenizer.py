@@ -66,7 +66,7 @@ def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-class Coverage(NamedTuple):
+class Legibility(NamedTuple):
     """How much of some texts a search can see.
 
     Attributes:
@@ -95,7 +95,9 @@ class Coverage(NamedTuple):
         return said
 
 
-def coverage(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast | None = None) -> Coverage:
+def legibility(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerFast | None = None
+) -> Legibility:
     """Measure whether some texts are in a language that BM25 and a model can read.
 
     Args:
@@ -103,9 +105,9 @@ def coverage(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast | None = N
         tokenizer: of the model; without one nothing is unknown.
 
     Example:
-        >>> coverage(["Vitamin C and D"])
-        Coverage(lost=0.5, unknown=0.0)
-        >>> coverage(["The moon pulls the sea. ประเทศไทย"], load_tokenizer("embedded")).warnings()
+        >>> legibility(["Vitamin C and D"])
+        Legibility(lost=0.5, unknown=0.0)
+        >>> legibility(["The moon pulls the sea. ประเทศไทย"], load_tokenizer("embedded")).warnings()
         ["The model's tokenizer does not know 14% of the words and reads each as [UNK]: take a model made for the language."]
     """
     seen, written = (
@@ -117,7 +119,7 @@ def coverage(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast | None = N
         for encoding in coded.encodings:
             known += len(set(encoding.word_ids))
             unknown += encoding.ids.count(tokenizer.unk_token_id)
-    return Coverage(1 - seen / max(1, written), unknown / max(1, known))
+    return Legibility(1 - seen / max(1, written), unknown / max(1, known))
 
 
 def special_ids(tokenizer: PreTrainedTokenizerFast, where: object = "tokenizer") -> dict[str, int]:
