@@ -119,7 +119,7 @@ def legibility(
         for encoding in coded.encodings:
             known += len(set(encoding.word_ids))
             unknown += encoding.ids.count(tokenizer.unk_token_id)
-    return Legibility(1 - seen / max(1, written), unknown / max(1, known))
+    return Legibility((written - seen) / max(1, written), unknown / max(1, known))
 
 
 def special_ids(tokenizer: PreTrainedTokenizerFast, where: object = "tokenizer") -> dict[str, int]:
