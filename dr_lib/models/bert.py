@@ -516,9 +516,9 @@ def _attended(attention: nn.Module, asking: Tensor, states: Tensor, bias: Tensor
 def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch) -> Tensor:
     """`function(batch)` for a function that gives each sequence a vector of its own, in less time.
 
-    The batches of fine-tuning are drawn by query, so short passages lie beside long ones, and
-    much of a batch is padding. Some groups of about one length are each cut
-    to their own longest sequence.
+    The batches of fine-tuning are drawn by query, so short passages lie beside long ones, and a
+    third to a half of the positions is padding. Some groups of about one length are each cut to
+    their own longest sequence.
 
     Args:
         function: `function(part)` -> vectors `[rows, hidden]`.
