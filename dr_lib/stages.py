@@ -617,7 +617,13 @@ class Cache:
         if resumed:
             self.announce(f"{one.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
-        one.function(draft, **self.inputs(one))
+        try:
+            one.function(draft, **self.inputs(one))
+        except BaseException:
+            if not one.resumable:  # it would be begun anew, and may be large
+                check_held()
+                shutil.rmtree(draft, ignore_errors=True)
+            raise
         seconds = {
             "seconds": time.perf_counter() - started,
             "processor_seconds": time.process_time() - processor,
@@ -634,6 +640,12 @@ class Cache:
         self.built.append(one.name)
         if seconds["seconds"] >= WORTH_TELLING:
             self.announce(f"{one.name}: finished in {spell_seconds(seconds['seconds'])}")
+
+    def remove(self, folder: Path) -> None:
+        """Remove the folder of a stage, finished or not, from this cache."""
+        if folder.parent != self.root:
+            raise InputError("is no stage of this cache", where=folder, fix="Name one of its own.")
+        shutil.rmtree(folder)
 
     def _resolve(self, value: Any) -> Any:
         """What the body receives: finished folders in place of stages, paths in place of data."""

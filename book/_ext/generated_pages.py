@@ -658,16 +658,14 @@ def data_page() -> str:
         if data["name"] not in counted
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
-    pydocs = collections.load("pydocs")
-    queries = ", ".join(f"{len(pydocs.queries(split)):,} for {split}" for split in pydocs.splits)
+    primer = collections.load("primer")
+    queries = ", ".join(f"{len(primer.queries(split)):,} for {split}" for split in primer.splits)
     facts = [
-        ["passages", f"{len(pydocs.passages):,}"],
+        ["passages", f"{len(primer.passages):,}"],
         ["queries", queries],
-        ["digest", pydocs.digest[:DIGEST]],
+        ["digest", primer.digest[:DIGEST]],
     ]
-    facts += [
-        [name, _plain(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info
-    ]
+    facts += [[name, _plain(primer.info[name])] for name in ("licence",) if name in primer.info]
     return _page(
         "Data sheets",
         "Which text were the records made on? A collection consists of passages, queries and"
@@ -677,7 +675,7 @@ def data_page() -> str:
         table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
         "## The built-in collection",
-        table(["property", "value"], facts, caption="PyDocs as built for this copy."),
+        table(["property", "value"], facts, caption="Primer as built for this copy."),
     )
 
 
@@ -767,6 +765,7 @@ def _plain(value: Any) -> Cell:
 def base_page() -> str:
     """The embedded base model's card: what it was made from, how, and its loss curve."""
     record = read_json(places.embedded_base() / "record.json")
+    sheet = (places.embedded_base() / "README.md").read_text(encoding="utf-8")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
         [
@@ -810,6 +809,7 @@ def base_page() -> str:
         f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
         " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
         " text, including the passages of test documents, but never a query.",
+        f"#{sheet}",
         table(["property", "value"], words, caption="How it was made."),
         table(
             ["text", "passages", "left out: documents of", "digest"],

@@ -1,4 +1,4 @@
-"""What the page on masks shows: passages of PyDocs with the facts that masks are drawn by, and one
+"""What the page on masks shows: passages of Primer with the facts that masks are drawn by, and one
 picture of them.
 
 The page draws masks in the reader's browser, by the rules of `masking`
@@ -49,9 +49,9 @@ class Sources(NamedTuple):
     weights: TokenValues
 
 
-def pydocs_sources() -> Sources:
+def primer_sources() -> Sources:
     """Those of the built-in collection; stages are kept, so that only the first call takes long."""
-    recipe, cache = Recipe(collection="pydocs"), Cache()
+    recipe, cache = Recipe(collection="primer"), Cache()
     pipeline = Pipeline(recipe)
     store = TokenStore.open(cache.get(pipeline.passages()) / "store")
     importances = pipeline.importances()
@@ -63,9 +63,9 @@ def pydocs_sources() -> Sources:
 
 def write_explorer(to: Path, sources: Sources | None = None) -> list[Path]:
     """Write the data and the picture into the staged source of the book; by default those of
-    PyDocs.
+    Primer.
     """
-    sources = sources or pydocs_sources()
+    sources = sources or primer_sources()
     rows = typical_first(sources, chosen_rows(sources))
     data = json.dumps(explorer_data(sources, rows), ensure_ascii=True, separators=(",", ":"))
     texts = (f"window.masksExplorerData = {data};\n", example(sources, rows[0]))

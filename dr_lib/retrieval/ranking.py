@@ -115,7 +115,7 @@ class Ranking:
 
     def save(self, folder: Path) -> None:
         """Write `rows.npy`, `scores.npy` and `ranking.json` to `folder`, in one step."""
-        with fresh_folder(Path(folder)) as draft:
+        with fresh_folder(Path(folder), "ranking") as draft:
             np.save(draft / "rows.npy", self.rows, allow_pickle=False)
             np.save(draft / "scores.npy", self.scores, allow_pickle=False)
             write_json(
