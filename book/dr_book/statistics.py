@@ -277,9 +277,8 @@ def smallest_detectable_difference(differences: np.ndarray) -> float:
     finds with power 0.8.
 
     Normal approximation: the sum of the two quantiles times the standard error of the paired
-        differences, over
-    queries and, where there are several, over seeds. A difference below it cannot be expected to
-    show, so "inconclusive" says nothing about it.
+    differences, over queries and, where there are several, over seeds. A difference below it cannot
+    be expected to show, so "inconclusive" says nothing about it.
 
     Args:
         differences: `[queries]` or `[seeds, queries]`, at least two queries, of a measure between 0

@@ -1,9 +1,9 @@
 """A recipe: everything that can change a number, frozen, validated, in and out of YAML.
 
 Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13)
-    wherever they fit any
-machine; a scale file (notebooks/scales) overrides what a smaller one needs. `portable` and `digest`
-leave out paths of this machine; files enter the keys of stages by their content.
+wherever they fit any machine; a scale file (notebooks/scales) overrides what a smaller one needs.
+`portable` and `digest` leave out paths of this machine; files enter the keys of stages by their
+content.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ UNREAD_LATE = (
     "validation",
 )
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
-Kind = Literal["search", "bm25", "similarity", "checks", "nlu", "dialogue"]
+Kind = Literal["search", "bm25", "similarity", "coverage", "checks", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
@@ -318,7 +318,8 @@ class EvaluationSettings(Settings):
 
     Args:
         kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the
-            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "checks" of
+            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "coverage"
+            of a passage's pieces by its vector before fine-tuning (Ma et al. 2024); "checks" of
             what each stage of a distillation learned from; "nlu" (MASTER Table 7); "dialogue"
             (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a cross-encoder
             trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
@@ -376,7 +377,7 @@ class EvaluationSettings(Settings):
             raise ValueError(
                 'fusion joins BM25 with a retriever that searches: it is for kind "search"'
             )
-        if self.on is not None and self.kind not in ("search", "bm25", "similarity"):
+        if self.on is not None and self.kind not in ("search", "bm25", "similarity", "coverage"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
 
@@ -426,7 +427,7 @@ class Recipe(Settings):
         500
         >>> recipe.with_(pretraining__step=500)
         Traceback (most recent call last):
-        dr_lib.errors.InputError: pretraining.step: unknown key. Valid keys here: steps, learning_rate, ...
+        dr_lib.errors.InputError: pretraining.step: unknown key. Valid keys here: ...
     """
 
     collection: CollectionSettings = Field(default_factory=CollectionSettings)
@@ -627,7 +628,11 @@ def is_place(name: str) -> bool:
     """Whether a name is a path on this machine, which no record may contain.
 
     Example:
-        >>> is_place("squad"), is_place("../shared/data/squad"), is_place("google/electra-base-generator")
+        >>> (
+        ...     is_place("squad"),
+        ...     is_place("../shared/data/squad"),
+        ...     is_place("google/electra-base-generator"),
+        ... )
         (False, True, False)
     """
     return Path(name).expanduser().exists() or name.startswith((".", "/", "~"))

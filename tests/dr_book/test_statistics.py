@@ -212,8 +212,14 @@ def test_a_p_value_at_the_level_is_seldom_below_it_by_the_luck_of_the_draw():
 
 def test_randomisation_agrees_with_scipy():
     values = differences(60, shift=0.13)
-    theirs = stats.permutation_test((values, np.zeros(60)), lambda x, y, axis: np.mean(x - y, axis=axis),
-                                    permutation_type="samples", vectorized=True, n_resamples=20_000, rng=1)  # fmt: skip
+    theirs = stats.permutation_test(
+        (values, np.zeros(60)),
+        lambda x, y, axis: np.mean(x - y, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=20_000,
+        rng=1,
+    )
     assert one_test(values, draws=20_000) == pytest.approx(theirs.pvalue, abs=0.012)
 
 
