@@ -2,11 +2,13 @@
 
 import gzip
 import hashlib
+import io
 import json
 import shutil
 import tarfile
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from fnmatch import fnmatch
 from http.client import HTTPException
 from pathlib import Path
@@ -139,16 +141,20 @@ def collection(
 
 
 def write(folder: Path, made: Made) -> None:
-    """Write the rows of each file; what is packed has the same bytes every time."""
+    """Write the rows of each file; what is packed has the bytes that records know it by."""
     for name, rows in made.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".tsv"):
             lines = ("\t".join(map(str, cells)) for cells in rows)
         else:
             lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-        content = "".join(f"{line}\n" for line in lines).encode()
-        path.write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as opened:
+            file: Any = opened.enter_context(path.open("wb"))
+            if name.endswith(".gz"):
+                file = opened.enter_context(gzip.GzipFile("", "wb", 9, file, mtime=0))
+            file = opened.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
+            file.writelines(f"{line}\n" for line in lines)
 
 
 def content_digest(path: Path) -> str:

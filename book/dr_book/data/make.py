@@ -84,31 +84,30 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
         write_text(
             draft / "README.md", f"# {sheet.title}\n\nLicence: {sheet.licence}\n\n{sheet.text}\n"
         )
-        differs = _differences(draft, sheet)
+        with tempfile.TemporaryDirectory() as cache:
+            differs = _differences(draft, sheet, Path(cache))
         if differs and not allow_changes:
             fix = "Take its source again, or keep what it is: --allow-changes."
             raise InputError(differs, where=sheet.name, fix=fix)
     return f"{to}: {differs or f'{sheet.name}, as its sheet says'}"
 
 
-def _differences(folder: Path, sheet: Sheet) -> str:
+def _differences(folder: Path, sheet: Sheet, cache: Path | None = None) -> str:
     """How the content of a folder differs from its sheet; "" where it does not."""
     if isinstance(sheet.digest, str):
-        with tempfile.TemporaryDirectory() as cache:
-            made = collections.load(folder, cache=Path(cache))
-            return Expected(sheet.digest, **sheet.counts).differences(made)
-    files = {name: folder / name for name in sheet.digest}
-    names = [
+        made = collections.load(folder, cache=cache, allow_changes=True)
+        return Expected(sheet.digest, **sheet.counts).differences(made)
+    changed = [
         name
-        for name, path in files.items()
-        if not path.is_file() or content_digest(path) != sheet.digest[name]
+        for name, digest in sheet.digest.items()
+        if not (folder / name).is_file() or content_digest(folder / name) != digest
     ]
-    return f"other content than its sheet says: {', '.join(names)}" if names else ""
+    return f"other content than its sheet says: {', '.join(changed)}" if changed else ""
 
 
 def is_here(sheet: Sheet) -> str:
-    """Whether this machine has the collection of a sheet: "yes", "no", or "another state of it"."""
-    place = places.find_data(sheet.name)
-    if place is None:
+    """Whether this machine has the collection of a sheet: "yes", "no", "another state of it"."""
+    place = places.primer() if sheet.name == "primer" else places.find_data(sheet.name)
+    if place is None or not sheet.digest:
         return "no"
     return "another state of it" if _differences(place, sheet) else "yes"

@@ -13,10 +13,10 @@ from hashlib import sha1
 
 from dr_book.data.dialogues import pairs
 from dr_book.data.files import Files, Made, collection
+from dr_book.data.sheets import sheets_root
 from dr_book.data.text import sentences, share, split_of
 from dr_lib.collections.beir import read_records
 from dr_lib.collections.plain import one_line
-from dr_lib.places import project_root
 
 UNWANTED = re.compile(
     r"\b(fuck\w*|shit\w*|cunt\w*|nigg\w+|fag\w*|porn\w*|sex\w*|rape\w*|penis\w*|vagina\w*|cock"
@@ -49,7 +49,7 @@ MARKUP = [
 def title_body(files: Files) -> Made:
     """A post's title as context, its text as response."""
     rows, seen = [], set()
-    wanted = (project_root() / "book" / "data" / "subreddits.txt").read_text().split()
+    wanted = (sheets_root() / "subreddits.txt").read_text().split()
     for name in files.names("*.csv"):
         subreddit = name.split("/")[-1].removesuffix(".csv")
         if subreddit in wanted:

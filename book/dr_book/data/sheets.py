@@ -1,5 +1,6 @@
 """The data sheets of book/data: facts that the command works by, and words for the page."""
 
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,10 +22,11 @@ class Sheet:
         text: the words below it, MyST.
         licence: one line.
         digest: of the collection; of a set that is none, the SHA-256 of each file, unpacked.
-        sources: repository, commit, and files: path -> SHA-256, or None where it is not known.
-        counts: sizes, as the sheet states them.
+        sources: repository, commit ("HEAD" where it is not known), and files: path -> SHA-256, or
+            None where that is not known.
+        counts: passages, and queries by split; of a set that is none, pairs or rows by split.
         load: the name by which `collections.load` has it without a folder; "" where it has not.
-        checked: whether the conversion was seen to give the digest.
+        checked: whether files of its source were seen to give the digest.
     """
 
     name: str
@@ -35,33 +37,35 @@ class Sheet:
     sources: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
     load: str = ""
-    checked: str = ""
+    checked: bool = False
 
     @property
     def command(self) -> str:
-        """What a reader types to get it."""
-        made = f"dr-lib data {self.name} --to FOLDER"
-        return made if self.sources else f'collections.load("{self.load}")' if self.load else ""
+        """What a reader types to get it; "" where only a run of the book makes it."""
+        if self.sources:
+            return f"dr-lib data {self.name} --to FOLDER"
+        return f'collections.load("{self.load}")' if self.load else ""
 
 
-def folder() -> Path:
-    """Where the sheets lie."""
-    return project_root() / "book" / "data"
+def sheets_root() -> Path:
+    """Where the sheets lie: in the checkout, else where they were installed."""
+    folder = project_root() / "book" / "data"
+    return folder if folder.is_dir() else Path(sys.prefix) / "share" / "dr_lib" / "data"
 
 
 def sheet(name: str) -> Sheet:
     """The sheet of a collection; `InputError` where there is none."""
     known = {one.name: one for one in sheets()}
     if name not in known:
-        fix = f"There are sheets of: {', '.join(known)}."
-        raise InputError(f"no sheet of {name!r}", where=f"{folder().name}/{name}.md", fix=fix)
+        fix = f"There are: {', '.join(known)}."
+        raise InputError(f"there is no data sheet of {name!r}", where="name", fix=fix)
     return known[name]
 
 
 @cache
 def sheets() -> tuple[Sheet, ...]:
     """All sheets, by name."""
-    return tuple(map(_read, sorted(folder().glob("*.md"))))
+    return tuple(map(_read, sorted(sheets_root().glob("*.md"))))
 
 
 def _read(path: Path) -> Sheet:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dr_book.data import CONVERTERS, Files
-from tests.data.layouts import lay_out
+from dr_book.data.files import Files
+from dr_book.data.make import CONVERTERS
+from tests.dr_book.data.layouts import lay_out
 
 
 @pytest.fixture

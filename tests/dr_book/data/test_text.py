@@ -1,6 +1,5 @@
 """Sentences, passages, draws and repairs that the digests of collections hang on."""
 
-
 from dr_book.data.text import decode, letters, passages, repaired, share, split_of
 
 

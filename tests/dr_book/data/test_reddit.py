@@ -7,7 +7,9 @@ import json
 
 import pytest
 
-from dr_book.data import CONVERTERS, Files, dialogues, reddit
+from dr_book.data import dialogues, reddit
+from dr_book.data.files import Files
+from dr_book.data.make import CONVERTERS
 
 BODY = (
     "I have an **old** laptop, see [this page](http://a.b/c), and I would like to know how long it"

@@ -30,7 +30,8 @@ def test_mrpc_draws_its_dev_rows_by_their_ids(converted):
 
 
 def test_stsb_takes_score_genre_and_both_sentences(converted):
-    row = "main-captions\tMSRvid\t2012test\t0001\t5.000\tA plane is taking off.\tA plane takes off.\textra\n"
+    start = "main-captions\tMSRvid\t2012test\t0001\t5.000\t"
+    row = f"{start}A plane is taking off.\tA plane takes off.\textra\n"
     files = {f"data/sts-{split}.csv": row + "short\trow\n" for split in ("train", "dev", "test")}
     made = converted("glue-stsb", files)
     cells = ["A plane is taking off.", "A plane takes off.", "5.000", "main-captions"]

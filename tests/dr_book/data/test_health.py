@@ -3,7 +3,7 @@
 import pytest
 
 from dr_book.data import health
-from tests.data.layouts import HEADER, zipped
+from tests.dr_book.data.layouts import HEADER, zipped
 
 LONG = "It can make the skin itch for days. " * 20
 BOILERPLATE = "This condition is inherited in a pattern that nobody knows."
@@ -15,7 +15,8 @@ def page(source: str, focus: str, *pairs: tuple[str, str]) -> str:
         f"<Answer>{answer}</Answer></QAPair>"
         for n, (question, answer) in enumerate(pairs, start=1)
     )
-    return f'<Document source="{source}" url="u"><Focus>{focus}</Focus><QAPairs>{asked}</QAPairs></Document>'
+    body = f"<Focus>{focus}</Focus><QAPairs>{asked}</QAPairs>"
+    return f'<Document source="{source}" url="u">{body}</Document>'
 
 
 def answers(*rows: tuple[str, str]) -> bytes:

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.data.layouts import HEADER, zipped
+from tests.dr_book.data.layouts import HEADER, zipped
 
 
 def lines(*rows: dict) -> str:
@@ -12,7 +12,8 @@ def lines(*rows: dict) -> str:
 def test_scifact_rejoins_sentences_and_cites_what_is_there(converted):
     corpus = (
         "doc_id,title,abstract,structured\n"
-        "4983,Brain  matter,\"['Alterations of the brain.' \"\"It's new.\"\"\n 'A \\\\'third\\\\'.']\",False\n"
+        "4983,Brain  matter,\"['Alterations of the brain.'"
+        " \"\"It's new.\"\"\n 'A \\\\'third\\\\'.']\",False\n"
         "5,Nothing,[],False\n"
     ).replace("\\\\'", "\\'")
     train = "id,claim,cited_doc_ids\n" + "".join(f'{n},"Claim {n}",[4983]\n' for n in range(20))
@@ -50,7 +51,8 @@ def test_a_beir_sample_is_repaired_and_keeps_its_grades(converted):
             {"_id": "2", "text": "no answer"},
             {"_id": "3", "text": "x"},
         ),
-        "qrels/test.tsv": "query-id\tcorpus-id\tscore\n1\tc\t3\n1\td\t2\n1\tc\t3\n2\tc\t0\n4\tc\t1\n",
+        "qrels/test.tsv": "query-id\tcorpus-id\tscore\n"
+        "1\tc\t3\n1\td\t2\n1\tc\t3\n2\tc\t0\n4\tc\t1\n",
     }
     made = converted(
         "trecdl-mini", {f"datasets/msmarco/{name}": text for name, text in files.items()}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dr_book.data import wikipedia
-from tests.data.layouts import HEADER, lay_out
+from tests.dr_book.data.layouts import HEADER, lay_out
 
 
 @pytest.fixture
@@ -45,7 +45,8 @@ def test_articles_with_an_answer_come_first_and_tested_ones_never(converted, sma
         12,
         "Saint-&amp;",
         "History of it.",
-        f"Charles de Gaulle opened the &lt;b&gt;bridge&lt;/b&gt; of the town. {filler('bridge', 14)}",
+        "Charles de Gaulle opened the &lt;b&gt;bridge&lt;/b&gt; of the town. "
+        + filler("bridge", 14),
     )
     second = article(25, "Warsaw", f"Frederic Chopin was born near the city. {filler('piano', 14)}")
     third = article(30, "List of rivers", filler("river", 20))

@@ -1,6 +1,6 @@
 """Classic test collections: SMART's fields, slashes and stars."""
 
-from tests.data.layouts import HEADER, packed
+from tests.dr_book.data.layouts import HEADER, packed
 
 
 def test_cranfield_numbers_queries_by_order_and_takes_titles_out_of_texts(converted):
@@ -62,9 +62,10 @@ def test_medline_has_no_titles_and_numbers_of_its_own(converted):
 
 
 def test_cacm_uses_a_title_as_text_where_there_is_no_abstract(converted):
-    records = ".I 1\n.T\nPreliminary Report\n.B\nCACM 1958\n.I 2\n.T\nRoots\n.W\nRoots of polynomials\nof degree two.\n.X\n2\t5\t1\n"
+    first = ".I 1\n.T\nPreliminary Report\n.B\nCACM 1958\n"
+    second = ".I 2\n.T\nRoots\n.W\nRoots of polynomials\nof degree two.\n.X\n2\t5\t1\n"
     files = {
-        "cacm.all": records,
+        "cacm.all": first + second,
         "query.text": ".I 1\n.W\nWhat reports?\n.N\n 1. A Person\n.I 2\n.W\nunjudged\n",
         "qrels.text": "01 0001  0 0\n01 0002  0 0\n",
     }
