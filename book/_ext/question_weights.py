@@ -54,7 +54,7 @@ def main() -> None:
         },
         "commit": commit(),
     }
-    with fresh_folder(places.embedded_writer()) as draft:
+    with fresh_folder(places.embedded_writer(), "question generator") as draft:
         model = load_seq2seq(made / "model").to(torch.float16)
         for part in (model.config.encoder, model.config.decoder):
             part._name_or_path = ""  # a place of this machine

@@ -368,7 +368,8 @@ def try_folder(options: argparse.Namespace) -> int:
     os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
     check_collection(options.collection)
     from dr_book import own_corpus
-    from dr_book.export import check_free
+    from dr_book.export import EXPORT
+    from dr_lib.files import check_replaceable
     from dr_lib.lab import StudyError
     from dr_lib.stages import TimeIsUpError
     from dr_lib.warm import check_queries
@@ -378,7 +379,7 @@ def try_folder(options: argparse.Namespace) -> int:
     minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
     try:
         check_queries(options.ask, 1)
-        check_free(retriever)
+        check_replaceable(retriever, EXPORT)
         if page.is_file() and "<h1>Which retriever for " not in page.read_text(
             encoding="utf-8", errors="replace"
         ):

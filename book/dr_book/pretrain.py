@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 from huggingface_hub import ModelCard
 
-from dr_book.export import check_free, made_on, references, write_card, write_modules
+from dr_book.export import made_on, references, write_card, write_modules
 from dr_lib import objectives
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, write_text
+from dr_lib.files import check_replaceable, fresh_folder, write_text
 from dr_lib.lab import Cache, Pipeline, Recipe, commit
 from dr_lib.lab.pipeline import check_length
 from dr_lib.lab.records import sides
@@ -37,6 +37,7 @@ READ = (
     "seed",
 )
 TEMPLATE = Path(__file__).with_name("pretrained.md")
+PRETRAINED = "pre-trained model"
 
 
 def pretrain(
@@ -62,7 +63,7 @@ def pretrain(
         TimeIsUpError: the training is not finished; the message says how far it is.
     """
     target, cache = Path(to).expanduser(), cache or Cache()
-    check_free(target, marks=("recipe.yaml",))
+    check_replaceable(target, PRETRAINED)
     pipeline = Pipeline(recipe, searches=False)
     check_length(recipe.passage_length, pipeline.base, "passage_length")
     made = pipeline.pretrained
@@ -77,7 +78,7 @@ def pretrain(
         raise TimeIsUpError(f"time is up after {begun}: the same command goes on") from None
     models, log = sides(done), TrainLog.load(done / "log.json")
     inside = {side: side if len(models) > 1 else "" for side in models}
-    with fresh_folder(target) as draft:
+    with fresh_folder(target, PRETRAINED) as draft:
         for side, model in models.items():
             _write(model, draft / inside[side], pipeline, log)
     return [target / place for place in inside.values()]

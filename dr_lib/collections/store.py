@@ -9,7 +9,6 @@ are the strings looked at. Page of the book: practice/own-corpus, "what is check
 
 import json
 import re
-import shutil
 from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -189,11 +188,7 @@ def open_source(
 @stage(version=2)
 def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
     """`passages.arrow`, `queries.arrow`, one Arrow file per split, and `collection.json`."""
-    try:
-        write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # a refused collection may be large
-        raise
+    write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
 
 
 def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> dict[str, Any]:

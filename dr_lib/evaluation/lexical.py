@@ -22,7 +22,7 @@ from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer, special_ids
 from dr_lib.training import machine
-from dr_lib.warm import WORD
+from dr_lib.words import words_of
 
 FIRST = (10, 20, 50, 100, 200)
 """Numbers of pieces of highest logit that `coverage` looks at."""
@@ -30,8 +30,8 @@ BATCH = 128
 
 
 def stems(text: str, stemmer: Stemmer.Stemmer) -> set[str]:
-    """The distinct stems of a text, as BM25 here has them: no stop words, no single letters."""
-    return {stemmer.stemWord(word) for word in WORD(text.lower()) if word not in STOP_WORDS}
+    """The distinct stems of a text, as BM25 here has them: no stop words."""
+    return {stemmer.stemWord(word) for word in words_of(text) if word not in STOP_WORDS}
 
 
 def overlap(collection: Collection, split: str, *, title: bool = True, grade: int = 1) -> Scores:

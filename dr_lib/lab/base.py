@@ -26,7 +26,14 @@ from transformers import AutoConfig
 from dr_lib import collections, models, objectives, places, retrieval
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, first_line
-from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, write_json
+from dr_lib.files import (
+    check_replaceable,
+    folder_digest,
+    fresh_folder,
+    json_digest,
+    read_json,
+    write_json,
+)
 from dr_lib.lab.recipe import (
     CollectionSettings,
     ObjectiveSettings,
@@ -506,12 +513,17 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
     Args:
         recipe: what it is made from.
         cache: where the stages are kept.
-        to: folder to put model, tokenizer and `record.json` into (replaced in one step); None
-            leaves it in the cache.
+        to: new folder for model, tokenizer and `record.json`; one that an earlier call wrote is
+            replaced. None leaves the model in the cache.
 
     Returns:
         The folder that holds the model.
+
+    Raises:
+        InputError: `to` holds something else.
     """
+    if to is not None:
+        check_replaceable(to, "base model")
     cache, last = cache or Cache(), base_stage(recipe)
     made = cache.get(last)
     if to is None:
@@ -536,7 +548,7 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
         "machine": machine.machine_facts(),
         "commit": commit(),
     }
-    with fresh_folder(to) as draft:
+    with fresh_folder(to, "base model") as draft:
         # safetensors' are for one user
         shutil.copytree(made / "model", draft, dirs_exist_ok=True, copy_function=shutil.copyfile)
         write_json(draft / "record.json", record)

@@ -89,7 +89,7 @@ class Examples:
 
     def save(self, folder: Path) -> None:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
-        with fresh_folder(Path(folder)) as draft:
+        with fresh_folder(Path(folder), "training examples") as draft:
             for name, array in {**vars(self), "annotated": self.first_positives()}.items():
                 if name in ARRAYS:
                     np.save(draft / f"{name}.npy", array, allow_pickle=False)

@@ -13,7 +13,6 @@ from dr_lib.models import load_masked_lm
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
 
-
 PASSAGES = {
     "title": ["Rivers", "", ""],
     "text": ["They flow from hills.", "A hill near the flowing river", "stone walls"],

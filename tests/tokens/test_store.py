@@ -106,7 +106,7 @@ def test_another_tokenizer_is_refused_with_both_digests(store, tiny_tokenizer, s
 
 def test_a_folder_with_other_things_is_never_replaced(passages, tiny_tokenizer, tmp_path):
     (tmp_path / "letter.txt").write_text("dear reader")
-    with pytest.raises(InputError, match="not a token store"):
+    with pytest.raises(InputError, match=r"holds letter\.txt, which is no part of an"):
         TokenStore.build(passages, tiny_tokenizer, tmp_path, progress=False)
     assert (tmp_path / "letter.txt").read_text() == "dear reader"
 
@@ -207,6 +207,7 @@ def test_lengths_are_those_of_the_batches(store, title):
     for max_length in (4, 17, 200):
         batch = store.batch(np.arange(len(store)), max_length=max_length, title=title)
         assert store.lengths(max_length, title).tolist() == batch.attention_mask.sum(1).tolist()
+        assert batch.lengths.tolist() == batch.attention_mask.sum(1).tolist()
 
 
 def test_padding_never_passes_the_longest_length(store):
