@@ -79,7 +79,7 @@ def fetch(name: str, sources: Sequence[Mapping[str, Any]]) -> Files:
     """
     folder = cache_root() / "downloads" / f"{name}-{json_digest(sources)[:10]}"
     if not folder.is_dir():
-        with fresh_folder(folder) as draft:
+        with fresh_folder(folder, "downloaded files") as draft:
             for source in sources:
                 _download(source, draft)
     return Files(folder)

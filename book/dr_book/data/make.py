@@ -8,13 +8,12 @@ from pathlib import Path
 from dr_book.data import dialogues, glasgow, health, questions, reddit, sentence_tasks
 from dr_book.data.files import Files, Made, content_digest, fetch, write
 from dr_book.data.sheets import Sheet
-from dr_book.data.squad import squad
+from dr_book.data.squad import squad, xquad
 from dr_book.data.wikipedia import wikipedia
-from dr_book.data.xquad import xquad
 from dr_lib import collections, places
 from dr_lib.collections.store import Expected
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, write_text
+from dr_lib.files import check_replaceable, fresh_folder, write_text
 
 CONVERTERS: dict[str, Callable[[Files], Made]] = {
     "squad": squad,
@@ -50,7 +49,7 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
 
     Args:
         sheet: of the collection.
-        to: the new folder.
+        to: the new folder, or one that an earlier call made.
         source: a folder with the files of its sources; None fetches them.
         allow_changes: keep it where its digest is not that of the sheet.
 
@@ -58,22 +57,18 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
         What was made, and whether it is what the sheet says, in one line.
 
     Raises:
-        InputError: it has no converter, the folder is there already, a file is missing or broken,
-            or the digest is another one.
+        InputError: it has no converter, something in the folder would be lost, a file is missing
+            or broken, or the digest is another one.
     """
     if sheet.name not in CONVERTERS:
-        fix = (
-            f"Load it by its name: {sheet.load}."
-            if sheet.load
-            else "Its sheet says how it is made."
-        )
+        known = f"Load it by its name: {sheet.load}." if sheet.load else ""
+        fix = known or "Its sheet says how it is made."
         raise InputError("no files to convert", where=sheet.name, fix=fix)
-    if to.exists():
-        raise InputError("is there already", where=to, fix="Name a new folder.")
+    check_replaceable(to, "collection")
     if source and not source.is_dir():
         raise InputError("no such folder", where=source, fix="Give the folder of its files.")
     files = Files(source) if source else fetch(sheet.name, sheet.sources)
-    with fresh_folder(to) as draft:
+    with fresh_folder(to, "collection") as draft:
         try:
             write(draft, CONVERTERS[sheet.name](files))
         except (KeyError, IndexError, ValueError, TypeError) as error:

@@ -1,4 +1,9 @@
-"""SQuAD from its official files, by the rules of `dr_lib.collections.squad`."""
+"""SQuAD from its official files, by the rules of `dr_lib.collections.squad`, and XQuAD.
+
+XQuAD: paragraphs and questions of SQuAD's development set, translated by professionals.
+"""
+
+import json
 
 from dr_book.data.files import Files, Made, collection
 from dr_lib import collections
@@ -19,3 +24,17 @@ def squad(files: Files) -> Made:
         for split in whole.splits
     }
     return collection(corpus, queries, judged)
+
+
+def xquad(files: Files, language: str) -> Made:
+    """One language, its texts as they are; each question's paragraph is its relevant passage."""
+    articles = json.loads(files.text(f"xquad.{language}.json"))["data"]
+    corpus, queries, judged = [], [], []
+    for paragraph in (block for article in articles for block in article["paragraphs"]):
+        id_ = f"x{len(corpus)}"
+        corpus.append({"_id": id_, "title": "", "text": paragraph["context"]})
+        for asked in paragraph["qas"]:
+            answers = [answer["text"] for answer in asked["answers"]]
+            queries.append({"_id": asked["id"], "text": asked["question"], "answers": answers})
+            judged.append((asked["id"], id_, 1))
+    return collection(corpus, queries, {"test": judged})

@@ -85,7 +85,7 @@ def test_what_matches_a_pattern_comes_from_the_archive(served, tmp_path):
             member.size = len(name)
             archive.addfile(member, io.BytesIO(name.encode()))
     files = data_files.fetch("some", source(**{"docs/LISA*": None}))
-    assert files.names("*") == ["docs/LISA1.001"]
+    assert files.names("*LISA*") == ["docs/LISA1.001"]
     assert files.read("docs/LISA1.001") == b"b-c0/docs/LISA1.001"
 
 
@@ -141,10 +141,15 @@ def test_what_is_no_such_source_is_refused(files, problem, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path):
-    (tmp_path / "new").mkdir()
-    with pytest.raises(InputError, match="is there already"):
-        make(sheet(digest={}), tmp_path / "new", tmp_path)
+def test_a_folder_of_the_readers_own_is_left_alone_and_an_earlier_one_replaced(tmp_path):
+    place = lay_out(tmp_path / "source", {NAME: LINES})
+    wanted = sheet(digest={})
+    make(wanted, tmp_path / "new", place)
+    make(wanted, tmp_path / "new", place)
+    (tmp_path / "new" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"notes\.txt"):
+        make(wanted, tmp_path / "new", place)
+    assert (tmp_path / "new" / "notes.txt").read_text() == "mine"
 
 
 def test_squad_from_its_official_files_is_a_folder_of_the_same_digest(tmp_path):
