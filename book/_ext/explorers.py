@@ -64,7 +64,7 @@ def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
 
 
 def batch(
-    retrievers: Path = RETRIEVERS, name: str = "pydocs", cache: Cache | None = None
+    retrievers: Path = RETRIEVERS, name: str = "primer", cache: Cache | None = None
 ) -> dict[str, Any] | None:
     """Cosines `[queries, passages]` of a batch of test queries with their relevant passages; None
     without a retriever.

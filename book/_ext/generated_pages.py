@@ -768,6 +768,7 @@ def _plain(value: Any) -> Cell:
 def base_page() -> str:
     """The embedded base model's card: what it was made from, how, and its loss curve."""
     record = read_json(places.embedded_base() / "record.json")
+    sheet = (places.embedded_base() / "README.md").read_text(encoding="utf-8")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
         [
@@ -811,6 +812,7 @@ def base_page() -> str:
         f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
         " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
         " text, including the passages of test documents, but never a query.",
+        f"#{sheet}",
         table(["property", "value"], words, caption="How it was made."),
         table(
             ["text", "passages", "left out: documents of", "digest"],

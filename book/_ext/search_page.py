@@ -46,7 +46,7 @@ from dr_lib.words import words_of
 
 FOLDER = "extra/search-page"
 RETRIEVERS = places.project_root() / "book" / "weights" / "search"
-SEARCHED = os.environ.get("SEARCHED") or "pydocs"
+SEARCHED = os.environ.get("SEARCHED") or "primer"
 NAMES = {
     "none": "No pre-training",
     "mlm": "Masked LM",

@@ -44,7 +44,7 @@ HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 it.
 """
 DATA = {
-    "pydocs": "PyDocs",
+    "primer": "Primer",
     "squad": "SQuAD",
     "medquad": "MedQuAD",
     "liveqa-med": "LiveQA-Med",

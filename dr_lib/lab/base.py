@@ -309,7 +309,7 @@ class BaseRecipe(Settings):
         seed: of weights, order and masks.
 
     Example:
-        >>> BaseRecipe(name="tiny", sources=[{"name": "pydocs"}], layers=1, hidden=64).heads
+        >>> BaseRecipe(name="tiny", sources=[{"name": "squad"}], layers=1, hidden=64).heads
         2
     """
 

@@ -49,7 +49,7 @@ class CollectionSettings(Settings):
             folder that has some.
     """
 
-    name: str = "pydocs"
+    name: str = "primer"
     passages: int | None = Count
     train_queries: int | None = Count
     dev_queries: int | None = Count
@@ -422,7 +422,7 @@ class Recipe(Settings):
         InputError: an unknown key (the valid ones are listed) or a value out of range.
 
     Example:
-        >>> recipe = Recipe(collection="pydocs", objective={"name": "mlm"})
+        >>> recipe = Recipe(collection="primer", objective={"name": "mlm"})
         >>> recipe.with_(pretraining__steps=500, seed=1).pretraining.steps
         500
         >>> recipe.with_(pretraining__step=500)

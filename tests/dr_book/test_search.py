@@ -310,14 +310,14 @@ def test_a_record_with_a_re_ranker_is_searched_as_ever(tiny_recipe, shared, here
 def test_a_record_leads_to_every_model_it_ended_with(tiny_recipe, shared):
     recipe = tiny_recipe.with_(objective="none", final="reranker", finetuning__shared=False)
     record = lab.execute(lab.Run("t", "row", "smoke", recipe), shared)
-    models, pipeline = lab.models_of(record, shared), lab.Pipeline(recipe)
+    models, plan = lab.models_of(record, shared), lab.pipeline(recipe)
     assert set(models) == {"query-encoder", "passage-encoder", "re-ranker"}
     assert (
         models["query-encoder"].parent
         == models["passage-encoder"].parent
-        == shared.folder(pipeline.retriever)
+        == shared.folder(plan.retriever)
     )
-    assert models["re-ranker"].parent == shared.folder(pipeline.cross_encoder)
+    assert models["re-ranker"].parent == shared.folder(plan.reranker)
 
 
 def test_a_record_whose_stages_are_gone_or_altered_says_so(run, here):

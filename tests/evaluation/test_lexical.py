@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dr_lib.evaluation import Scores, covered, overlap
-from dr_lib.lab import Pipeline, open_sample
+from dr_lib.lab import open_sample, pipeline
 from dr_lib.models import load_masked_lm
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
@@ -65,12 +65,12 @@ def test_a_run_measures_the_passages_of_its_split_by_the_model_that_fine_tuning_
     tiny_recipe, tmp_path
 ):
     recipe = tiny_recipe.with_(objective="none", evaluation__kind="coverage")
-    pipeline, cache = Pipeline(recipe), Cache(tmp_path, announce=lambda line: None)
-    scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
+    plan, cache = pipeline(recipe), Cache(tmp_path, announce=lambda line: None)
+    scores = Scores.load(cache.get(plan.end) / "scores.json")
     collection = open_sample(recipe.collection)
     rows = sorted({int(row) for one in collection.relevant_rows("test") for row in one})
     assert scores.query_ids == [collection.passages[row]["id"] for row in rows]
-    folder = pipeline.base.model.place
+    folder = plan.inputs.base.model.place
     model, tokenizer = load_masked_lm(folder).eval(), load_tokenizer(folder)
     passage = collection.passages[rows[0]]
     read = {"truncation": "longest_first", "max_length": recipe.passage_length}
@@ -82,7 +82,7 @@ def test_a_run_measures_the_passages_of_its_split_by_the_model_that_fine_tuning_
 
 
 def test_it_reads_the_pre_trained_model_and_nothing_that_is_fine_tuned(tiny_recipe):
-    pipeline = Pipeline(tiny_recipe.with_(objective="mlm", evaluation__kind="coverage"))
-    kinds = [one.kind for one in pipeline.evaluation.walk()]
+    plan = pipeline(tiny_recipe.with_(objective="mlm", evaluation__kind="coverage"))
+    kinds = [one.kind for one in plan.end.walk()]
     assert "pretrained" in kinds and not {"retriever", "vectors", "dense_run"} & {*kinds}
-    assert {"pretrained", "evaluation"} <= pipeline.stages().keys()
+    assert {"pretrained", "evaluation"} <= plan.stages().keys()
