@@ -198,7 +198,7 @@ def make_readable(folder: Path) -> None:
         path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
 
 
-# Folders that are replaced as a whole --------------------------------------------------------------
+# Folders that are replaced as a whole -------------------------------------------------------------
 
 WRITTEN = ".written.json"
 """In each folder that `fresh_folder` writes: its kind, and the digest of every file by name."""
