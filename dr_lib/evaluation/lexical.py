@@ -102,7 +102,7 @@ def covered(
     }
 
 
-@stage()
+@stage(gpu=True)
 @torch.no_grad()
 def coverage(
     folder: Path,
