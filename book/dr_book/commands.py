@@ -39,6 +39,8 @@ EXAMPLES = """Examples:
   dr-lib publish simlm/table08 --scale laptop
   dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
   dr-lib plan --hours 8
+  dr-lib data squad --to data/squad
+  dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
 # as shtab.FILE has it: most arguments are paths
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
@@ -319,6 +321,12 @@ def parser() -> argparse.ArgumentParser:
     search("--no-bm25", action="store_true", help="leave BM25 out")
     search("-k", type=count, default=5, help="passages shown (default: 5)")
     search("--json", action="store_true", help="one line of JSON per question")
+
+    made = command("data", make_collection)
+    made("name", nargs="?", help="a collection of the records (default: list them)")
+    made("--to", type=Path, help="the new folder (default: NAME under DR_DATA)")
+    made("--from", dest="source", type=Path, help="a folder with its public files (default: fetch)")
+    made("--allow-changes", action="store_true", help="keep it where its digest is another one")
     return top
 
 
@@ -400,6 +408,23 @@ def try_folder(options: argparse.Namespace) -> int:
     print(compared.verdict.plain)
     print(f"page: {page}" + (f"\nretriever: {exported}" if exported else ""))
     return 0
+
+
+def make_collection(options: argparse.Namespace) -> None:
+    """make a collection of the records from its public files, and check its digest"""
+    from dr_book.data.sheets import sheet, sheets
+
+    if not options.name:
+        for known in sheets():
+            print(f"{known.name:<22}{known.title}\n{'':<22}{known.command}")
+        return
+    known, root = sheet(options.name), places.data_root()
+    if not options.to and not root:
+        raise InputError("no folder named", where="--to", fix="Give one, or set DR_DATA.")
+    from dr_book.data.make import make
+
+    to = options.to or root / known.name
+    print(make(known, to, options.source, allow_changes=options.allow_changes))
 
 
 def show_status(options: argparse.Namespace) -> None:
