@@ -33,9 +33,7 @@ UNREAD_LATE = (
     "validation",
 )
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
-Kind = Literal[
-    "search", "bm25", "similarity", "overlap", "coverage", "checks", "nlu", "dialogue"
-]
+Kind = Literal["search", "bm25", "similarity", "overlap", "coverage", "checks", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
