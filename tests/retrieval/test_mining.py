@@ -102,7 +102,6 @@ def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage
         passages=range(passages),
         same_text=None,
         own_rows=lambda split: None,
-        own_rows=lambda split: None,
         positives=lambda split: relevant,
     )
     rows = rng.permuted(np.tile(np.arange(passages), (len(relevant), 1)), axis=1)
@@ -148,7 +147,6 @@ def test_passages_of_other_splits_alone_are_left_out_of_the_lists_where_that_is_
         passages=range(6),
         splits=tuple(right),
         same_text=None,
-        own_rows=lambda split: None,
         own_rows=lambda split: None,
         positives=rows_of.get,
     )
