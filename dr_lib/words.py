@@ -170,7 +170,7 @@ def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
 
 # Sentences ----------------------------------------------------------------------------------------
 
-ABBREVIATIONS = "e.g i.e cf vs etc Eq Fig Dr resp Ref approx No".split() + ["et al"]
+ABBREVIATIONS = ["e.g", "i.e", "cf", "vs", "etc", "Eq", "Fig", "Dr", "resp", "Ref", "approx", "No"] + ["et al"]
 NO_END = "".join(f"(?<!{re.escape(word)}[.])" for word in ABBREVIATIONS)
 ASCII_END = re.compile(rf"(?<=[a-z0-9)\]\"'%][.!?]){NO_END}\s+(?=[\"'(]?[A-Z0-9])")
 CLOSING = "”’»」』）】"
