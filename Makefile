@@ -18,7 +18,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet
 SCALE ?= smoke
-SEARCHED ?= pydocs
+SEARCHED ?= primer
 KILLS ?= 200
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0

@@ -10,7 +10,7 @@ is at hand.
 from dataclasses import replace
 from pathlib import Path
 
-from dr_lib.collections import beir, kilt, plain, pydocs, squad
+from dr_lib.collections import beir, kilt, plain, squad
 from dr_lib.collections.beir import (
     GENERATED,
     field_of,
@@ -95,8 +95,6 @@ def load(
 
 def _find_source(name: str) -> Source:
     """Choose the format for a name; nothing but names and files' digests is looked at."""
-    if name == "pydocs":
-        return pydocs.source()
     if name == "primer":
         return beir.folder_source(primer())
     if name.startswith("ir_datasets:"):

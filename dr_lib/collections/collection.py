@@ -5,7 +5,7 @@ Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run
 of the book: ideas/evaluation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from itertools import chain, zip_longest
@@ -190,6 +190,46 @@ class Collection:
             self.qrels(split), self.queries(split)["id"][:], self.passages["id"], grade
         )
 
+    @cached_property
+    def same_text(self) -> np.ndarray | None:
+        """For each passage the row of the first one with its title and text, `[passages]` int64;
+        None where no passage repeats another.
+
+        Training takes passages of equal text for one: a copy of a positive is no negative.
+        """
+        if self.info.get("counts", {}).get("duplicate_texts") == 0:
+            return None
+        first, hashes = np.arange(len(self)), np.zeros(len(self), np.int64)
+        for start in range(0, len(self), IDS_AT_ONCE):
+            part = self.passages.select_columns(["title", "text"])[start : start + IDS_AT_ONCE]
+            hashes[start : start + IDS_AT_ONCE] = list(
+                map(hash, zip(part["title"], part["text"], strict=True))
+            )
+        repeated = np.array([*repeats(hashes, self.passages, "title", "text")], np.int64)
+        if not len(repeated):
+            return None
+        first[repeated[:, 0]] = repeated[:, 1]
+        return first
+
+    def positives(self, split: str) -> list[np.ndarray]:
+        """What training takes for relevant to each query of a split, in the order of `queries`.
+
+        The rows of `relevant_rows`, then those of other queries with the same text; of passages
+        with the same text, the first (`same_text`).
+        """
+        relevant, texts = self.relevant_rows(split), self.queries(split)["text"][:]
+        numbers, distinct = pd.factorize(np.array([text.strip() for text in texts], object))
+        if len(distinct) < len(texts):
+            order = np.argsort(numbers, kind="stable")
+            for group in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+                if len(group) > 1:
+                    shared = np.concatenate([relevant[row] for row in group])
+                    for row in group:
+                        relevant[row] = pd.unique(np.append(relevant[row], shared))
+        if self.same_text is None:
+            return relevant
+        return [pd.unique(self.same_text[rows]) for rows in relevant]
+
     def documents(self) -> tuple[np.ndarray, np.ndarray]:
         """Number of each passage's document and its place there, `[passages]` int64; without one it
         is its own.
@@ -333,6 +373,27 @@ class Collection:
         order = np.argsort(ranks, kind="stable")
         others = order[~needed[order]][: size - int(needed.sum())]
         return np.sort(np.concatenate([np.flatnonzero(needed), others]))
+
+
+def repeats(
+    hashes: np.ndarray, table: datasets.Dataset, *columns: str
+) -> Iterator[tuple[int, int]]:
+    """Rows that are equal to an earlier one in some columns: (row, the first such row).
+
+    Args:
+        hashes: `[rows]` int64, equal where the columns are.
+        table: the rows.
+        columns: that are compared.
+    """
+    order = np.argsort(hashes, kind="stable")
+    equal = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    suspects = np.union1d(order[equal], order[equal + 1])
+    values = table.select(suspects).select_columns(list(columns))[:] if len(suspects) else {}
+    first: dict[Hashable, int] = {}
+    # only here may strings be equal
+    for row, key in zip(suspects.tolist(), zip(*values.values(), strict=True), strict=False):
+        if first.setdefault(key, row) != row:
+            yield row, first[key]
 
 
 def _positives(grades: Grades) -> set[str]:

@@ -11,7 +11,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -24,7 +24,7 @@ from datasets import Dataset, Features, Value
 from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
-from dr_lib.collections.collection import JUDGEMENT, Collection, rows_of
+from dr_lib.collections.collection import JUDGEMENT, Collection, repeats, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.stages import Cache, stage
@@ -242,7 +242,7 @@ def _write_texts(
     )
     written = Dataset.from_file(str(path))
     counts[path.stem] = len(written)
-    for row, first in _repeats(ids, written, "id"):
+    for row, first in repeats(np.array(ids, np.int64), written, "id"):
         problem = f"duplicate {kind} id {written[row]['id']!r}, first seen in {place(first)}"
         raise InputError(
             problem, where=place(row), fix="Remove one of the two, or give it an id of its own."
@@ -254,7 +254,7 @@ def _write_texts(
                 where=f"collection {source.name}",
                 fix="Give at least one passage.",
             )
-        repeated = list(_repeats(texts, written, "title", "text"))
+        repeated = list(repeats(np.array(texts, np.int64), written, "title", "text"))
         counts["duplicate_texts"] = len(repeated)
         if repeated and not (allow_duplicates or source.published):
             row, first = repeated[0]
@@ -301,19 +301,6 @@ def _write_arrow(path: Path, features: Features, rows: Iterable[tuple[str, tuple
             writer.write(dict(zip(features, row, strict=True)))
         writer.finalize()
     return content.hexdigest()
-
-
-def _repeats(hashes: array, table: Dataset, *columns: str) -> Iterator[tuple[int, int]]:
-    """Rows that are equal to an earlier one in some columns: (row, the first such row)."""
-    values = np.array(hashes, np.int64)
-    order = np.argsort(values, kind="stable")
-    equal = np.flatnonzero(values[order[1:]] == values[order[:-1]])
-    first: dict[Hashable, int] = {}
-    # only here may strings be equal
-    for row in np.union1d(order[equal], order[equal + 1]).tolist():
-        key = tuple(table.data.column(name)[row].as_py() for name in columns)
-        if first.setdefault(key, row) != row:
-            yield row, first[key]
 
 
 def _known_judgements(

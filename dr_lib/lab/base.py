@@ -32,6 +32,7 @@ from dr_lib.files import (
     fresh_folder,
     json_digest,
     read_json,
+    state_of,
     write_json,
 )
 from dr_lib.lab.recipe import (
@@ -49,7 +50,6 @@ from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
 from dr_lib.training import bert_work, machine, on_processes, train
-from dr_lib.warm import state_of
 
 COLUMNS = ["title", "text"]
 MODEL_FILES = (
@@ -311,7 +311,7 @@ class BaseRecipe(Settings):
         seed: of weights, order and masks.
 
     Example:
-        >>> BaseRecipe(name="tiny", sources=[{"name": "pydocs"}], layers=1, hidden=64).heads
+        >>> BaseRecipe(name="tiny", sources=[{"name": "squad"}], layers=1, hidden=64).heads
         2
     """
 

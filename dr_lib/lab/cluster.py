@@ -13,7 +13,7 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from dr_lib.errors import InputError
-from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.pipeline import pipeline
 from dr_lib.lab.records import TRAINED
 from dr_lib.stages import Cache
 
@@ -94,7 +94,7 @@ class Cluster(Executor):
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         on_gpu = {"GPU": 1} if any("GPU" in one["resources"] for one in workers) else {}
         building: dict[str, Any] = {}
-        for one in cache.missing([Pipeline(run.recipe).evaluation]):
+        for one in cache.missing([pipeline(run.recipe).end]):
             before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
             options = {
                 "key": one.name,
@@ -118,7 +118,7 @@ class Cluster(Executor):
 def build(run: Any, key: str, cache: Cache, before: Any) -> None:
     """Build one stage of a run, on a worker, once those that it needs are there."""
     with TURNS:
-        (one,) = (one for one in Pipeline(run.recipe).evaluation.walk() if one.key == key)
+        (one,) = (one for one in pipeline(run.recipe).end.walk() if one.key == key)
         cache.get(one)
 
 

@@ -23,6 +23,7 @@ from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
 from dr_lib.tokens import load_tokenizer
 from dr_lib.training import Examples
+from dr_lib.training.examples import one_row_a_text
 
 Pool = Literal["train", "questions", "file"]
 Probability = Literal["sigmoid", "softmax"]
@@ -223,9 +224,8 @@ def pseudo_labels(
         known = list(owners if pool == "questions" else owners[:, :0])
     table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
     counts = count_labels(rows, chances, s_pos, s_neg, known)
-    label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages)).save(
-        folder / "examples"
-    )
+    labels = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
+    one_row_a_text(labels, collection.same_text).save(folder / "examples")
     shutil.copytree(queries / "store", folder / "queries")
     write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})
 

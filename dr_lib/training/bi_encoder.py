@@ -373,7 +373,7 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     them.
     """
     options = training.validation
-    relevant = collection.relevant_rows(options.split)
+    relevant, same = collection.positives(options.split), collection.same_text
     usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
     # By the validation's own seed: runs of a study are compared on the same dev queries.
     drawn = np.random.default_rng([options.seed, VALIDATION_DRAW]).permutation(usable)[
@@ -382,7 +382,9 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     chosen = np.sort(drawn)
     # [queries of the split, per_query]
     ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")
-    return ValidationPool.of(chosen, [relevant[row] for row in chosen], np.asarray(ranking)[chosen])
+    ranked = np.asarray(ranking)[chosen]
+    ranked = ranked if same is None else np.where(ranked >= 0, same[ranked], -1)
+    return ValidationPool.of(chosen, [relevant[row] for row in chosen], ranked)
 
 
 @torch.inference_mode()

@@ -42,6 +42,8 @@ class Examples:
         passages: number of passages that may be drawn.
         annotated: `[queries]` int64, the positive of each that was judged first; None takes the
             first of `positives`.
+        same: `[passages]` int64, for each passage the row of the first one with its text, which
+            stands for all of them here (`one_row_a_text`); None where no text repeats.
 
     Raises:
         InputError: no query, or one without positive.
@@ -60,6 +62,7 @@ class Examples:
     negatives: np.ndarray
     passages: int
     annotated: np.ndarray | None = None
+    same: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -91,7 +94,7 @@ class Examples:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
         with fresh_folder(Path(folder), "training examples") as draft:
             for name, array in {**vars(self), "annotated": self.first_positives()}.items():
-                if name in ARRAYS:
+                if name in ARRAYS or (name == "same" and array is not None):
                     np.save(draft / f"{name}.npy", array, allow_pickle=False)
             write_json(draft / "examples.json", {"passages": self.passages})
 
@@ -103,6 +106,8 @@ class Examples:
         arrays = {
             name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS
         }
+        same = folder / "same.npy"
+        arrays["same"] = np.load(same, mmap_mode="r") if same.is_file() else None
         return cls(**arrays, passages=passages)
 
     def __post_init__(self) -> None:
@@ -113,7 +118,7 @@ class Examples:
             raise InputError(
                 "no training query, or one without a positive", where="positives", fix=fix
             )
-        if counts.max() >= self.passages:
+        if counts.max() >= self.texts():
             fix = "Leave it out."
             raise InputError(
                 "a query to which every passage is positive", where="positives", fix=fix
@@ -121,6 +126,12 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.query_rows)
+
+    def texts(self) -> int:
+        """Number of distinct texts among the passages."""
+        if self.same is None:
+            return self.passages
+        return int((self.same == np.arange(self.passages)).sum())
 
     def counts(self, chosen: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Number of known positives of the chosen queries, int64."""
@@ -163,7 +174,7 @@ def training_examples(
         pseudo_labels: folder with `examples/` to add.
         share, share_seed: of the usable queries, as in `nested_share`; None takes all.
     """
-    judged = collection.relevant_rows("train")
+    judged = collection.positives("train")
     relevant = [np.sort(rows) for rows in judged]
     # passages that hold an answer, behind the judged ones
     if negatives and (negatives / "positives.npy").is_file():
@@ -182,6 +193,7 @@ def training_examples(
     given = Examples.of(
         usable, positives, listed, passages=len(collection.passages), annotated=annotated
     )
+    given = one_row_a_text(given, collection.same_text)
     return (
         merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
     )
@@ -201,6 +213,41 @@ def training_set(
     training_examples(
         collection, negatives, pseudo_labels, share=share, share_seed=share_seed
     ).save(folder / "examples")
+
+
+def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
+    """Examples in which passages of equal text are one passage, by the row of the first.
+
+    So a copy of a positive is never a negative, from whatever list or draw it comes.
+
+    Args:
+        examples: of any passages.
+        same: `Collection.same_text`; None leaves the examples as they are.
+
+    Example:
+        >>> examples = Examples.of([0], positives=[[2, 4]], negatives=[[3, 0, 5, 1]], passages=6)
+        >>> one = one_row_a_text(examples, np.array([0, 1, 2, 2, 2, 1]))
+        >>> one.positives.tolist(), one.negatives.tolist()
+        ([2], [[-1, 0, 1, -1]])
+    """
+    if same is None:
+        return examples
+    queries, span, listed = np.arange(len(examples)), examples.passages, examples.negatives
+    # a pair of a query and a passage is one number; the order is kept
+    pairs = np.repeat(queries, examples.counts()) * span + same[examples.positives]
+    owners, positives = np.divmod(pd.unique(pairs), span)
+    others = queries[:, None] * span + same[listed]
+    repeated = pd.Series(np.where(listed >= 0, others, -1).ravel()).duplicated().to_numpy()
+    left = (listed >= 0) & ~repeated.reshape(listed.shape) & ~np.isin(others, pairs)
+    return Examples(
+        examples.query_rows,
+        positives,
+        np.searchsorted(owners, np.arange(len(examples) + 1)).astype(np.int64),
+        np.where(left, same[listed], -1).astype(np.int32),
+        span,
+        same[examples.first_positives()],
+        same,
+    )
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -323,7 +370,8 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     once.
 
     Args:
-        first, second: examples whose rows mean the same queries and passages.
+        first, second: examples whose rows mean the same queries and passages, both by
+            `one_row_a_text` where texts repeat.
 
     Returns:
         Examples with `query_rows` ascending and lists as long as both together, -1 where nothing
@@ -356,9 +404,8 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     repeated = np.isin(pairs, keys)
     repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
     lists[repeated] = -1
-    return Examples(
-        rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span, annotated
-    )
+    offsets = np.searchsorted(owners, np.arange(len(rows) + 1))
+    return Examples(rows, positives, offsets, lists, span, annotated, first.same)
 
 
 def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
@@ -475,16 +522,17 @@ def _random_negatives(
     positives, first = examples.positives_of(chosen)
     counts = examples.counts(chosen)
     owner = np.repeat(np.arange(len(chosen)), counts)
-    enough = examples.passages - counts - (listed >= 0).sum(axis=1) >= short.sum(axis=1)
+    enough = examples.texts() - counts - (listed >= 0).sum(axis=1) >= short.sum(axis=1)
     # [batch, place, places before it that are drawn, too]
     earlier = short[:, None, :] & (slot < slot.T)
     while True:
-        wrong = np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)
-        taken = (drawn[:, :, None] == listed[:, None, :]).any(axis=2)
-        taken |= ((drawn[:, :, None] == drawn[:, None, :]) & earlier).any(axis=2)
+        text = drawn if examples.same is None else examples.same[drawn]
+        wrong = np.logical_or.reduceat(text[owner] == positives[:, None], first, axis=0)
+        taken = (text[:, :, None] == listed[:, None, :]).any(axis=2)
+        taken |= ((text[:, :, None] == text[:, None, :]) & earlier).any(axis=2)
         wrong = (wrong | taken & enough[:, None]) & short
         if not wrong.any():
-            return drawn[short]
+            return text[short]
         drawn[wrong] = (drawn[wrong] + 1) % examples.passages
 
 

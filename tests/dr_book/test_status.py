@@ -149,7 +149,7 @@ def test_clean_without_anything_named_is_refused(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [["ledger"], ["publish", "simlm/table08"], ["try", "pydocs"], ["batch"]]
+    "command", [["ledger"], ["publish", "simlm/table08"], ["try", "primer"], ["batch"]]
 )
 def test_an_unknown_scale_is_refused_everywhere(command, capsys):
     assert main([*command, "--scale", "nosuch"]) == 1

@@ -179,7 +179,7 @@ def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(
         os.kill(holder.pid, signal.SIGKILL)
         holder.join()
 
-    cache, stage = Cache(tmp_path / "stages", announce=kill), lab.Pipeline(tiny_recipe).passages()
+    cache, stage = Cache(tmp_path / "stages", announce=kill), lab.Inputs(tiny_recipe).passages()
     holder = context.Process(target=hold_for_ever, args=(cache, stage, taken))
     holder.start()
     assert taken.wait(30)
