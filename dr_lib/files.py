@@ -5,10 +5,11 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -197,7 +198,7 @@ def make_readable(folder: Path) -> None:
         path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
 
 
-# Folders that are replaced as a whole --------------------------------------------------------------
+# Folders that are replaced as a whole -------------------------------------------------------------
 
 WRITTEN = ".written.json"
 """In each folder that `fresh_folder` writes: its kind, and the digest of every file by name."""
@@ -316,3 +317,28 @@ def _digests(folder: Path, names: Collection[str] | None = None) -> dict[str, st
         for name, path in paths.items()
         if path.is_file() and (name != WRITTEN if names is None else name in names)
     }
+
+
+def state_of(place: str | Path, ending: str = "") -> str:
+    """SHA-256 (hex) of the state of a file, or of the files of a folder whose names have an ending.
+
+    No file is read: one that was changed or replaced has another size, inode or time, and nobody
+    sets the time of an inode (ctime). What lies in hidden folders does not count, since no
+    collection and no model has anything there.
+    """
+    files, known = [Path(place)], set()
+    for folder, inner, names in os.walk(place, followlinks=True):
+        if (here := Path(folder).resolve()) in known:  # a link that leads back
+            inner.clear()
+            continue
+        known.add(here)
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        files += [Path(folder, name) for name in names if name.endswith(ending)]
+    facts = []
+    for path in sorted(files):
+        with suppress(OSError):  # not there, or a link to nothing
+            if stat.S_ISREG((one := path.stat()).st_mode):
+                facts.append((str(path), one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns))
+    return hashlib.sha256(
+        repr([Path(place).resolve(), Path(place).exists(), facts]).encode()
+    ).hexdigest()

@@ -26,7 +26,7 @@ import datasets
 import numpy as np
 from IPython.display import HTML
 
-from dr_book.tables import Cell, Markup, table
+from dr_book.tables import Cell, Markup, stop_words, table
 from dr_lib import collections, places
 from dr_lib.files import read_json, write_json, write_text
 from dr_lib.retrieval import Bm25
@@ -40,7 +40,7 @@ ASKED = "words"
 """The kind of question: those that repeat words of their passage. No small model finds the
 others.
 """
-LONGEST, FEWEST = 20, 4
+LONGEST, FEWEST = 20, 3
 """Tokens of a passage with [CLS] and [SEP], and how often a word must occur to be in the
 vocabulary.
 """
@@ -50,7 +50,7 @@ SETTINGS = {"batch": 8, "rate": 0.006, "warm": 20, "held": 60, "rates": [0.3, 0.
 SHOWN = 12
 """Words shown of each passage."""
 SEEDS, STEPS, EVERY = 3, 1000, 250
-WORD = re.compile(r"[a-z]+").findall
+WORD = re.compile(r"[a-z]{2,}").findall
 
 
 def write_tab(to: Path) -> list[Path]:
@@ -76,7 +76,7 @@ def tab_data() -> dict[str, Any]:
     }
     chosen = collection.passages[:]
     asked = [questions[f"{passage}-{ASKED}"] for passage in chosen["id"]]
-    words = [WORD(text.lower()) for text in chosen["text"]]
+    words = [content_words(text) for text in chosen["text"]]
     counts = Counter(word for one in words for word in one[: 2 * LONGEST])
     known = [*SPECIAL, *sorted(word for word, count in counts.items() if count >= FEWEST)]
     ids = {word: i for i, word in enumerate(known)}
@@ -89,7 +89,7 @@ def tab_data() -> dict[str, Any]:
             ids["[SEP]"],
         ]
 
-    passages, queries = [cut(one) for one in words], [cut(WORD(text.lower())) for text in asked]
+    passages, queries = [cut(one) for one in words], [cut(content_words(text)) for text in asked]
     shares = np.array(list(Counter(i for one in passages for i in one[1:-1]).values()), float)
     shares /= shares.sum()
     guess = round(float(-(shares * np.log(shares)).sum()), 3)
@@ -102,6 +102,13 @@ def tab_data() -> dict[str, Any]:
         "texts": [" ".join(text.split()[:SHOWN]) for text in chosen["text"]],
         "asked": asked,
     }
+
+
+def content_words(text: str) -> list[str]:
+    """Its words in order, lower case, without stop words: a vector of 32 numbers has no room for
+    "the".
+    """
+    return [word for word in WORD(text.lower()) if word not in stop_words()]
 
 
 def _bm25(
@@ -158,7 +165,7 @@ def script_digest() -> str:
     code = re.sub(
         r"/\*.*?\*/|//[^\n]*|\s+", "", SCRIPT.read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    return hashlib.sha256(f"{code}{SIZES}{SETTINGS}".encode()).hexdigest()
+    return hashlib.sha256(f"{code}{SIZES}{SETTINGS}{FEWEST}{ASKED}".encode()).hexdigest()
 
 
 RUN = """

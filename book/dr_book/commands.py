@@ -369,10 +369,10 @@ def try_folder(options: argparse.Namespace) -> int:
     check_collection(options.collection)
     from dr_book import own_corpus
     from dr_book.export import EXPORT
+    from dr_book.hits import check_queries
     from dr_lib.files import check_replaceable
     from dr_lib.lab import StudyError
     from dr_lib.stages import TimeIsUpError
-    from dr_lib.warm import check_queries
 
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     page, retriever = folder / "index.html", folder / "retriever"
@@ -592,44 +592,47 @@ def search_collection(options: argparse.Namespace) -> None:
     """search a collection with BM25 and trained models"""
     # read as tqdm is imported: bars of long work alone, and they go
     os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}
-    from dr_lib import warm
+    from dr_book.hits import check_queries
 
-    memory = warm.Memory(
-        options.collection, options.model, options.reranker, bm25=not options.no_bm25
-    )
-    searcher = memory.recall()
-    named = (
-        [name for name in options.model if not name.expanduser().exists()]
-        if searcher is None
-        else []
-    )
-    # what nobody has is refused before the collection is read, which may take half a minute
+    # what is wrong is said before the libraries of the models are imported, which takes seconds
+    check_queries([] if options.query is None else [options.query], options.k)
+    named = [name for name in options.model if not name.expanduser().exists()]
+    if not options.collection.endswith(".json"):  # else perhaps a record
+        check_collection(options.collection)
     if named:
         from dr_lib import objectives
 
         for name in named:
             if objectives.word(str(name)) not in objectives.names():  # else perhaps trained here
                 places.find_encoder(name)
-    if searcher is None and not options.collection.endswith(".json"):  # else perhaps a record
-        check_collection(options.collection)
-    warm.check_queries([] if options.query is None else [options.query], options.k)
-    if searcher is None:
-        from dr_book.search import remembered, searcher_for
+    from dr_book.search import searcher_for
 
-        built = searcher_for(
-            options.collection, options.model, options.reranker, bm25=not options.no_bm25
-        )
-        searcher = remembered(built, options.model, memory)
-    width, result = shutil.get_terminal_size((100, 24)).columns, None
-    for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
+    searcher = searcher_for(
+        options.collection, options.model, options.reranker, bm25=not options.no_bm25
+    )
+    width, asked = shutil.get_terminal_size((100, 24)).columns, False
+    for query in [options.query] if options.query is not None else questions():
         (result,) = searcher.search([query.strip()], options.k)
         print(result.as_json() if options.json else result.as_text(width) + "\n", flush=True)
-    if result is None:
+        asked = True
+    if not asked and not sys.stdin.isatty():
         raise InputError(
             "no question",
             where="standard input",
             fix="Write one a line, or one after the collection.",
         )
+
+
+def questions() -> Iterator[str]:
+    """Questions of standard input, one a line; a person is asked for each, until an empty line or
+    Ctrl-D.
+    """
+    if not sys.stdin.isatty():
+        yield from filter(str.strip, sys.stdin)
+        return
+    with suppress(EOFError):
+        while question := input("question (empty to leave): ").strip():
+            yield question
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from dr_lib.files import (
     fresh_folder,
     json_digest,
     read_json,
+    state_of,
     write_json,
 )
 from dr_lib.lab.recipe import (
@@ -48,7 +49,6 @@ from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
 from dr_lib.training import bert_work, machine, on_processes, train
-from dr_lib.warm import state_of
 
 COLUMNS = ["title", "text"]
 MODEL_FILES = (

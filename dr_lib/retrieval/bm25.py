@@ -25,7 +25,6 @@ from dr_lib.files import fresh_folder, new_array, open_array, read_json, write_j
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, load_tokenizer, truncate
-from dr_lib.warm import best
 from dr_lib.words import words_of
 
 # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
@@ -413,3 +412,12 @@ def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, d
         queries["text"][:], depth, query_ids=queries["id"][:], progress=True
     )
     ranking.save(folder / "ranking")
+
+
+def best(rows: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `k` rows of the highest scores and these, best first, equal scores by ascending row."""
+    if len(scores) > k:
+        high = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
+        rows, scores = rows[high], scores[high]
+    order = np.lexsort((rows, -scores))[:k]
+    return rows[order], scores[order]

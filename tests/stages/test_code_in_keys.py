@@ -62,7 +62,6 @@ ELSEWHERE = [
     "lab.Study.run",
     "lab.execute",
     "lab.Plan.stages",
-    "warm.Searcher.search",
     "retrieval.write_run",
     "settings.explain",
     "training.machine_facts",

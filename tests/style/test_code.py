@@ -12,7 +12,7 @@ import pytest
 from report import APPARATUS, ROOT, circles, fragments, imported, modules, name_of, public, tree
 
 ORDER = """
-__init__ errors files places locks words warm
+__init__ errors files places locks words
 settings stages
 collections
 tokens

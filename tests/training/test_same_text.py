@@ -20,7 +20,7 @@ from dr_lib.training.examples import (
     one_row_a_text,
 )
 
-WORDS = "moon tide sea salt wind wave sand reef gull crab".split()
+WORDS = ["moon", "tide", "sea", "salt", "wind", "wave", "sand", "reef", "gull", "crab"]
 
 
 def collection(
