@@ -396,7 +396,7 @@ def base_tokens(
         TokenStore.build(rows, words, folder / name)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def base(
     folder: Path,
