@@ -114,13 +114,18 @@ def pipeline(recipe: Recipe) -> Plan:
     check(inputs)
     plan = Plan(inputs)
 
-    # Nothing is trained for BM25 or for an encoder that is used as it comes.
+    # Nothing is trained for BM25, for words that are counted, or for an encoder used as it comes.
     if recipe.retriever:
         plan.retriever = retrieval.given(recipe.retriever)
     if kind == "bm25":
         options, searched = recipe.evaluation, inputs.searched
         run = inputs.bm25_run(options.split, options.depth, searched, cut=bool(options.cut))
         return measured(plan, run)
+    if kind == "overlap":
+        options, title = recipe.evaluation, recipe.title != "none"
+        asked = {"split": options.split, "grade": options.grade, "title": title}
+        plan.end = evaluation.shared_words(inputs.searched, **asked)
+        return plan
     if recipe.retriever:
         return searched_with(plan, plan.retriever)
 

@@ -86,3 +86,15 @@ def test_it_reads_the_pre_trained_model_and_nothing_that_is_fine_tuned(tiny_reci
     kinds = [one.kind for one in plan.end.walk()]
     assert "pretrained" in kinds and not {"retriever", "vectors", "dense_run"} & {*kinds}
     assert {"pretrained", "evaluation"} <= plan.stages().keys()
+
+
+def test_overlap_is_counted_without_a_model(tiny_recipe, tmp_path):
+    recipe = tiny_recipe.with_(evaluation__kind="overlap")
+    plan, cache = pipeline(recipe), Cache(tmp_path, announce=lambda line: None)
+    assert [one.kind for one in plan.end.walk()] == ["shared_words"]
+    scores = Scores.load(cache.get(plan.end) / "scores.json")
+    expected = overlap(open_sample(recipe.collection), "test")
+    assert scores.query_ids == expected.query_ids
+    assert np.array_equal(scores.per_query("overlap"), expected.per_query("overlap"))
+    unread = pipeline(recipe.with_(title="none"))
+    assert unread.end.key != plan.end.key
