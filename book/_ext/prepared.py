@@ -1,9 +1,9 @@
 """Imported for what it leaves in memory: what nearly every notebook of the book would work out
 again.
 
-The process from which `batch` forks its kernels imports it, so that sixty kernels need not read the
-library's code for their stages' keys, unpack the book's records and draw resamples each by itself:
-a quarter of what they would take together.
+The process from which `run_notebooks` forks its kernels imports it, so that sixty kernels need not
+read the library's code for their stages' keys, unpack the book's records and draw resamples each by
+itself: a quarter of what they would take together.
 """
 
 import sys
@@ -21,7 +21,7 @@ from dr_lib.lab.records import load_records, recorded_folder
 from dr_lib.stages import names_in
 
 with suppress(InputError):  # what cannot be read is for the page to tell that reads it
-    for module in [name for name in sys.modules if name.startswith("dr_lib.")]:
+    for module in [name for name in sys.modules if name.startswith(("dr_lib.", "dr_book."))]:
         names_in(module)
     records = [
         record for scale in ("laptop", "gpu") for record in load_records(recorded_folder(scale))
