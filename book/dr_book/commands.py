@@ -92,7 +92,8 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
     for option in ("record", "reranker", "model"):
         given = getattr(options, option, None) or []
         for path in map(Path, given if isinstance(given, list) else [given]):
-            named = option == "model" and path.suffix != ".json" and str(path)[0] not in "./~"
+            named = option == "model" and not path.name.endswith((".jsonl.xz", ".json"))
+            named = named and str(path)[0] not in "./~"
             if not named and not path.expanduser().exists():
                 yield path
 
@@ -533,7 +534,7 @@ def search_collection(options: argparse.Namespace) -> None:
         for name in named:
             if objectives.word(str(name)) not in objectives.names():  # else perhaps trained here
                 places.find_encoder(name)
-    if not options.collection.endswith(".json"):  # else perhaps a record
+    if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
         check_collection(options.collection)
     from dr_book.search import searcher_for
 
