@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import yaml
+from pydantic import BaseModel, ValidationError
 
-from dr_lib.errors import InputError, visible
+from dr_lib.errors import InputError, first_line, visible
 
 Content = TypeVar("Content")
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
@@ -97,16 +98,47 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"checksum": json_digest(content)}
 
 
-def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
-    """Read a JSON object that holds a checksum of itself; one that is broken or altered raises
-    `InputError` with the fix.
+def read_sealed(
+    path: Path, kind: str, fix: str, model: type[BaseModel] | None = None
+) -> dict[str, Any]:
+    """Read a JSON object that holds a checksum of itself.
+
+    Args:
+        path: the file.
+        kind: what it is, for the message.
+        fix: what to do if it is broken.
+        model: the fields that it must have, and their types.
+
+    Raises:
+        InputError: it is broken, altered, holds what no JSON can (NaN, 1e999, half a surrogate), or
+            lacks what the model wants.
     """
     content = read_json(path, fix)
     if not isinstance(content, dict) or "checksum" not in content:
         raise InputError(f"not a {kind}", where=path, fix=fix)
-    if content.pop("checksum") != json_digest(content):
+    try:
+        checksum, digest = content.pop("checksum"), json_digest(content)
+    except (ValueError, RecursionError) as error:
+        problem = f"not a {kind} ({first_line(error)})"
+        raise InputError(problem, where=path, fix=fix) from None
+    if checksum != digest:
         raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    if model is not None:
+        check_fields(content, model, f"not a {kind}", path, fix)
     return content
+
+
+def check_fields(content: Any, model: type[BaseModel], problem: str, where: Path, fix: str) -> None:
+    """Raise `InputError` that names the first field of a JSON object that a model does not
+    allow.
+    """
+    try:
+        model.model_validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "all of it"
+        said = f"{problem} ({visible(field[:80])}: {first['msg']})"
+        raise InputError(said, where=where, fix=fix) from None
 
 
 def read_each(paths: Iterable[Path], read: Callable[[Path], Content]) -> list[Content]:
