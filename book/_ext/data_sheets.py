@@ -31,9 +31,9 @@ def sheet_sections(recorded: Sequence[str], used_by: Mapping[str, Cell]) -> list
     order = {name: rank for rank, name in enumerate(["primer", *recorded])}
     parts: list[str | HTML] = []
     for sheet in sorted(sheets(), key=lambda one: (order.get(one.name, len(order)), one.name)):
-        deeper = re.sub("^#", "###", sheet.text, flags=re.MULTILINE)
+        words = re.sub("^#+ (.*)$", r"**\1**", sheet.text, flags=re.MULTILINE)
         facts = facts_table(sheet, used_by.get(sheet.name))
-        parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", facts, deeper]
+        parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", facts, words]
     return parts
 
 
@@ -45,7 +45,8 @@ def facts_table(sheet: Sheet, used_by: Cell = None) -> HTML:
         words = ", ".join(f"{number:,} {split}" for split, number in each) or f"{count:,}"
         rows.append([what, words])
     if isinstance(sheet.digest, str):
-        rows += [["digest", sheet.digest]] if sheet.digest else []
+        digest = "<wbr>".join(re.findall(".{16}", sheet.digest))  # a phone breaks it there
+        rows += [["digest", Markup(digest)]] if digest else []
     for name, digest in sheet.digest.items() if isinstance(sheet.digest, dict) else ():
         rows.append(
             [

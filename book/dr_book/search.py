@@ -291,6 +291,7 @@ def collection_of(
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
     for one in [place] if place else [*map(str, written), spec.name]:
         collection = open_sample(spec.model_copy(update={"name": one}))
+        collection = collection.with_own_passage(record.recipe["evaluation"].get("own_passage"))
         if collection.digest == expected:
             return collection
     problem = (

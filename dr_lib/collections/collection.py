@@ -11,7 +11,7 @@ from html import escape
 from itertools import chain, zip_longest
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
@@ -31,6 +31,8 @@ JUDGEMENT = datasets.Features(
 )
 Grades = dict[str, dict[str, int]]
 IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
+OWN_PASSAGE = "own_passage"  # in `info`: whether a query that is a passage may find itself
+COMPARED = 1000  # queries whose text is compared with the passage of their id, before all are
 
 
 class Collection:
@@ -72,6 +74,7 @@ class Collection:
         self.passages, self.folder, self.place = passages, folder, place
         self._queries, self._judgements = queries, dict(judgements)
         self._grades: dict[str, Grades] = {}
+        self._own_rows: dict[str, np.ndarray | None] = {}
 
     def __repr__(self) -> str:
         return (
@@ -229,6 +232,58 @@ class Collection:
         if self.same_text is None:
             return relevant
         return [pd.unique(self.same_text[rows]) for rows in relevant]
+
+    def with_own_passage(self, rule: Literal["drop", "keep"] | None) -> "Collection":
+        """The same collection, in whose rankings a query never or always finds itself; None changes
+        nothing. See `own_rows`.
+        """
+        if rule is None or rule == self.info.get(OWN_PASSAGE):
+            return self
+        return Collection(
+            self.name,
+            json_digest([self.digest, {OWN_PASSAGE: rule}]),
+            {**self.info, OWN_PASSAGE: rule},
+            self.passages,
+            self._queries,
+            self._judgements,
+            self.folder,
+            self.place,
+        )
+
+    def own_rows(self, split: str) -> np.ndarray | None:
+        """The passage that is the query itself, which no ranking and no list of negatives of that
+        query may hold, `[queries of the split]` int64, -1 for none; None where no query is a
+        passage.
+
+        It is the passage with the query's id: in ArguAna and Quora, or by the rule "drop"
+        (`with_own_passage`), whatever its text, as BEIR has it; elsewhere where its text is the
+        query's too, and never by the rule "keep".
+        """
+        if split not in self._own_rows:
+            rule, queries = self.info.get(OWN_PASSAGE), self.queries(split)
+            rows = np.full(len(queries), -1)
+            if rule != "keep":
+                rows = rows_of(queries["id"][:], self.passages["id"])
+            if rule is None:
+                found = np.flatnonzero(rows >= 0)
+                # numbered passages have the ids of numbered queries: a few tell whether they differ
+                for part in (found[:COMPARED], found):
+                    equal = [self._is_itself(queries[int(q)], rows[q]) for q in part]
+                    rows[part[~np.array(equal, bool)]] = -1
+                    if not any(equal):
+                        rows[:] = -1
+                        break
+            self._own_rows[split] = rows if (rows >= 0).any() else None
+        return self._own_rows[split]
+
+    def _is_itself(self, query: Mapping[str, Any], row: int) -> bool:
+        """Whether a query has the text of a passage, with its title or without."""
+        if row < 0:
+            return False
+        passage = self.passages[int(row)]
+        texts = (query["text"], passage["text"], f"{passage['title']} {passage['text']}")
+        asked, *held = (" ".join(text.split()).casefold() for text in texts)
+        return asked in held
 
     def documents(self) -> tuple[np.ndarray, np.ndarray]:
         """Number of each passage's document and its place there, `[passages]` int64; without one it

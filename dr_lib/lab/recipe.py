@@ -336,6 +336,9 @@ class EvaluationSettings(Settings):
             scores, chosen on the split dev.
         on: another collection to search with the same retriever (zero-shot); None searches the one
             trained on.
+        own_passage: "drop" leaves the passage with the query's id out of rankings and negatives, as
+            BEIR does; "keep" never does. None drops it in ArguAna and Quora, and where its text is
+            the query's.
         nlu: the task, for that kind.
         dialogue: the dialogues, for that kind.
     """
@@ -351,6 +354,7 @@ class EvaluationSettings(Settings):
     cut: Literal[True] | None = None
     fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
+    own_passage: Literal["drop", "keep"] | None = None
     nlu: NluSettings | None = None
     dialogue: DialogueSettings | None = None
 

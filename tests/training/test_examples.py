@@ -46,7 +46,9 @@ def test_saved_examples_open_as_they_were(tmp_path, negatives):
 
 def test_passages_that_hold_an_answer_stand_behind_the_judged_positives(tmp_path):
     judged = {"train": [np.array([5, 2]), np.array([], int), np.array([0]), np.array([], int)]}
-    collection = SimpleNamespace(same_text=None, positives=judged.get, passages=range(9))
+    collection = SimpleNamespace(
+        same_text=None, own_rows=lambda split: None, positives=judged.get, passages=range(9)
+    )
     np.save(tmp_path / "negatives.npy", np.array([[3, 4], [1, 8], [6, 1], [2, 3]], np.int32))
     np.save(tmp_path / "positives.npy", np.array([[0, 7], [0, 1], [1, 6]], np.int32))
     found = training_examples(collection, tmp_path)
