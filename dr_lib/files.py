@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from dr_lib.errors import InputError, first_line, visible
 
+LARGEST_YAML = 2**24  # bytes
 Content = TypeVar("Content")
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -63,10 +64,17 @@ def write_json(path: Path, value: Any, *, lines: bool = False) -> None:
     )
 
 
-def _read(path: Path) -> bytes:
-    """A file's content; one that is missing, a folder or not to be read raises `InputError`."""
+def _read(path: Path, most: int | None = None) -> bytes:
+    """A file's content; one that is missing, a folder, not to be read or of more than `most` bytes
+    raises `InputError`.
+    """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read() if most is None else file.read(most + 1)
+        if most is not None and len(content) > most:
+            fix = "Check that it is what you meant, or cut it."
+            raise InputError(f"has more than {most:,} bytes", where=path, fix=fix)
+        return content
     except OSError as error:
         problem = (
             "no such file"
@@ -78,11 +86,11 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def read_json(path: Path, fix: str = "Restore or remove it.") -> Any:
-    """Read a JSON file; a missing or broken one raises `InputError` naming file and line, a broken
-    one with the fix.
+def read_json(path: Path, fix: str = "Restore or remove it.", most: int | None = None) -> Any:
+    """Read a JSON file of at most `most` bytes; a missing or broken one raises `InputError` naming
+    file and line, a broken one with the fix.
     """
-    content = _read(path)
+    content = _read(path, most)
     try:
         return json.loads(content)
     # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
@@ -169,18 +177,40 @@ def json_digest(value: Any) -> str:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping; `InputError` names the file and the line of a mistake."""
-    content = _read(path)
-    try:
-        values = yaml.load(content, Loader=YAML_LOADER)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise InputError("not valid YAML", where=f"{path}{line}", fix="Correct the line.") from None
+    values = parse_yaml(_read(path, LARGEST_YAML), path)
     if not isinstance(values, dict):
         raise InputError(
             "not a mapping of keys to values", where=path, fix="Write one `key: value` a line."
         )
+    if strange := [key for key in values if not isinstance(key, str)]:
+        problem = f"the key {strange[0]!r} is no text"
+        raise InputError(problem, where=path, fix="Write it in quotes.")
     return values
+
+
+def parse_yaml(content: bytes | str, where: object) -> Any:
+    """The value that a YAML text has.
+
+    Aliases are refused: a few lines of them stand for more values than memory holds.
+
+    Raises:
+        InputError: no YAML, a date or number that is none, too deep, or an alias; names the line.
+    """
+    try:
+        if "*" in (content if isinstance(content, str) else content.decode("utf-8", "replace")):
+            for event in yaml.parse(content, Loader=YAML_LOADER):
+                if isinstance(event, yaml.AliasEvent):
+                    raise yaml.MarkedYAMLError(
+                        problem="an alias (*)", problem_mark=event.start_mark
+                    )
+        return yaml.load(content, Loader=YAML_LOADER)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        alias = getattr(error, "problem", None) == "an alias (*)"
+        problem = "an alias, which is not allowed here" if alias else "not valid YAML"
+        fix = "Write the value itself." if alias else "Correct the line."
+        raise InputError(problem, where=f"{where}{line}", fix=fix) from None
 
 
 def file_digest(path: Path) -> str:

@@ -413,7 +413,11 @@ def time_is_up() -> bool:
         return False
     if _rings():
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return time.time() >= float(stop_at)
+    try:
+        return time.time() >= float(stop_at)
+    except ValueError:
+        fix = "Unset it: it is set by what bounds the time."
+        raise InputError("is no time", where=f"{STOP_AT}={stop_at}", fix=fix) from None
 
 
 @contextmanager

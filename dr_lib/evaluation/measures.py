@@ -57,6 +57,7 @@ KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 JUDGED_SUFFICE = ("R", "P", "Success")
 ACCURACY = re.compile(r"accuracy@([1-9]\d*)")
 
+LARGEST, LARGEST_MEMORY = 2**25, 2**27  # bytes of unpacked scores or curves, and to unpack them
 AMOUNTS = {"gigabytes": "GB", "CPU ms": "ms", "GPU ms": "ms", "words": "words"}
 """Measures in a unit of their own; all others are shares, shown in percent and points."""
 
@@ -362,11 +363,17 @@ def compress(content: bytes) -> str:
 
 
 def expand(text: str) -> bytes:
-    """The inverse of `compress`; a `ValueError` where it is none."""
+    """The inverse of `compress`; a `ValueError` where it is none, or has more than `LARGEST` bytes."""
+    unpacker = lzma.LZMADecompressor(memlimit=LARGEST_MEMORY)
     try:
-        return lzma.decompress(base64.b85decode(text))
-    except lzma.LZMAError as error:
+        content = unpacker.decompress(base64.b85decode(text), LARGEST + 1)
+    except (lzma.LZMAError, MemoryError) as error:
         raise ValueError(f"cannot be unpacked: {error}") from None
+    if len(content) > LARGEST:
+        raise ValueError(f"holds more than {LARGEST:,} bytes")
+    if not unpacker.eof:
+        raise ValueError("cannot be unpacked: it is cut off")
+    return content
 
 
 @stage()
