@@ -31,6 +31,17 @@ JUDGEMENT = datasets.Features(
 )
 Grades = dict[str, dict[str, int]]
 IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
+IRREGULAR = {
+    "duplicate_texts": "passages that repeat another one",
+    "empty_passage_left_out": "passages without title and text, left out",
+    "empty_query_left_out": "queries without text, left out",
+    "judgements_of_absent_passages": (
+        "judgements of passages that are not there, counted as not found"
+    ),
+    "judgements_left_out": "judgements of unknown queries, or given twice, left out",
+    "queries_without_judgement": "queries without a judgement",
+}
+"""Counts of a collection's `info` that a reader should see."""
 OWN_PASSAGE = "own_passage"  # in `info`: whether a query that is a passage may find itself
 COMPARED = 1000  # queries whose text is compared with the passage of their id, before all are
 
@@ -91,6 +102,7 @@ class Collection:
             "passages": f"{len(self):,}",
             **{f"queries, {name}": f"{len(self.qrels(name)):,}" for name in self.splits},
         }
+        facts |= {name: f"{count:,}" for name, count in self.irregular.items()}
         facts |= {"licence": self.licence, "digest": self.digest[:16]}
         facts["first passage"] = shorten(
             f"{first['title']}: {first['text'][:1000]}".removeprefix(": "), 200, placeholder=" …"
@@ -120,6 +132,12 @@ class Collection:
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that have judgements."""
         return tuple(self._judgements)
+
+    @property
+    def irregular(self) -> dict[str, int]:
+        """What was left out or stands out, in words, with its number; of a sample, in the whole."""
+        counts = self.info.get("counts", {})
+        return {words: counts[name] for name, words in IRREGULAR.items() if counts.get(name)}
 
     @property
     def licence(self) -> str:
@@ -342,17 +360,17 @@ class Collection:
         }
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
         ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())
-        cut: dict[str, Grades] = {}
+        absent, cut = self._absent(), {}
         for split in self.splits:
             grades = drawn.get(split, self.qrels(split))
             if split not in drawn:
                 grades = {
                     query: own
                     for query, own in grades.items()
-                    if set() < _positives({query: own}) <= ids
+                    if set() < _positives({query: own}) <= ids | absent
                 }
             kept = {
-                query: {id_: grade for id_, grade in own.items() if id_ in ids}
+                query: {id_: grade for id_, grade in own.items() if id_ in ids or id_ in absent}
                 for query, own in grades.items()
             }
             cut[split] = {query: own for query, own in kept.items() if own}
@@ -367,6 +385,17 @@ class Collection:
             self._queries.select(query_rows),
             {split: _table(grades) for split, grades in cut.items() if grades},
         )
+
+    def _absent(self) -> set[str]:
+        """Ids of judged passages that the collection lacks."""
+        counts = self.info.get("counts")
+        if counts is not None and not counts.get("judgements_of_absent_passages"):
+            return set()
+        judged = list(
+            {id_ for split in self.splits for own in self.qrels(split).values() for id_ in own}
+        )
+        rows = rows_of(judged, self.passages["id"])
+        return {id_ for id_, row in zip(judged, rows.tolist(), strict=True) if row < 0}
 
     def _draw_queries(self, split: str, size: int | None, seed: int) -> Grades:
         """Judgements of the drawn queries of a split; queries without a positive are never

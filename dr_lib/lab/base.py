@@ -208,9 +208,12 @@ def model_digest(place: str) -> str:
 @lru_cache(maxsize=16)
 def _open_sample(settings: CollectionSettings, state: str) -> Collection:
     if sizes := settings.sample_sizes():
-        whole = CollectionSettings(name=settings.name, allow_duplicates=settings.allow_duplicates)
+        whole = settings.model_copy(update=dict.fromkeys(sizes) | {"seed": 0})
         return _open_sample(whole, state).sample(**sizes)
-    return collections.load(settings.name, allow_duplicates=settings.allow_duplicates)
+    strict = settings.strict is not False
+    return collections.load(
+        settings.name, allow_duplicates=settings.allow_duplicates, strict=strict
+    )
 
 
 @lru_cache(maxsize=8)
@@ -393,7 +396,7 @@ def base_tokens(
         TokenStore.build(rows, words, folder / name)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def base(
     folder: Path,

@@ -273,7 +273,7 @@ def encode_queries(
     return encode(encoder, store, path, **encoder.settings.queries, **own, **options)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def vectors(
     folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int], dtype: str = "float32"
 ) -> None:
@@ -304,7 +304,7 @@ def vectors(
     )
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def dense_run(
     folder: Path,
     encoder: Path,

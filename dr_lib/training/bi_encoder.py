@@ -156,7 +156,7 @@ class DistilledBiEncoder(BiEncoder):
         )
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def retriever(
     folder: Path,

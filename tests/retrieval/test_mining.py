@@ -219,3 +219,16 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
             [2, 5, 0, 6, 1],
             [0, 3, 5],
         )
+
+
+def test_the_stage_draws_by_the_seed_it_is_given(tmp_path):
+    made = ranking(12, 20, 200)
+    made.save(tmp_path / "ranking")
+    collection = SimpleNamespace(
+        passages=range(200), same_text=None, positives=lambda split: positives(made, (0,))
+    )
+    drawn = []
+    for seed in (0, 0, 1):
+        negatives.body(tmp_path, tmp_path, collection, depth=19, random_negatives=3, seed=seed)
+        drawn.append(np.load(tmp_path / "negatives.npy"))
+    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
