@@ -7,11 +7,10 @@ import os
 import shutil
 import stat
 import tempfile
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import yaml
@@ -20,7 +19,6 @@ from pydantic import BaseModel, ValidationError
 from dr_lib.errors import InputError, first_line, visible
 
 LARGEST_YAML = 2**24  # bytes
-Content = TypeVar("Content")
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -152,22 +150,6 @@ def check_fields(content: Any, model: type[BaseModel], problem: str, where: Path
         field = ".".join(map(str, first["loc"])) or "all of it"
         said = f"{problem} ({visible(field[:80])}: {first['msg']})"
         raise InputError(said, where=where, fix=fix) from None
-
-
-def read_each(paths: Iterable[Path], read: Callable[[Path], Content]) -> list[Content]:
-    """What `read` makes of each file; those of which it makes an `InputError` are left out, and one
-    warning names them all.
-    """
-    contents, broken = [], []
-    for path in paths:
-        try:
-            contents.append(read(path))
-        except InputError as error:
-            broken.append(str(error))
-    if broken:
-        lines = "\n".join(broken)
-        warnings.warn(f"left out, as they cannot be read:\n{lines}", RuntimeWarning, stacklevel=3)
-    return contents
 
 
 def json_digest(value: Any) -> str:

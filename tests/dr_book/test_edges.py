@@ -2,10 +2,8 @@
 written ends in one line.
 """
 
-import base64
 import gzip
 import json
-import lzma
 import os
 import subprocess
 import sys
@@ -18,7 +16,6 @@ from dr_book.commands import main
 from dr_lib import places
 from dr_lib.collections.beir import LONGEST_LINE, read_lines
 from dr_lib.errors import InputError
-from dr_lib.evaluation.measures import LARGEST, compress, expand
 from dr_lib.files import parse_yaml, read_json, read_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -107,22 +104,6 @@ def test_a_file_larger_than_its_bound_is_named(tmp_path):
     (tmp_path / "config.json").write_text('{"a": 1}' + " " * 100)
     with pytest.raises(InputError, match=r"config\.json: has more than 50 bytes"):
         read_json(tmp_path / "config.json", most=50)
-
-
-def test_packed_scores_are_unpacked_up_to_a_bound(counted):
-    assert expand(compress(b"x" * 1000)) == b"x" * 1000
-    assert len(expand(compress(bytes(LARGEST)))) == LARGEST
-    small = base64.b85encode(lzma.compress(bytes(8 * LARGEST))).decode()
-    assert len(small) < 200_000
-    for odd, said in {
-        small: "holds more than",
-        compress(b"x" * 1000)[:-10]: "cannot be unpacked",
-        "": "cannot be unpacked",
-        "no such text": "",
-    }.items():
-        with pytest.raises(ValueError, match=said):
-            expand(odd)
-    counted("packed values that unpack without end", 4)
 
 
 def test_one_line_of_a_packed_collection_may_not_fill_the_memory(tmp_path, counted):
