@@ -114,11 +114,22 @@ def theirs(
 
     model = peers.sentence_model(found, attention=attention)
     arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(found.folder / "theirs"), per_device_train_batch_size=queries, num_train_epochs=1,
-        learning_rate=RATE, warmup_steps=0.1, weight_decay=0.01, max_grad_norm=1.0, bf16=precision == "bf16",
-        use_cpu=True, batch_sampler=InOrder, save_strategy="no", report_to="none", disable_tqdm=True,
-        logging_steps=1, log_level="error",
-    )  # fmt: skip
+        output_dir=str(found.folder / "theirs"),
+        per_device_train_batch_size=queries,
+        num_train_epochs=1,
+        learning_rate=RATE,
+        warmup_steps=0.1,
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        bf16=precision == "bf16",
+        use_cpu=True,
+        batch_sampler=InOrder,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=1,
+        log_level="error",
+    )
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
@@ -204,8 +215,7 @@ def run(ways: dict[str, Callable], rounds: int) -> tuple[dict[str, Timing], dict
     """Seconds a step and losses of each way, over some rounds of a short training each.
 
     One more round comes first and does not count: a processor builds a kernel for each shape in
-        bf16, which is most of the
-    time of a few steps and nothing in a training.
+    bf16, which is most of the time of a few steps and nothing in a training.
     """
     seconds, losses = {name: [] for name in ways}, {}
     for number, (name, way) in itertools.product(range(rounds + 1), ways.items()):

@@ -2,10 +2,9 @@
 passages".
 
 First every step on real passages, at half of them and at all: seconds, bytes on disk, both for a
-    million passages, and
-whether twice the passages cost twice the time. Then approximate search on made-up vectors: recall
-and speed of faiss' IVF-PQ and HNSW against exact search, at growing sizes, until the next one would
-not fit into `--seconds`.
+million passages, and whether twice the passages cost twice the time. Then approximate search on
+made-up vectors: recall and speed of faiss' IVF-PQ and HNSW against exact search, at growing sizes,
+until the next one would not fit into `--seconds`.
 
 Seconds are those of the processor on one thread, so that other programs count little (caches and
 clock they still share). The vectors are drawn around centres that are drawn around others, with
@@ -148,7 +147,7 @@ def ivf_pq(vectors: np.ndarray) -> tuple[faiss.Index, list[int]]:
     are looked at.
 
     np: without the order of codes for Hamming distances, which nobody reads here and whose training
-        takes half a minute.
+    takes half a minute.
     """
     count, hidden = vectors.shape
     lists = max(16, round(4 * count**0.5))

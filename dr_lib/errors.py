@@ -14,7 +14,13 @@ class InputError(ValueError):
         fix: what to do about it, one sentence.
 
     Example:
-        >>> str(InputError("rate 1.5 is outside [0, 1]", where="encoder_rate", fix="Give a share between 0 and 1."))
+        >>> str(
+        ...     InputError(
+        ...         "rate 1.5 is outside [0, 1]",
+        ...         where="encoder_rate",
+        ...         fix="Give a share between 0 and 1.",
+        ...     )
+        ... )
         'encoder_rate: rate 1.5 is outside [0, 1]. Give a share between 0 and 1.'
     """
 

@@ -3,6 +3,7 @@ others.
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,6 +56,12 @@ def find_file(name: str | Path, inside: str) -> Path:
             return path.resolve()
     fix = f"Give a file, or a folder with {inside}; or set DR_DATA to the folder that has it."
     raise InputError("no such file", where=place, fix=fix)
+
+
+def primer() -> Path:
+    """The built-in collection in BEIR layout: in the checkout, else where it was installed."""
+    folder = project_root() / "book" / "data" / "primer"
+    return folder if folder.is_dir() else Path(sys.prefix) / "share" / "dr_lib" / "primer"
 
 
 def embedded_base() -> Path:

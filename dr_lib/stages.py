@@ -469,8 +469,7 @@ class Cache:
     """Builds stages and remembers them; shared by processes, continued after a kill.
 
     Layout under the root: `<kind>-<key>/` holds a finished stage with its `manifest.json`,
-        `<kind>-<key>.partial/` one
-    that is being built or was killed, `locks/` the locks.
+    `<kind>-<key>.partial/` one that is being built or was killed, `locks/` the locks.
 
     Args:
         root: folder of the stages, a path or its name; default `places.cache_root() / "stages"`.
@@ -494,7 +493,7 @@ class Cache:
         `TimeIsUpError`; None: without a bound.
 
         Time is no part of a key: what a bounded call leaves is what an unbounded one would have
-            left by then.
+        left by then.
         """
         if minutes is not None and not minutes >= 0:
             raise InputError(

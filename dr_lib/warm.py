@@ -7,10 +7,9 @@ vectors of the passages. That is computed here; `retrieval.Bm25.search`, `models
 `retrieval.search` are the slow twins that tests compare it with.
 
 A `Memory` holds the state of all that an answer depends on: the files of collection, models and
-    records, those of the
-cache, the library's own code and the installed packages. Where anything differs, a search opens
-everything anew, and the first answer is computed here too: it does not change with the second call.
-Page of the book: practice/own-corpus.
+records, those of the cache, the library's own code and the installed packages. Where anything
+differs, a search opens everything anew, and the first answer is computed here too: it does not
+change with the second call. Page of the book: practice/own-corpus.
 """
 
 import hashlib
@@ -453,7 +452,11 @@ def nearest(
         ascending.
 
     Example:
-        >>> nearest(np.array([1, 0], np.float32), [np.eye(2, dtype=np.float32), np.ones((1, 2), np.float32)], k=2)[0].tolist()
+        >>> nearest(
+        ...     np.array([1, 0], np.float32),
+        ...     [np.eye(2, dtype=np.float32), np.ones((1, 2), np.float32)],
+        ...     k=2,
+        ... )[0].tolist()
         [0, 2]
     """
     rows, scores, first = np.zeros(0, np.int64), np.zeros(0, np.float32), 0
@@ -669,9 +672,8 @@ def state_of(place: str | Path, ending: str = "") -> str:
     """SHA-256 (hex) of the state of a file, or of the files of a folder whose names have an ending.
 
     No file is read: one that was changed or replaced has another size, inode or time, and nobody
-        sets the time of an
-    inode (ctime). What lies in hidden folders does not count, since no collection and no model has
-    anything there.
+    sets the time of an inode (ctime). What lies in hidden folders does not count, since no
+    collection and no model has anything there.
     """
     files, known = [Path(place)], set()
     for folder, inner, names in os.walk(place, followlinks=True):

@@ -444,10 +444,10 @@ def paper_cards(entries: Sequence[Entry]) -> str:
             for name, number in counts.items()
         )
         cards.append(
-            '<a class="dr-paper"'
-            f' href="papers/{key}.html"><strong>{short_name(key)}</strong><span>{html.escape(idea)}</span><span'
-            f' class="bar" role="img" aria-label="{words}">{bar}</span><small>{counts.total()}'
-            " claims</small></a>"
+            f'<a class="dr-paper" href="papers/{key}.html"><strong>{short_name(key)}</strong>'
+            f"<span>{html.escape(idea)}</span>"
+            f'<span class="bar" role="img" aria-label="{words}">{bar}</span>'
+            f"<small>{counts.total()} claims</small></a>"
         )
     counts = seen(entries)
     decided = judged(entries)
@@ -620,7 +620,10 @@ def _spelled(text: str) -> str:
     code words.
 
     Example:
-        >>> _spelled("search, 100000 x 384, top 1000").replace("\N{NO-BREAK SPACE}", " "), _spelled("mask: whole_word")
+        >>> (
+        ...     _spelled("search, 100000 x 384, top 1000").replace("\N{NO-BREAK SPACE}", " "),
+        ...     _spelled("mask: whole_word"),
+        ... )
         ('search, 100,000 × 384, top 1,000', 'mask: whole word')
     """
     text = re.sub(r"(?<![\w.])\d{4,}(?![\w.])", lambda found: f"{int(found[0]):,}", text)

@@ -43,7 +43,13 @@ def shown(value: float | str, what: str = "") -> str:
     """A number with three digits that count; of bytes with its unit.
 
     Example:
-        >>> shown(1234567), shown(0.01234), shown(12.0), shown(2.5e9, "bytes a million"), shown(40.5, "bytes a vector")
+        >>> (
+        ...     shown(1234567),
+        ...     shown(0.01234),
+        ...     shown(12.0),
+        ...     shown(2.5e9, "bytes a million"),
+        ...     shown(40.5, "bytes a vector"),
+        ... )
         ('1,230,000', '0.0123', '12', '2.5 GB', '40.5 bytes')
     """
     if isinstance(value, str):

@@ -7,12 +7,14 @@ records of an older recipe.
 
     {seeds}`simlm/table08` how many seeds its trained rows have, in words
 
-    {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers {paper}`simlm/table5;
-    SimLM minus BERT-base; MRR@10` the difference of two rows {older}`laptop` the pages of which all
-    records have an older recipe than that of their scale, with links
+    {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
+    {paper}`simlm/table5; SimLM minus BERT-base; MRR@10` the difference of two rows
+    {older}`laptop` the pages of which all records have an older recipe than that of their scale,
+    with links
 
-    ```{pretraining-costs} methods/equal-budgets   a table of what pre-training took in the records of a study
+    ```{pretraining-costs} methods/equal-budgets
     ```
+    a table of what pre-training took in the records of a study
 
 Study, label and measure are those of the record; where none has them the build fails. A page is
 read again where a record of its studies has changed.

@@ -169,7 +169,8 @@ def script_digest() -> str:
 
 
 RUN = """
-const pretrain = require(%s), data = JSON.parse(require("fs").readFileSync(%s, "utf8")), { seed, bottleneck, rates, steps } = %s;
+const pretrain = require(%s), data = JSON.parse(require("fs").readFileSync(%s, "utf8")),
+  { seed, bottleneck, rates, steps } = %s;
 const training = pretrain.training(data, { seed, bottleneck, rates }), found = [];
 for (let step = 0; step <= steps.at(-1); step += 1) {
   if (steps.includes(step)) {

@@ -122,7 +122,7 @@ def base_words() -> tuple[np.ndarray, np.ndarray]:
     `[vocab]`.
 
     Every retriever starts from them and moves them little: stored as what it adds, its own take a
-        third of the bytes.
+    third of the bytes.
     """
     return quantised(_arrays(DenseEncoder.from_pretrained("embedded"))[WORDS], WORD_STEPS)
 

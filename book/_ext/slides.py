@@ -37,17 +37,22 @@ LOOK = """
 html { scroll-snap-type: y mandatory; background: #fff; color: #24292f; }
 html { font: clamp(1rem, 0.82rem + 0.97vw, 1.8rem)/1.4 "Book Text", serif; }
 body { margin: 0; }
-section { box-sizing: border-box; min-height: 100vh; padding: 4vh 7vw; scroll-snap-align: start; break-after: page; }
+section { box-sizing: border-box; min-height: 100vh; padding: 4vh 7vw;
+  scroll-snap-align: start; break-after: page; }
 section { display: flex; flex-direction: column; justify-content: center; }
-h1 { font-size: clamp(1.8rem, 6vw, 3rem); line-height: 1.15; } h2 { font-size: clamp(1.4rem, 4.4vw, 2.2rem); margin: 0 0 1rem; }
+h1 { font-size: clamp(1.8rem, 6vw, 3rem); line-height: 1.15; } 
+h2 { font-size: clamp(1.4rem, 4.4vw, 2.2rem); margin: 0 0 1rem; }
 p { max-width: 60rem; margin: 0.4rem 0; }
-small { color: var(--dr-grey); } .dr-drawing { max-width: 56rem; width: 100%; } .dr-figure svg { max-height: 62vh; width: auto; }
+small { color: var(--dr-grey); } .dr-drawing { max-width: 56rem; width: 100%; }
+  .dr-figure svg { max-height: 62vh; width: auto; }
 section > * { max-width: 100%; box-sizing: border-box; } section { overflow: hidden; }
-figcaption, .headerlink, .eqno { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1.5rem; }
+figcaption, .headerlink, .eqno { display: none !important; } a { color: var(--dr-blue); }
+  nav a { margin-right: 1.5rem; }
 """
 MOVE = """
 addEventListener("keydown", (event) => {
-  const step = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1 }[event.key];
+  const step = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1,
+    PageUp: -1 }[event.key];
   if (!step) return;
   const slides = [...document.querySelectorAll("section")];
   const here = slides.findIndex((one) => one.getBoundingClientRect().bottom > innerHeight / 2);
@@ -82,7 +87,8 @@ def unit_slides(name: str, unit: Mapping[str, Any], article: Tag) -> Iterator[st
     exercises = [one.parent for one in article.select("section#exercises > p > strong:first-child")]
     tasks = "".join(f"<p><small>{_text(one)}</small></p>" for one in exercises)
     able = f"<p>Afterwards you can {html.escape(unit['able'])}.</p>"
-    yield f"<section><h2>Remember</h2><p><strong>{html.escape(unit['point'])}</strong></p>{able}{tasks}</section>"
+    point = html.escape(unit["point"])
+    yield f"<section><h2>Remember</h2><p><strong>{point}</strong></p>{able}{tasks}</section>"
 
 
 def _text(tag: Tag, shorten: Callable[[str], str] = str) -> str:
@@ -145,7 +151,8 @@ def _embedded(static: Path) -> str:
     """The book's style sheet with its fonts inside."""
 
     def inside(match: re.Match) -> str:
-        return f'url("data:font/woff2;base64,{base64.b64encode((static / match[1]).read_bytes()).decode()}")'
+        font = base64.b64encode((static / match[1]).read_bytes()).decode()
+        return f'url("data:font/woff2;base64,{font}")'
 
     return re.sub(
         r'url\("(fonts/[^"]+)"\)', inside, (static / "book.css").read_text(encoding="utf-8")

@@ -2,8 +2,8 @@
 `make book`.
 
 Under `_build/`: `executed` has the notebooks as they ran, `generated` what `generated_pages.py`
-    wrote, `source` all of it
-together. What has the same content there as before keeps its time, and Sphinx renders the rest.
+wrote, `source` all of it together. What has the same content there as before keeps its time, and
+Sphinx renders the rest.
 
     python book/_ext/staging.py begin      # write the generated pages, lay everything out
     python book/_ext/staging.py finish     # note that it was built without a warning

@@ -2,11 +2,10 @@
 outputs or none.
 
 Unchanged notebooks are not run again: an executed notebook contains the digest of everything it
-    depends on.
+depends on.
 
 Page of the book: practice/ci-batches. Every notebook has its own log; a failing one is named with
-    its cell and error,
-the others still run, and the exit status says so.
+its cell and error, the others still run, and the exit status says so.
 """
 
 import ast
@@ -404,8 +403,8 @@ def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
     to run again in any case.
 
     That is: its parameters and collection, the code of the library, what it shows of the book, the
-        packages installed.
-    A run with a time budget is never the last one: the next continues where it had to stop.
+    packages installed. A run with a time budget is never the last one: the next continues where it
+    had to stop.
     """
     root = places.project_root()
     if values.get("minutes"):

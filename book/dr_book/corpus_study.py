@@ -2,9 +2,8 @@
 collection of one's own.
 
 Page of the book: your_corpus. People's judgements are what is tested on wherever there are some;
-    what is missing for
-training is generated first. `dr-lib try` and the notebook make the same call, and `own_corpus.compare`
-adds what is shown.
+what is missing for training is generated first. `dr-lib try` and the notebook make the same call,
+and `own_corpus.compare` adds what is shown.
 """
 
 import time
@@ -291,7 +290,7 @@ def rows(
     trained retriever.
 
     A weight is chosen by queries of people alone: of the generated ones BM25 has found every
-        passage, and would get all.
+    passage, and would get all.
     """
     encoders = {label: start.with_(retriever=name) for label, name in given.items()}
     others = {name: start.with_(objective=name) for name in trained}

@@ -1,9 +1,8 @@
 """The ledger: every claim of the five papers, and how the records judge it.
 
 Page of the book: ideas/statistics. Which records answer a claim stands in `book/papers/*.yaml`,
-    under `answered_by`:
-study, labels, measure, collection and stage are all named there, and a record that differs in one
-of them is not used.
+under `answered_by`: study, labels, measure, collection and stage are all named there, and a record
+that differs in one of them is not used.
 """
 
 import re

@@ -86,7 +86,7 @@ def recorded_collections() -> list[dict[str, Any]]:
     `studies`.
 
     Each digest once. Not every record counts everything: sizes come from all records of a
-        collection.
+    collection.
     """
     found: dict[str, dict[str, Any]] = {}
     for record in _all_recorded():

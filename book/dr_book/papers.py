@@ -249,7 +249,15 @@ def row_label(table: Table, row: int) -> str:
     alone: such rows show both, also where the first happens to be unique.
 
     Example:
-        >>> fields = {"id": "t", "title": "", "dataset": "", "metrics": [], "columns": ["a", "b"], "notes": "", "page": "t"}
+        >>> fields = {
+        ...     "id": "t",
+        ...     "title": "",
+        ...     "dataset": "",
+        ...     "metrics": [],
+        ...     "columns": ["a", "b"],
+        ...     "notes": "",
+        ...     "page": "t",
+        ... }
         >>> Table(rows=[["x", 1], ["x", 2], ["y", 1]], **fields).labels()
         ['x / 1', 'x / 2', 'y']
         >>> Table(rows=[["30%", "50%"], ["40%", "60%"]], **fields).labels()

@@ -2,9 +2,8 @@
 built once and kept.
 
 Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the
-    content of collection and
-model, so that the second question, or the second process, does not build anything. What can be
-searched without torch is left to `dr_lib.warm`, which then finds it at once.
+content of collection and model, so that the second question, or the second process, does not build
+anything. What can be searched without torch is left to `dr_lib.warm`, which then finds it at once.
 """
 
 import json

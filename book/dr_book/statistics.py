@@ -335,7 +335,13 @@ def smallest_detectable_difference(
     """The smallest true mean difference that a two-sided test of level 0.05 on so many queries
     finds with power 0.8.
 
+<<<<<<< HEAD
     A difference below it cannot be expected to show, so "open" says nothing about it.
+=======
+    Normal approximation: the sum of the two quantiles times the standard error of the paired
+    differences, over queries and, where there are several, over seeds. A difference below it cannot
+    be expected to show, so "inconclusive" says nothing about it.
+>>>>>>> main
 
     Args:
         differences: `[queries]` or `[seeds, queries]`, at least two clusters.

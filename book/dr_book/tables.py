@@ -2,8 +2,7 @@
 found for a query.
 
 Queries and passages are text of a collection: in HTML every character of them is escaped, and no
-    control character
-reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
+control character reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
 """
 
 import html
@@ -183,7 +182,10 @@ def scientific(value: float) -> str:
     """A number as text: below a thousandth and from a million on as a multiple of a power of ten.
 
     Example:
-        >>> scientific(0.25), *(scientific(one).replace("\N{NO-BREAK SPACE}", " ") for one in (2e-05, 1.34e17))
+        >>> (
+        ...     scientific(0.25),
+        ...     *(scientific(one).replace("\N{NO-BREAK SPACE}", " ") for one in (2e-05, 1.34e17)),
+        ... )
         ('0.25', '2 × 10⁻⁵', '1.3 × 10¹⁷')
     """
     if not value or 1e-3 <= abs(value) < 1e6:
@@ -317,7 +319,8 @@ def _cell(value: Cell, digits: int) -> str:
         return f"<td>{'yes' if value else 'no'}</td>"
     if isinstance(value, str):
         return f"<td>{soft(value)}</td>"
-    return f'<td class="number">{minus(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}")}</td>'
+    number = f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+    return f'<td class="number">{minus(number)}</td>'
 
 
 def table(
@@ -374,10 +377,8 @@ def folded(summary: str, *parts: HTML) -> HTML:
     content.
     """
     inside = "".join(part.data for part in parts)
-    return HTML(
-        "<details"
-        f' class="dr-folded"><summary>{html.escape(typographic(summary))}</summary>{inside}</details>'
-    )
+    line = html.escape(typographic(summary))
+    return HTML(f'<details class="dr-folded"><summary>{line}</summary>{inside}</details>')
 
 
 def named(label: str) -> str:
@@ -385,9 +386,17 @@ def named(label: str) -> str:
     name.
 
     Example:
-        >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
+        >>> (
+        ...     named("encdec_mlm"),
+        ...     named("none, verbatim questions"),
+        ...     named("30% / 50%").replace("\N{NO-BREAK SPACE}", " "),
+        ... )
         ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
-        >>> named("BM25 + simlm, by rank"), named("General -> MS"), named("none, 4 x 256").replace("\N{NO-BREAK SPACE}", " ")
+        >>> (
+        ...     named("BM25 + simlm, by rank"),
+        ...     named("General -> MS"),
+        ...     named("none, 4 x 256").replace("\N{NO-BREAK SPACE}", " "),
+        ... )
         ('BM25 + SimLM, by rank', 'General → MS', 'no pre-training, 4 × 256')
         >>> named("SimLM / + distillation"), named("PAIR / BERT")
         ('SimLM + distillation', 'PAIR, BERT')

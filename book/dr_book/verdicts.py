@@ -569,7 +569,9 @@ def flips(first: Scores, second: Scores, measure: str) -> list[Case]:
         InputError: other queries, or an unknown measure.
 
     Example:
-        >>> old, new = (Scores(["a", "b", "c"], {"R@1": values}) for values in ([0, 1, 0], [1, 0, 0]))
+        >>> old, new = (
+        ...     Scores(["a", "b", "c"], {"R@1": values}) for values in ([0, 1, 0], [1, 0, 0])
+        ... )
         >>> flips(old, new, "R@1")
         [Case(query_id='a', first=0.0, second=1.0)]
     """

@@ -1,11 +1,10 @@
 """Collections: passages, queries and judgements, checked once and memory-mapped.
 
-`load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, a folder
-    in BEIR layout, or
-passages without questions: a file of JSON Lines or CSV, text files.
+`load` gives a `Collection` for a name: the built-in Primer, SQuAD, any `ir_datasets` id, a folder
+in BEIR layout, or passages without questions: a file of JSON Lines or CSV, text files.
 `load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the
-    next utterance.
-`made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
+next utterance. `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file
+is at hand.
 """
 
 from dataclasses import replace
@@ -39,7 +38,7 @@ from dr_lib.collections.dialogue import (
 )
 from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
 from dr_lib.errors import InputError
-from dr_lib.places import cache_root, data_root, find_data
+from dr_lib.places import cache_root, data_root, find_data, primer
 
 
 def load(
@@ -53,7 +52,7 @@ def load(
     the cache.
 
     Args:
-        name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout
+        name: ``"primer"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout
             (or with the official files of SQuAD or KILT), or the name of such a folder under
             ``DR_DATA``. Passages without questions may also be a file of JSON Lines or CSV, a text
             file or a folder of text files.
@@ -98,6 +97,8 @@ def _find_source(name: str) -> Source:
     """Choose the format for a name; nothing but names and files' digests is looked at."""
     if name == "pydocs":
         return pydocs.source()
+    if name == "primer":
+        return beir.folder_source(primer())
     if name.startswith("ir_datasets:"):
         # imports hundreds of modules: only where asked for
         from dr_lib.collections import published
@@ -156,6 +157,6 @@ def _names() -> str:
         )
         local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
     return (
-        "Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
+        "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
         f" .jsonl or .csv, or {local}."
     )

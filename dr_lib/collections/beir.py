@@ -2,8 +2,7 @@
 qrels/<split>.tsv.
 
 Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which
-    document a passage
-stands, and a query may carry `answers`. Page of the book: practice/own-corpus.
+document a passage stands, and a query may carry `answers`. Page of the book: practice/own-corpus.
 """
 
 import csv
@@ -244,8 +243,7 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     line ends.
 
     Cells are separated by what separates the names: a comma, a semicolon (as spreadsheets write
-        where numbers have a comma)
-    or a tab.
+    where numbers have a comma) or a tab.
     """
     csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
     head = next(read_lines(path), ("", ""))[1]

@@ -47,7 +47,9 @@ class Collection:
         place: the name or path it was loaded by, None for a sample.
 
     Example:
-        >>> rows = datasets.Dataset.from_dict({"id": ["a"], "title": [""], "text": ["x"], "doc": [""], "position": [0]})
+        >>> rows = datasets.Dataset.from_dict(
+        ...     {"id": ["a"], "title": [""], "text": ["x"], "doc": [""], "position": [0]}
+        ... )
         >>> asked = datasets.Dataset.from_dict({"id": ["q"], "text": ["why"], "answers": [[]]})
         >>> judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})
         >>> tiny = Collection("tiny", "0" * 64, {}, rows, asked, {"test": judged})
@@ -416,7 +418,12 @@ def judged_rows(
         the collection lacks are left out.
 
     Example:
-        >>> [rows.tolist() for rows in judged_rows({"q": {"c": 1, "a": 2, "b": 0}}, ["q", "r"], ["a", "b", "c"])]
+        >>> [
+        ...     rows.tolist()
+        ...     for rows in judged_rows(
+        ...         {"q": {"c": 1, "a": 2, "b": 0}}, ["q", "r"], ["a", "b", "c"]
+        ...     )
+        ... ]
         [[2, 0], []]
     """
     wanted = [

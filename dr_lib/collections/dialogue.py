@@ -2,8 +2,7 @@
 stands among.
 
 DPR-PAQ, sections 3.2.2 and 3.3: ConvAI2 (20 candidates), DSTC7 (100), Ubuntu v2 (10); here also any
-    folder with
-`pairs/<split>.jsonl`. One reader per format:
+folder with `pairs/<split>.jsonl`. One reader per format:
 
 - `pairs/<split>.jsonl[.gz]`: one object per line with `context` (turns), `response` and
   `candidates`.
@@ -64,7 +63,9 @@ class CandidateSet:
             candidates.
 
     Example:
-        >>> made = CandidateSet.of("tiny", [Exchange(("Hi.", "How are you?"), "Fine.", ("No.", "Fine."))])
+        >>> made = CandidateSet.of(
+        ...     "tiny", [Exchange(("Hi.", "How are you?"), "Fine.", ("No.", "Fine."))]
+        ... )
         >>> made.contexts, made.texts, made.candidates.tolist(), made.correct.tolist()
         (['Hi. How are you?'], ['No.', 'Fine.'], [[0, 1]], [1])
     """
@@ -298,8 +299,7 @@ def made_sentence_pairs(
     belong together?
 
     Each query stands twice: with its own passage (1), and with the one before it, of another query
-        (0). Of several queries
-    about one passage each has the same other one.
+    (0). Of several queries about one passage each has the same other one.
 
     Args:
         collection: has judgements in the splits train and dev.

@@ -69,7 +69,9 @@ INVISIBLE = re.compile(
 )
 """Controls, marks of no width, halves of surrogate pairs and signs of private use."""
 SENTENCE_END = re.compile(
-    rf"(?<=[a-z0-9)\]\"'%][.!?]){''.join(f'(?<!{re.escape(word)}[.])' for word in ABBREVIATIONS)}\s+(?=[\"'(]?[A-Z0-9])"
+    r"(?<=[a-z0-9)\]\"'%][.!?])"
+    + "".join(f"(?<!{re.escape(word)}[.])" for word in ABBREVIATIONS)
+    + r"\s+(?=[\"'(]?[A-Z0-9])"
 )
 
 

@@ -81,7 +81,8 @@ UNREADABLE = re.compile(
     r"|:(?::|math|class|func|meth|ref|obj|attr|mod):|\b(?:e\.g|i\.e)\W*$|^(?:see|read more|refer"
     r" to)(?: \S+){1,7}$"
     r"|^(?:see"
-    r" also|copyright|todo|fixme|xxx|doctest|usage:|examples?:|author|@|\.{3})|^(?-i:where|and|with|or) "
+    r" also|copyright|todo|fixme|xxx|doctest|usage:|examples?:|author|@|\.{3})"
+    r"|^(?-i:where|and|with|or) "
     r"|^\W*\[\d|\b(?:in|on|by|of|from|see|the|to|and|with|as|for)\W*$|\{[a-z_]+\}"
 )
 SUMMARY = re.compile(r"(?!.*[.:] )(\S+ ){4,29}\S+\.")  # one sentence of 5 to 30 words
@@ -166,7 +167,10 @@ def units(docstring: str) -> list[str]:
     parameters.
 
     Example:
-        >>> units("Add up all ``rows``.\\n\\nParameters\\n----------\\naxis : int\\n    The axis to count along.")
+        >>> units(
+        ...     "Add up all ``rows``.\\n\\nParameters\\n----------\\n"
+        ...     "axis : int\\n    The axis to count along."
+        ... )
         ['Add up all rows.', 'axis: The axis to count along.']
     """
     # (whether an entry, lines); how far the name of the entry stands in

@@ -163,7 +163,9 @@ def rank_candidates(scores: np.ndarray, candidates: np.ndarray, correct: np.ndar
         `[contexts]` int64: 1 and the number of wrong candidates that score as high or higher.
 
     Example:
-        >>> rank_candidates(np.array([[0.5, 0.5, 0.9]]), np.array([[1, 0, -1]]), np.array([0])).tolist()
+        >>> rank_candidates(
+        ...     np.array([[0.5, 0.5, 0.9]]), np.array([[1, 0, -1]]), np.array([0])
+        ... ).tolist()
         [2]
     """
     right = candidates == correct[:, None]

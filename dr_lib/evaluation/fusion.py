@@ -41,7 +41,10 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
         InputError: the rankings are of different queries.
 
     Example:
-        >>> one, other = (Ranking(["q"], np.array([rows]), np.array([[2.0, 1.0]])) for rows in ([4, 7], [7, 5]))
+        >>> one, other = (
+        ...     Ranking(["q"], np.array([rows]), np.array([[2.0, 1.0]]))
+        ...     for rows in ([4, 7], [7, 5])
+        ... )
         >>> fuse(one, other, 3).rows.tolist(), fuse(one, other, 3, weight=0.5).rows.tolist()
         ([[7, 4, 5]], [[4, 7, 5]])
     """

@@ -407,7 +407,7 @@ def page_ranking(ranking: Ranking, pages: Sequence[str]) -> tuple[Ranking, list[
     passage's score.
 
     It stays as deep as it was, filled up with -1: to see k pages, search deep enough for k pages to
-        occur.
+    occur.
 
     Args:
         ranking: rows of the collection.

@@ -6,11 +6,10 @@ knows. A split is a file `<split>.tsv`, tabs between cells, no quoting; the colu
 files and of the common plain ones are known by name, and those of CoLA may come without a header.
 
 Fine-tuning is BERT's: the sentence, or both as a pair in one sequence, the state of [CLS], a small
-    head, cross-entropy
-for classes and squared error for a score; usually batches of 32, three epochs, and a peak rate of
-2e-5 to 5e-5. Heads made for next-sentence prediction are not used, since pre-training for retrieval
-leaves none: the head is RoBERTa's (dense layer, tanh, dropout, output). Training is the one loop of
-the book. Page of the book: ideas/evaluation.
+head, cross-entropy for classes and squared error for a score; usually batches of 32, three epochs,
+and a peak rate of 2e-5 to 5e-5. Heads made for next-sentence prediction are not used, since
+pre-training for retrieval leaves none: the head is RoBERTa's (dense layer, tanh, dropout, output).
+Training is the one loop of the book. Page of the book: ideas/evaluation.
 """
 
 import copy

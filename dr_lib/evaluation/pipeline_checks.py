@@ -113,7 +113,9 @@ def scores_in(rows: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.nd
         `[queries, n]` float32, -inf for a passage that was not found.
 
     Example:
-        >>> scores_in(np.array([[5, 2]]), np.array([[0.9, 0.4]], np.float32), np.array([[2, 8, -1]]))
+        >>> scores_in(
+        ...     np.array([[5, 2]]), np.array([[0.9, 0.4]], np.float32), np.array([[2, 8, -1]])
+        ... )
         array([[ 0.4, -inf, -inf]], dtype=float32)
     """
     out = np.full(wanted.shape, -np.inf, np.float32)
@@ -141,10 +143,9 @@ def pipeline_checks(
     queries, drawn evenly.
 
     The measures are "retriever 1: MRR@10" and "retriever 2: MRR@10" (on the training queries
-        themselves); of the mined
-    negatives, the shares that BM25 had listed too, that come from a positive's document, and (where
-    queries have answers) that hold one; and on the lists that the teacher reads, who puts a
-    positive first and how many negatives the teacher puts above it.
+    themselves); of the mined negatives, the shares that BM25 had listed too, that come from a
+    positive's document, and (where queries have answers) that hold one; and on the lists that the
+    teacher reads, who puts a positive first and how many negatives the teacher puts above it.
     """
     examples = Examples.open(listed)  # beside which the teacher's scores stand
     chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:queries])

@@ -2,11 +2,10 @@
 (DPR-PAQ, 5.4), and wordings.
 
 The distance is Levenshtein's over words: lower-cased runs of letters and digits, punctuation
-    dropped. Distance 0 is
-verbatim overlap. DPR-PAQ searches the 100 questions that a retriever proposes; here all of a pool
-are searched, and the result is exact: two questions of m and n words that share s of them are at
-least max(m, n) - s apart, so only those whose bound is below the best distance found are computed.
-Page of the book: ideas/evaluation.
+dropped. Distance 0 is verbatim overlap. DPR-PAQ searches the 100 questions that a retriever
+proposes; here all of a pool are searched, and the result is exact: two questions of m and n words
+that share s of them are at least max(m, n) - s apart, so only those whose bound is below the best
+distance found are computed. Page of the book: ideas/evaluation.
 """
 
 import unicodedata
@@ -57,7 +56,9 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
         InputError: an empty pool.
 
     Example:
-        >>> found = nearest_questions(["Who wrote Emma?"], ["who sang this song", "who wrote Emma in 1815", "when"])
+        >>> found = nearest_questions(
+        ...     ["Who wrote Emma?"], ["who sang this song", "who wrote Emma in 1815", "when"]
+        ... )
         >>> found.distances.tolist(), found.rows.tolist(), found.verbatim.tolist()
         ([2], [1], [False])
     """
@@ -151,7 +152,9 @@ def edit_distances(words: np.ndarray, texts: np.ndarray, lengths: np.ndarray) ->
         `[texts]` int64.
 
     Example:
-        >>> edit_distances(np.array([1, 2, 3]), np.array([[1, 3, 0], [4, 2, 3]]), np.array([2, 3])).tolist()
+        >>> edit_distances(
+        ...     np.array([1, 2, 3]), np.array([[1, 3, 0], [4, 2, 3]]), np.array([2, 3])
+        ... ).tolist()
         [1, 1]
     """
     steps = np.arange(texts.shape[1] + 1, dtype=np.int32)

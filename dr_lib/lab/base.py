@@ -2,8 +2,7 @@
 text.
 
 Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml.
-    Its training takes
-three stages, so that another size of model shares vocabulary and tokens.
+Its training takes three stages, so that another size of model shares vocabulary and tokens.
 """
 
 import math

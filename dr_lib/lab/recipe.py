@@ -1,9 +1,9 @@
 """A recipe: everything that can change a number, frozen, validated, in and out of YAML.
 
 Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13)
-    wherever they fit any
-machine; a scale file (notebooks/scales) overrides what a smaller one needs. `portable` and `digest`
-leave out paths of this machine; files enter the keys of stages by their content.
+wherever they fit any machine; a scale file (notebooks/scales) overrides what a smaller one needs.
+`portable` and `digest` leave out paths of this machine; files enter the keys of stages by their
+content.
 """
 
 from collections.abc import Iterator, Mapping
@@ -426,7 +426,7 @@ class Recipe(Settings):
         500
         >>> recipe.with_(pretraining__step=500)
         Traceback (most recent call last):
-        dr_lib.errors.InputError: pretraining.step: unknown key. Valid keys here: steps, learning_rate, ...
+        dr_lib.errors.InputError: pretraining.step: unknown key. Valid keys here: ...
     """
 
     collection: CollectionSettings = Field(default_factory=CollectionSettings)
@@ -627,7 +627,11 @@ def is_place(name: str) -> bool:
     """Whether a name is a path on this machine, which no record may contain.
 
     Example:
-        >>> is_place("squad"), is_place("../shared/data/squad"), is_place("google/electra-base-generator")
+        >>> (
+        ...     is_place("squad"),
+        ...     is_place("../shared/data/squad"),
+        ...     is_place("google/electra-base-generator"),
+        ... )
         (False, True, False)
     """
     return Path(name).expanduser().exists() or name.startswith((".", "/", "~"))

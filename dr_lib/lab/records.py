@@ -1,13 +1,12 @@
 """Records: one JSON file per run, the source of every recorded number on a page.
 
 Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests
-    of its data, the
-score of every query, seed, versions, machine, times and commit. It holds no path, host name or user
-name. Scores and curves are compressed in its file, no score rounded. What many records of the book
-share is stored once beside the scales, in files named after their content: the ids of the queries
-of each collection and split in `ids`; sections of recipes, logs of trainings, facts of data,
-machine, versions and code in `parts`. A run that several tables show is stored once too: the others
-name the file that holds it, and what differs.
+of its data, the score of every query, seed, versions, machine, times and commit. It holds no path,
+host name or user name. Scores and curves are compressed in its file, no score rounded. What many
+records of the book share is stored once beside the scales, in files named after their content: the
+ids of the queries of each collection and split in `ids`; sections of recipes, logs of trainings,
+facts of data, machine, versions and code in `parts`. A run that several tables show is stored once
+too: the others name the file that holds it, and what differs.
 """
 
 import json
@@ -122,7 +121,8 @@ class Record(Settings):
     @property
     def file_name(self) -> str:
         """Study, label, seed and the first digits of the evaluation's key."""
-        return f"{slug(self.study)}_{slug(self.label)}_seed{self.seed}_{self.keys['evaluation'][:8]}.json"
+        end = self.keys["evaluation"][:8]
+        return f"{slug(self.study)}_{slug(self.label)}_seed{self.seed}_{end}.json"
 
     @cached_property
     def measured(self) -> Scores:
@@ -310,8 +310,7 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     the folder.
 
     Of one study only the files that bear its name are read: a record is large, and a folder has
-        many. What was read before
-    and has not been written since is not read again.
+    many. What was read before and has not been written since is not read again.
     """
     paths = sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))
     records = [_loaded(path, (state := path.stat()).st_mtime_ns, state.st_size) for path in paths]

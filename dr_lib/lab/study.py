@@ -2,9 +2,8 @@
 budget.
 
 Page of the book: practice/own-corpus. A run that has left its record is not run again; a run that
-    fails does not
-lose the others. When the time is up, what is under way is stopped and what is left is listed: the
-next call goes on.
+fails does not lose the others. When the time is up, what is under way is stopped and what is left
+is listed: the next call goes on.
 """
 
 import os

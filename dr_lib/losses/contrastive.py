@@ -68,12 +68,11 @@ def contrastive(
         inputs.
 
     Paper and code: equation 3 of SimLM contrasts the positive with all negatives (`"paper"`); the
-        released code, which
-    made the published numbers, uses only the positives of other queries and adds two blocks against
-    queries (`"released"`). The code masks no duplicates, as here without `passage_ids` and
-    `known_positives`. With them, a query and a passage relevant for it are never contrasted in any
-    block, nor are two queries, or their positives, where the positive of one is relevant for the
-    other.
+    released code, which made the published numbers, uses only the positives of other queries and
+    adds two blocks against queries (`"released"`). The code masks no duplicates, as here without
+    `passage_ids` and `known_positives`. With them, a query and a passage relevant for it are never
+    contrasted in any block, nor are two queries, or their positives, where the positive of one is
+    relevant for the other.
 
     Example:
         >>> import torch
@@ -232,9 +231,8 @@ def gather(tensor: Tensor) -> Tensor:
         `[processes * rows, ...]`, with gradient where `tensor` has one.
 
     Paper and code: DPR-PAQ (section 3.3) and PAIR gather so. SimLM and coCondenser gather without
-        gradient
-    and multiply the loss by the number of processes, which gives the same; without that factor the
-    gradient shrinks.
+    gradient and multiply the loss by the number of processes, which gives the same; without that
+    factor the gradient shrinks.
     """
     if processes() == 1:
         return tensor

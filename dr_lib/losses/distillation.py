@@ -42,8 +42,7 @@ def distillation(
         Float32 scalar, computed in float32; 0 where student and teacher agree.
 
     Paper and code: SimLM and RetroMAE take the teacher's raw scores; MASTER's code computes the
-        cross-entropy, which
-    differs by a constant.
+    cross-entropy, which differs by a constant.
 
     Example:
         >>> import torch
@@ -90,9 +89,8 @@ def pointwise(scores: Tensor) -> Tensor:
     relevant one (RocketQA, PAIR's teacher).
 
     Its logits have an absolute meaning: their sigmoid is a probability (under the share of relevant
-        pairs seen in
-    training), which those of a listwise loss are not, since adding a number to a whole list leaves
-    that loss as it is.
+    pairs seen in training), which those of a listwise loss are not, since adding a number to a
+    whole list leaves that loss as it is.
 
     Args:
         scores: `[queries, passages]` float, the positive in column 0.
@@ -114,8 +112,7 @@ def r_drop(first: Tensor, second: Tensor) -> Tensor:
     queries.
 
     R-Drop (Wu et al. 2021): two passes with different dropout should agree, as in SimLM's released
-        cross-encoder.
-    Unlike in distillation both sides have a gradient.
+    cross-encoder. Unlike in distillation both sides have a gradient.
 
     Args:
         first, second: `[queries, passages]` float scores of the same pairs.

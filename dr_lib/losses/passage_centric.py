@@ -44,8 +44,8 @@ def passage_centric(
         Float32 scalar, computed in float32. Gradient reaches both inputs.
 
     Paper and code: the paper's denominator holds negative passages only; the code adds the other
-        queries. In neither
-    are the positives of other queries among the negatives; `"positives"` shows what they would do.
+    queries. In neither are the positives of other queries among the negatives; `"positives"` shows
+    what they would do.
 
     Example:
         >>> import torch

@@ -39,7 +39,7 @@ def random_keys(
     """Keys for `take_words` that put the words in random order.
 
     A key is 31 random bits: two of 100 words draw the same in one passage of 400,000, and are then
-        taken as one.
+    taken as one.
 
     Args:
         special: `[batch, length]` bool, True where nothing may be taken.

@@ -44,7 +44,7 @@ def importance(
         pieces has none.
 
     Paper and code: CDMAE has no public code; its equations speak of words, its algorithm of tokens,
-        hence `unit`.
+    hence `unit`.
 
     Example:
         >>> import torch
@@ -119,7 +119,7 @@ def keyword(
         the budget is hidden whole even where it passes it, as in the released code.
 
     Paper and code: MASTER's code weighs each occurrence of a word by 1 / its count in the corpus,
-        unknown words by 1.
+    unknown words by 1.
 
     Example:
         >>> import torch
@@ -128,7 +128,9 @@ def keyword(
         >>> ids = torch.tensor([[2, 11, 12, 13, 3]])
         >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
         >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))
-        >>> keyword(batch, (ids == 12).float(), 0.3, torch.Generator().manual_seed(0)).long().tolist()
+        >>> keyword(
+        ...     batch, (ids == 12).float(), 0.3, torch.Generator().manual_seed(0)
+        ... ).long().tolist()
         [[0, 0, 1, 0, 0]]
     """
     limit = piece_budget(batch, rate, budget)

@@ -103,7 +103,7 @@ def whole_word(
         `[batch, length]` bool, True at hidden pieces, never at special ones.
 
     Paper and code: every released code caps the budget at 512 pieces, which only longer passages
-        could notice; here is no cap.
+    could notice; here is no cap.
 
     Example:
         >>> import torch

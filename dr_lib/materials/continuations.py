@@ -1,9 +1,8 @@
 """Continuations: a causal LM reads a passage and continues it, as GPT-2 does in MASTER section 3.3.
 
 The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and 128 new tokens (its
-    public sample has
-130). A text does not end before its length: one that ended at once would be useless. Page:
-    ideas/generators.
+public sample has 130). A text does not end before its length: one that ended at once would be
+useless. Page: ideas/generators.
 """
 
 from collections.abc import Sequence

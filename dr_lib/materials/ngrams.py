@@ -1,14 +1,14 @@
 """How often each word and each n-gram of words occurs in a collection (for CDMAE eq. 7).
 
 A word is what the tokenizer cut into pieces: a piece and those that continue it. Titles and bodies
-    are texts of their
-own here, so that nothing that is counted crosses from one to the other or to the next passage.
+are texts of their own here, so that nothing that is counted crosses from one to the other or to the
+next passage.
 
 Counted are 64-bit hashes: of a word's pieces, and of an n-gram's words. Of a billion different
-    n-grams some two would
-share a hash once in thirty collections, and would then be counted together. For each order the
-hashes are dealt out to buckets on disk, which are counted one after another: time and disk grow in
-proportion to the collection, memory with the n-grams that are kept. Page: ideas/masking.
+n-grams some two would share a hash once in thirty collections, and would then be counted together.
+For each order the hashes are dealt out to buckets on disk, which are counted one after another:
+time and disk grow in proportion to the collection, memory with the n-grams that are kept. Page:
+ideas/masking.
 """
 
 import tempfile
@@ -77,7 +77,16 @@ class WordBlock:
         no use where `room` is less.
 
         Example:
-            >>> block = WordBlock(0, 1, np.array([3, 4, 3, 3, 4]), 0, np.array([0, 2, 3]), np.array([2, 1, 2]), None, None)
+            >>> block = WordBlock(
+            ...     0,
+            ...     1,
+            ...     np.array([3, 4, 3, 3, 4]),
+            ...     0,
+            ...     np.array([0, 2, 3]),
+            ...     np.array([2, 1, 2]),
+            ...     None,
+            ...     None,
+            ... )
             >>> first, second, third = block.ngrams(1)[0].tolist()
             >>> first == third != second
             True
@@ -220,7 +229,9 @@ def count_ngrams(
         >>> from dr_lib.tokens import train_wordpiece
         >>> texts = datasets.Dataset.from_dict({"text": ["a b c", "a b d"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
-        >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
+        >>> store = TokenStore.build(
+        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ... )
         >>> counts = count_ngrams(store, place / "ngrams", order=3)
         >>> counts.totals, [of_order.tolist() for of_order in counts.of(next(word_blocks(store)))]
         ((6, 4, 2), [[2, 2, 1, 2, 2, 1], [2, 1, 0, 2, 1, 0], [1, 0, 0, 1, 0, 0]])
@@ -472,7 +483,9 @@ def keyword_weights(
         >>> from dr_lib.tokens import train_wordpiece
         >>> texts = datasets.Dataset.from_dict({"text": ["a b", "a"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
-        >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
+        >>> store = TokenStore.build(
+        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ... )
         >>> keyword_weights.body(place, place)
         >>> TokenValues.open(place / "values", store).text.tolist()
         [0.5, 1.0, 0.5]

@@ -2,8 +2,7 @@
 surely are not.
 
 PAIR section 3.3 (after RocketQA): a passage whose score is above s_pos is a positive, one below
-    s_neg a hard negative,
-one in between neither. Page: ideas/passage-centric.
+s_neg a hard negative, one in between neither. Page: ideas/passage-centric.
 """
 
 import shutil
@@ -77,7 +76,11 @@ def label(
         InputError: no query with a positive.
 
     Example:
-        >>> found = label(np.array([[4, 2, 7], [1, 0, 5]]), np.array([[0.95, 0.5, 0.0], [0.3, 0.2, 0.1]]), passages=9)
+        >>> found = label(
+        ...     np.array([[4, 2, 7], [1, 0, 5]]),
+        ...     np.array([[0.95, 0.5, 0.0], [0.3, 0.2, 0.1]]),
+        ...     passages=9,
+        ... )
         >>> found.query_rows.tolist(), found.positives.tolist(), found.negatives.tolist()
         ([0], [4], [[7]])
     """

@@ -401,7 +401,9 @@ def consistent(
 
     Example:
         >>> from datasets import Dataset
-        >>> texts = Dataset.from_dict({"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]})
+        >>> texts = Dataset.from_dict(
+        ...     {"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]}
+        ... )
         >>> asked = Dataset.from_dict({"text": ["where is the fox?", "whose dog?", "red or dead?"]})
         >>> retriever = ByWords(Bm25.build(texts, progress=False), asked)
         >>> consistent(retriever, np.array([1, 1, 1]), np.array([0, 1])).tolist()
@@ -608,7 +610,13 @@ def draw_splits(
         InputError: too few passages with a question for so many splits.
 
     Example:
-        >>> draw_splits(np.arange(4), np.array([0, 1, 3]), {"train": 2, "test": 1}, held=np.array([]), seed=0).tolist()
+        >>> draw_splits(
+        ...     np.arange(4),
+        ...     np.array([0, 1, 3]),
+        ...     {"train": 2, "test": 1},
+        ...     held=np.array([]),
+        ...     seed=0,
+        ... ).tolist()
         [0, 1, -1, 0]
     """
     # A document in one split alone: neighbours of a training passage would make the test easier

@@ -92,7 +92,9 @@ class Texts:
             >>> import tempfile
             >>> from dr_lib.tokens import load_tokenizer
             >>> folder = Path(tempfile.mkdtemp())
-            >>> made = Texts.write(folder, [[["who?", "why?"], []], [["when?"]]], load_tokenizer("embedded"))
+            >>> made = Texts.write(
+            ...     folder, [[["who?", "why?"], []], [["when?"]]], load_tokenizer("embedded")
+            ... )
             >>> made.offsets.tolist(), made.strings[:2]["text"]
             ([0, 2, 2, 3], ['who?', 'why?'])
         """
@@ -305,7 +307,10 @@ def uniform_numbers(seed: int, rows: np.ndarray, copies: int, steps: int) -> np.
     copies, steps]` float32.
 
     Example:
-        >>> first, both = uniform_numbers(0, np.array([7]), 2, 3), uniform_numbers(0, np.array([4, 7]), 2, 3)
+        >>> first, both = (
+        ...     uniform_numbers(0, np.array([7]), 2, 3),
+        ...     uniform_numbers(0, np.array([4, 7]), 2, 3),
+        ... )
         >>> bool((both[2:] == first).all())
         True
     """

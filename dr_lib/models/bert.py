@@ -356,7 +356,7 @@ def attention_bias(batch: TokenBatch, dtype: torch.dtype = torch.float32) -> Ten
     layers alike.
 
     Made here once a batch: the library would make it in every pass, and on a GPU ask the host
-        whether there is padding.
+    whether there is padding.
     """
     padding = batch.attention_mask[:, None, None, :] == 0
     return torch.zeros(padding.shape, dtype=dtype, device=padding.device).masked_fill_(
@@ -549,14 +549,13 @@ def encode_in_chunks(
     a few. Page: practice/gpu.
 
     Why checkpointing a chunk is the gradient cache: that method encodes each chunk without a graph,
-        takes the gradient
-    of the loss to all vectors, then encodes each chunk once more, with the random state it had, and
-    sends the kept gradient of its vectors through it. A checkpointed chunk keeps no activations
-    forward; the loss lies above all chunks, so autograd has the gradient of every vector before it
-    reaches the first chunk, computes that chunk once more with the random state it had, sends the
-    gradient through it, and goes on to the next one. A further loss that is made inside a chunk
-    arrives by the same path with the weight it has in the sum, and a temperature is wherever the
-    loss has it: there are no two formulas that could differ.
+    takes the gradient of the loss to all vectors, then encodes each chunk once more, with the
+    random state it had, and sends the kept gradient of its vectors through it. A checkpointed chunk
+    keeps no activations forward; the loss lies above all chunks, so autograd has the gradient of
+    every vector before it reaches the first chunk, computes that chunk once more with the random
+    state it had, sends the gradient through it, and goes on to the next one. A further loss that is
+    made inside a chunk arrives by the same path with the weight it has in the sum, and a
+    temperature is wherever the loss has it: there are no two formulas that could differ.
 
     Args:
         function: `function(chunk, *beside)` -> vectors `[rows, hidden]`, or a tuple of these and

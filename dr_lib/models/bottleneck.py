@@ -79,7 +79,7 @@ class EnhancedDecoder(nn.Module):
     from another.
 
     The attention's residual is the query stream: a position gets from the passage only what it
-        attends to.
+    attends to.
 
     Args:
         model: the encoder (with or without head) whose layers are imitated.

@@ -321,7 +321,10 @@ def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
 
     Example:
         >>> logits = torch.tensor([[0.0, 2.0, 1.0, -9.0]])
-        >>> [draw_next(logits, torch.tensor([u]), Sampling(top_k=2)).item() for u in (0.0, 0.7, 0.8)]
+        >>> [
+        ...     draw_next(logits, torch.tensor([u]), Sampling(top_k=2)).item()
+        ...     for u in (0.0, 0.7, 0.8)
+        ... ]
         [1, 1, 2]
     """
     if choice.top_k is None or choice.top_k >= logits.shape[1]:

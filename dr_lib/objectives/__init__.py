@@ -110,8 +110,8 @@ def parameters(name: str, **values: Any) -> Settings:
             is valid.
 
     Example:
-        >>> parameters("mlm", rate=0.3)
-        MlmSettings(mask_unknown=False, rate=0.3, unit='whole_word', budget='maskable', mask_policy='80_10_10')
+        >>> parameters("mlm", rate=0.2).rate
+        0.2
     """
     return method(name).settings_type(**values)
 

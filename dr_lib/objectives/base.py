@@ -1,10 +1,9 @@
 """What a pre-training method is: a module that turns a batch of passages into a loss.
 
 A new method is one file: a `Settings` class with its parameters, an `Objective` class with
-    `forward`, and one line in
-`objectives/__init__.py`. What it needs besides the passages (importances of words, generated
-questions, pseudo-labelled pairs) is a material, made in advance as a stage of its own: the method
-names it in `Settings.materials` and reads it in `Objective.batches`. Page:
+`forward`, and one line in `objectives/__init__.py`. What it needs besides the passages (importances
+of words, generated questions, pseudo-labelled pairs) is a material, made in advance as a stage of
+its own: the method names it in `Settings.materials` and reads it in `Objective.batches`. Page:
 practice/adding-an-objective.
 """
 

@@ -2,8 +2,8 @@
 1-5).
 
 Three groups: the passage itself (keywords, and what the encoder saw), its neighbour, and what other
-    language models
-wrote about it. Every decoder is connected to the encoder by one vector. Page: papers/master.
+language models wrote about it. Every decoder is connected to the encoder by one vector. Page:
+papers/master.
 """
 
 from collections.abc import Callable

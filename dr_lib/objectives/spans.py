@@ -192,7 +192,9 @@ class Documents:
             InputError: no document has two passages.
 
         Example:
-            >>> found = Documents.of(np.array([1, 0, 1, 1]), np.array([2, 0, 0, 1]), np.array([True] * 4))
+            >>> found = Documents.of(
+            ...     np.array([1, 0, 1, 1]), np.array([2, 0, 0, 1]), np.array([True] * 4)
+            ... )
             >>> found.rows.tolist(), found.offsets.tolist()
             ([2, 3, 0], [0, 3])
         """

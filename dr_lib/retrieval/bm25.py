@@ -112,7 +112,9 @@ class Bm25:
             progress: show a bar.
 
         Example:
-            >>> texts = Dataset.from_dict({"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]})
+            >>> texts = Dataset.from_dict(
+            ...     {"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]}
+            ... )
             >>> Bm25.build(texts, progress=False).search(["dogs"], k=2).rows.tolist()
             [[1, -1]]
         """

@@ -239,7 +239,7 @@ def _unfinished(
     the same work.
 
     What was written is read again: after a power cut a note may be on the disk and the vectors that
-        it speaks of not.
+    it speaks of not.
     """
     try:
         left, check = read_json(note), 0

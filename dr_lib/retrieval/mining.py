@@ -52,7 +52,9 @@ def mine_negatives(
 
     Example:
         >>> ranking = Ranking(["q"], np.array([[3, 1, 2]]), np.array([[3.0, 2.0, 1.0]]))
-        >>> drawn = mine_negatives(ranking, [np.array([3])], passages=9, depth=2, random_negatives=1)
+        >>> drawn = mine_negatives(
+        ...     ranking, [np.array([3])], passages=9, depth=2, random_negatives=1
+        ... )
         >>> drawn.shape, {1, 2} <= set(drawn[0].tolist()), 3 in drawn
         ((1, 3), True, False)
     """

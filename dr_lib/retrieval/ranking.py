@@ -2,8 +2,7 @@
 measures take.
 
 Order is strict everywhere: score descending, then row ascending. So a ranking has no ties left to
-    decide. As a
-TREC run file (`write_run`) it goes to other tools. Page of the book: ideas/evaluation.
+decide. As a TREC run file (`write_run`) it goes to other tools. Page of the book: ideas/evaluation.
 """
 
 import csv

@@ -341,7 +341,9 @@ def _keys(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
     flipped.
 
     Example:
-        >>> _opened(np.sort(_keys(np.array([1.0, 2.0, 2.0, -3.0], np.float32), np.array([0, 9, 4, 1]))))[1].tolist()
+        >>> _opened(
+        ...     np.sort(_keys(np.array([1.0, 2.0, 2.0, -3.0], np.float32), np.array([0, 9, 4, 1])))
+        ... )[1].tolist()
         [4, 9, 0, 1]
     """
     bits = (scores + np.float32(0)).view(np.int32)  # + 0 turns -0 into 0

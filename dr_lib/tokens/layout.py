@@ -2,8 +2,8 @@
 stay, where each lands.
 
 Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one
-    segment). Nothing here
-knows files, only lengths and flat arrays of pieces. Page of the book: practice/own-corpus.
+segment). Nothing here knows files, only lengths and flat arrays of pieces. Page of the book:
+practice/own-corpus.
 """
 
 from collections.abc import Callable, Mapping

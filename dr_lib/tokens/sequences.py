@@ -158,7 +158,7 @@ def join_texts(
         pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
 
     Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the
-        sequence), here once.
+    sequence), here once.
     """
     flat, lengths = _separated(store, np.asarray(rows, np.int64), np.asarray(counts, np.int64))
     none, lots = np.zeros_like(lengths), None if lots is None else np.asarray(lots, np.uint64)
@@ -225,7 +225,9 @@ def halves(
     Example:
         >>> ids = torch.tensor([[2, 11, 12, 13, 3]])
         >>> ones, special = torch.ones_like(ids), ids < 5
-        >>> one = TokenBatch(ids, ones, ones - 1, special, word_start=~special, rows=torch.arange(1))
+        >>> one = TokenBatch(
+        ...     ids, ones, ones - 1, special, word_start=~special, rows=torch.arange(1)
+        ... )
         >>> [half.input_ids.tolist() for half in halves(one, 0, pad_to_multiple=4)]
         [[[2, 11, 3, 0]], [[2, 12, 13, 3]]]
     """

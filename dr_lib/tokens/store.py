@@ -66,9 +66,13 @@ class TokenStore:
     Example:
         >>> import tempfile
         >>> from dr_lib.tokens import train_wordpiece
-        >>> texts = datasets.Dataset.from_dict({"title": ["Dense vectors", ""], "text": ["They are short.", "Sparse."]})
+        >>> texts = datasets.Dataset.from_dict(
+        ...     {"title": ["Dense vectors", ""], "text": ["They are short.", "Sparse."]}
+        ... )
         >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> store = TokenStore.build(texts, train_wordpiece(texts["text"], 60), folder, progress=False)
+        >>> store = TokenStore.build(
+        ...     texts, train_wordpiece(texts["text"], 60), folder, progress=False
+        ... )
         >>> store.batch(np.array([0, 1]), max_length=12).input_ids.shape
         torch.Size([2, 12])
     """
@@ -105,7 +109,7 @@ class TokenStore:
         """Tokenise `texts` into `folder` and open the result; the folder is whole or absent.
 
         The text of a collection is data: a literal [MASK] in a passage becomes ordinary pieces, not
-            the special token.
+        the special token.
 
         Args:
             texts: rows with the columns named, strings without null.
@@ -284,7 +288,9 @@ class TokenValues:
         >>> from dr_lib.tokens import train_wordpiece
         >>> texts = datasets.Dataset.from_dict({"text": ["dense vectors", "sparse"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 60)
-        >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
+        >>> store = TokenStore.build(
+        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ... )
         >>> lengths = np.arange(len(store.text_ids))
         >>> values = TokenValues.write(store, place / "values", [(lengths[:0], lengths)])
         >>> values.batch(np.array([1]), max_length=8)[0, 0].item()

@@ -26,9 +26,8 @@ def plan_epoch(
     """Divide all rows into batches: shuffle, sort by padded length, cut, shuffle the batches.
 
     The longest rows come first: with padded length P a batch takes `tokens_per_batch // P` rows, at
-        least one, and only
-    the last batch (the shortest rows) may be smaller than its kind. Shapes and number of batches
-    are the same in every epoch, the rows that meet in a batch are not.
+    least one, and only the last batch (the shortest rows) may be smaller than its kind. Shapes and
+    number of batches are the same in every epoch, the rows that meet in a batch are not.
 
     Args:
         lengths: `[n]` padded lengths, at least 1.
@@ -40,7 +39,12 @@ def plan_epoch(
         One array of row numbers (int64) per batch; together they hold every row exactly once.
 
     Example:
-        >>> [rows.tolist() for rows in plan_epoch(np.array([8, 16, 8, 16]), tokens_per_batch=32, seed=0, epoch=0)]
+        >>> [
+        ...     rows.tolist()
+        ...     for rows in plan_epoch(
+        ...         np.array([8, 16, 8, 16]), tokens_per_batch=32, seed=0, epoch=0
+        ...     )
+        ... ]
         [[2, 0], [1, 3]]
     """
     random = np.random.default_rng([seed, epoch])

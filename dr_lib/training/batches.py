@@ -2,9 +2,8 @@
 pair.
 
 SimLM section 3.2 and its loader (reference code: unilm, simlm/src/loaders): a fixed number of
-    queries per batch, one
-positive per query and epoch, a window of negatives that moves on with the epoch. Any step can be
-requested at any time. Book: ideas/negatives, ideas/distillation.
+queries per batch, one positive per query and epoch, a window of negatives that moves on with the
+epoch. Any step can be requested at any time. Book: ideas/negatives, ideas/distillation.
 """
 
 from dataclasses import dataclass
@@ -66,8 +65,7 @@ class Visits:
     of it.
 
     Batches are of equal size: what contrastive training compares must not depend on the texts'
-        lengths. Of several
-    processes each takes an equal part of every batch.
+    lengths. Of several processes each takes an equal part of every batch.
 
     Args:
         things: `[n]` integers, their numbers.

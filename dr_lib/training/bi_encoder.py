@@ -329,7 +329,9 @@ class ValidationPool:
             least one.
 
     Example:
-        >>> pool = ValidationPool.of([0, 3], positives=[[7], [2, 9]], negatives=np.array([[2, 5], [8, -1]]))
+        >>> pool = ValidationPool.of(
+        ...     [0, 3], positives=[[7], [2, 9]], negatives=np.array([[2, 5], [8, -1]])
+        ... )
         >>> pool.passage_rows.tolist(), pool.places.tolist(), pool.offsets.tolist()
         ([2, 5, 7, 8, 9], [2, 0, 4], [0, 1, 3])
     """

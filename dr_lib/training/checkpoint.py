@@ -3,12 +3,12 @@ checksummed JSON::
 
     folder/checkpoint-<step>/model.safetensors      parameters that learn, and buffers
                              optimizer.safetensors  AdamW's moments, named after their parameters
-                             best.safetensors       with validation: what the best score so far belongs to
-                             state.json             step, settings, checksums, log so far; written last
+                             best.safetensors       with validation: weights of the best score
+                             state.json             step, settings, checksums, log; written last
 
 Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up
-    again. Random
-state is not kept either: every step seeds itself (`schedule.py`). Book: practice/troubleshooting.
+again. Random state is not kept either: every step seeds itself (`schedule.py`). Book:
+practice/troubleshooting.
 """
 
 import shutil

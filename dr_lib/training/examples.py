@@ -2,11 +2,10 @@
 drawn in an epoch.
 
 SimLM section 3.2 (reference code: unilm, simlm/src/loaders): one positive per query and epoch, and
-    a contiguous cyclic
-window over a shuffled list of negatives, so that epochs walk through disjoint windows until the
-list is used up (210 negatives, 15 a step: 14 epochs). The list is shuffled here by a hash and not
-when the file is built, and short lists are filled with random passages. Book: ideas/negatives,
-ideas/distillation.
+a contiguous cyclic window over a shuffled list of negatives, so that epochs walk through disjoint
+windows until the list is used up (210 negatives, 15 a step: 14 epochs). The list is shuffled here
+by a hash and not when the file is built, and short lists are filled with random passages. Book:
+ideas/negatives, ideas/distillation.
 """
 
 from collections.abc import Sequence
@@ -48,7 +47,9 @@ class Examples:
         InputError: no query, or one without positive.
 
     Example:
-        >>> examples = Examples.of([4, 9], positives=[[0], [1, 2]], negatives=[[3, 5], [6, -1]], passages=8)
+        >>> examples = Examples.of(
+        ...     [4, 9], positives=[[0], [1, 2]], negatives=[[3, 5], [6, -1]], passages=8
+        ... )
         >>> len(examples), examples.offsets.tolist()
         (2, [0, 1, 3])
     """
@@ -207,7 +208,10 @@ def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
     smaller one.
 
     Example:
-        >>> nested_share(np.arange(8), 0.25, seed=0).tolist(), nested_share(np.arange(8), 0.5, seed=0).tolist()
+        >>> (
+        ...     nested_share(np.arange(8), 0.25, seed=0).tolist(),
+        ...     nested_share(np.arange(8), 0.5, seed=0).tolist(),
+        ... )
         ([1, 2], [0, 1, 2, 5])
     """
     drawn = np.random.default_rng([seed, FEW_SHOT_DRAW]).permutation(rows)
@@ -269,7 +273,10 @@ def group_examples(
         InputError: no pair.
 
     Example:
-        >>> answers, others = (np.array([4, 2, 4]), np.array([1, 0, 3])), (np.array([4, 4]), np.array([3, 2]))
+        >>> answers, others = (
+        ...     (np.array([4, 2, 4]), np.array([1, 0, 3])),
+        ...     (np.array([4, 4]), np.array([3, 2])),
+        ... )
         >>> examples = group_examples(*answers, *others, passages=5)
         >>> examples.query_rows.tolist(), examples.positives.tolist(), examples.negatives.tolist()
         ([2, 4], [0, 1, 3], [[-1], [2]])
@@ -324,7 +331,9 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
 
     Example:
         >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
-        >>> further = Examples.of([4, 9], positives=[[0, 5], [2]], negatives=[[3, 6], [1, -1]], passages=8)
+        >>> further = Examples.of(
+        ...     [4, 9], positives=[[0, 5], [2]], negatives=[[3, 6], [1, -1]], passages=8
+        ... )
         >>> both = merge_examples(given, further)
         >>> both.query_rows.tolist(), both.positives.tolist(), both.negatives.tolist()
         ([4, 9], [0, 5, 2], [[3, -1, -1, 6], [-1, -1, 1, -1]])

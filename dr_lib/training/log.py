@@ -33,7 +33,9 @@ class TrainLog:
         precision, device, processes, threads: how it was computed.
 
     Example:
-        >>> log = TrainLog(title="demo", steps=2, rows=[{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}])
+        >>> log = TrainLog(
+        ...     title="demo", steps=2, rows=[{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5}]
+        ... )
         >>> log.column("loss").tolist()
         [2.0, 1.5]
     """

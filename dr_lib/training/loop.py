@@ -121,11 +121,19 @@ def train(
         ...     def __init__(self):
         ...         super().__init__()
         ...         self.slope = nn.Parameter(torch.zeros(()))
+        ...
         ...     def forward(self, batch, generator):
         ...         return {"loss": (self.slope * batch - 2 * batch).square().mean()}
         >>> line, settings = Line(), TrainSettings(steps=120, learning_rate=0.1, precision="fp32")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     log = train(line, lambda step: torch.ones(4), settings, Path(folder), title="line", progress=False)
+        ...     log = train(
+        ...         line,
+        ...         lambda step: torch.ones(4),
+        ...         settings,
+        ...         Path(folder),
+        ...         title="line",
+        ...         progress=False,
+        ...     )
         >>> log.finished, round(line.slope.item(), 1)
         (True, 2.0)
     """

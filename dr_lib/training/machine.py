@@ -82,8 +82,7 @@ def device() -> torch.device:
     the CPU.
 
     Apple's GPU (`mps`) is taken only where it is asked for: it computes in float32, and small
-        models are no faster on
-    it than on the processor beside it.
+    models are no faster on it than on the processor beside it.
     """
     present = {
         "cpu": True,
@@ -242,9 +241,8 @@ def bert_work(
     with head.
 
     Kaplan et al. 2020, section 2.1: a forward pass takes about two operations per weight and token,
-        a backward pass
-    twice that. Attention scores and the vocabulary's logits are added here because small models are
-    full of them.
+    a backward pass twice that. Attention scores and the vocabulary's logits are added here because
+    small models are full of them.
 
     Args:
         layers, hidden, vocabulary: size; the feed-forward part has 4 x `hidden` units.

@@ -123,8 +123,7 @@ def learning_rate(settings: TrainSettings, update: int) -> float:
         update: in [1, settings.steps].
 
     Paper and code: DeepSpeed's logarithmic warm-up is log(u) / log(w), which wastes the first
-        update at rate zero; here
-    it is log(1 + u) / log(1 + w).
+    update at rate zero; here it is log(1 + u) / log(1 + w).
 
     Example:
         >>> settings = TrainSettings(steps=6, learning_rate=1.0, warmup=0.5)

@@ -17,10 +17,21 @@ ROOT = Path(__file__).resolve().parents[2]
 FEWEST_WORDS = 40
 ALWAYS = ("genindex", "search")
 LOADED = {
-    ("script", "src"), ("img", "src"), ("img", "srcset"), ("link", "href"), ("iframe", "src"), ("source", "src"),
-    ("source", "srcset"), ("video", "src"), ("audio", "src"), ("embed", "src"), ("object", "data"), ("image", "href"),
-    ("use", "href"), ("input", "src"),
-}  # fmt: skip
+    ("script", "src"),
+    ("img", "src"),
+    ("img", "srcset"),
+    ("link", "href"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("source", "srcset"),
+    ("video", "src"),
+    ("audio", "src"),
+    ("embed", "src"),
+    ("object", "data"),
+    ("image", "href"),
+    ("use", "href"),
+    ("input", "src"),
+}
 NOT_LOADED_LINKS = {"canonical", "author", "next", "prev", "search", "index", "license"}
 CSS_ADDRESS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
 ELSEWHERE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)

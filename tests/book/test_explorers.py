@@ -75,7 +75,8 @@ def test_the_chance_to_find_a_difference_is_that_of_its_test_sets(run):
     code = """
       const options = { difference: 2, spread: 30, queries: 700, seed: 3 };
       const found = it.draw(options, 20000).map(it.verdict);
-      return [it.chance(2, 30, 700), found.filter((one) => one !== "open").length / 20000, it.below(1.2), it.chance(0, 30, 700)];
+      return [it.chance(2, 30, 700), found.filter((one) => one !== "open").length / 20000,
+        it.below(1.2), it.chance(0, 30, 700)];
     """
     chance, share, below, by_chance = run("test-sets", code)
     assert share == pytest.approx(chance, abs=0.02)

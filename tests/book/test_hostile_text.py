@@ -27,8 +27,10 @@ HOSTILE = [
 ]
 BROKEN_OUT = """({
     attacked: window.attacked || 0,
-    handlers: [...document.querySelectorAll('*')].filter((one) => one.getAttributeNames().some((name) => /^on/i.test(name))).length,
-    links: [...document.querySelectorAll('a')].filter((one) => one.protocol === 'javascript:').length,
+    handlers: [...document.querySelectorAll('*')].filter((one) =>
+      one.getAttributeNames().some((name) => /^on/i.test(name))).length,
+    links: [...document.querySelectorAll('a')].filter((one) =>
+      one.protocol === 'javascript:').length,
     scripts: [...document.querySelectorAll('script:not([src])')].length,
 })"""
 NOTHING = {"attacked": 0, "handlers": 0, "links": 0, "scripts": 0}
@@ -38,7 +40,8 @@ WATCHED = (
 )
 TURNED = """[...document.querySelectorAll('%s')].filter(({firstChild: text}) => {
     const range = document.createRange(), left = (place) => {
-        range.setStart(text, place); range.setEnd(text, place + 1); return range.getBoundingClientRect().left; };
+        range.setStart(text, place); range.setEnd(text, place + 1);
+        return range.getBoundingClientRect().left; };
     return left(0) > left(1);
 }).length"""
 """How many texts of the page's own are written from right to left, because a passage's text before

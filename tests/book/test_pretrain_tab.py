@@ -32,12 +32,15 @@ def run() -> Callable[[str], Any]:
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
     start = f"""
-      const pretrain = require({json.dumps(str(SCRIPT))}), model = pretrain.create({json.dumps(SIZES)}, 1);
+      const pretrain = require({json.dumps(str(SCRIPT))}),
+        model = pretrain.create({json.dumps(SIZES)}, 1);
       const sequences = [[1, 9, 7, 22, 5, 2], [1, 7, 7, 8, 9, 10, 11, 12, 6, 5, 13, 2], [1, 20, 2]];
-      model.data.forEach((_, i) => {{ model.data[i] += 0.1 * Math.sin(i); }});  // no bias is 0, no scale 1
+      model.data.forEach((_, i) => {{ model.data[i] += 0.1 * Math.sin(i); }});
+      // no bias is 0, no scale 1
       const masks = pretrain.masks(sequences, [0.3, 0.6], pretrain.generator(5));
       const array = (one, key) => [one.rows, one.columns, [...one[key]]];
-      const named = (key) => Object.fromEntries(Object.entries(model.at).map(([name, one]) => [name, array(one, key)]));
+      const named = (key) => Object.fromEntries(Object.entries(model.at).map(([name, one]) =>
+        [name, array(one, key)]));
     """
 
     def run(code: str) -> Any:
@@ -119,7 +122,8 @@ class Twin:
 @pytest.mark.parametrize("bottleneck", [True, False])
 def test_losses_and_every_gradient_are_torchs(run, bottleneck):
     code = f"""
-      const losses = pretrain.losses(model, sequences, masks, {{ bottleneck: {json.dumps(bottleneck)} }});
+      const losses = pretrain.losses(model, sequences, masks,
+        {{ bottleneck: {json.dumps(bottleneck)} }});
       const listed = masks.map((one) => one.map((mask) => [...mask]));
       return {{ losses, sequences, masks: listed, data: named("data"), grad: named("grad") }};
     """
@@ -147,9 +151,11 @@ def test_losses_and_every_gradient_are_torchs(run, bottleneck):
 
 def test_a_vector_that_is_not_its_own_is_the_next_passages(run):
     code = """
-      const losses = pretrain.losses(model, sequences, masks, { bottleneck: true, learn: false, turn: 1 });
+      const losses = pretrain.losses(model, sequences, masks, { bottleneck: true, learn: false,
+        turn: 1 });
       const listed = masks.map((one) => one.map((mask) => [...mask]));
-      return { losses, sequences, masks: listed, data: named("data"), untouched: model.grad.every((one) => one === 0) };
+      return { losses, sequences, masks: listed, data: named("data"),
+        untouched: model.grad.every((one) => one === 0) };
     """
     found = run(code)
     losses = Twin(found["data"]).losses(found["sequences"], found["masks"], True, turn=1)
@@ -163,7 +169,8 @@ def test_steps_are_those_of_torchs_adamw(run):
     code = """
       const before = [...model.data], steps = [];
       for (let step = 0; step < 4; step += 1) {
-        model.grad.forEach((_, i) => { model.grad[i] = Math.sin(7 * i + step) * 10 ** (i % 5 - 3); });
+        model.grad.forEach((_, i) => { model.grad[i] = Math.sin(7 * i + step)
+          * 10 ** (i % 5 - 3); });
         pretrain.adamw(model, { rate: 0.01 * (step + 1), decay: 0.1 });
         steps.push([...model.data]);
       }
@@ -184,7 +191,8 @@ def test_steps_are_those_of_torchs_adamw(run):
 def test_masks_are_nested_and_spare_both_ends(run):
     code = """
       const ids = Array.from({ length: 12 }, (_, i) => i), random = pretrain.generator(3);
-      return Array.from({ length: 200 }, () => pretrain.masks([ids], [0.3, 0.8], random)[0].map((mask) => [...mask]));
+      return Array.from({ length: 200 }, () => pretrain.masks([ids], [0.3, 0.8],
+        random)[0].map((mask) => [...mask]));
     """
     drawn = run(code)
     assert all(

@@ -156,7 +156,8 @@ def test_the_script_computes_the_librarys_vectors_and_products(run, retrievers, 
       const model = await encoder("{key}");
       const passages = await tensors("vectors-{key}");
       const vectors = queries.map((one) => model.encode(cut(one, model.longest)));
-      return {{ vectors: vectors.map((one) => [...one]), scores: vectors.map((one) => [...searchPage.products(one, passages)]) }};
+      return {{ vectors: vectors.map((one) => [...one]), scores: vectors.map((one) =>
+        [...searchPage.products(one, passages)]) }};
     """
     found = run(code)
     model = unpack(retrievers / key / WEIGHTS)
@@ -184,7 +185,8 @@ def _unspelled(letters: str) -> bytes:
 
 def test_the_script_computes_the_librarys_bm25(run, folder):
     code = """
-      const { words, judged } = await searchPage.json("start"), { titles, texts } = await searchPage.json("texts");
+      const { words, judged } = await searchPage.json("start"), { titles, texts }
+        = await searchPage.json("texts");
       const index = new searchPage.bm25(searchPage.stemmer(words), words);
       texts.forEach((text, row) => index.add(`${titles[row]} ${text}`));
       return judged.texts.map((one) => [...index.scores(one)]);
@@ -199,7 +201,8 @@ def test_the_script_computes_the_librarys_bm25(run, folder):
 
 def test_ranks_of_the_page_are_those_of_the_script(run, written, key):
     code = f"""
-      const {{ judged, systems, pieces }} = await searchPage.json("start"), cut = searchPage.tokenizer(pieces);
+      const {{ judged, systems, pieces }} = await searchPage.json("start"),
+        cut = searchPage.tokenizer(pieces);
       const model = await encoder("{key}");
       const passages = await tensors("vectors-{key}");
       const number = systems.findIndex((one) => one.key === "{key}");

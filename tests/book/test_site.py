@@ -32,15 +32,20 @@ pytestmark = [
 
 FINDINGS = """axe.run(%s, %s).then(({ violations }) => violations
   .filter((one) => ["serious", "critical"].includes(one.impact))
-  .flatMap((one) => one.nodes.map((at) => `${one.id}: ${at.target.join(" ")}: ${at.failureSummary}`)))"""
+  .flatMap((one) => one.nodes.map((at) =>
+    `${one.id}: ${at.target.join(" ")}: ${at.failureSummary}`)))"""
 # What reaches beyond the window, and no part around it scrolls or hides it.
 TOO_WIDE = """(() => {
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= width) return [];
-  const inside = (one) => one !== document.body && (getComputedStyle(one).overflowX !== "visible" || inside(one.parentElement));
-  const wide = [...document.body.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > width + 1);
+  const inside = (one) =>
+    one !== document.body &&
+    (getComputedStyle(one).overflowX !== "visible" || inside(one.parentElement));
+  const wide = [...document.body.querySelectorAll("*")].filter((one) =>
+    one.getBoundingClientRect().right > width + 1);
   const told = (one) => `${one.tagName}.${one.className}: ${one.textContent.trim().slice(0, 30)}`;
-  return [document.documentElement.scrollWidth, ...wide.filter((one) => !inside(one.parentElement)).slice(0, 5).map(told)];
+  return [document.documentElement.scrollWidth, ...wide.filter((one) =>
+    !inside(one.parentElement)).slice(0, 5).map(told)];
 })()"""
 
 

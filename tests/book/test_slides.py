@@ -12,7 +12,8 @@ PAGE = """<article><h1>Masks<a class="headerlink">#</a></h1>
 <math><msub><mi>a</mi><mi>i</mi></msub></math>, too.</p>
 <figure class="dr-drawing"><svg></svg></figure></section>
 <section id="b"><h2>Words alone</h2><p>Nothing to see.</p></section>
-<section id="exercises"><h2>Exercises</h2><p><strong>1.</strong> How many?</p></section></article>"""
+<section id="exercises"><h2>Exercises</h2><p><strong>1.</strong> How many?</p></section>
+</article>"""
 UNIT = {
     "page": "ideas/masks",
     "teach": 5,

@@ -279,7 +279,7 @@ def test_unknown_name_lists_what_there_is(beir_folder, cache, monkeypatch):
     text = message("wing", cache)
     assert (
         "unknown collection 'wing'" in text
-        and "pydocs, squad, ir_datasets:<id>" in text
+        and "primer, squad, ir_datasets:<id>" in text
         and "(wings)" in text
     )
 

@@ -16,8 +16,12 @@ def test_passages_keep_file_order_and_get_defaults(beir_folder, cache):
     assert passages.column_names == ["id", "title", "text", "doc", "position"]
     assert passages["id"][:] == ["p1", "p2", "p3", "p4"]
     assert passages[1] == {
-        "id": "p2", "title": "Flow", "text": "The boundary layer is thin.", "doc": "d1", "position": 1,
-    }  # fmt: skip
+        "id": "p2",
+        "title": "Flow",
+        "text": "The boundary layer is thin.",
+        "doc": "d1",
+        "position": 1,
+    }
     assert passages[3] == {
         "id": "p4",
         "title": "",

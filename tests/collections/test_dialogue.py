@@ -274,7 +274,8 @@ def test_each_query_stands_with_its_passage_and_with_the_one_before(tiny, tmp_pa
     folder = made_sentence_pairs(tiny, words=2, folder=tmp_path / "made")
     assert (
         (folder / "train.tsv").read_text()
-        == "sentence1\tsentence2\tlabel\nwhat is thin\tThe boundary\t1\nwhat is thin\tA jet\t0\nwhat is hot\tA jet\t1\nwhat is hot\tThe boundary\t0\n"
+        == "sentence1\tsentence2\tlabel\nwhat is thin\tThe boundary\t1\nwhat is thin\tA jet\t0\n"
+        "what is hot\tA jet\t1\nwhat is hot\tThe boundary\t0\n"
     )
     assert load_nlu("mrpc", folder, "train").targets.tolist() == [1, 0, 1, 0]
 

@@ -13,22 +13,50 @@ from dr_lib.retrieval import Ranking
 
 PAGES = [
     {
-        "wikipedia_id": 290, "wikipedia_title": "A", "anchors": [], "categories": "letters",
-        "text": ["A\n", "A is the first letter.\n", "Section::::History.\n", "BULLET::::- It is old.\n", "\n"],
+        "wikipedia_id": 290,
+        "wikipedia_title": "A",
+        "anchors": [],
+        "categories": "letters",
+        "text": [
+            "A\n",
+            "A is the first letter.\n",
+            "Section::::History.\n",
+            "BULLET::::- It is old.\n",
+            "\n",
+        ],
     },
-    {"wikipedia_id": "291", "wikipedia_title": "B", "text": ["B\n", "B is the second letter.\n", "More on B.\n"]},
-]  # fmt: skip
+    {
+        "wikipedia_id": "291",
+        "wikipedia_title": "B",
+        "text": ["B\n", "B is the second letter.\n", "More on B.\n"],
+    },
+]
 NQ = [
     {
-        "id": "q1", "input": "what is the first letter",
+        "id": "q1",
+        "input": "what is the first letter",
         "output": [
-            {"answer": "A", "provenance": [{"wikipedia_id": "290", "start_paragraph_id": 1, "end_paragraph_id": 3}]},
-            {"answer": "A", "provenance": [{"wikipedia_id": "291", "start_paragraph_id": 1, "end_paragraph_id": 1}]},
+            {
+                "answer": "A",
+                "provenance": [
+                    {"wikipedia_id": "290", "start_paragraph_id": 1, "end_paragraph_id": 3}
+                ],
+            },
+            {
+                "answer": "A",
+                "provenance": [
+                    {"wikipedia_id": "291", "start_paragraph_id": 1, "end_paragraph_id": 1}
+                ],
+            },
             {"answer": "the A"},
         ],
     },
-    {"id": 2, "input": "and then", "output": [{"provenance": [{"wikipedia_id": "291", "title": "B"}]}]},
-]  # fmt: skip
+    {
+        "id": 2,
+        "input": "and then",
+        "output": [{"provenance": [{"wikipedia_id": "291", "title": "B"}]}],
+    },
+]
 
 
 def evidence_of(first, last) -> dict:

@@ -91,9 +91,12 @@ def test_text_files_become_passages_with_document_and_position(text_folder, cach
     collection = collections.load(text_folder, cache=cache)
     rows = [(row["id"], row["doc"], row["position"]) for row in collection.passages]
     assert rows == [
-        ("a.txt#0", "a.txt", 0), ("b.txt#0", "b.txt", 0), ("b.txt#1", "b.txt", 1), ("b.txt#2", "b.txt", 2),
+        ("a.txt#0", "a.txt", 0),
+        ("b.txt#0", "b.txt", 0),
+        ("b.txt#1", "b.txt", 1),
+        ("b.txt#2", "b.txt", 2),
         ("deep/a.txt#0", "deep/a.txt", 0),
-    ]  # fmt: skip
+    ]
     assert collection.passages["text"][0] == "Short, but two lines."
     assert collection.passages["text"][4] == "Another document."
     assert collection.info["licence"] == "CC0 1.0" and collection.info["files"] == 3

@@ -41,7 +41,8 @@ if True:
 add_newdoc("toy._core.arrays", "array", """Make an array.""")
 add_newdoc("toy._core.arrays", "array", ("size", """Count all of it."""))
 add_docstr(torch.sum, """Add up.""" + """ All {of} it. {common}""".format(common=1))
-det = _add_docstr(_linalg.linalg_det, r"""Multiply. """ + f"""Left {out["all"]} out. """ + r"""Done.""")
+det = _add_docstr(_linalg.linalg_det,
+    r"""Multiply. """ + f"""Left {out["all"]} out. """ + r"""Done.""")
 '''
 
 

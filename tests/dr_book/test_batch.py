@@ -109,7 +109,8 @@ import dr_book.prepared
 from dr_lib.evaluation import statistics
 from dr_lib.lab import records
 from dr_lib.stages import names_in
-print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 100, statistics._kept.cache_info().currsize)
+print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 100,
+      statistics._kept.cache_info().currsize)
 """
 
 

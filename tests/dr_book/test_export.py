@@ -81,9 +81,15 @@ def ours(folder: Path, tmp_path: Path) -> np.ndarray:
     store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", progress=False)
     settings = encoder.settings
     return encode(
-        encoder, store, tmp_path / "vectors.npy", max_length=settings.passage_length, title=settings.title,
-        precision="fp32", normalise=settings.normalise, progress=False,
-    )  # fmt: skip
+        encoder,
+        store,
+        tmp_path / "vectors.npy",
+        max_length=settings.passage_length,
+        title=settings.title,
+        precision="fp32",
+        normalise=settings.normalise,
+        progress=False,
+    )
 
 
 def as_given(settings: dict) -> list[tuple[str, ...]]:
@@ -96,9 +102,13 @@ def as_given(settings: dict) -> list[tuple[str, ...]]:
 
 
 WAYS = [
-    {}, {"pooling": "mean", "normalise": False}, {"title": "joined"}, {"title": "none"}, {"projection": True},
+    {},
+    {"pooling": "mean", "normalise": False},
+    {"title": "joined"},
+    {"title": "none"},
+    {"projection": True},
     {"projection": True, "pooling": "mean", "normalise": False},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("settings", WAYS)

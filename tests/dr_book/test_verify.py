@@ -19,11 +19,24 @@ def made(values, weights: str | None = "w0") -> Record:
     """A record of some scores, with the digest of its weights."""
     scores = Scores([f"q{row}" for row in range(len(values))], {"MRR@10": np.float32(values)})
     return Record(
-        study="s", label="l", scale="laptop", seed=0, recipe={"seed": 0}, recipe_digest=json_digest({"seed": 0}),
-        keys={"evaluation": "e" * 64}, code={"retriever": "c0"}, data={}, scores=scores.to_dict(),
-        means={"MRR@10": scores.mean("MRR@10")}, training={"retriever": {"weights": {"model": weights}} if weights else {}},
-        seconds={}, versions={}, machine={}, commit={"id": None}, created="2026-01-01T00:00:00+00:00",
-    )  # fmt: skip
+        study="s",
+        label="l",
+        scale="laptop",
+        seed=0,
+        recipe={"seed": 0},
+        recipe_digest=json_digest({"seed": 0}),
+        keys={"evaluation": "e" * 64},
+        code={"retriever": "c0"},
+        data={},
+        scores=scores.to_dict(),
+        means={"MRR@10": scores.mean("MRR@10")},
+        training={"retriever": {"weights": {"model": weights}} if weights else {}},
+        seconds={},
+        versions={},
+        machine={},
+        commit={"id": None},
+        created="2026-01-01T00:00:00+00:00",
+    )
 
 
 LEVEL = np.linspace(0.2, 0.6, 200)

@@ -46,10 +46,15 @@ def place(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Path:
     draw, folder = np.random.default_rng(0), place / "forty"
     folder.mkdir(parents=True)
     rows = [
-        {"_id": f"p{i}", "title": words[i % 8], "text": " ".join(draw.choice(words, 12, replace=False)),
-         "doc": f"d{i // 4}", "position": i % 4}
+        {
+            "_id": f"p{i}",
+            "title": words[i % 8],
+            "text": " ".join(draw.choice(words, 12, replace=False)),
+            "doc": f"d{i // 4}",
+            "position": i % 4,
+        }
         for i in range(40)
-    ]  # fmt: skip
+    ]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return place
 

@@ -125,8 +125,13 @@ def test_words_and_ngrams_never_met_count_zero(store_of, tmp_path):
     counts = count_ngrams(store, tmp_path / "ngrams")
     [block] = word_blocks(store)
     assert block.sizes.max() > 1
-    backwards = replace(block, pieces=block.pieces[::-1].copy(), starts=np.arange(4), sizes=np.array([1, 2, 1, 1]),
-                        room=np.array([4, 3, 2, 1]))  # fmt: skip
+    backwards = replace(
+        block,
+        pieces=block.pieces[::-1].copy(),
+        starts=np.arange(4),
+        sizes=np.array([1, 2, 1, 1]),
+        room=np.array([4, 3, 2, 1]),
+    )
     words, *longer = counts.of(backwards)
     assert words.min() == 0 < words.max() and not np.any(longer)
 

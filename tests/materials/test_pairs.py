@@ -21,15 +21,18 @@ pairs_module = sys.modules[pairs_of.__module__]
 
 DPR = [
     {
-        "dataset": "nq_train", "question": "who sings", "answers": ["Nobody"],
+        "dataset": "nq_train",
+        "question": "who sings",
+        "answers": ["Nobody"],
         "positive_ctxs": [
-            {"title": "Song", "text": "A song.", "score": 1000, "passage_id": "7"}, {"title": "", "text": "Another."}
+            {"title": "Song", "text": "A song.", "score": 1000, "passage_id": "7"},
+            {"title": "", "text": "Another."},
         ],
         "hard_negative_ctxs": [{"title": "Bird", "text": "It sings.", "score": 9.5}],
         "negative_ctxs": [],
     },
     {"question": "why", "positive_ctxs": [{"text": "Because."}]},
-]  # fmt: skip
+]
 DPR_ROWS = [
     PairRow(
         "who sings",

@@ -18,10 +18,10 @@ from dr_lib.places import data_root
 from dr_lib.tokens import TokenStore, load_tokenizer
 
 STOP_WORDS = """
-a about after all also an and are as at be been but by can could did do for from had has have he her his how i
-if in into is it its may more most no not of on one only or other our out she should so some such than that
-the their them then there these they this to up was we were what when where which while who will with would
-you your
+a about after all also an and are as at be been but by can could did do for from had has have he
+her his how i if in into is it its may more most no not of on one only or other our out she should
+so some such than that the their them then there these they this to up was we were what when where
+which while who will with would you your
 """
 
 

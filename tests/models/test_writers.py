@@ -32,9 +32,15 @@ def small(tiny_bert, tiny_tokenizer):
 def t5_folder(tmp_path):
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=40, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0,
+        vocab_size=40,
+        d_model=16,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
         dropout_rate=0.0,
-    )  # fmt: skip
+    )
     T5ForConditionalGeneration(config).save_pretrained(tmp_path / "t5")
     return tmp_path / "t5"
 

@@ -182,10 +182,15 @@ def test_a_method_asks_for_the_importances_that_its_settings_describe():
     chosen = objectives.parameters("cdmae", window=2, pmi="minseg", noise=0.5)
     assert chosen.materials() == {
         "importances": {
-            "window": 2, "pmi": "minseg", "edges": "renorm", "floor": 1.0, "ppmi": False, "min_count": None,
+            "window": 2,
+            "pmi": "minseg",
+            "edges": "renorm",
+            "floor": 1.0,
+            "ppmi": False,
+            "min_count": None,
             "unit": "word",
         }
-    }  # fmt: skip
+    }
     assert objectives.parameters("cdmae", decoder_masking="uniform").materials() == {}
     counted = objectives.parameters("cdmae", decoder_masking="rarity").materials()
     assert counted == {"keyword_weights": {"weighting": "inverse_count"}}

@@ -166,8 +166,10 @@ def test_decoders_are_drawn_anew_with_the_usual_spread(make):
 def test_materials_are_those_of_the_chosen_tasks():
     every = MasterSettings(weighting="tfidf", questions=4)
     assert every.materials() == {
-        "keyword_weights": {"weighting": "tfidf"}, "questions": {"per_passage": 4}, "continuations": {},
-    }  # fmt: skip
+        "keyword_weights": {"weighting": "tfidf"},
+        "questions": {"per_passage": 4},
+        "continuations": {},
+    }
     assert set(MasterSettings(tasks=("cmp", "npr")).materials()) == {"keyword_weights"}
     assert MasterSettings(tasks=("cmp",)).materials() == {}
 

@@ -62,9 +62,18 @@ def test_updates_equal_adamw_written_by_hand(tmp_path):
 
     line = Line()
     log = run(
-        line, lambda step: torch.tensor(data[step], dtype=torch.float32), tmp_path, steps=steps, learning_rate=peak,
-        warmup=0.25, weight_decay=decay, clip=clip, betas=(beta1, beta2), epsilon=epsilon, log_every=1,
-    )  # fmt: skip
+        line,
+        lambda step: torch.tensor(data[step], dtype=torch.float32),
+        tmp_path,
+        steps=steps,
+        learning_rate=peak,
+        warmup=0.25,
+        weight_decay=decay,
+        clip=clip,
+        betas=(beta1, beta2),
+        epsilon=epsilon,
+        log_every=1,
+    )
     np.testing.assert_allclose(line.weight.detach(), parts[0], rtol=2e-5)
     np.testing.assert_allclose(line.bias.detach(), parts[1], rtol=2e-5)
     np.testing.assert_allclose(log.column("grad_norm"), norms, rtol=2e-5)
