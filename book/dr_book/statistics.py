@@ -82,10 +82,11 @@ class Estimate:
         """The same with further variances, each with its degrees of freedom (Satterthwaite)."""
         parts = [(self.error**2, self.freedom), *variances]
         total = sum(variance for variance, _ in parts)
-        below = sum(variance**2 / freedom for variance, freedom in parts if variance)
-        return replace(
-            self, error=float(np.sqrt(total)), freedom=total**2 / below if below else self.freedom
-        )
+        if min(freedom for _, freedom in parts) <= 0:  # of one cluster nothing is known
+            return Estimate(self.value, float(np.sqrt(total)), 0)
+        below = sum(variance**2 / freedom for variance, freedom in parts)
+        freedom = total**2 / below if below else self.freedom
+        return Estimate(self.value, float(np.sqrt(total)), freedom)
 
     def times(self, factor: float) -> "Estimate":
         """The same in another unit."""
@@ -250,17 +251,11 @@ def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
         (1.0, 2)
     """
     several = [group for group in groups if len(group) > 1]
-    return SeedVariance(
-        tuple((len(group) - 1, float(np.var(group, ddof=1))) for group in several)
-    )
+    return SeedVariance(tuple((len(group) - 1, float(np.var(group, ddof=1))) for group in several))
 
 
 def sign_flips(
-    differences: np.ndarray,
-    clusters: Sequence | None = None,
-    *,
-    draws: int = FLIPS,
-    seed: int = 0,
+    differences: np.ndarray, clusters: Sequence | None = None, *, draws: int = FLIPS, seed: int = 0
 ) -> float:
     """Two-sided p-value of a mean difference by random flips of sign, a whole cluster at a time.
 
@@ -335,13 +330,7 @@ def smallest_detectable_difference(
     """The smallest true mean difference that a two-sided test of level 0.05 on so many queries
     finds with power 0.8.
 
-<<<<<<< HEAD
     A difference below it cannot be expected to show, so "open" says nothing about it.
-=======
-    Normal approximation: the sum of the two quantiles times the standard error of the paired
-    differences, over queries and, where there are several, over seeds. A difference below it cannot
-    be expected to show, so "inconclusive" says nothing about it.
->>>>>>> main
 
     Args:
         differences: `[queries]` or `[seeds, queries]`, at least two clusters.
@@ -360,11 +349,7 @@ def smallest_detectable_difference(
 
 
 def equivalence_test(
-    differences: np.ndarray,
-    margin: float,
-    alpha: float = 0.05,
-    *,
-    clusters: Sequence | None = None,
+    differences: np.ndarray, margin: float, alpha: float = 0.05, *, clusters: Sequence | None = None
 ) -> tuple[Interval, float]:
     """Two one-sided t-tests (Schuirmann 1987): whether a mean difference lies within a margin on
     either side of 0.

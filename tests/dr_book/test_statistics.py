@@ -115,10 +115,7 @@ def test_pairing_and_groups_that_share_clusters_are_told_by_one_rule():
     values, clusters = nested(2)
     other = values - 0.1 + np.random.default_rng(3).normal(0, 0.1, len(values))
     one, two = ((own.mean(), influence(own, clusters)) for own in (values, other))
-    found, paired = (
-        combined([(1.0, *one), (-1.0, *two)]),
-        cluster_mean(values - other, clusters),
-    )
+    found, paired = (combined([(1.0, *one), (-1.0, *two)]), cluster_mean(values - other, clusters))
     assert (found.value, found.error) == pytest.approx((paired.value, paired.error))
     near, far = clusters < 15, clusters >= 15
     apart = combined(
@@ -188,7 +185,9 @@ def test_holm_and_benjamini_hochberg_agree_with_their_definitions():
     rng = np.random.default_rng(0)
     for _ in range(50):
         p_values = rng.random(rng.integers(1, 12)) ** 2
-        assert benjamini_hochberg(p_values) == pytest.approx(stats.false_discovery_control(p_values))
+        assert benjamini_hochberg(p_values) == pytest.approx(
+            stats.false_discovery_control(p_values)
+        )
         order = np.argsort(p_values)
         steps = [p_values[row] * (len(order) - place) for place, row in enumerate(order)]
         assert holm(p_values)[order] == pytest.approx(
