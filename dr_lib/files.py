@@ -1,22 +1,30 @@
 """Files that are either whole or absent, and their digests."""
 
+import datetime
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import yaml
 
 from dr_lib.errors import InputError
 
+Content = TypeVar("Content")
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def now() -> str:
+    """UTC time, ISO 8601, as what is written says when."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -98,6 +106,22 @@ def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
     if content.pop("checksum") != json_digest(content):
         raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
     return content
+
+
+def read_each(paths: Iterable[Path], read: Callable[[Path], Content]) -> list[Content]:
+    """What `read` makes of each file; those of which it makes an `InputError` are left out, and one
+    warning names them all.
+    """
+    contents, broken = [], []
+    for path in paths:
+        try:
+            contents.append(read(path))
+        except InputError as error:
+            broken.append(str(error))
+    if broken:
+        lines = "\n".join(broken)
+        warnings.warn(f"left out, as they cannot be read:\n{lines}", RuntimeWarning, stacklevel=3)
+    return contents
 
 
 def json_digest(value: Any) -> str:

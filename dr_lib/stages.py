@@ -13,13 +13,11 @@ practice/own-corpus.
 """
 
 import ast
-import datetime
 import functools
 import inspect
 import os
 import shutil
 import signal
-import socket
 import sys
 import sysconfig
 import threading
@@ -35,8 +33,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
-import psutil
-from filelock import BaseFileLock, FileLock, StrictSoftFileLock, Timeout
+from filelock import BaseFileLock
 from pydantic import BaseModel
 from safetensors import SafetensorError
 
@@ -46,18 +43,17 @@ from dr_lib.files import (
     file_digest,
     json_digest,
     make_readable,
+    now,
     read_sealed,
     sealed,
     write_json,
-    write_text,
 )
+from dr_lib.locks import file_lock, hold
 
 MANIFEST = "manifest.json"
 # what serves to go on after a kill, and half-written files; no part of a result
 SCRATCH = ("checkpoint-*", ".*")
 WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
-# seconds between two looks at whether the holder of a lock on a shared disk is still there
-LOOK_EVERY = 5.0
 # variable with the second since 1970 at which what is being built stops: processes inherit it
 STOP_AT = "DR_STOP_AT"
 # seconds after which an alarm rings once more, should a library have swallowed the first
@@ -71,6 +67,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
 # other code.
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
+CARRIERS += ("dr_lib.locks",)
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started = time.time()
 
@@ -579,9 +576,16 @@ class Cache:
                 " kept."
             )
             try:
-                with until(self.stop_at), self._lock(one):
+                lock = hold(
+                    self.root / "locks" / f"{one.name}.lock", one.name, "building it", self.announce
+                )
+                with until(self.stop_at), lock as check_held:
                     if not self.finished(one):
-                        self._build(one)
+                        try:
+                            self._build(one, check_held)
+                        except OSError:  # its folder is gone, perhaps with the lock
+                            check_held()
+                            raise
             # a full disk, a read-only cache: say which stage, and the way out
             except OSError as error:
                 problem = f"{one.name}: {error.strerror or error}"
@@ -601,7 +605,7 @@ class Cache:
             self.get(upstream)
         return {name: self._resolve(value) for name, value in one.arguments.items()}
 
-    def _build(self, one: Stage) -> None:
+    def _build(self, one: Stage, check_held: Callable[[], None]) -> None:
         target, draft = self.folder(one), self.draft(one)
         if target.exists():
             fix = "Remove the folder; the next run builds it again."
@@ -619,7 +623,9 @@ class Cache:
             "processor_seconds": time.process_time() - processor,
         }
         make_readable(draft)
-        write_json(draft / MANIFEST, sealed(make_manifest(one, draft, seconds, resumed)))
+        manifest = make_manifest(one, draft, seconds, resumed)
+        check_held()
+        write_json(draft / MANIFEST, sealed(manifest))
         draft.replace(target)
         for pattern in SCRATCH:  # only now: a build killed before the rename still needs them
             for scratch in target.glob(pattern):
@@ -642,39 +648,8 @@ class Cache:
         return type(value)(map(self._resolve, value)) if type(value) in (list, tuple) else value
 
     def lock(self, name: str) -> BaseFileLock:
-        """The lock under which a stage of this name is built; of a shared cache a file, for network
-        disks may keep no others.
-        """
-        (self.root / "locks").mkdir(parents=True, exist_ok=True)
-        shared = bool(os.environ.get("DR_SHARED_CACHE"))
-        lock = (StrictSoftFileLock if shared else FileLock)(self.root / "locks" / f"{name}.lock")
-        if shared:
-            _break_abandoned(lock)
-        return lock
-
-    @contextmanager
-    def _lock(self, one: Stage) -> Iterator[None]:
-        lock, owner = self.lock(one.name), self.root / "locks" / f"{one.name}.owner"
-        shared = isinstance(lock, StrictSoftFileLock)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            who = "another process"
-            # its builder may finish at this moment and take the file away
-            with suppress(FileNotFoundError):
-                who = owner.read_text(encoding="utf-8")
-            self.announce(f"{one.name}: waiting for {who}, which is building it")
-            while not lock.is_locked:
-                if shared:
-                    _break_abandoned(lock)
-                with suppress(Timeout):
-                    lock.acquire(timeout=LOOK_EVERY if shared else -1)
-        try:
-            write_text(owner, f"process {os.getpid()} on {socket.gethostname()} (since {now()})")
-            yield
-        finally:
-            owner.unlink(missing_ok=True)
-            lock.release()
+        """The lock under which a stage of this name is built."""
+        return file_lock(self.root / "locks" / f"{name}.lock")
 
     def check(self, folder: Path, deep: bool = False) -> None:
         """Compare a finished stage with its manifest: sizes always, checksums once per cache object
@@ -697,16 +672,6 @@ class Cache:
                 fix = f"Remove {folder} and run again."
                 raise InputError(f"this file of a finished stage {problem}", where=path, fix=fix)
         self._checked.add(_token(folder))
-
-
-def _break_abandoned(lock: StrictSoftFileLock) -> None:
-    """Take a lock from processes of this machine that were killed; of those elsewhere a person must
-    say that they are gone.
-    """
-    for claim in lock.claims:
-        if claim.hostname.startswith(socket.gethostname()) and not psutil.pid_exists(claim.pid):
-            with suppress(OSError):  # another waiting process was quicker
-                lock.force_break(claim.name)
 
 
 def make_manifest(
@@ -755,11 +720,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def _token(folder: Path) -> tuple[str, int]:
     return str(folder), (folder / MANIFEST).stat().st_mtime_ns
-
-
-def now() -> str:
-    """UTC time, ISO 8601."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 @functools.cache

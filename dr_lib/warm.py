@@ -16,7 +16,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import stat
 import sys
 from collections import Counter
@@ -38,11 +37,10 @@ from tokenizers import Tokenizer
 from dr_lib.errors import InputError, visible
 from dr_lib.files import open_array, read_json, read_sealed, sealed, write_json
 from dr_lib.places import cache_root, data_root, find_data
+from dr_lib.words import words_of
 
 SHOWN, INDENT = 240, " " * 6
 """Characters of a passage that are shown, and where its text begins in a terminal."""
-WORD = re.compile(r"(?u)\b\w\w+\b").findall
-"""What BM25 takes for words in a text of small letters."""
 BLOCK = 1 << 15
 """Passages whose vectors are in memory at a time."""
 GRID = np.linspace(-6, 6, 3073)  # 256 points to a unit; beyond 6, erf is 1 in float32
@@ -249,7 +247,7 @@ class WordSearch:
         """Rows `[found]` of the best passages that share a word with the query, at most `k`, and
         scores float32.
         """
-        words = [word for word in WORD(query.lower()) if word not in self._stop_words]
+        words = [word for word in words_of(query) if word not in self._stop_words]
         counts = Counter(
             number for word in words if (number := self._numbers.get(self._stem(word))) is not None
         )

@@ -23,7 +23,7 @@ from dr_book.commands import main
 from dr_lib import places, retrieval, warm
 from dr_lib.models import DenseEncoder, DenseSettings, open_encoder
 from dr_lib.places import find_encoder
-from dr_lib.retrieval import Bm25, bm25
+from dr_lib.retrieval import Bm25
 
 WORDS = [
     "sea",
@@ -85,11 +85,6 @@ def test_bm25_finds_the_same_rows_and_scores_as_the_index_itself(tmp_path, seed)
         assert rows.tolist() == expected.rows[0][real].tolist()
         np.testing.assert_allclose(scores, expected.scores[0][real], rtol=1e-6)
     assert quick("of the", 5)[0].tolist() == quick("unheard", 5)[0].tolist() == []
-
-
-def test_words_are_cut_as_the_index_cuts_them():
-    for question in questions(50):
-        assert warm.WORD(question) == bm25.WORD(question)
 
 
 @pytest.mark.parametrize("seed", range(40))

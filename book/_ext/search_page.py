@@ -42,7 +42,7 @@ from dr_lib.lab import Cache, Data, load_record, models_of, open_checkpoint, sta
 from dr_lib.models import DenseEncoder, DenseSettings
 from dr_lib.retrieval import Bm25, encode, encode_queries
 from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.warm import WORD
+from dr_lib.words import words_of
 
 FOLDER = "extra/search-page"
 RETRIEVERS = places.project_root() / "book" / "weights" / "search"
@@ -364,7 +364,7 @@ def words(passages: Any, queries: Sequence[str]) -> dict[str, Any]:
     stem, found = Stemmer.Stemmer("english").stemWord, set()
     for column in (passages["title"][:], passages["text"][:], queries):
         for text in column:
-            found.update(WORD(text.lower()))
+            found.update(words_of(text))
     options = inspect.signature(Bm25.build).parameters
     settings = {name: options[name].default for name in ("k1", "b")}
     stems = {word: stem(word) for word in sorted(found)}

@@ -24,12 +24,9 @@ from dr_lib.lab import Record, ranking_of
 from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
 from dr_lib.warm import Hit, Result, shortened
+from dr_lib.words import matches, pieces, words_of
 
-LONG_WORD, JOINT, WORD = (
-    re.compile(r"\S{25,}"),
-    re.compile(r"(?<=[._/])(?=[^._/])"),
-    re.compile(r"\w+"),
-)
+LONG_WORD, JOINT = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])")
 TAG, SHORT = re.compile(r"<[^>]+>"), 14
 """Longest name in letters that needs no width of its own before its numbers
 (book/_static/book.css).
@@ -543,23 +540,16 @@ def marked(text: str, query: str, words: int = EXCERPT) -> str:
         >>> marked("The cat <b>sat</b> on a mat.", "Where sat the cat?")
         'The <mark>cat</mark> &lt;b&gt;<mark>sat</mark>&lt;/b&gt; on a mat.'
     """
-    wanted = {word for word in WORD.findall(query.lower()) if len(word) > 1} - stop_words()
-    parts = text.split()
-    hits = [any(word in wanted for word in WORD.findall(part.lower())) for part in parts]
+    wanted, parts = set(words_of(query)) - stop_words(), pieces(text)
+    hits = [not wanted.isdisjoint(words_of(part)) for part in parts]
     start = max(0, hits.index(True) - LEAD) if any(hits) else 0
-    excerpt = " ".join(_mark(part, wanted) for part in parts[start : start + words])
+    excerpt = matches("".join(parts[start : start + words]).strip(), wanted)
+    safe = ((html.escape(piece), hit) for piece, hit in excerpt)
     return (
         ("&hellip; " if start else "")
-        + excerpt
+        + "".join(f"<mark>{piece}</mark>" if hit else piece for piece, hit in safe)
         + (" &hellip;" if start + words < len(parts) else "")
     )
-
-
-def _mark(part: str, wanted: set[str]) -> str:
-    """One piece between spaces: its words escaped and marked, what stands between them escaped."""
-    pieces = re.split(r"(\w+)", part)
-    safe = ((piece.lower() in wanted, html.escape(piece)) for piece in pieces)
-    return "".join(f"<mark>{piece}</mark>" if hit else piece for hit, piece in safe)
 
 
 def search_table(answer: Result) -> HTML:

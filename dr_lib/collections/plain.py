@@ -26,6 +26,7 @@ from dr_lib.collections.beir import (
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
+from dr_lib.words import pieces, sentences
 
 WORDS = 100
 TEXTS = tuple(kind + packed for kind in (".txt", ".md", ".rst") for packed in ("", ".gz"))
@@ -46,33 +47,13 @@ HEADING = re.compile(
 """A heading of Markdown or reStructuredText: behind signs, above a line of them, or between two
 such lines.
 """
-# of the way that headings become titles: another one makes other passages of the same files
-TITLED = 1
+# of the way that files become passages: another one makes other passages of the same files
+CUT = 2
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
-ABBREVIATIONS = (
-    "e.g",
-    "i.e",
-    "cf",
-    "vs",
-    "etc",
-    "Eq",
-    "Fig",
-    "Dr",
-    "et al",
-    "resp",
-    "Ref",
-    "approx",
-    "No",
-)
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
 )
 """Controls, marks of no width, halves of surrogate pairs and signs of private use."""
-SENTENCE_END = re.compile(
-    r"(?<=[a-z0-9)\]\"'%][.!?])"
-    + "".join(f"(?<!{re.escape(word)}[.])" for word in ABBREVIATIONS)
-    + r"\s+(?=[\"'(]?[A-Z0-9])"
-)
 
 
 def lines_source(path: Path) -> Source:
@@ -186,7 +167,7 @@ def texts_source(place: Path) -> Source:
             )
     return Source(
         name=Path(place.name.removesuffix(".gz")).stem if place.is_file() else folder.name,
-        digest=json_digest([files_digest(found.values()), list(found), TITLED]),
+        digest=json_digest([files_digest(found.values()), list(found), CUT]),
         passages=partial(_passages, files),
         info={"source": "folder of text files", "licence": licence_of(folder), **counts},
     )
@@ -273,26 +254,17 @@ def one_line(text: str) -> str:
     return " ".join(INVISIBLE.sub(" ", unicodedata.normalize("NFC", text)).split())
 
 
-def sentences(text: str) -> list[str]:
-    """Cut plain text at sentence ends.
-
-    Example:
-        >>> sentences("Sort the rows, e.g. by name. The order is kept. 3 of 4 stay.")
-        ['Sort the rows, e.g. by name.', 'The order is kept.', '3 of 4 stay.']
-    """
-    return [part for part in SENTENCE_END.split(text) if part]
-
-
 def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
     """Passages of a document.
 
     Args:
         parts: its paragraphs.
-        words: most words of a passage. A last one of less than a fifth of it is joined to the one
-            before.
+        words: most words of a passage, as `words.pieces` counts them. A last one of less than a
+            fifth of it is joined to the one before.
 
     Returns:
-        The passages in order; joined with spaces they give the paragraphs again.
+        The passages in order. Joined with spaces they give the paragraphs again; where a script
+        writes none, they are joined without.
 
     Example:
         >>> cut(["One two three. Four five six. Seven.", "Eight nine ten."], words=6)
@@ -302,15 +274,18 @@ def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
     for part in parts:
         # End with a paragraph where the next one does not fit, unless that leaves the passage half
         # empty.
-        if len(groups[-1]) >= words / 2 and len(groups[-1]) + len(part.split()) > words:
+        if len(groups[-1]) >= words / 2 and len(groups[-1]) + len(pieces(part)) > words:
             groups.append([])
-        for sentence in map(str.split, sentences(part)):
-            for run in (
-                sentence[start : start + words] for start in range(0, len(sentence), words)
-            ):
-                if groups[-1] and len(groups[-1]) + len(run) > words:
+        end = 0
+        for sentence in sentences(part):
+            begin = part.index(sentence, end)
+            end, run = begin + len(sentence), pieces(sentence)
+            if begin and not part[begin - 1].isspace():  # a script that writes no spaces
+                run[0] = run[0].removeprefix(" ")
+            for stretch in (run[start : start + words] for start in range(0, len(run), words)):
+                if groups[-1] and len(groups[-1]) + len(stretch) > words:
                     groups.append([])
-                groups[-1] += run
+                groups[-1] += stretch
     if len(groups) > 1 and len(groups[-1]) < words / 5:
         groups[-2:] = [groups[-2] + groups[-1]]
-    return [" ".join(group) for group in groups if group]
+    return ["".join(group).strip() for group in groups if group]

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from dr_lib.collections.plain import cut, sentences
+from dr_lib.collections.plain import cut
 from dr_lib.collections.store import Judgement, Passage, Query, Source, published_source
 from dr_lib.files import file_digest, json_digest
+from dr_lib.words import sentences
 
 LICENCES = dict.fromkeys(("numpy", "scipy", "pandas", "scikit-learn", "torch"), "BSD-3-Clause")
 LICENCES |= {"matplotlib": "Matplotlib licence (PSF-based)", "transformers": "Apache-2.0"}

@@ -1,9 +1,10 @@
 """The numbers of one run: measures of rankings, answer accuracy, dialogue, sentence tasks,
-similarity, fusion.
+similarity, fusion, words.
 """
 
 from dr_lib.evaluation.dialogue import DialogueSettings, cross_encoded_dialogue, dialogue
 from dr_lib.evaluation.fusion import fuse, fused
+from dr_lib.evaluation.lexical import coverage, covered, overlap
 from dr_lib.evaluation.measures import (
     Scores,
     check_measures,

@@ -1,25 +1,23 @@
 """Were the test questions in the training data? Edit distance to the nearest generated question
 (DPR-PAQ, 5.4), and wordings.
 
-The distance is Levenshtein's over words: lower-cased runs of letters and digits, punctuation
-dropped. Distance 0 is verbatim overlap. DPR-PAQ searches the 100 questions that a retriever
-proposes; here all of a pool are searched, and the result is exact: two questions of m and n words
-that share s of them are at least max(m, n) - s apart, so only those whose bound is below the best
-distance found are computed. Page of the book: ideas/evaluation.
+The distance is Levenshtein's over words (`words.tokens`), punctuation dropped. Distance 0 is
+verbatim overlap. DPR-PAQ searches the 100 questions that a retriever proposes; here all of a pool
+are searched, and the result is exact: two questions of m and n words that share s of them are at
+least max(m, n) - s apart, so only those whose bound is below the best distance found are computed.
+Page of the book: ideas/evaluation.
 """
 
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import regex
 from scipy import sparse
 
 from dr_lib.errors import InputError
+from dr_lib.words import tokens
 
-WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 AT_ONCE = 1 << 14
 COMMON, OFTEN = 0.01, 5
 """A word of this share of all training questions belongs to a wording; one that this many of them
@@ -64,7 +62,7 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
     """
     if not len(pool):
         raise InputError("no question to compare with", where="pool", fix="Give at least one.")
-    split = [words_of(text) for text in pool]
+    split = [tokens(text, signs=False) for text in pool]
     lengths = np.array([len(words) for words in split])
     numbers = {
         word: number
@@ -83,7 +81,9 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
     holds.data[:] = 1
     nearest = []
     for question in questions:
-        words = np.array([numbers.get(word, len(numbers)) for word in words_of(question)], np.int64)
+        words = np.array(
+            [numbers.get(word, len(numbers)) for word in tokens(question, signs=False)], np.int64
+        )
         # Each word of the longer text costs 1 but for those that both have: no text is nearer than
         # its bound.
         shared = np.asarray(holds[words[words < len(numbers)]].sum(axis=0), np.int64)[0]
@@ -119,7 +119,7 @@ def templated(questions: Sequence[str], training: Sequence[str]) -> float:
         >>> templated(["What are the symptoms of gout?", "Why does my big toe hurt?"], training)
         0.5
     """
-    split = [words_of(text) for text in training]
+    split = [tokens(text, signs=False) for text in training]
     counts = Counter(word for words in split for word in set(words))
     frequent = {word for word, count in counts.items() if count >= COMMON * len(training)}
 
@@ -130,7 +130,7 @@ def templated(questions: Sequence[str], training: Sequence[str]) -> float:
         )
 
     known = Counter(map(wording, split))
-    found = [wording(words_of(text)) for text in questions]
+    found = [wording(tokens(text, signs=False)) for text in questions]
     return (
         float(np.mean([known[one] >= OFTEN and sum(map(bool, one)) > 1 for one in found]))
         if found
@@ -167,13 +167,3 @@ def edit_distances(words: np.ndarray, texts: np.ndarray, lengths: np.ndarray) ->
         np.minimum.accumulate(line - steps, axis=1, out=line)
         line += steps
     return line[np.arange(len(texts)), lengths].astype(np.int64)
-
-
-def words_of(text: str) -> list[str]:
-    """The lower-cased words of a question.
-
-    Example:
-        >>> words_of("What's new?")
-        ['what', 's', 'new']
-    """
-    return WORD.findall(unicodedata.normalize("NFD", text).lower())

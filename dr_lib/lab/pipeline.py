@@ -743,6 +743,9 @@ class Pipeline:
             return evaluation.similarities(
                 self.run, vectors, where, split=options.split, grade=options.grade
             )
+        if options.kind == "coverage":
+            judged = {"split": options.split, "grade": options.grade, "layout": self.recipe.layout}
+            return evaluation.coverage(self.start, self.passages(where), where, **judged)
         if options.kind == "checks":
             depth = self.recipe.mining.depth + self.most_relevant
             made = (
@@ -773,7 +776,8 @@ class Pipeline:
         kind, retrieves = self.recipe.evaluation.kind, ("pretrained", "retriever", "run")
         # a cross-encoder reads them without a retriever
         dialogue = () if self.recipe.final == "reranker" else retrieves
-        names = {"bm25": (), "nlu": ("pretrained",), "dialogue": dialogue}.get(kind, retrieves)
+        unread = dict.fromkeys(("nlu", "coverage"), ("pretrained",))
+        names = {"bm25": (), "dialogue": dialogue, **unread}.get(kind, retrieves)
         names = ("run",) if self.recipe.retriever and names else names
         named = {
             name: one

@@ -33,7 +33,7 @@ UNREAD_LATE = (
     "validation",
 )
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
-Kind = Literal["search", "bm25", "similarity", "checks", "nlu", "dialogue"]
+Kind = Literal["search", "bm25", "similarity", "coverage", "checks", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
@@ -318,7 +318,8 @@ class EvaluationSettings(Settings):
 
     Args:
         kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the
-            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "checks" of
+            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "coverage"
+            of a passage's pieces by its vector before fine-tuning (Ma et al. 2024); "checks" of
             what each stage of a distillation learned from; "nlu" (MASTER Table 7); "dialogue"
             (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a cross-encoder
             trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
@@ -376,7 +377,7 @@ class EvaluationSettings(Settings):
             raise ValueError(
                 'fusion joins BM25 with a retriever that searches: it is for kind "search"'
             )
-        if self.on is not None and self.kind not in ("search", "bm25", "similarity"):
+        if self.on is not None and self.kind not in ("search", "bm25", "similarity", "coverage"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
 

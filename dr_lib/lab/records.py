@@ -25,8 +25,9 @@ from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.evaluation.measures import compress, expand
-from dr_lib.files import json_digest, read_json, read_sealed, sealed, write_json
+from dr_lib.files import json_digest, read_each, read_json, read_sealed, sealed, write_json
 from dr_lib.lab.recipe import is_place
+from dr_lib.locks import hold
 from dr_lib.places import find_encoder
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
@@ -298,6 +299,7 @@ def _remove_unused(book: Path) -> None:
     named = {
         digits
         for file in book.glob("*/*_*.json")
+        if file.exists()  # no link to nothing
         for digits in DIGITS.findall(file.read_text(encoding="utf-8"))
     }
     for file in (*book.glob("ids/*.json"), *book.glob("parts/*.json")):
@@ -310,14 +312,24 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     the folder.
 
     Of one study only the files that bear its name are read: a record is large, and a folder has
-    many. What was read before and has not been written since is not read again.
+    many. What was read before and has not been written since is not read again. A file that cannot
+    be read is left out, and a warning names it.
     """
     paths = sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))
-    records = [_loaded(path, (state := path.stat()).st_mtime_ns, state.st_size) for path in paths]
+    records = read_each(paths, _load_once)
     chosen = [record for record in records if study in (None, record.study)]
     return sorted(
         chosen, key=lambda record: (record.study, record.label, record.seed, record.created)
     )
+
+
+def _load_once(path: Path) -> Record:
+    """`load_record`, unless the file is as it was when it was last read."""
+    try:
+        state = path.stat()
+    except OSError as error:  # a link to nothing
+        raise InputError(f"cannot be read ({error.strerror})", where=path, fix=RESTORE) from None
+    return _loaded(path, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=1024)
@@ -372,23 +384,30 @@ def publish(records: Sequence[Record]) -> list[Path]:
     Raises:
         InputError: a record of no known scale.
     """
-    paths = []
     for record in records:
         if record.scale not in places.known_scales():
             fix = f"Known: {', '.join(places.known_scales())}."
             raise InputError(f"no scale {record.scale!r}", where=record.file_name, fix=fix)
-        folder = recorded_folder(record.scale)
-        earlier = [
-            other for other in load_records(folder, record.study) if _place(other) == _place(record)
-        ]
-        for other in earlier:
-            _set_apart(folder / other.file_name)
-        paths.append(record.save(folder, places.records_root()))
-        for other in earlier:
-            if other.file_name != record.file_name:
-                (folder / other.file_name).unlink()
-    _remove_unused(places.records_root())
+    book = places.records_root()
+    # what two of them share is written before the record that names it, and removed when none does
+    with hold(book / ".lock", "the records of the book", "publishing"):
+        paths = [_publish(record, book) for record in records]
+        _remove_unused(book)
     return paths
+
+
+def _publish(record: Record, book: Path) -> Path:
+    folder = recorded_folder(record.scale)
+    earlier = [
+        other for other in load_records(folder, record.study) if _place(other) == _place(record)
+    ]
+    for other in earlier:
+        _set_apart(folder / other.file_name)
+    path = record.save(folder, book)
+    for other in earlier:
+        if other.file_name != record.file_name:
+            (folder / other.file_name).unlink()
+    return path
 
 
 def _place(record: Record) -> tuple[str, str, int, str]:

@@ -5,6 +5,8 @@ The logits of a few hundred positions at a time are made, turned into loss and g
 forgotten; the backward pass only scales what the forward pass has found. Page: ideas/bottleneck.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ MULTIPLE = 64
 """Rows of a chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16
 product.
 """
+FUSED = ("cuda",)
+"""Devices on which a chunk's logits become slopes in one compiled pass (`row_slopes`)."""
 CACHED = 2**18
 """Logits that are worked on at a time: in float32 they lie in a core's own cache."""
 
@@ -113,17 +117,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(states), rows):
             piece = slice(start, start + rows)
             torch.mm(states[piece], table.T, out=room)
-            scale = _logits_to_slopes(
+            slopes, scale = _logits_to_slopes(
                 room, offset, targets[piece], shares[piece], loss, correct, bias_slope
             )
             if hidden_slope is not None:
-                torch.mm(room, table, out=hidden_slope[piece]).mul_(scale)
+                torch.mm(slopes, table, out=hidden_slope[piece]).mul_(scale)
             if weight_slope is not None:
                 scaled = (states[piece] * scale).to(dtype)
                 if dtype == torch.float32:
-                    weight_slope.addmm_(room.T, scaled)
+                    weight_slope.addmm_(slopes.T, scaled)
                 else:  # the sum is float32 where the product is not
-                    weight_slope.add_(room.T @ scaled)
+                    weight_slope.add_(slopes.T @ scaled)
         ctx.save_for_backward(
             None if hidden_slope is None else hidden_slope[: len(labels)].to(hidden.dtype),
             None if weight_slope is None else weight_slope.to(weight.dtype),
@@ -147,13 +151,11 @@ def _logits_to_slopes(
     loss: Tensor,
     correct: Tensor,
     bias_slope: Tensor | None,
-) -> Tensor:
-    """Add a chunk to the totals, and turn its logits in place into slopes that lack a factor per
-    row.
+) -> tuple[Tensor, Tensor]:
+    """Add a chunk to the totals, and turn its logits into slopes that lack a factor per row.
 
     Args:
-        logits: `[rows, vocab]` without bias; on return `exp(logit - highest)`, less the row's sum
-            at the target.
+        logits: `[rows, vocab]` without bias; may be overwritten.
         offset: `[vocab]` float32, the bias.
         targets: `[rows, 1]` int64.
         shares: `[rows, 1]` float32, weight of each row in the loss; 0 where nothing is predicted.
@@ -161,9 +163,17 @@ def _logits_to_slopes(
         bias_slope: `[vocab]` float32 to add the bias's slope to, or None.
 
     Returns:
-        `[rows, 1]` float32, the missing factor: on the rows of the small matrices it saves a pass
-            over the large one.
+        `[rows, vocab]` slopes, `exp(logit - highest)` less the row's sum at the target, in the type
+            of the logits; and `[rows, 1]` float32, the missing factor: on the rows of the small
+            matrices it saves a pass over the large one.
     """
+    if logits.device.type in FUSED:
+        slopes, scale, losses, hits = _compiled()(logits, offset, targets, shares)
+        loss += losses.sum()
+        correct += hits.sum()
+        if bias_slope is not None:  # a product in the logits' type, as the table's slope is
+            bias_slope += (scale.T.to(slopes.dtype) @ slopes)[0].float()
+        return slopes, scale
     scale = torch.empty_like(shares)
     step = len(logits) if logits.device.type != "cpu" else max(1, CACHED // logits.shape[1])
     room = (
@@ -187,4 +197,44 @@ def _logits_to_slopes(
             bias_slope.addmv_(scores.T, factor[:, 0])
         if room is not None:
             logits[piece] = scores
-    return scale
+    return logits, scale
+
+
+# On a GPU -----------------------------------------------------------------------------------------
+# A chunk is larger than the device's cache, and every pass over it in float32 costs more than the
+# products themselves. Compiled, `row_slopes` reads the bfloat16 logits twice and writes them once.
+
+
+def row_slopes(
+    logits: Tensor, offset: Tensor, targets: Tensor, shares: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `_logits_to_slopes` finds, as a pure function of a whole chunk that a compiler can fuse.
+
+    Args:
+        logits: `[rows, vocab]` without bias, float32 or bfloat16.
+        offset: `[vocab]` float32, the bias.
+        targets: `[rows, 1]` int64.
+        shares: `[rows, 1]` float32, weight of each row in the loss.
+
+    Returns:
+        `exp(logit - highest)`, less the row's sum at the target, `[rows, vocab]` in the type of the
+        logits; the missing factor `[rows, 1]`; each row's part of the loss `[rows, 1]`; whether its
+        target has the highest logit `[rows, 1]` bool.
+    """
+    scores = logits.float() + offset
+    highest = scores.amax(1, keepdim=True)
+    powers = (scores - highest).exp()
+    total = powers.sum(1, keepdim=True)
+    # The target's own logit, without a pass over the others: gathered from what was read.
+    aimed = logits.gather(1, targets).float() + offset[targets]
+    at_target = torch.arange(logits.shape[1], device=logits.device) == targets
+    slopes = torch.where(at_target, powers - total, powers).to(logits.dtype)
+    counted = shares > 0
+    losses = torch.where(counted, (total.log() + highest - aimed) * shares, 0)
+    return slopes, shares / total, losses, counted & (aimed == highest)
+
+
+@functools.cache
+def _compiled() -> Callable[..., tuple[Tensor, ...]]:
+    """`row_slopes` as one kernel for all chunks of a vocabulary; compiled at the first call."""
+    return torch.compile(row_slopes, dynamic=True)

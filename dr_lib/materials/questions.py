@@ -17,7 +17,6 @@ no answer and there is no reader, so the passage takes the answer's place:
 Page: ideas/generators.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,6 +63,7 @@ from dr_lib.training import (
     training_examples,
 )
 from dr_lib.training.examples import distinct_rows, group_examples, text_hash
+from dr_lib.words import words_of
 
 Filter = Literal["none", "local", "global"]
 AT_ONCE = 16_384
@@ -464,7 +464,6 @@ GENERATED_SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
 """Parts of the documents by split; of those that are not judged already."""
 FEWEST_DOCUMENTS = 50
 """Documents with questions below which splits are drawn by passage."""
-WORD = re.compile(r"\w+")
 
 
 @stage()
@@ -665,6 +664,6 @@ def shared_words(questions: Sequence[str], passages: Sequence[str]) -> float:
     """
     shares = []
     for question, passage in zip(questions, passages, strict=True):
-        words = set(WORD.findall(question.casefold()))
-        shares.append(len(words & set(WORD.findall(passage.casefold()))) / max(1, len(words)))
+        asked = set(words_of(question, shortest=1))
+        shares.append(len(asked.intersection(words_of(passage, shortest=1))) / max(1, len(asked)))
     return float(np.mean(shares)) if shares else 0.0

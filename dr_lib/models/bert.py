@@ -10,9 +10,11 @@ its embeddings, and the two name their heads differently. Pages: ideas/bottlenec
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from pydantic import BaseModel
 from safetensors import SafetensorError
@@ -36,12 +38,15 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
 from dr_lib.places import embedded_base
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
+from dr_lib.tokens.layout import to_device
 
 EXTRA_FILE = "extra.safetensors"
 WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
 # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
 ROWS_MULTIPLE = 256
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
+FEWEST_POSITIONS = 2**14
+"""Positions of a group on a GPU, of `encode_by_length`: fewer do not fill it."""
 
 
 # On disk ------------------------------------------------------------------------------------------
@@ -509,33 +514,37 @@ def _attended(attention: nn.Module, asking: Tensor, states: Tensor, bias: Tensor
 
 
 def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch) -> Tensor:
-    """`function(batch)` for a function that gives each sequence a vector of its own, in less time
-    on a CPU.
+    """`function(batch)` for a function that gives each sequence a vector of its own, in less time.
 
-    The batches of fine-tuning are drawn by query, so short passages lie beside long ones; a third
-    of the positions of a batch of PyDocs is padding. Some groups of about one length are each cut
-    to their own longest sequence.
+    The batches of fine-tuning are drawn by query, so short passages lie beside long ones, and a
+    third to a half of the positions is padding. Some groups of about one length are each cut to
+    their own longest sequence.
 
     Args:
         function: `function(part)` -> vectors `[rows, hidden]`.
-        batch: all sequences. On a GPU, or with fewer than 32, it stays whole: a GPU computes
-            padding beside the rest and would have to wait for the lengths.
+        batch: all sequences. It stays whole with fewer than 32 of them, on a GPU also with too few
+            positions to fill it, or without `lengths`, which would have to be waited for.
 
     Returns:
         Vectors in the order of the batch, equal to those of one call but for rounding and the draw
         of dropout.
     """
+    device, lengths = batch.input_ids.device, batch.lengths
     groups = min(GROUPS, len(batch) // FEWEST_ROWS)
-    if groups < 2 or batch.input_ids.device.type != "cpu":
+    if device.type != "cpu":
+        groups = min(groups, batch.input_ids.numel() // FEWEST_POSITIONS)
+    if groups < 2 or (lengths is None and device.type != "cpu"):
         return function(batch)
-    lengths = batch.attention_mask.sum(1)
-    order = lengths.argsort(descending=True, stable=True)
+    if lengths is None:
+        lengths = batch.attention_mask.sum(1).numpy()
+    order = np.argsort(-lengths, kind="stable")
     parts = []
-    for rows in order.chunk(groups):
+    for rows in torch.from_numpy(order).chunk(groups):
         # Rounded up, so that there are few shapes: each costs the math library a kernel of its own.
         longest = -(-int(lengths[rows[0]]) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-        parts.append(function(batch.take(rows).cut(longest)))
-    return torch.cat(parts)[order.argsort()]
+        parts.append(function(batch.take(to_device(rows, device)).cut(longest)))
+    back = torch.from_numpy(np.argsort(order))
+    return torch.cat(parts)[to_device(back, device)]
 
 
 def encode_in_chunks(
@@ -573,13 +582,19 @@ def encode_in_chunks(
     if rows is None or rows >= len(batch):
         return function(batch, *beside)
 
-    def encode(index: Tensor) -> Any:
-        return function(batch.take(index), *(tensor[index] for tensor in beside))
+    def encode(index: Tensor, start: int) -> Any:
+        part = batch.take(index)
+        if batch.lengths is not None:
+            part = replace(part, lengths=batch.lengths[start : start + rows])
+        return function(part, *(tensor[index] for tensor in beside))
 
     # The index is a tensor on the device: the checkpoint keeps the random state of the devices
     # among its arguments.
     chunks = torch.arange(len(batch), device=batch.input_ids.device).split(rows)
-    results = [checkpoint(encode, index, use_reentrant=False) for index in chunks]
+    results = [
+        checkpoint(encode, index, number * rows, use_reentrant=False)
+        for number, index in enumerate(chunks)
+    ]
     if isinstance(results[0], Tensor):
         return torch.cat(results)
     vectors, *sums = zip(*results, strict=True)

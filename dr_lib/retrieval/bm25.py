@@ -25,7 +25,8 @@ from dr_lib.files import fresh_folder, new_array, open_array, read_json, write_j
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, load_tokenizer, truncate
-from dr_lib.warm import WORD, best
+from dr_lib.warm import best
+from dr_lib.words import words_of
 
 # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
 CHUNK = 16_384
@@ -244,12 +245,12 @@ class _Words(dict):
 
     def of(self, text: str) -> list[int]:
         """The numbers of a text's words, unknown ones taken in."""
-        return [number for word in WORD(text.lower()) if (number := self[word]) >= 0]
+        return [number for word in words_of(text) if (number := self[word]) >= 0]
 
     def known(self, text: str) -> list[int]:
         """The numbers of a text's words, without those that no passage has."""
         stems = (
-            self.stems.get(self._stem(word)) for word in WORD(text.lower()) if self.get(word) != -1
+            self.stems.get(self._stem(word)) for word in words_of(text) if self.get(word) != -1
         )
         return [number for number in stems if number is not None]
 

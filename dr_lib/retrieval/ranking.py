@@ -6,7 +6,6 @@ decide. As a TREC run file (`write_run`) it goes to other tools. Page of the boo
 """
 
 import csv
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import regex
 from datasets import Dataset
 
 from dr_lib.collections import id_chunks
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, open_array, read_json, write_json, write_text
+from dr_lib.words import tokens
 
 RUN_COLUMNS = ["query", "q0", "passage", "rank", "score", "tag"]
 
@@ -199,13 +198,10 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
 
 
 # Answers in ranked passages -----------------------------------------------------------------------
-# DPR's rule (accuracy@k, and negatives that are none after all): text and answers are normalised
-# (Unicode NFD), cut into tokens (runs of letters, marks and digits, or single other visible
-# characters) and lower-cased; an answer matches where its tokens occur consecutively. Page of the
-# book: ideas/evaluation.
+# DPR's rule (accuracy@k, and negatives that are none after all): text and answers are cut into
+# tokens (`words.tokens`); an answer matches where its tokens occur consecutively. Page of the book:
+# ideas/evaluation.
 
-
-TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 TEXTS_AT_ONCE = 10_000
 
 
@@ -241,7 +237,7 @@ def holds_answer(
 
 
 def normal_form(text: str) -> str:
-    """Lower-cased tokens of a text with a space before, between and after them.
+    """The tokens of a text with a space before, between and after them.
 
     A whole-token match is then a match of strings, since no token holds a space.
 
@@ -249,6 +245,4 @@ def normal_form(text: str) -> str:
         >>> normal_form("O'Neil, 1999"), normal_form("neil") in normal_form("O'Neil, 1999")
         (" o ' neil , 1999 ", True)
     """
-    return " ".join(
-        ["", *(token.lower() for token in TOKEN.findall(unicodedata.normalize("NFD", text))), ""]
-    )
+    return " ".join(["", *tokens(text), ""])

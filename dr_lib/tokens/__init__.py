@@ -17,4 +17,11 @@ from dr_lib.tokens.layout import (
 from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths, shortened
 from dr_lib.tokens.store import TokenStore, TokenValues, passage_tokens, query_tokens
 from dr_lib.tokens.stream import BatchStream, Window, plan_by_length
-from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
+from dr_lib.tokens.tokenizer import (
+    Legibility,
+    legibility,
+    load_tokenizer,
+    special_ids,
+    tokenizer_digest,
+    train_wordpiece,
+)

@@ -70,6 +70,8 @@ class TokenBatch:
         rows: `[batch]` int64, the row of each sequence in its token store.
         values: `[batch, length]` float32, a number for each piece (importance, keyword weight), 0
             at special positions; None where a method needs none.
+        lengths: `[batch]` int64, real tokens of each sequence, as numbers of the host: whoever
+            sorts a batch on a GPU need not wait for it. None where they are not known.
     """
 
     input_ids: Tensor
@@ -79,6 +81,7 @@ class TokenBatch:
     word_start: Tensor
     rows: Tensor
     values: Tensor | None = None
+    lengths: np.ndarray | None = None
 
     def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on another device."""
@@ -86,17 +89,24 @@ class TokenBatch:
 
     def take(self, index: Tensor) -> "TokenBatch":
         """The sequences that `index` `[n]` int64 names, in its order; repeats allowed."""
-        return self._changed(lambda tensor: tensor[index])
+        known = self.lengths is not None and index.device.type == "cpu"
+        lengths = self.lengths[index.numpy()] if known else None
+        return self._changed(lambda tensor: tensor[index], lengths)
 
     def cut(self, length: int) -> "TokenBatch":
         """The first `length` positions of every sequence, where the others are padding."""
-        return self._changed(lambda tensor: tensor[:, :length] if tensor.ndim == 2 else tensor)
-
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> "TokenBatch":
-        named = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return TokenBatch(
-            **{name: None if tensor is None else change(tensor) for name, tensor in named}
+        lengths = None if self.lengths is None else np.minimum(self.lengths, length)
+        return self._changed(
+            lambda tensor: tensor[:, :length] if tensor.ndim == 2 else tensor, lengths
         )
+
+    def _changed(
+        self, change: Callable[[Tensor], Tensor], lengths: np.ndarray | None
+    ) -> "TokenBatch":
+        """The batch with every tensor changed, and these lengths."""
+        tensors = {part.name: getattr(self, part.name) for part in fields(self)} | {"lengths": None}
+        changed = {name: part if part is None else change(part) for name, part in tensors.items()}
+        return TokenBatch(**changed | {"lengths": lengths})
 
     def with_ids(self, input_ids: Tensor) -> "TokenBatch":
         """The same positions with other ids, for masked or replaced input."""
@@ -287,6 +297,7 @@ def to_batch(
         special=torch.from_numpy(~content),
         word_start=torch.from_numpy(content & (first | ~continuation[ids])),
         rows=torch.from_numpy(cut.rows),
+        lengths=cut.left.lengths,
     )
 
 

@@ -13,7 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib import losses
-from dr_lib.models import CrossEncoder, LateInteraction, best_matches, response_pairs
+from dr_lib.models import (
+    CrossEncoder,
+    LateInteraction,
+    best_matches,
+    encode_by_length,
+    response_pairs,
+)
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, QueryPassagePairs, Side, TokenBatch, TokenStore
 from dr_lib.training import machine
@@ -69,7 +75,7 @@ class Reranker(nn.Module):
             if passes == 1
             else batch.take(torch.arange(len(batch), device=batch.rows.device).repeat(2))
         )
-        lists = self.cross_encoder(copies).view(passes, -1, n)
+        lists = encode_by_length(self.cross_encoder, copies).view(passes, -1, n)
         with torch.autocast(lists.device.type, enabled=False):
             loss = {"listwise": losses.listwise, "pointwise": losses.pointwise}[self.loss]
             means = torch.stack([loss(scores) for scores in lists])
@@ -86,7 +92,8 @@ class Reranker(nn.Module):
         """
         # Chosen without dropout, else chance would decide which negatives are the hardest.
         training = self.cross_encoder.training
-        scores = self.cross_encoder.eval()(batch).view(-1, self.passages_per_query)
+        scores = encode_by_length(self.cross_encoder.eval(), batch)
+        scores = scores.view(-1, self.passages_per_query)
         self.cross_encoder.train(training)
         negatives = scores[:, 1:].topk(count - 1).indices + 1
         columns = torch.cat([torch.zeros_like(negatives[:, :1]), negatives], 1)

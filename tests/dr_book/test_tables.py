@@ -146,6 +146,12 @@ def test_long_passages_are_cut_around_the_first_marked_word():
     assert marked("a b c d", "none", words=2) == "a b &hellip;"
 
 
+def test_words_are_marked_in_every_script():
+    assert marked("Le cafe\u0301 & moi", "CAFÉ") == "Le <mark>café</mark> &amp; moi"
+    text = marked(f"{'水' * 400}東京都{'水' * 400}", "東京", words=10)
+    assert text == f"&hellip; {'水' * 16}<mark>東京</mark>都水 &hellip;"
+
+
 @pytest.mark.parametrize("scale", ["laptop", "smoke"])
 def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch, record, scale):
     found = collection(query=["q0", "q1"], passage=["p1", "p2"], grade=[1, 1])

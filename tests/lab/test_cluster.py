@@ -16,6 +16,7 @@ from dr_lib import lab, stages
 from dr_lib.errors import InputError
 from dr_lib.lab import Cluster, Study
 from dr_lib.lab.cluster import ON_GPU
+from dr_lib.locks import hold
 from dr_lib.stages import Cache
 
 distributed = pytest.importorskip("distributed", reason="the extra `cluster`")
@@ -156,9 +157,9 @@ def test_without_a_scheduler_it_says_so():
         Cluster("tcp://127.0.0.1:9")
 
 
-def hold(cache, stage, taken) -> None:
+def hold_for_ever(cache, stage, taken) -> None:
     """Take the lock of a stage and never give it back."""
-    with cache._lock(stage):
+    with hold(cache.root / "locks" / f"{stage.name}.lock", stage.name, "building it"):
         taken.set()
         time.sleep(600)
 
@@ -168,7 +169,7 @@ def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(
     when, tiny_recipe, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
-    monkeypatch.setattr("dr_lib.stages.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("dr_lib.locks.LOOK_EVERY", 0.2)
     context = multiprocessing.get_context("fork")
     taken = context.Event()
     said: list[str] = []
@@ -179,7 +180,7 @@ def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(
         holder.join()
 
     cache, stage = Cache(tmp_path / "stages", announce=kill), lab.Pipeline(tiny_recipe).passages()
-    holder = context.Process(target=hold, args=(cache, stage, taken))
+    holder = context.Process(target=hold_for_ever, args=(cache, stage, taken))
     holder.start()
     assert taken.wait(30)
     if when == "before":

@@ -3,7 +3,9 @@ load.
 """
 
 import json
+import multiprocessing
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -336,6 +338,46 @@ def test_a_changed_or_missing_file_of_ids_is_refused(book):
     ids.unlink()
     with pytest.raises(InputError, match="no such file"):
         load_record(path)
+
+
+def test_a_record_that_cannot_be_read_is_named_and_the_others_are_given(book):
+    paths = publish([make_record(seed=seed, key=f"{seed}1" * 32) for seed in range(3)])
+    paths[1].write_text(paths[1].read_text().replace("MRR", "NDCG"))
+    (paths[2].parent / "simlm-table08_link_seed9_abcd.json").symlink_to(book / "nothing")
+    with pytest.warns(RuntimeWarning, match="left out, as they cannot be read") as said:
+        assert [one.seed for one in load_records(paths[0].parent)] == [0, 2]
+    assert f"{paths[1]}: altered" in str(said[0].message) and "_link_" in str(said[0].message)
+    with pytest.warns(RuntimeWarning):  # a good record of the same place takes the broken one's
+        publish([make_record(seed=1, key="11" * 32)])
+    (paths[2].parent / "simlm-table08_link_seed9_abcd.json").unlink()
+    assert [one.seed for one in load_records(paths[0].parent)] == [0, 1, 2]
+
+
+def _publish(book, seeds, start) -> None:
+    places.records_root = lambda: book
+    start.wait()
+    for seed in seeds:
+        machine = {"processor": f"of seed {seed} " + "x" * 100}
+        key = f"{seed}1" * 32
+        publish([make_record(seed=seed, key=key, machine=machine, versions={"numpy": "1" * 100})])
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("trial", range(12))
+def test_two_that_publish_into_one_book_at_once_leave_every_record_whole(book, trial, counted):
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(2)
+    seeds = [range(5), range(3, 9)]
+    writers = [context.Process(target=_publish, args=(book, part, start)) for part in seeds]
+    for process in writers:
+        process.start()
+    for process in writers:
+        process.join(120)
+        assert process.exitcode == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert {one.seed for one in load_records(book / "smoke")} == {*range(9)}
+    counted("books that two publish into at once", 1)
 
 
 def test_a_record_of_an_unknown_scale_is_not_published(book):

@@ -1,5 +1,7 @@
 """The chunked cross-entropy against torch's own on the full logits."""
 
+import sys
+
 import pytest
 import torch
 from torch.nn import functional
@@ -158,3 +160,45 @@ def test_large_logits_stay_finite():
     expected = functional.cross_entropy(states * 1e4 @ weight.T + bias, labels)
     torch.testing.assert_close(loss, expected)
     assert torch.isfinite(gradients(loss, states)[0]).all()
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """The way of a GPU, uncompiled, on a CPU."""
+    module = sys.modules["dr_lib.losses.cross_entropy"]
+    monkeypatch.setattr(module, "FUSED", ("cpu",))
+    monkeypatch.setattr(module, "_compiled", lambda: module.row_slopes)
+
+
+def test_the_fused_pass_gives_what_the_passes_one_by_one_give(fused, monkeypatch):
+    module = sys.modules["dr_lib.losses.cross_entropy"]
+    for seed in range(200):
+        source = torch.Generator().manual_seed(seed)
+        tokens, vocab, hidden = (
+            int(torch.randint(1, top, (), generator=source)) for top in (200, 90, 20)
+        )
+        states, weight, bias, labels = problem(tokens, vocab, hidden, 0.4 * (seed % 3), seed)
+        if seed % 5 == 0:  # ties of the highest logit
+            weight.data[vocab // 2] = weight.data[0]
+            bias.data[vocab // 2] = bias.data[0]
+        weights = torch.rand(tokens, generator=source) if seed % 2 else None
+        results = []
+        for devices in (("cpu",), ()):
+            monkeypatch.setattr(module, "FUSED", devices)
+            loss, correct = losses.chunked_cross_entropy(
+                states, weight, bias, labels, chunk=64, weights=weights
+            )
+            results.append((loss, correct, *gradients(loss, states, weight, bias)))
+        for by_one, one_by_one in zip(*results, strict=True):
+            torch.testing.assert_close(by_one, one_by_one, rtol=1e-5, atol=1e-7)
+
+
+def test_the_fused_pass_keeps_to_bfloat16_where_the_products_do(fused):
+    states, weight, bias, labels = problem(190, 301)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels, chunk=64)
+    found = gradients(loss, states, weight, bias)
+    expected = functional.cross_entropy(states @ weight.T + bias, labels)
+    torch.testing.assert_close(loss, expected, rtol=5e-3, atol=0)
+    for slope, wanted in zip(found, gradients(expected, states, weight, bias), strict=True):
+        assert (slope - wanted).norm() < 0.01 * wanted.norm()

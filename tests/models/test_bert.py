@@ -3,7 +3,9 @@ computation.
 """
 
 import io
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertModel, RobertaConfig, RobertaModel
@@ -13,9 +15,11 @@ from dr_lib.files import read_json, write_json
 from dr_lib.models import (
     CrossEncoder,
     DenseEncoder,
+    bert,
     check_tokenizer,
     embed,
     encode_by_length,
+    encode_in_chunks,
     first_states,
     hidden_states,
     layer_states,
@@ -281,6 +285,34 @@ def test_no_group_is_cut_shorter_than_its_sequences(mixed):
 def test_a_small_batch_stays_whole(encode, mixed):
     encode_by_length(encode, mixed.take(torch.arange(31)))
     assert encode.shapes == [(31, 32)]
+
+
+def test_a_gpu_sorts_by_lengths_that_the_host_knows(encode, mixed, monkeypatch):
+    monkeypatch.setattr(bert, "FEWEST_POSITIONS", 256)
+    encode.model.to("meta")
+    known = replace(mixed, lengths=mixed.attention_mask.sum(1).numpy())
+    encode_by_length(encode, known.to("meta"))
+    assert encode.shapes == [(16, 32), (16, 32), (16, 16), (16, 16)]
+    encode.shapes.clear()
+    encode_by_length(encode, mixed.to("meta"))
+    assert encode.shapes == [(64, 32)]  # nothing waits for the lengths
+    encode.shapes.clear()
+    monkeypatch.setattr(bert, "FEWEST_POSITIONS", 1025)
+    encode_by_length(encode, known.to("meta"))
+    assert encode.shapes == [(64, 32)]  # too few positions to fill two groups
+
+
+def test_lengths_follow_their_sequences(mixed):
+    mixed = replace(mixed, lengths=mixed.attention_mask.sum(1).numpy())
+    index = torch.randint(0, 64, (40,), generator=torch.Generator().manual_seed(0))
+    for part in (mixed.take(index), mixed.cut(7), mixed.take(index).cut(9)):
+        assert np.array_equal(part.lengths, part.attention_mask.sum(1))
+    assert mixed.to("meta").take(index.to("meta")).lengths is None
+
+    def lengths(part):
+        return torch.from_numpy(part.lengths[:, None].copy()).float() + 0 * part.input_ids[:, :1]
+
+    assert torch.equal(encode_in_chunks(lengths, mixed, 7)[:, 0], lengths(mixed)[:, 0])
 
 
 def test_values_are_cut_too(mixed):

@@ -12,7 +12,7 @@ import pytest
 from report import APPARATUS, ROOT, circles, fragments, imported, modules, name_of, public, tree
 
 ORDER = """
-__init__ errors files places warm
+__init__ errors files places locks words warm
 settings stages
 collections
 tokens

@@ -63,6 +63,7 @@ def test_pairs_are_those_of_the_tokenizer_itself(
         compared += 1
     assert compared > 250
     assert crossing.lengths(asked, rows).tolist() == batch.attention_mask.sum(1).tolist()
+    assert batch.lengths.tolist() == batch.attention_mask.sum(1).tolist()
     assert batch.rows.tolist() == rows.tolist()
 
 
@@ -186,6 +187,7 @@ def test_lengths_are_those_of_the_batch(questions):
     groups = [np.arange(first, last) for first, last in itertools.pairwise(OFFSETS)]
     batch = laid_out(questions, groups)
     assert joined_lengths(questions, OFFSETS).tolist() == batch.attention_mask.sum(1).tolist()
+    assert batch.lengths is None or np.array_equal(batch.lengths, batch.attention_mask.sum(1))
 
 
 def test_texts_may_all_be_missing(questions):
@@ -220,6 +222,7 @@ def test_halves_hold_the_pieces_in_order(batch, of):
 def test_each_half_is_a_sequence_of_its_own(batch):
     for half in halves(batch, 0):
         lengths = half.attention_mask.sum(1)
+        assert half.lengths is None or np.array_equal(half.lengths, lengths)
         assert torch.equal(lengths - 2, (~half.special).sum(1))
         assert (half.input_ids[:, 0] == 2).all()
         assert (half.input_ids.gather(1, lengths[:, None] - 1) == 3).all()

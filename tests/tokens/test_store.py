@@ -207,6 +207,7 @@ def test_lengths_are_those_of_the_batches(store, title):
     for max_length in (4, 17, 200):
         batch = store.batch(np.arange(len(store)), max_length=max_length, title=title)
         assert store.lengths(max_length, title).tolist() == batch.attention_mask.sum(1).tolist()
+        assert batch.lengths.tolist() == batch.attention_mask.sum(1).tolist()
 
 
 def test_padding_never_passes_the_longest_length(store):

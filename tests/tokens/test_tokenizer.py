@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
+from dr_lib.tokens import legibility, load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
 from dr_lib.tokens import tokenizer as opening
 from dr_lib.tokens.tokenizer import SPECIAL, _single_pieces
 
@@ -176,3 +176,15 @@ def test_no_text_is_refused(texts, named):
 def test_a_vocabulary_too_small_for_the_characters_is_refused(sentences):
     with pytest.raises(InputError, match="vocab_size"):
         train_wordpiece(sentences, 20)
+
+
+def test_what_bm25_drops_and_what_a_tokenizer_does_not_know_is_measured_by_hand():
+    tokenizer = load_tokenizer("embedded")
+    english = legibility(["The moon pulls the sea.", "Vitamin C"], tokenizer)
+    assert english == pytest.approx((1 / 7, 0.0)) and english.warnings() == []
+    # of three words and a full stop, two are unknown
+    mixed = legibility(["moon ประเทศ ประเทศไทย."], tokenizer)
+    assert mixed == (0.0, 2 / 4)
+    assert "50% of the words" in mixed.warnings()[0] and "[UNK]" in mixed.warnings()[0]
+    assert "BM25 drops 75%" in legibility(["R 5 C plus"]).warnings()[0]
+    assert legibility([], tokenizer) == (0.0, 0.0)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from dr_lib.materials.pairs import Context, PairRow, store_pairs
-from dr_lib.models import CrossEncoder, save_masked_lm
+from dr_lib.models import CrossEncoder, bert, save_masked_lm
 from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.tokens.layout import to_device
 from dr_lib.training import (
@@ -120,7 +120,8 @@ def test_the_first_scoring_has_no_dropout_and_leaves_the_mode(batches, encoder):
     assert model.training
 
 
-def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder):
+def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder, monkeypatch):
+    monkeypatch.setattr(bert, "GROUPS", 1)  # one call holds all pairs
     batch = batches.batch(0)
     plain = Reranker(encoder(), EIGHT)(batch, torch.Generator())["loss"]
     result = Reranker(encoder(), changed(r_drop=True))(batch, torch.Generator())

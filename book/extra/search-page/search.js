@@ -218,17 +218,55 @@ searchPage.products = function (vector, { components, axes, step }) {
   return scores;
 };
 
-/* ---- BM25, as dr_lib.retrieval computes it (Lucene's form) ---- */
+/* ---- Words, by the rule of dr_lib.words ---- */
 
-const WORD = /[\p{L}\p{N}_]{2,}/gu;
+const SCRIPTS = "Han Hiragana Katakana Bopomofo Yi Thai Lao Khmer Myanmar Tai_Le New_Tai_Lue Tai_Tham Tai_Viet Javanese Balinese Hangul";
+const JOINERS = "\\u00ad\\u200c\\u200d\\u2060\\ufeff";
+const PAIRED = `(?=[\\p{L}\\p{Nl}])[${SCRIPTS.replace(/\w+ ?/gu, (script) => `\\p{Script=${script.trim()}}`)}\\u30fc\\uff70\\uff9e\\uff9f]`;
+const SPELT = `(?!${PAIRED})[\\p{L}\\p{N}\\p{M}_${JOINERS}]`;
+const RUN = new RegExp(`(?:${PAIRED}[\\p{M}${JOINERS}]*)+|(?!${PAIRED})[\\p{L}\\p{N}_](?:${SPELT})*`, "gu");
+const PAIRS = new RegExp(`^${PAIRED}`, "u"), LETTER = /\P{M}\p{M}*/gu, DROPPED = new RegExp(`[${JOINERS}\\s]`, "gu");
+
+/* Full case folding; a small dotless i has a capital that is not its own, and a capital ß none that is used. */
+const small = (letter) => (letter === "ı" ? letter : letter.replace("ẞ", "ß").toUpperCase().toLowerCase());
+
+searchPage.fold = function (word) {
+  const folded = Array.from(word.normalize("NFKC"), small).join("").replace(/i\u0307+/gu, "i");
+  return folded.replace(DROPPED, "").normalize("NFKC");
+};
+
+/* The words of a run of letters: pairs of neighbours where a script writes no spaces. */
+function wordsOfRun(run) {
+  const folded = searchPage.fold(run);
+  if (!PAIRS.test(run)) return Array.from(run.replace(DROPPED, "")).length >= 2 ? [folded] : [];
+  const letters = folded.match(LETTER) || [];
+  return letters.length > 1 ? letters.slice(1).map((letter, i) => letters[i] + letter) : letters;
+}
+
+searchPage.words = (text) => (text.normalize("NFC").match(RUN) || []).flatMap(wordsOfRun);
+
+/* A text in pieces, each with whether one of its words is `wanted`; joined they are the text in its composed form. */
+searchPage.pieces = function (text, wanted) {
+  const composed = text.normalize("NFC"), pieces = [], anyOf = (part) => searchPage.words(part).some(wanted);
+  let end = 0;
+  const between = (to) => pieces.push(...(composed.slice(end, to).match(/\s+|\S+/gu) || []).map((text) => ({ text, hit: false })));
+  for (const { 0: run, index } of composed.matchAll(RUN)) {
+    between(index);
+    const letters = PAIRS.test(run) ? run.match(LETTER) || [run] : [run];
+    const pairs = letters.slice(1).map((letter, i) => anyOf(letters[i] + letter));
+    letters.forEach((text, i) => pieces.push({ text, hit: letters.length > 1 ? Boolean(pairs[i - 1] || pairs[i]) : anyOf(text) }));
+    end = index + run.length;
+  }
+  between(composed.length);
+  return pieces;
+};
+
+/* ---- BM25, as dr_lib.retrieval computes it (Lucene's form) ---- */
 
 /* The stem of a word, null for a stop word. */
 searchPage.stemmer = function ({ stop, stems }) {
   const stopped = new Set(stop), known = new Map(Object.entries(stems));
-  return (word) => {
-    const lower = word.toLowerCase();
-    return stopped.has(lower) ? null : known.get(lower) ?? lower;
-  };
+  return (word) => (stopped.has(word) ? null : known.get(word) ?? word);
 };
 
 searchPage.bm25 = class {
@@ -237,12 +275,12 @@ searchPage.bm25 = class {
   }
 
   stemsOf(text) {
-    return (text.match(WORD) || []).map(this.stem).filter((one) => one !== null);
+    return searchPage.words(text).map(this.stem).filter((one) => one !== null);
   }
 
-  /* The same of a question, each with the word as it was typed. */
+  /* The same of a question, each with its word. */
   typed(query) {
-    return new Map((query.match(WORD) || []).map((word) => [this.stem(word), word]).filter(([one]) => one !== null));
+    return new Map(searchPage.words(query).map((word) => [this.stem(word), word]).filter(([one]) => one !== null));
   }
 
   add(text) {
@@ -355,8 +393,7 @@ async function openSystems(base, { passages, systems, judged, pieces, words }, t
 
 /* A text with the words of the query marked; of a long one the stretch with most of them. */
 function marked(text, stems, stem, words) {
-  const pieces = text.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]+/gu) || [];
-  const hit = pieces.map((piece) => /[\p{L}\p{N}_]{2}/u.test(piece) && stems.has(stem(piece)));
+  const pieces = searchPage.pieces(text, (word) => stems.has(stem(word))), hit = pieces.map((piece) => piece.hit);
   let from = 0, to = pieces.length;
   if (to > 2 * words) {
     const count = (start) => hit.slice(start, start + 2 * words).filter(Boolean).length;
@@ -364,7 +401,7 @@ function marked(text, stems, stem, words) {
     from = count(first) > count(0) ? first : 0;
     to = from + 2 * words;
   }
-  const shown = pieces.slice(from, to).map((piece, i) => (hit[from + i] ? node("mark", {}, piece) : piece));
+  const shown = pieces.slice(from, to).map((piece) => (piece.hit ? node("mark", {}, piece.text) : piece.text));
   return [...(from ? ["… "] : []), ...shown, ...(to < pieces.length ? [" …"] : [])];
 }
 

@@ -1,0 +1,223 @@
+"""Words and sentences of any language: the one place that says where they begin and end.
+
+Text is cut in its composed form (Unicode NFC), then each word is folded: compatibility forms become
+plain ones (NFKC), letters small (full case folding), the dot that a small Turkish İ leaves behind
+is dropped. So a text finds its twin that was written with other code points, and *Straße* finds
+*STRASSE*. Marks (accents, vowel signs) and joiners stay inside their word.
+
+A script that writes no spaces has no words to see: there, and in Hangul, whose words carry their
+particles, every two neighbouring letters count as a word, as in Lucene's CJKBigramFilter; a letter
+is taken with its marks, and one that stands alone is a word. Elsewhere a word has at least two
+characters, as in bm25s and scikit-learn: *vitamin C* is found by *vitamin* alone.
+
+Text of ASCII alone takes a short way that gives the same. The page that searches in the browser
+(`book/extra/search-page/search.js`) has the rule of `words_of` in JavaScript, tested to be equal.
+Page of the book: practice/languages.
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+
+import regex
+
+SPACELESS = "Han Hiragana Katakana Bopomofo Yi Thai Lao Khmer Myanmar Tai_Le New_Tai_Lue"
+SPACELESS += " Tai_Tham Tai_Viet Javanese Balinese"
+"""Scripts that write no spaces between words, by their names in Unicode."""
+JOINERS = r"\u00ad\u200c\u200d\u2060\ufeff"
+"""Soft hyphen, joiners and non-joiner, signs of no width: inside a word, and no part of it."""
+
+
+def _letters(scripts: str) -> str:
+    """The class of all letters of some scripts, signs of Japanese vowels and voice among them."""
+    names = "".join(r"\p{%s}" % script for script in scripts.split())
+    return rf"[[{names}\u30fc\uff70\uff9e\uff9f]&&[\p{{L}}\p{{Nl}}]]"
+
+
+def _compiled(pattern: str) -> regex.Pattern:
+    return regex.compile(pattern, regex.V1)
+
+
+UNSPACED, PAIRED = _letters(SPACELESS), _letters(f"{SPACELESS} Hangul")
+SPELT = rf"[[\p{{L}}\p{{N}}\p{{M}}{JOINERS}]--{PAIRED}]"
+RUN = _compiled(rf"(?:{PAIRED}[\p{{M}}{JOINERS}]*)+|[[\p{{L}}\p{{N}}_]--{PAIRED}](?:{SPELT}|_)*")
+TOKEN = _compiled(
+    rf"{PAIRED}[\p{{M}}{JOINERS}]*|[{SPELT}--[{JOINERS}]]{SPELT}*|[^\p{{Z}}\p{{C}}]"
+).findall
+PAIRS, LETTER = _compiled(rf"{PAIRED}").match, _compiled(r"\P{M}\p{M}*").findall
+DROPPED = _compiled(rf"[{JOINERS}\s]").sub
+DOTTED = re.compile("i\u0307+").sub
+CHUNK = re.compile(r"[\w\x80-\U0010ffff]+").findall
+"""What no ASCII sign or space cuts: few of them, in most texts, need the rule for all languages."""
+ASCII_WORDS = {1: re.compile(r"\w+").findall, 2: re.compile(r"\w\w+").findall}
+ASCII_TOKEN = re.compile(r"[a-z0-9]+|[!-~]").findall
+
+
+def words_of(text: str, shortest: int = 2) -> list[str]:
+    """The words by which a text is found, folded, in order.
+
+    Args:
+        text: any text.
+        shortest: fewest characters of a word, 1 or 2; of a script whose letters count in twos, one
+            that stands alone is always a word.
+
+    Example:
+        >>> words_of("Cafe\u0301s of İstanbul, No. 5"), words_of("東京タワー 猫")
+        (['cafés', 'of', 'istanbul', 'no'], ['東京', '京タ', 'タワ', 'ワー', '猫'])
+    """
+    if text.isascii():
+        return ASCII_WORDS[shortest](text.lower())
+    found: list[str] = []
+    for chunk in CHUNK(unicodedata.normalize("NFC", text)):
+        if not chunk.isascii():
+            found += _words_in(chunk, shortest)
+        elif len(chunk) >= shortest:
+            found.append(chunk.lower())
+    return found
+
+
+@lru_cache(1 << 16)
+def _words_in(chunk: str, shortest: int) -> tuple[str, ...]:
+    """The words of a chunk that is not all of ASCII."""
+    found: list[str] = []
+    for run in RUN.findall(chunk):
+        folded = fold(run)
+        if PAIRS(run):
+            letters = LETTER(folded)
+            found += (
+                map("".join, zip(letters, letters[1:], strict=False)) if letters[1:] else letters
+            )
+        elif len(DROPPED("", run)) >= shortest:
+            found.append(folded)
+    return tuple(found)
+
+
+def fold(word: str) -> str:
+    """The form of a word in which it meets all others that are spelt alike.
+
+    Example:
+        >>> fold("STRASSE") == fold("Straße"), fold("İ"), fold("ﬁn"), fold("Ａ")
+        (True, 'i', 'fin', 'a')
+    """
+    if word.isascii():
+        return word.lower()
+    small = DOTTED("i", unicodedata.normalize("NFKC", word).casefold())
+    return unicodedata.normalize("NFKC", DROPPED("", small))
+
+
+def tokens(text: str, *, signs: bool = True) -> list[str]:
+    """A text as DPR's rule for answers cuts it: runs of letters, marks and digits, and other
+    visible characters one by one.
+
+    Tokens are folded, and letters of scripts without spaces are tokens of their own, so that an
+    answer is found inside a sentence. Paper and code: DPR only makes letters small.
+
+    Args:
+        text: any text.
+        signs: whether what is no letter, mark or digit is a token too.
+
+    Example:
+        >>> tokens("O'Neil, 1999"), tokens("O'Neil, 1999", signs=False), tokens("北京市")
+        (['o', "'", 'neil', ',', '1999'], ['o', 'neil', '1999'], ['北', '京', '市'])
+    """
+    if text.isascii():
+        found = ASCII_TOKEN(text.lower())
+    else:
+        found = list(map(_token, TOKEN(unicodedata.normalize("NFC", text))))
+    return found if signs else [token for token in found if token[0].isalnum()]
+
+
+_token = lru_cache(1 << 16)(fold)
+
+
+def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
+    """A text in pieces, each with whether it is one of some words of `words_of`, to be marked where
+    it is shown.
+
+    Returns:
+        Pieces that joined give the text in its composed form (NFC).
+
+    Example:
+        >>> matches("Many foxes, 東京 and 京都", {"foxes", "東京"})
+        [('Many ', False), ('foxes', True), (', ', False), ('東京', True), (' and 京都', False)]
+    """
+    text = unicodedata.normalize("NFC", text)
+    pieces: list[tuple[str, bool]] = []
+
+    def add(piece: str, wanted: bool) -> None:
+        if pieces and pieces[-1][1] == wanted:
+            piece = pieces.pop()[0] + piece
+        if piece:
+            pieces.append((piece, wanted))
+
+    end = 0
+    for run in RUN.finditer(text):
+        add(text[end : run.start()], False)
+        end, run = run.end(), run[0]
+        letters = LETTER(run) if PAIRS(run) else [run]
+        hits = [not wanted.isdisjoint(words_of(run))] * len(letters)
+        if len(letters) > 1:
+            pairs = [
+                not wanted.isdisjoint(words_of(a + b))
+                for a, b in zip(letters, letters[1:], strict=False)
+            ]
+            hits = [a or b for a, b in zip([False, *pairs], [*pairs, False], strict=True)]
+        for letter, hit in zip(letters, hits, strict=True):
+            add(letter, hit)
+    add(text[end:], False)
+    return pieces
+
+
+# Sentences ----------------------------------------------------------------------------------------
+
+ABBREVIATIONS = "e.g i.e cf vs etc Eq Fig Dr resp Ref approx No".split() + ["et al"]
+NO_END = "".join(f"(?<!{re.escape(word)}[.])" for word in ABBREVIATIONS)
+ASCII_END = re.compile(rf"(?<=[a-z0-9)\]\"'%][.!?]){NO_END}\s+(?=[\"'(]?[A-Z0-9])")
+CLOSING = "”’»」』）】"
+END = _compiled(
+    # A full stop ends a sentence between a small letter and a capital one; a script that has no
+    # capitals has letters. One small letter that is not of ASCII is an abbreviation.
+    rf"(?<=[\p{{Ll}}\p{{Lo}}\p{{Lm}}\p{{M}}\p{{Nd}})\]\"'%°{CLOSING}][.!?…](?:[”’]|\s?»)?){NO_END}"
+    r"(?<!(?<![\p{L}\p{M}])[\p{Ll}--[a-z]][.])"
+    r"\s+(?=(?:[\"'(‘“„¿¡]|[«‹]\s?)?[\p{Lu}\p{Lt}\p{Lo}\p{Nd}])"
+    # Other scripts' full stops say it themselves, in Chinese and Japanese without a space behind.
+    rf"|(?<=[\p{{Sentence_Terminal}}--[.!?]][{CLOSING}]*)\s+"
+    rf"|(?<=[。！？｡][{CLOSING}]*)(?![{CLOSING}。！？｡\s])"
+)
+
+
+def sentences(text: str) -> list[str]:
+    """Cut plain text at sentence ends.
+
+    Example:
+        >>> sentences("Sort the rows, e.g. by name. The order is kept. 3 of 4 stay.")
+        ['Sort the rows, e.g. by name.', 'The order is kept.', '3 of 4 stay.']
+        >>> sentences("Это море. Вода солёная. 海很大。水是咸的。")
+        ['Это море.', 'Вода солёная.', '海很大。', '水是咸的。']
+    """
+    parts = ASCII_END.split(text) if text.isascii() else END.split(text)
+    return [part for part in parts if part]
+
+
+PIECE = _compiled(rf"(?:{UNSPACED}\p{{M}}*){{1,2}}\p{{P}}*|(?:(?!{UNSPACED}).)+").findall
+
+
+def pieces(text: str) -> list[str]:
+    """A text in pieces that count as a word where length is counted: what stands between spaces,
+    and of scripts that write none, two letters.
+
+    Returns:
+        Pieces, each with one space before it where the text has any; joined they are the text with
+        single spaces.
+
+    Example:
+        >>> pieces("One two"), pieces("海很大。水")
+        ([' One', ' two'], [' 海很', '大。', '水'])
+    """
+    if text.isascii():
+        return [f" {word}" for word in text.split()]
+    return [
+        f" {piece}" if not place else piece
+        for word in text.split()
+        for place, piece in enumerate(PIECE(word))
+    ]
