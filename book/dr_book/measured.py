@@ -555,21 +555,57 @@ def _pools(measure: str, answered: bool = False) -> dict[Hashable, SeedVariance]
     key = id(groups), measure, answered
     if key not in _pooled or _pooled[key][0] is not groups:
         means: dict[Hashable, list[list[float]]] = defaultdict(list)
-        for records in groups.values():
-            side = Side(
-                [one for one in _once(records) if has_measure(one, measure)], measure, answered
-            )
-            epochs = (
-                grouped(side.records, "epoch")
-                if hasattr(records[0], "epoch")
-                else {0: side.records}
-            )
-            for own in epochs.values():
-                if side.trained and len(own) > 1:
-                    parts = Side(own, measure, answered).parts()
-                    means[_kind(own[0])].append([mean for mean, _ in parts])
+        for side in _repeated(measure, answered):
+            means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
         _pooled[key] = groups, {kind: seed_variance(own) for kind, own in means.items()}
     return _pooled[key][1]
+
+
+def _repeated(measure: str, answered: bool = False) -> list[Side]:
+    """The configurations that were trained at least twice by code of one epoch."""
+    found = []
+    for records in by_configuration().values():
+        runs = [record for record in _once(records) if has_measure(record, measure)]
+        for epoch in dict.fromkeys(getattr(record, "epoch", None) for record in runs):
+            own = [record for record in runs if getattr(record, "epoch", None) == epoch]
+            side = Side(own, measure, answered)
+            if side.trained and len(own) > 1:
+                found.append(side)
+    return found
+
+
+def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
+    """Scale, collection, stage and variance from seed to seed of what the book's records pool, the
+    best known first.
+    """
+    first = {_kind(side.records[0]): side.records[0] for side in reversed(_repeated(measure))}
+    found = [
+        (
+            record.scale,
+            record.data["collection"]["name"],
+            record.recipe.get("final") or "retriever1",
+            _pools(measure)[kind],
+        )
+        for kind, record in first.items()
+        if _told_by_recipe(record)
+    ]
+    return sorted(found, key=lambda row: -row[-1].freedom)
+
+
+def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
+    """The variance from run to run of configurations whose runs share precision and device, and of
+    those that mix them.
+    """
+    alike: list[list[float]] = []
+    mixed: list[list[float]] = []
+    for side in _repeated(measure):
+        record = side.records[0]
+        if record.data["collection"]["name"] == collection and record.recipe.get("final") != (
+            "pretrained"
+        ):
+            made = {made_by(run) for run in side.records}
+            (alike if len(made) == 1 else mixed).append([mean for mean, _ in side.parts()])
+    return seed_variance(alike), seed_variance(mixed)
 
 
 def _once(records: Sequence[Record]) -> list[Record]:
@@ -675,6 +711,13 @@ def _floor(terms: Sequence[tuple[float, Side]], estimate: Estimate) -> float | N
         sums = np.array([[own.get(cluster, 0.0) for cluster in moves[0]] for own in moves])
         scatter += weight**2 * float(sums.var(axis=0, ddof=1).sum()) / len(moves)
     return float(np.sqrt(max(estimate.error**2 - scatter, 0.0)))
+
+
+def run_interval(record: Record, measure: str) -> Interval:
+    """The value of one run with its 95 % interval over clusters of queries alone."""
+    mean, moves = _moved(record, measure, False)
+    within = possible(measure, difference=False)
+    return combined([(1.0, mean, moves)]).interval(within=within)
 
 
 def value(records: Sequence[Record], measure: str) -> Compared:

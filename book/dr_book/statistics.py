@@ -142,6 +142,21 @@ def cluster_mean(values: np.ndarray, clusters: Sequence | None = None) -> Estima
     return combined([(1.0, float(averaged.mean()), influence(averaged, clusters))])
 
 
+def mean_interval(
+    values: np.ndarray,
+    clusters: Sequence | None = None,
+    within: tuple[float, float] = (-np.inf, np.inf),
+) -> Interval:
+    """The mean of `[queries]` or `[seeds, queries]` with its 95 % interval.
+
+    Example:
+        >>> found = mean_interval(np.array([0.0, 1.0, 1.0, 1.0]), within=(0, 1))
+        >>> found.mean, found.low, found.high
+        (0.75, 0.0, 1.0)
+    """
+    return cluster_mean(values, clusters).interval(within=within)
+
+
 def paired_difference(
     better: Scores | Sequence[Scores], worse: Scores | Sequence[Scores], measure: str
 ) -> np.ndarray:
