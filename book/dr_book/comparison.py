@@ -310,14 +310,12 @@ class Comparison:
             sides = [
                 measured.Side(self.runs[label], self.measure) for pair in found for label in pair
             ]
-            alone = [side for side in sides if side.trained and not measured.pool_of(side).freedom]
-            if alone:
-                which = (
-                    "One seed: these intervals do"
-                    if len(alone) == len([side for side in sides if side.trained])
-                    else "For rows with one seed, intervals do"
+            trained = [side for side in sides if side.trained]
+            if trained and not any(pool.freedom for pool in measured.pools_of(trained).values()):
+                caption += (
+                    " One seed: these intervals do not include how far another training run would"
+                    " differ."
                 )
-                caption += f" {which} not include how far another training run would differ."
         if len(columns) == 1:
             return NOTHING
         unit = f"Points of {self.measure if found else self.paper_measure}"

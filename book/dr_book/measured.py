@@ -528,14 +528,22 @@ def _fresh(record: Record, measure: str, answered: bool) -> tuple[float, Influen
     return float(values.mean()), {(place, cluster): move for cluster, move in moves.items()}
 
 
-def pool_of(side: Side) -> SeedVariance:
-    """The variance from seed to seed that the book's records show on a side's collection, of its
-    measure, where its pipelines end; of runs on a collection that no record of the book is of,
-    what these runs show themselves.
+def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
+    """The variance from seed to seed that the book's records show on the collections of some sides,
+    of their measures, where their pipelines end; of runs on a collection that no record of the book
+    is of, what these runs show themselves.
     """
-    known = _pools(side.measure, side.answered)
-    kind = _kind(side.runs[0])
-    return known.get(kind) or seed_variance([[mean for mean, _ in side.parts()]])
+    means: dict[Hashable, list[list[float]]] = defaultdict(list)
+    for side in sides:
+        means[_kind_of(side)].append([mean for mean, _ in side.parts()])
+    return {
+        kind: _pools(kind[1], kind[2]).get(kind[0]) or seed_variance(own)
+        for kind, own in means.items()
+    }
+
+
+def _kind_of(side: Side) -> tuple[Hashable, str, bool]:
+    return _kind(side.runs[0]), side.measure, side.answered
 
 
 def _kind(record: Record) -> Hashable:
@@ -635,6 +643,15 @@ class Compared:
     clusters: int
     why_open: str = ""
 
+    @property
+    def detectable(self) -> float:
+        """The difference that is found with power 0.8; where all agree, what so many clusters
+        cannot rule out of a share (Clopper and Pearson 1934).
+        """
+        if self.estimate.error > 1e-7:
+            return self.estimate.detectable
+        return 100 * (1 - 0.05 ** (1 / self.clusters))
+
 
 FEWEST = 10
 """Clusters below which nothing is decided: the spread of fewer is hardly known."""
@@ -677,22 +694,19 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
 
 def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, float]], str]:
     """Variances that seeds add, each with its degrees of freedom, and why they decide nothing."""
-    weights: dict[Hashable, tuple[SeedVariance, float]] = {}
-    own: list[list[float]] = []
-    single, sure = False, True
-    for weight, side in terms:
-        pool, runs = pool_of(side), side.runs
-        kind = _kind(runs[0]), side.measure, side.answered
-        weights[kind] = pool, weights.get(kind, (pool, 0.0))[1] + weight**2 / len(runs)
-        single |= len(runs) == 1
-        sure &= pool.decides_single_runs
-        own.append([mean for mean, _ in side.parts()])
+    pools = pools_of([side for _, side in terms])
+    single = any(len(side.runs) == 1 for _, side in terms)
     why = ""
-    if single and not sure:
+    if single and not all(pool.decides_single_runs for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
+    weights: dict[Hashable, float] = defaultdict(float)
+    for weight, side in terms:
+        weights[_kind_of(side)] += weight**2 / len(side.runs)
+    shown = seed_variance([[mean for mean, _ in side.parts()] for _, side in terms])
     variances = []
-    for pool, weight in weights.values():
-        if pool.p < 0.05 and (shown := seed_variance(own)).freedom and not single:
+    for kind, weight in weights.items():
+        pool = pools[kind]
+        if pool.p < 0.05 and shown.freedom and not single:
             pool = shown
         if pool.freedom:
             variances.append((pool.variance * weight, pool.freedom))
@@ -721,14 +735,8 @@ def run_interval(record: Record, measure: str) -> Interval:
 
 
 def value(records: Sequence[Record], measure: str) -> Compared:
-    """The value of a configuration over all given runs, in percent or in its own unit.
-
-    Raises:
-        InputError: the runs were measured on different queries.
-    """
-    side = Side(records, measure)
-    _asked_alike(side.runs)
-    return compared([(1.0, side)])
+    """The value of a configuration over all given runs, in percent or in its own unit."""
+    return compared([(1.0, Side(records, measure))])
 
 
 def difference(first: Sequence[Record], second: Sequence[Record], measure: str) -> Compared:
@@ -851,6 +859,4 @@ def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, fl
     """The smallest difference in points that the queries and seeds of each pair can detect, with a
     power of 0.8 at level 0.05.
     """
-    return {
-        pair: one.estimate.detectable for pair, one in _differences(pairs, runs, measure).items()
-    }
+    return {pair: one.detectable for pair, one in _differences(pairs, runs, measure).items()}

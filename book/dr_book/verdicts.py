@@ -289,7 +289,7 @@ def _judged(
         low=interval.low,
         high=interval.high,
         p=p,
-        detectable=estimate.detectable,
+        detectable=found.detectable,
         seeds=found.seeds,
         clusters=found.clusters,
         because=because,
@@ -432,7 +432,7 @@ def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:
             f" {tested} pair{'s' * (tested > 1)}."
         )
     against = [pair.said for pair in pairs if pair.state == "contradicted"]
-    if 0 < len(against) <= LISTED < tested:
+    if 0 < len(against) <= LISTED and len(against) < tested:
         notes.append(f"Against: {'; '.join(against)}.")
     if missing:
         number = counts["not run"]

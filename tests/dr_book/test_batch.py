@@ -106,11 +106,11 @@ from dr_lib import places
 if sys.argv[1:]:
     places.project_root = lambda: Path(sys.argv[1])
 import dr_book.prepared
-from dr_lib.evaluation import statistics
+from dr_book import measured
 from dr_lib.lab import records
 from dr_lib.stages import names_in
 print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 100,
-      statistics._kept.cache_info().currsize)
+      len(measured._indexed))
 """
 
 
