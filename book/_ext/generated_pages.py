@@ -387,6 +387,8 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
         protocol = PROTOCOLS[entry["protocol"]]
         told.append(f"Judged on {places_}, {entry['scale']} scale ({protocol}){older}.")
     told += filter(None, (entry["lacks"], entry["why"]))
+    if entry["unchecked"]:
+        told.append(f"Not checked: {entry['unchecked']}.")
     if entry["block"]:
         told.append(f"Waits for block {entry['block']} of the plan: {blocks[entry['block']]}.")
     lines = "".join(f"<p>{soft(typographic(per_cent(line)))}</p>" for line in told)

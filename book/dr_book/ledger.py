@@ -45,6 +45,7 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
                 "metric": claim.metric,
                 "page": claim.page or (table.page if table else None),
                 "trained": claim.trained,
+                "unchecked": claim.unchecked,
             }
             named = claim.answered_by
             fields = (

@@ -445,12 +445,10 @@ def clusters_of(record: Record) -> list[Hashable]:
     if known is not None:
         return [known.names[place] for place in known.of] if known.names else [*record.query_ids]
     name = record.data["collection"]["name"]
-    if name == "squad":
+    asked = [re.fullmatch(r"squad(\d+)", query) for query in record.query_ids]
+    if name == "squad" and all(asked):
         starts = SQUAD[(record.recipe.get("evaluation") or {}).get("split", "test")]
-        numbers = (
-            int(query.removeprefix("squad").removeprefix("passage ")) for query in record.query_ids
-        )
-        return [bisect_right(starts, number) for number in numbers]
+        return [bisect_right(starts, int(query[1])) for query in asked]
     if name == "medquad":
         return [query.partition("-q")[0] for query in record.query_ids]
     return [*record.query_ids]

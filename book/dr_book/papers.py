@@ -195,6 +195,7 @@ class Claim(Settings):
         statement: the claim in our words.
         compare: the order of rows of the paper's table that it states, if any.
         checks: what else our runs must show.
+        unchecked: what of the statement none of this tests.
         trained: False where nothing is trained (sizes, times, statistics of masks), so that one run
             decides.
         answered_by: which of our records answer it.
@@ -207,6 +208,7 @@ class Claim(Settings):
     statement: str
     compare: Compare | None
     checks: tuple[Check, ...] = ()
+    unchecked: str = ""
     trained: bool = True
     answered_by: AnsweredBy | None = None
     unanswerable: str | None = None

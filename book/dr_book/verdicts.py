@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dr_book.measured import Compared, Side, compared, possible
+from dr_book.measured import Compared, Side, compared, made_by, possible
 from dr_book.papers import Check, Claim
 from dr_book.statistics import Estimate, aligned, holm
 from dr_lib.errors import InputError
@@ -67,6 +67,7 @@ class PairResult:
         detectable: difference found with power 0.8.
         seeds: runs of each row.
         clusters: of queries.
+        apart: whether no precision or kind of device trained runs of both rows.
     """
 
     better: str
@@ -86,6 +87,7 @@ class PairResult:
     detectable: float | None = None
     seeds: tuple[int, ...] = ()
     clusters: int = 0
+    apart: bool = False
 
     @property
     def said(self) -> str:
@@ -261,7 +263,8 @@ def _judged(
         return _pair(claim, check, "not run"), (False, False)
     if check.kind == "wins":
         return _wins(claim, check, runs)
-    found = compared(_terms(claim, check, runs))
+    terms = _terms(claim, check, runs)
+    found = compared(terms)
     sign = -1.0 if claim.lower_is_better else 1.0
     estimate = found.estimate.times(1.0 if check.kind == "within" else sign)
     low, high = -check.width, np.inf
@@ -293,10 +296,17 @@ def _judged(
         seeds=found.seeds,
         clusters=found.clusters,
         because=because,
+        apart=_made_apart([side for _, side in terms]),
     )
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, found, check.width)
     return pair, (not inside, may)
+
+
+def _made_apart(sides: Sequence[Side]) -> bool:
+    """Whether two trained sides have no precision and device in common."""
+    made = [{made_by(run) for run in side.runs} - {""} for side in sides if side.trained]
+    return any(one and other and not one & other for one, other in pairwise(made))
 
 
 def _terms(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> list[tuple[float, Side]]:
@@ -445,6 +455,11 @@ def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:
     for because, said in reasons.items():
         names = f"{'; '.join(said)}: " if len(said) <= 2 else f"{len(said)} pairs: "
         notes.append(f"Not testable here, {names}{because}")
+    if apart := sum(pair.apart for pair in pairs):
+        notes.append(
+            f"In {apart} pair{'s' * (apart > 1)} the two rows were trained with another precision"
+            " or on another kind of device."
+        )
     notes += dict.fromkeys(
         f"Open: {pair.because}." for pair in pairs if pair.state == "open" and pair.because
     )

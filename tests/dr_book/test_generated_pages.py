@@ -52,6 +52,7 @@ ENTRY = {
     "lacks": "",
     "why": "because",
     "block": None,
+    "unchecked": "",
     "page": None,
     "older_recipe": False,
     "p_over_claims": 0.01,
