@@ -18,7 +18,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet
 SCALE ?= smoke
-SEARCHED ?= pydocs
+SEARCHED ?= primer
 KILLS ?= 200
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
@@ -55,7 +55,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not faults and not site"
 
 test-faults: setup
-	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 2 --dist worksteal -m faults
+	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 2 --dist worksteal -m "faults or counted"
 
 # Nothing is written into the checkout outside _build/ and .cache/. What pages take longest to make is made beside the
 # notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do; in a first build alone.

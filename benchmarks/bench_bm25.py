@@ -35,7 +35,7 @@ def main() -> None:
         "threads": 1,
     }.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--collection", default="pydocs")
+    parser.add_argument("--collection", help="by default SQuAD or Primer")
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
     start(chosen.threads)

@@ -85,7 +85,7 @@ def main() -> None:
         "--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model"
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--collection", default="pydocs")
+    parser.add_argument("--collection", help="by default SQuAD or Primer")
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
     start(chosen.threads)

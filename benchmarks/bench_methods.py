@@ -6,7 +6,7 @@ same passages; steps of the methods alternate, and medians are compared. One CPU
 the processor seconds it used, so that other programs count little. Materials are made at smoke
 scale first (and kept); they are not timed.
 
-    python benchmarks/bench_methods.py [--collection pydocs --rounds 12 --tokens 4096 --save
+    python benchmarks/bench_methods.py [--collection primer --rounds 12 --tokens 4096 --save
     FILE.json]
 """
 
@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from material import default_collection
 from tqdm import tqdm
 
 from dr_lib import lab, objectives, places
@@ -36,7 +37,7 @@ class Stepper:
     """One method under training, a step at a time, as the training loop does it."""
 
     def __init__(self, recipe: lab.Recipe, cache: lab.Cache):
-        given = cache.inputs(lab.Pipeline(recipe).pretrained)
+        given = cache.inputs(lab.pipeline(recipe).pretrained)
         tokenizer, model = (
             load_tokenizer(given["start"]),
             load_masked_lm(given["start"], dropout=given["dropout"]),
@@ -121,7 +122,7 @@ def measure(
 def main() -> None:
     """Measure, print, and keep the result where asked."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--collection", default="pydocs")
+    options.add_argument("--collection", default=default_collection())
     options.add_argument(
         "--tokens", type=int, default=4_096, help="padded tokens of a batch (default: 4096)"
     )

@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument(
         "--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model"
     )
-    parser.add_argument("--collection", default="pydocs")
+    parser.add_argument("--collection", help="by default SQuAD or Primer")
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
     start(chosen.threads)

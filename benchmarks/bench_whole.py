@@ -178,7 +178,7 @@ def main() -> None:
             cache = Path(folder) / "cache"
             seconds_of(
                 "-c",
-                "from dr_lib import collections; collections.load('pydocs')",
+                "from dr_lib import collections; collections.load('primer')",
                 DR_CACHE=str(cache),
             )
             found = Timing.of([build(notebook, cache) for _ in range(chosen.repeats)])

@@ -1,9 +1,9 @@
 """What the comparisons with other libraries work on: real passages and questions, one model, both
 on disk.
 
-Passages and their summary sentences are those of PyDocs, so lengths are mixed as text mixes them.
-The model is the embedded base model (2 layers of 128), or a fresh BERT of another size with the
-same tokenizer.
+Passages and questions are those of SQuAD where it is at hand, else those of Primer over and over,
+so lengths are mixed as text mixes them. The model is the embedded base model (2 layers of 128), or
+a fresh BERT of another size with the same tokenizer.
 """
 
 import os
@@ -17,7 +17,7 @@ import datasets
 import numpy as np
 from transformers import logging
 
-from dr_lib import collections, models, tokens
+from dr_lib import collections, models, places, tokens
 
 PASSAGE_LENGTH, QUERY_LENGTH = 144, 32
 
@@ -45,23 +45,34 @@ class Material(NamedTuple):
     folder: Path
 
 
+def default_collection() -> str:
+    """SQuAD where it is at hand, else the built-in collection."""
+    return "squad" if places.find_data("squad") else "primer"
+
+
+def repeated(rows: datasets.Dataset, count: int) -> datasets.Dataset:
+    """The first `count` rows; those of a smaller table over and over."""
+    return rows.select(np.resize(np.arange(len(rows)), count))
+
+
 @contextmanager
 def material(
     passages: int,
     queries: int,
     layers: int | None = None,
     hidden: int = 128,
-    collection: str = "pydocs",
+    collection: str | None = None,
 ) -> Iterator[Material]:
     """Make it in a temporary folder; `layers` None takes the embedded base model."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     logging.set_verbosity_error()
     datasets.disable_progress_bars()
-    found = collections.load(collection).sample(
+    found = collections.load(collection or default_collection()).sample(
         passages, train_queries=queries, dev_queries=1, test_queries=1
     )
-    asked, qrels = found.queries("train"), found.qrels("train")
     place = {name: row for row, name in enumerate(found.passages["id"][:])}
+    read, asked = repeated(found.passages, passages), repeated(found.queries("train"), queries)
+    qrels = found.qrels("train")
     positives = np.array([place[next(iter(qrels[name]))] for name in asked["id"][:]])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -70,13 +81,10 @@ def material(
             tokens.TokenStore.build(
                 texts, encoder.tokenizer, folder / kind, columns=("text",), progress=False
             )
-            for kind, texts in (("queries", asked), ("passages", found.passages))
+            for kind, texts in (("queries", asked), ("passages", read))
         ]
         encoder.save(folder / "model")
-        texts, size = (
-            (asked["text"][:], found.passages["text"][:]),
-            encoder.encoder.config.hidden_size,
-        )
+        texts, size = ((asked["text"][:], read["text"][:]), encoder.encoder.config.hidden_size)
         yield Material(*texts, positives, *stores, folder / "model", size, folder)
 
 

@@ -1,7 +1,7 @@
 """Speed of the hot paths on this machine: tokenising, batches, masks, encoding, search.
 
 Run by `make bench`, or `python benchmarks/speed.py --layers 4 --hidden 256 --seconds 5`. Each path
-runs on passages of PyDocs for a few seconds after one warm-up round; the median rate is printed.
+runs on passages for a few seconds after one warm-up round; the median rate is printed.
 Nothing is kept.
 """
 
@@ -14,6 +14,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from material import default_collection, repeated
 
 from dr_lib import collections, masking, models, retrieval, tokens
 from dr_lib.training import machine
@@ -68,7 +69,9 @@ def main() -> None:
     options.add_argument("--layers", type=int, default=2)
     options.add_argument("--hidden", type=int, default=128)
     options.add_argument(
-        "--collection", default="pydocs", help="as collections.load takes it (default: pydocs)"
+        "--collection",
+        default=default_collection(),
+        help="as collections.load takes it (default: squad where it is at hand, else primer)",
     )
     options.add_argument("--passages", type=int, default=4_000)
     options.add_argument("--seconds", type=float, default=3.0, help="per path (default: 3)")
@@ -80,9 +83,8 @@ def main() -> None:
         f" {where.type}"
     )
     texts = collections.load(chosen.collection)
-    texts = texts.sample(
-        chosen.passages, train_queries=100, dev_queries=100, test_queries=100
-    ).passages
+    texts = texts.sample(chosen.passages, train_queries=100, dev_queries=100, test_queries=100)
+    texts = repeated(texts.passages, chosen.passages)
     print(
         f"{chosen.layers} layers x {chosen.hidden}, {len(texts):,} passages of {chosen.collection},"
         f" {LENGTH} tokens\n"

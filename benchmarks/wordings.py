@@ -1,7 +1,7 @@
 """What share of the test queries repeats the wording of training queries, for the page "Your
 corpus".
 
-python benchmarks/wordings.py [--collections medquad squad scifact reddit-retrieval pydocs --save
+python benchmarks/wordings.py [--collections medquad squad scifact reddit-retrieval primer --save
 FILE]
 """
 
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument(
         "--collections",
         nargs="+",
-        default=["medquad", "squad", "scifact", "reddit-retrieval", "pydocs"],
+        default=["medquad", "squad", "scifact", "reddit-retrieval", "primer"],
     )
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()

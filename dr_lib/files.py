@@ -5,17 +5,18 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import yaml
 
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, visible
 
 Content = TypeVar("Content")
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
@@ -160,13 +161,7 @@ def folder_digest(place: Path, names: Collection[str] | None = None) -> str:
     """SHA-256 (hex) of a file, or of the files of a folder and their names; with `names` of these
     alone.
     """
-    paths = (
-        sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
-    )
-    known = {path.relative_to(place).as_posix(): path for path in paths}
-    return json_digest(
-        {name: file_digest(path) for name, path in known.items() if names is None or name in names}
-    )
+    return json_digest(_digests(place, names) if place.is_dir() else {".": file_digest(place)})
 
 
 def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
@@ -203,19 +198,147 @@ def make_readable(folder: Path) -> None:
         path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
 
 
+# Folders that are replaced as a whole -------------------------------------------------------------
+
+WRITTEN = ".written.json"
+"""In each folder that `fresh_folder` writes: its kind, and the digest of every file by name."""
+
+
 @contextmanager
-def fresh_folder(target: Path) -> Iterator[Path]:
-    """Give an empty folder beside `target`; rename it to `target` when the block ends well, remove
-    it otherwise.
+def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterator[Path]:
+    """Give an empty folder beside `target`; put it in the place of `target` when the block ends
+    well, remove it otherwise.
+
+    What stands at `target` is replaced only if an earlier call wrote all of it. It is moved aside,
+    and back if anything ends the block before the new folder is in its place.
+
+    Args:
+        target: the folder to write, which is looked at before the block (`check_replaceable`).
+        kind: what it is, such as "token store".
+        names: of its files, where it may be replaced whatever is in them, as a damaged checkpoint.
+
+    Raises:
+        InputError: something at `target` would be lost.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    place = check_replaceable(target, kind, names)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    aside = draft.with_name(f"{draft.name}.old")
     try:
         yield draft
+        if not names:
+            write_json(draft / WRITTEN, {"kind": kind, "files": _digests(draft)})
         make_readable(draft)
-        if target.exists():
-            shutil.rmtree(target)
-        draft.replace(target)
+        check_replaceable(place, kind, names)
+        if place.exists():
+            place.rename(aside)
+        draft.rename(place)
     except BaseException:
+        if aside.exists() and not place.exists():
+            aside.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
         raise
+    finally:
+        if place.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_replaceable(target: Path, kind: str, names: Collection[str] = ()) -> Path:
+    """Where a folder is to be written, links followed. Call it before long work for that folder.
+
+    Args:
+        target: the folder, there or not.
+        kind: as `fresh_folder` has it.
+        names: as `fresh_folder` has them.
+
+    Raises:
+        InputError: it is a file, the current folder, the home of the user or a folder that holds
+            one of them; it is of another kind; or it holds a file that no earlier call wrote, or
+            that was changed since.
+    """
+    fix = "Name a new or empty folder."
+    try:
+        place = target.expanduser().resolve()
+        if any(fixed.is_relative_to(place) for fixed in (Path.cwd(), Path.home().resolve())):
+            problem = "is the current folder, the home folder or one that holds them"
+        elif place.exists() and not place.is_dir():
+            problem = "is a file"
+        else:
+            problem = _what_would_be_lost(place, kind, names)
+    except (OSError, RuntimeError) as error:  # not to be read, or links in a circle
+        raise InputError(f"cannot be looked at ({error})", where=target, fix=fix) from None
+    if problem:
+        raise InputError(problem, where=target, fix=fix)
+    return place
+
+
+def remove_folder(folder: Path, kind: str, names: Collection[str] = ()) -> None:
+    """Remove a folder that `fresh_folder` wrote; `InputError` if it holds anything else."""
+    shutil.rmtree(check_replaceable(folder, kind, names))
+
+
+def remove_drafts(folder: Path, name: str) -> None:
+    """Remove what killed calls of `fresh_folder` and `write_text` left half written beside targets
+    of this name, which may be a pattern.
+    """
+    for draft in folder.glob(f".{name}.*"):
+        shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()
+
+
+def _what_would_be_lost(folder: Path, kind: str, names: Collection[str]) -> str:
+    """The first thing in a folder that `fresh_folder` has not written so; "" if it is free."""
+    inside = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    if not inside:
+        return ""
+    try:
+        marker = {} if names else read_json(folder / WRITTEN)
+        there, files = marker.get("kind", kind), dict(marker.get("files", {}))
+    except (InputError, AttributeError, TypeError, ValueError):
+        there, files = kind, {}
+    if there != kind:
+        return f"is another thing that was written here: {visible(str(there))}, not {kind}"
+    for path in inside:
+        name = path.relative_to(folder).as_posix()
+        known = name in names or (name == WRITTEN and files)
+        if path.is_symlink() or not path.is_file():
+            known = False
+        elif not known and name in files:
+            known = files[name] == file_digest(path)
+        if not known:
+            return f"holds {visible(name)}, which is no part of an earlier {kind} or was changed"
+    return ""
+
+
+def _digests(folder: Path, names: Collection[str] | None = None) -> dict[str, str]:
+    """SHA-256 (hex) of every file of a folder, or of `names`; what lists them is left out."""
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    return {
+        name: file_digest(path)
+        for name, path in paths.items()
+        if path.is_file() and (name != WRITTEN if names is None else name in names)
+    }
+
+
+def state_of(place: str | Path, ending: str = "") -> str:
+    """SHA-256 (hex) of the state of a file, or of the files of a folder whose names have an ending.
+
+    No file is read: one that was changed or replaced has another size, inode or time, and nobody
+    sets the time of an inode (ctime). What lies in hidden folders does not count, since no
+    collection and no model has anything there.
+    """
+    files, known = [Path(place)], set()
+    for folder, inner, names in os.walk(place, followlinks=True):
+        if (here := Path(folder).resolve()) in known:  # a link that leads back
+            inner.clear()
+            continue
+        known.add(here)
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        files += [Path(folder, name) for name in names if name.endswith(ending)]
+    facts = []
+    for path in sorted(files):
+        with suppress(OSError):  # not there, or a link to nothing
+            if stat.S_ISREG((one := path.stat()).st_mode):
+                facts.append((str(path), one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns))
+    return hashlib.sha256(
+        repr([Path(place).resolve(), Path(place).exists(), facts]).encode()
+    ).hexdigest()

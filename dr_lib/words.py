@@ -18,6 +18,7 @@ Page of the book: practice/languages.
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import pairwise
 
 import regex
 
@@ -30,7 +31,7 @@ JOINERS = r"\u00ad\u200c\u200d\u2060\ufeff"
 
 def _letters(scripts: str) -> str:
     """The class of all letters of some scripts, signs of Japanese vowels and voice among them."""
-    names = "".join(r"\p{%s}" % script for script in scripts.split())
+    names = "".join(rf"\p{{{script}}}" for script in scripts.split())
     return rf"[[{names}\u30fc\uff70\uff9e\uff9f]&&[\p{{L}}\p{{Nl}}]]"
 
 
@@ -84,9 +85,7 @@ def _words_in(chunk: str, shortest: int) -> tuple[str, ...]:
         folded = fold(run)
         if PAIRS(run):
             letters = LETTER(folded)
-            found += (
-                map("".join, zip(letters, letters[1:], strict=False)) if letters[1:] else letters
-            )
+            found += map("".join, pairwise(letters)) if letters[1:] else letters
         elif len(DROPPED("", run)) >= shortest:
             found.append(folded)
     return tuple(found)
@@ -157,10 +156,7 @@ def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
         letters = LETTER(run) if PAIRS(run) else [run]
         hits = [not wanted.isdisjoint(words_of(run))] * len(letters)
         if len(letters) > 1:
-            pairs = [
-                not wanted.isdisjoint(words_of(a + b))
-                for a, b in zip(letters, letters[1:], strict=False)
-            ]
+            pairs = [not wanted.isdisjoint(words_of(a + b)) for a, b in pairwise(letters)]
             hits = [a or b for a, b in zip([False, *pairs], [*pairs, False], strict=True)]
         for letter, hit in zip(letters, hits, strict=True):
             add(letter, hit)
@@ -170,7 +166,10 @@ def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
 
 # Sentences ----------------------------------------------------------------------------------------
 
-ABBREVIATIONS = "e.g i.e cf vs etc Eq Fig Dr resp Ref approx No".split() + ["et al"]
+ABBREVIATIONS = [
+    *["e.g", "i.e", "cf", "vs", "etc", "Eq", "Fig", "Dr", "resp", "Ref", "approx", "No"],
+    "et al",
+]
 NO_END = "".join(f"(?<!{re.escape(word)}[.])" for word in ABBREVIATIONS)
 ASCII_END = re.compile(rf"(?<=[a-z0-9)\]\"'%][.!?]){NO_END}\s+(?=[\"'(]?[A-Z0-9])")
 CLOSING = "”’»」』）】"

@@ -168,6 +168,13 @@ def counted(request):
     return lambda what, times=1: counts.update({what: times})
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests that count their trials are marked `counted`."""
+    for item in items:
+        if "counted" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("faults"):
+            item.add_marker("counted")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the counts to the file `DR_FAULTS`, with the names of the tests that failed; a worker
     hands its own on.

@@ -113,7 +113,7 @@ def test_a_mistake_in_the_options_costs_one_line(line, capsys):
 
 
 def test_a_value_that_is_no_yaml_is_named(capsys):
-    assert main(["pretrain", "pydocs", "--steps", "2", "--to", "x", "-p", "seed", "["]) == 1
+    assert main(["pretrain", "primer", "--steps", "2", "--to", "x", "-p", "seed", "["]) == 1
     assert (
         capsys.readouterr().err
         == "error: -p seed: '[' is not valid YAML. Close every bracket and quote.\n"
@@ -169,8 +169,8 @@ def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
         "batch nothere.json",
         "base nothere.json",
         "export nothere.json --to out",
-        "search pydocs x --reranker nothere.json",
-        "search pydocs x --model nothere.json",
+        "search primer x --reranker nothere.json",
+        "search primer x --model nothere.json",
     ],
 )
 def test_a_path_that_is_not_there_is_refused_before_anything_is_opened(options, capsys):
@@ -183,7 +183,7 @@ def test_a_path_that_is_not_there_is_refused_before_anything_is_opened(options, 
 def test_a_model_that_nobody_has_is_refused_before_the_collection_is_read(monkeypatch, capsys):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("dr_book.commands.check_collection", lambda name: pytest.fail("read"))
-    assert main(["search", "pydocs", "x", "--model", "nobody/has-this"]) == 1
+    assert main(["search", "primer", "x", "--model", "nobody/has-this"]) == 1
     assert capsys.readouterr().err.startswith(
         "error: nobody/has-this: no such model here, and none fetched before."
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
-from search_page import NAMES, RETRIEVERS, WEIGHTS, from_axes, small_queries, small_vectors
+from search_page import METHODS, from_axes, small_queries, small_vectors, trained
 
 from dr_book.measured import paired, recorded
 from dr_book.tables import named
@@ -63,19 +63,13 @@ def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
     return found or [EXAMPLE]
 
 
-def batch(
-    retrievers: Path = RETRIEVERS, name: str = "pydocs", cache: Cache | None = None
-) -> dict[str, Any] | None:
-    """Cosines `[queries, passages]` of a batch of test queries with their relevant passages; None
-    without a retriever.
+def batch(name: str = "primer", cache: Cache | None = None) -> dict[str, Any]:
+    """Cosines `[queries, passages]` of a batch of test queries with their relevant passages, by the
+    last retriever of the page that searches.
     """
-    folder = next(
-        (retrievers / key for key in reversed(NAMES) if (retrievers / key).is_dir()), None
-    )
-    if folder is None:
-        return None
     collection, cache = collections.load(name), cache or Cache(announce=lambda line: None)
-    tokenizer, weights = open_checkpoint("embedded").tokenizer, Data.file(folder / WEIGHTS)
+    tokenizer = open_checkpoint("embedded").tokenizer
+    weights = Data.file(trained(METHODS[-1], name, cache).weights)
     asked = (
         cache.get(small_queries(weights, tokens.query_tokens(collection, tokenizer, split="test")))
         / "queries.npy"
@@ -86,17 +80,17 @@ def batch(
     )
     queries = collection.queries("test")
     relevant = judged_rows(collection.qrels("test"), queries["id"][:], collection.passages["id"])
-    chosen = [
-        i
-        for i in np.random.default_rng(0).permutation(len(relevant)).tolist()
-        if len(relevant[i]) == 1
-    ][:BATCH]
-    rows = np.concatenate([relevant[i] for i in chosen])
+    # a question of each passage: another one's own would be no negative
+    chosen: dict[int, int] = {}
+    for i in np.random.default_rng(0).permutation(len(relevant)).tolist():
+        if len(relevant[i]) == 1:
+            chosen.setdefault(int(relevant[i][0]), i)
+    rows, asking = [*chosen][:BATCH], [*chosen.values()][:BATCH]
     vectors = from_axes(stored)[rows]
-    passages = collection.passages[rows.tolist()]
+    passages = collection.passages[rows]
     shown = zip(passages["title"], passages["text"], strict=True)
     return {
-        "cosines": np.round((np.load(asked)[chosen] @ vectors.T).astype(float), 3).tolist(),
-        "queries": queries[chosen]["text"],
+        "cosines": np.round((np.load(asked)[asking] @ vectors.T).astype(float), 3).tolist(),
+        "queries": queries[asking]["text"],
         "passages": [f"{title}: {' '.join(text.split()[:WORDS])} …" for title, text in shown],
     }

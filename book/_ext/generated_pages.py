@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from data_sheets import anchor, here_table, sheet_sections
 from explorers import COMPARED, write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
@@ -50,7 +51,7 @@ from dr_book.tables import (
     typographic,
     verdict_badge,
 )
-from dr_lib import collections, places
+from dr_lib import places
 from dr_lib.files import read_json, read_sealed, read_yaml, write_json, write_text
 from dr_lib.lab import BaseRecipe, Record, load_records, recorded_folder
 from dr_lib.stages import spell_seconds
@@ -177,6 +178,8 @@ def status_page(to: Path) -> str:
         ),
         "## Faults",
         *faults_section(FAULTS),
+        "## Collections",
+        here_table(recorded_collections()),
         "## Records",
         "All numbers that are called *recorded* come from records. Each file holds the whole"
         " recipe, the score of every query, the digests of the data and of every stage, the machine"
@@ -658,7 +661,7 @@ def _spelled(text: str) -> str:
 
 
 def data_page() -> str:
-    """The collections behind the records, with sizes and digests, and the built-in one."""
+    """The collections behind the records, with sizes and digests, and a sheet for each."""
     sizes = ("passages", "train_queries", "test_queries")
     known, counted = recorded_collections(), read_json(SPLITS)
     rows = [
@@ -672,26 +675,23 @@ def data_page() -> str:
         if data["name"] not in counted
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
-    pydocs = collections.load("pydocs")
-    queries = ", ".join(f"{len(pydocs.queries(split)):,} for {split}" for split in pydocs.splits)
-    facts = [
-        ["passages", f"{len(pydocs.passages):,}"],
-        ["queries", queries],
-        ["digest", pydocs.digest[:DIGEST]],
-    ]
-    facts += [
-        [name, _plain(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info
-    ]
+    studies: dict[str, set[str]] = {}
+    for data in known:
+        studies.setdefault(data["name"], set()).update(data["studies"])
+    used_by = {name: _pages_of(own) for name, own in studies.items()}
     return _page(
         "Data sheets",
         "Which text were the records made on? A collection consists of passages, queries and"
         " judgements. Its digest is computed from the content alone: a compressed and a plain copy"
         " have the same digest, and a changed comma gives another.",
+        "Each sheet below says where a collection comes from and what was changed. `dr-lib data"
+        " NAME --to FOLDER` makes the folder from the public files, `--from FOLDER` from files that"
+        " you have already; both check the digest. A folder under `DR_DATA` is found by its name.",
         "## Behind the records",
         table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
-        "## The built-in collection",
-        table(["property", "value"], facts, caption="PyDocs as built for this copy."),
+        "## Sheets",
+        *sheet_sections([data["name"] for data in known], used_by),
     )
 
 
@@ -737,12 +737,13 @@ def splits_tables(
     ]
 
 
-def _loaded_by(name: str) -> str:
+def _loaded_by(name: str) -> Cell:
     """A collection's name, and the one that it is loaded by where that is another: what a page made
-    up is loaded by none.
+    up is loaded by none. It leads to the sheet.
     """
     shown = data_named(name)
-    return shown if shown == name or " " in name else f"{shown} ({name})".replace(") (", "; ")
+    full = shown if shown == name or " " in name else f"{shown} ({name})".replace(") (", "; ")
+    return link(full, f"data.html#{anchor(name)}") if anchor(name) else full
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:
@@ -781,6 +782,7 @@ def _plain(value: Any) -> Cell:
 def base_page() -> str:
     """The embedded base model's card: what it was made from, how, and its loss curve."""
     record = read_json(places.embedded_base() / "record.json")
+    sheet = (places.embedded_base() / "README.md").read_text(encoding="utf-8")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
         [
@@ -824,6 +826,7 @@ def base_page() -> str:
         f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
         " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
         " text, including the passages of test documents, but never a query.",
+        f"#{sheet}",
         table(["property", "value"], words, caption="How it was made."),
         table(
             ["text", "passages", "left out: documents of", "digest"],

@@ -1,4 +1,4 @@
-"""What the page on masks shows: passages of PyDocs with the facts that masks are drawn by, and one
+"""What the page on masks shows: passages of Primer with the facts that masks are drawn by, and one
 picture of them.
 
 The page draws masks in the reader's browser, by the rules of `masking`
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from dr_book.tables import stop_words, typographic
 from dr_lib import masking
 from dr_lib.files import write_text
-from dr_lib.lab import Cache, Pipeline, Recipe
+from dr_lib.lab import Cache, Inputs, Recipe, trainings
 from dr_lib.materials import NgramCounts, look_up, word_blocks
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
 from dr_lib.training import hash64
@@ -49,23 +49,24 @@ class Sources(NamedTuple):
     weights: TokenValues
 
 
-def pydocs_sources() -> Sources:
+def primer_sources() -> Sources:
     """Those of the built-in collection; stages are kept, so that only the first call takes long."""
-    recipe, cache = Recipe(collection="pydocs"), Cache()
-    pipeline = Pipeline(recipe)
-    store = TokenStore.open(cache.get(pipeline.passages()) / "store")
-    importances = pipeline.importances()
+    recipe, cache = Recipe(collection="primer"), Cache()
+    inputs = Inputs(recipe)
+    store = TokenStore.open(cache.get(inputs.passages()) / "store")
+    importances = trainings.importances(inputs)
     counts = NgramCounts.open(cache.get(importances.arguments["counts"]) / "counts")
-    made = (importances, pipeline.importances(pmi="minseg"), pipeline.keyword_weights())
+    minseg = trainings.importances(inputs, pmi="minseg")
+    made = (importances, minseg, trainings.keyword_weights(inputs))
     values = (TokenValues.open(cache.get(one) / "values", store) for one in made)
     return Sources(load_tokenizer(recipe.base), store, counts, *values)
 
 
 def write_explorer(to: Path, sources: Sources | None = None) -> list[Path]:
     """Write the data and the picture into the staged source of the book; by default those of
-    PyDocs.
+    Primer.
     """
-    sources = sources or pydocs_sources()
+    sources = sources or primer_sources()
     rows = typical_first(sources, chosen_rows(sources))
     data = json.dumps(explorer_data(sources, rows), ensure_ascii=True, separators=(",", ":"))
     texts = (f"window.masksExplorerData = {data};\n", example(sources, rows[0]))

@@ -1,5 +1,5 @@
-"""What pre-training in a tab learns from: some passages of PyDocs, their words and judged queries;
-and what it led to.
+"""What pre-training in a tab learns from: the passages of Primer, their words and a question of
+each; and what it led to.
 
 The page trains in the reader's browser (`book/extra/pretrain-tab/model.js`); its passages are
 written here when the book is built. What came out over several seeds stands in
@@ -26,9 +26,8 @@ import datasets
 import numpy as np
 from IPython.display import HTML
 
-from dr_book.tables import Cell, Markup, table
+from dr_book.tables import Cell, Markup, stop_words, table
 from dr_lib import collections, places
-from dr_lib.collections import judged_rows
 from dr_lib.files import read_json, write_json, write_text
 from dr_lib.retrieval import Bm25
 from dr_lib.training import machine
@@ -37,9 +36,11 @@ FOLDER = "extra/pretrain-tab"
 WRITTEN = ("data.js", "measured.inc")
 SCRIPT = places.project_root() / "book" / FOLDER / "model.js"
 MEASURED = places.project_root() / "book" / "ideas" / "measured" / "pretrain_tab.json"
-PACKAGE, COUNT = "pandas", 300
-"""Passages of one package: the fewer subjects, the more often words come back."""
-LONGEST, FEWEST = 20, 4
+ASKED = "words"
+"""The kind of question: those that repeat words of their passage. No small model finds the
+others.
+"""
+LONGEST, FEWEST = 20, 3
 """Tokens of a passage with [CLS] and [SEP], and how often a word must occur to be in the
 vocabulary.
 """
@@ -49,7 +50,7 @@ SETTINGS = {"batch": 8, "rate": 0.006, "warm": 20, "held": 60, "rates": [0.3, 0.
 SHOWN = 12
 """Words shown of each passage."""
 SEEDS, STEPS, EVERY = 3, 1000, 250
-WORD = re.compile(r"[a-z]+").findall
+WORD = re.compile(r"[a-z]{2,}").findall
 
 
 def write_tab(to: Path) -> list[Path]:
@@ -60,7 +61,7 @@ def write_tab(to: Path) -> list[Path]:
     return [to / FOLDER / name for name in WRITTEN]
 
 
-def tab_data(name: str = "pydocs") -> dict[str, Any]:
+def tab_data() -> dict[str, Any]:
     """What the page trains on.
 
     Returns:
@@ -69,21 +70,13 @@ def tab_data(name: str = "pydocs") -> dict[str, Any]:
         (`asked`) that the page shows. In `settings`, `guess` is the loss of whoever knows the
         frequencies of the words and nothing else, `bm25` the MRR@10 of BM25.
     """
-    collection = collections.load(name)
-    pairs = []
-    for split in collection.splits:
-        queries = collection.queries(split)
-        rows = judged_rows(collection.qrels(split), queries["id"][:], collection.passages["id"])
-        pairs += [
-            (int(one[0]), text)
-            for one, text in zip(rows, queries["text"][:], strict=True)
-            if len(one) == 1
-        ]
-    documents = collection.passages["doc"][:]
-    single = {row: text for row, text in pairs if documents[row].startswith(f"{PACKAGE}.")}
-    rows = np.random.default_rng(0).permutation(sorted(single))[:COUNT].tolist()
-    chosen, asked = collection.passages[rows], [single[row] for row in rows]
-    words = [WORD(text.lower()) for text in chosen["text"]]
+    collection = collections.load("primer")
+    questions = {
+        row["id"]: row["text"] for split in collection.splits for row in collection.queries(split)
+    }
+    chosen = collection.passages[:]
+    asked = [questions[f"{passage}-{ASKED}"] for passage in chosen["id"]]
+    words = [content_words(text) for text in chosen["text"]]
     counts = Counter(word for one in words for word in one[: 2 * LONGEST])
     known = [*SPECIAL, *sorted(word for word, count in counts.items() if count >= FEWEST)]
     ids = {word: i for i, word in enumerate(known)}
@@ -96,7 +89,7 @@ def tab_data(name: str = "pydocs") -> dict[str, Any]:
             ids["[SEP]"],
         ]
 
-    passages, queries = [cut(one) for one in words], [cut(WORD(text.lower())) for text in asked]
+    passages, queries = [cut(one) for one in words], [cut(content_words(text)) for text in asked]
     shares = np.array(list(Counter(i for one in passages for i in one[1:-1]).values()), float)
     shares /= shares.sum()
     guess = round(float(-(shares * np.log(shares)).sum()), 3)
@@ -109,6 +102,13 @@ def tab_data(name: str = "pydocs") -> dict[str, Any]:
         "texts": [" ".join(text.split()[:SHOWN]) for text in chosen["text"]],
         "asked": asked,
     }
+
+
+def content_words(text: str) -> list[str]:
+    """Its words in order, lower case, without stop words: a vector of 32 numbers has no room for
+    "the".
+    """
+    return [word for word in WORD(text.lower()) if word not in stop_words()]
 
 
 def _bm25(
@@ -165,7 +165,7 @@ def script_digest() -> str:
     code = re.sub(
         r"/\*.*?\*/|//[^\n]*|\s+", "", SCRIPT.read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    return hashlib.sha256(f"{code}{SIZES}{SETTINGS}".encode()).hexdigest()
+    return hashlib.sha256(f"{code}{SIZES}{SETTINGS}{FEWEST}{ASKED}".encode()).hexdigest()
 
 
 RUN = """

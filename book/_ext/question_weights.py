@@ -16,7 +16,7 @@ import torch
 
 from dr_lib import lab, places
 from dr_lib.files import fresh_folder, write_json
-from dr_lib.lab import Cache, Pipeline
+from dr_lib.lab import Cache, Inputs, trainings
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import load_seq2seq, save_masked_lm
 from dr_lib.tokens import load_tokenizer
@@ -32,9 +32,9 @@ def main() -> None:
     """
     recipe = lab.recipe_at("laptop", {"auxiliary": {"questions": SETTINGS}}, COLLECTION)
     collection = lab.open_sample(recipe.collection)
-    one, cache = Pipeline(recipe, searches=False).question_generator(seed=0).model.stage, Cache()
-    made = cache.get(one)
-    manifest, log = cache.manifest(one), training_log(made / "log.json")
+    stage, cache = trainings.question_generator(Inputs(recipe), seed=0).model.stage, Cache()
+    made = cache.get(stage)
+    manifest, log = cache.manifest(stage), training_log(made / "log.json")
     record = {
         "base": lab.open_checkpoint(recipe.base).facts(),
         "text": {
@@ -54,7 +54,7 @@ def main() -> None:
         },
         "commit": commit(),
     }
-    with fresh_folder(places.embedded_writer()) as draft:
+    with fresh_folder(places.embedded_writer(), "question generator") as draft:
         model = load_seq2seq(made / "model").to(torch.float16)
         for part in (model.config.encoder, model.config.decoder):
             part._name_or_path = ""  # a place of this machine

@@ -4,22 +4,17 @@ judged questions.
 The page searches in the reader's browser (`book/extra/search-page/search.js`), also from a file on
 disk, where a page may load nothing but scripts. So everything is a script that hands over one
 string: gzip of JSON or of safetensors, 7 bits a letter. It is written here when the book is built.
-The retrievers are in `book/weights/search`, a folder each: `model.safetensors.gz` with weights in 8
-bits, and the record of its training. They were put there by
+The retrievers are trained here too, at the first build, in about half a minute each on one core.
 
-    python book/_ext/search_page.py RECORD... # records of this machine, whose models its cache
-    holds
-
-Any collection is searched with `make book SEARCHED=NAME`; where it has no judged questions, only
-typed ones are answered. Page: practice/search-in-the-page.
+Any collection is searched with `make book SEARCHED=NAME`, by retrievers that were trained on its
+own questions, or on Primer's where it has none; without judged questions only typed ones are
+answered. Page: practice/search-in-the-page.
 """
 
 import gzip
 import inspect
 import json
 import os
-import shutil
-import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache as once
@@ -35,29 +30,31 @@ from safetensors.numpy import load, load_file, save, save_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from dr_book.tables import data_named, table
-from dr_lib import collections, places, retrieval, tokens
+from dr_lib import collections, retrieval, tokens
 from dr_lib.collections import Collection, judged_rows
-from dr_lib.files import write_text
-from dr_lib.lab import Cache, Data, load_record, models_of, open_checkpoint, stage
+from dr_lib.files import file_digest, write_text
+from dr_lib.lab import Cache, Data, Recipe, Run, execute, models_of, open_checkpoint, stage
 from dr_lib.models import DenseEncoder, DenseSettings
+from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Bm25, encode, encode_queries
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.words import words_of
 
 FOLDER = "extra/search-page"
-RETRIEVERS = places.project_root() / "book" / "weights" / "search"
-SEARCHED = os.environ.get("SEARCHED") or "pydocs"
-NAMES = {
-    "none": "No pre-training",
-    "mlm": "Masked LM",
-    "autoencoder": "Auto-encoder",
-    "simlm": "SimLM",
-    "retromae": "RetroMAE",
+SEARCHED = os.environ.get("SEARCHED") or "primer"
+METHODS = ("none", "mlm", "simlm", "retromae")
+"""Pre-training methods in the order of the page: those that need nothing but passages."""
+MEASURE, CUT = "MRR@10", 10
+TRAINING: dict[str, Any] = {
+    "passage_length": 128,
+    "query_length": 32,
+    "pretraining": {"steps": 100, "learning_rate": 1e-3, "tokens_per_batch": 4096},
+    "finetuning": {"steps": 100, "learning_rate": 5e-4, "batch_queries": 32, "negatives": 1},
+    "evaluation": {"measures": [MEASURE]},
 }
-"""Pre-training methods in the order of the page, and what it calls them. After the auto-encoder,
-RetroMAE and MASTER have the highest means in notebooks/methods/equal_budgets, too close to order;
-RetroMAE is here because it needs nothing but passages.
-"""
+"""Four times through Primer's training questions; after ten times the retrievers were worse."""
+KINDS = ("words", "paraphrase", "meaning")
+"""Endings of the ids of Primer's questions."""
 WEIGHTS = "model.safetensors.gz"
 WRITTEN = ("systems.inc",)
 """What the page includes when it is built; scripts are loaded when a reader asks."""
@@ -78,7 +75,6 @@ CONFIG = (
     "intermediate_size",
 )
 CONFIG += ("hidden_act", "layer_norm_eps", "max_position_embeddings", "type_vocab_size")
-MEASURE, CUT = "MRR@10", 10
 
 
 # Weights and vectors in 8 bits --------------------------------------------------------------------
@@ -102,18 +98,6 @@ def quantised(rows: np.ndarray, steps: int = 127) -> tuple[np.ndarray, np.ndarra
     largest = np.abs(rows).max(1)
     factors = np.where(largest > 0, largest / steps, 1).astype(np.float32)
     return np.round(rows / factors[:, None]).astype(np.int8), factors
-
-
-def pack(record_file: Path, to: Path = RETRIEVERS) -> Path:
-    """Write the retriever of a record of this machine in 8 bits, beside its record; returns the
-    folder.
-    """
-    record = load_record(record_file)
-    folder = to / record.recipe["objective"]["name"]
-    folder.mkdir(parents=True, exist_ok=True)
-    write_weights(DenseEncoder.from_pretrained(models_of(record)["retriever"]), folder / WEIGHTS)
-    shutil.copyfile(record_file, folder / "record.json")
-    return folder
 
 
 @once
@@ -210,6 +194,12 @@ def from_axes(stored: Mapping[str, np.ndarray]) -> np.ndarray:
     return stored["step"] * stored["components"].T.astype(np.float32) @ stored["axes"]
 
 
+@stage()
+def small_weights(folder: Path, model: Path) -> None:
+    """`model.safetensors.gz`: a retriever in 8 bits."""
+    write_weights(DenseEncoder.from_pretrained(model), folder / WEIGHTS)
+
+
 @stage(resumable=True)
 def small_vectors(folder: Path, weights: Path, passages: Path) -> None:
     """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, as `on_axes`
@@ -241,6 +231,27 @@ def small_queries(folder: Path, weights: Path, queries: Path) -> None:
 # What the page loads ------------------------------------------------------------------------------
 
 
+class Retriever(NamedTuple):
+    """A retriever in 8 bits, and what it reached in full precision on the collection searched."""
+
+    weights: Path
+    measured: float | None
+
+
+def trained(method: str, name: str, cache: Cache) -> Retriever:
+    """A retriever pre-trained by a method and fine-tuned on a collection's questions, or on
+    Primer's where it has none to learn from and to measure on.
+    """
+    splits = collections.load(name, allow_duplicates=True).splits
+    able = {"train", "test"} <= {*splits}
+    recipe = Recipe(collection=name if able else "primer", objective=method, **TRAINING)
+    record = execute(Run("search-in-the-page", method, "smoke", recipe), cache)
+    model = models_of(record, cache)["retriever"]
+    packed = small_weights(Data(str(model), file_digest(model / "model.safetensors")))
+    measured = 100 * record.means[MEASURE] if able else None
+    return Retriever(cache.get(packed) / WEIGHTS, measured)
+
+
 class System(NamedTuple):
     """One way to search, and where each test query's first relevant passage stands with it (0: not
     found).
@@ -252,15 +263,18 @@ class System(NamedTuple):
 
 
 def write_search(
-    to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, cache: Cache | None = None
+    to: Path,
+    name: str = SEARCHED,
+    retrievers: Mapping[str, Retriever] | None = None,
+    cache: Cache | None = None,
 ) -> list[Path]:
     """Write everything that the page loads into the staged source of the book.
 
     Args:
         to: the staged source.
         name: of the collection, as `collections.load` takes it.
-        retrievers: folder of the packed retrievers.
-        cache: where vectors and indexes are kept.
+        retrievers: by the method that pre-trained them; they are trained if None.
+        cache: where models, vectors and indexes are kept.
 
     Returns:
         The files written.
@@ -269,7 +283,8 @@ def write_search(
         collections.load(name, allow_duplicates=True),
         cache or Cache(announce=lambda line: None),
     )
-    folders = {key: retrievers / key for key in NAMES if (retrievers / key).is_dir()}
+    if retrievers is None:
+        retrievers = {method: trained(method, name, cache) for method in METHODS}
     tokenizer, passages = open_checkpoint("embedded").tokenizer, collection.passages
     store = tokens.passage_tokens(collection, tokenizer)
     split = "test" if "test" in collection.splits else next(iter(collection.splits), None)
@@ -280,8 +295,8 @@ def write_search(
         save(dict(zip(("numbers", "factors"), base_words(), strict=True)))
     )
     systems = [System("bm25", "BM25", bm25_ranks(collection, queries["text"], relevant, cache))]
-    for key, folder in folders.items():
-        weights = Data.file(folder / WEIGHTS)
+    for key, retriever in retrievers.items():
+        weights = Data.file(retriever.weights)
         vectors = cache.get(small_vectors(weights, store)) / "vectors.safetensors"
         ranks = np.zeros(0, int)
         if split:
@@ -289,16 +304,16 @@ def write_search(
             ranks = dense_ranks(
                 np.load(cache.get(asked) / "queries.npy"), load_file(vectors), relevant
             )
-        systems.append(System(key, NAMES[key], ranks))
+        systems.append(System(key, NAMES[key][0].upper() + NAMES[key][1:], ranks))
         parts[f"model-{key}"], parts[f"vectors-{key}"] = (
-            (folder / WEIGHTS).read_bytes(),
+            retriever.weights.read_bytes(),
             squeezed(vectors.read_bytes()),
         )
     judged = {
         "texts": queries["text"],
         "relevant": [rows.tolist() for rows in relevant],
         "ranks": np.stack([one.ranks for one in systems], 1).tolist(),
-        "examples": examples(len(relevant)),
+        "examples": examples(queries["id"]),
         "flips": flips(systems),
     }
     said = {
@@ -314,7 +329,8 @@ def write_search(
         _write_part(to / FOLDER / f"{part}.js", part, content) for part, content in parts.items()
     ]
     write_text(
-        to / FOLDER / WRITTEN[0], systems_table(collection, systems, folders, files).data + "\n"
+        to / FOLDER / WRITTEN[0],
+        systems_table(collection, systems, retrievers, by_kind(queries["id"]), files).data + "\n",
     )
     return [*files, to / FOLDER / WRITTEN[0]]
 
@@ -408,9 +424,22 @@ def dense_ranks(
     return ranks
 
 
-def examples(count: int) -> list[int]:
-    """Some queries, drawn once and for all: none was chosen for what is found."""
-    return np.random.default_rng(0).permutation(count)[:EXAMPLES].tolist()
+def by_kind(ids: Sequence[str]) -> dict[str, list[int]]:
+    """Rows of the questions of each kind, where ids tell it as Primer's do ("p030-meaning"); else
+    nothing.
+    """
+    endings = [id_.rpartition("-")[2] for id_ in ids]
+    if not {*endings} <= {*KINDS}:
+        return {}
+    return {kind: [row for row, one in enumerate(endings) if one == kind] for kind in KINDS}
+
+
+def examples(ids: Sequence[str]) -> list[int]:
+    """Rows of some questions, drawn once and for all: none was chosen for what is found. Of
+    Primer's, those that share no word with their passage.
+    """
+    rows = by_kind(ids).get("meaning") or range(len(ids))
+    return np.random.default_rng(0).permutation(rows)[:EXAMPLES].tolist()
 
 
 def flips(systems: Sequence[System]) -> list[int]:
@@ -439,44 +468,34 @@ def flips(systems: Sequence[System]) -> list[int]:
 def systems_table(
     collection: Collection,
     systems: Sequence[System],
-    folders: Mapping[str, Path],
+    retrievers: Mapping[str, Retriever],
+    kinds: Mapping[str, Sequence[int]],
     files: Sequence[Path],
 ) -> HTML:
-    """What answers on the page: measured by its record, measured as the page searches, and what a
-    reader loads for it.
+    """What answers on the page: in full precision, as the page searches (also for each kind of
+    question), and what a reader loads for it.
     """
     sizes = {file.stem: file.stat().st_size / 1e6 for file in files}
+    common = sizes["texts"] + sizes["start"] + sizes["base-words"]
     rows = []
-    for one in systems:
-        recorded, size = (
-            None,
-            sum(size for part, size in sizes.items() if part.endswith(f"-{one.key}")),
-        )
-        if one.key in folders and (file := folders[one.key] / "record.json").is_file():
-            record = load_record(file)
-            same = record.data["collection"]["digest"] == collection.digest
-            recorded = 100 * record.means[MEASURE] if same else None
-        found = one.ranks[(one.ranks > 0) & (one.ranks <= CUT)]
-        here = float(100 * np.sum(1 / found) / len(one.ranks)) if len(one.ranks) else None
+    for system in systems:
+        reached = np.where((system.ranks > 0) & (system.ranks <= CUT), system.ranks, np.inf)
+        here = 100 / reached
+        loaded = sum(size for part, size in sizes.items() if part.endswith(f"-{system.key}"))
+        retriever = retrievers.get(system.key)
         rows.append(
             [
-                one.name,
-                recorded,
-                here,
-                size or sizes["texts"] + sizes["start"] + sizes["base-words"],
+                system.name,
+                retriever and retriever.measured,
+                float(here.mean()) if len(here) else None,
+                *(float(here[chosen].mean()) for chosen in kinds.values()),
+                loaded or common,
             ]
         )
-    asked = (
-        f"{len(systems[0].ranks):,} test questions"
-        if len(systems[0].ranks)
-        else "no judged questions"
-    )
+    asked = f"{len(systems[0].ranks):,} test questions"
+    if not len(systems[0].ranks):
+        asked = "no judged questions"
     data = f"{data_named(collection.name)} ({len(collection.passages):,} passages, {asked})"
     caption = f"{MEASURE} in percent on {data}. BM25 has no weights or vectors to round."
-    columns = ["", "recorded, full precision", "as this page searches, 8 bits", "megabytes loaded"]
+    columns = ["", "full precision", "as this page searches, 8 bits", *kinds, "megabytes loaded"]
     return table(columns, rows, caption=caption)
-
-
-if __name__ == "__main__":
-    for file in sys.argv[1:]:
-        print(pack(Path(file)))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ("_config.yml", "_toc.yml", "requirements.lock")
-UNSEEN = ("weights", "records")  # folders of the book that are no pages
+UNSEEN = ("weights", "records", "data", "dr_book")  # folders of the book that are no pages
 
 
 def files(folder: Path, pattern: str = "*") -> dict[str, Path]:

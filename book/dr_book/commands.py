@@ -38,6 +38,8 @@ EXAMPLES = """Examples:
   dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
   dr-lib publish simlm/table08 --scale laptop
   dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
+  dr-lib data squad --to data/squad
+  dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
 # as shtab.FILE has it: most arguments are paths
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
@@ -309,6 +311,12 @@ def parser() -> argparse.ArgumentParser:
     search("--no-bm25", action="store_true", help="leave BM25 out")
     search("-k", type=count, default=5, help="passages shown (default: 5)")
     search("--json", action="store_true", help="one line of JSON per question")
+
+    made = command("data", make_collection)
+    made("name", nargs="?", help="a collection of the records (default: list them)")
+    made("--to", type=Path, help="the new folder (default: NAME under DR_DATA)")
+    made("--from", dest="source", type=Path, help="a folder with its public files (default: fetch)")
+    made("--allow-changes", action="store_true", help="keep it where its digest is another one")
     return top
 
 
@@ -350,17 +358,18 @@ def try_folder(options: argparse.Namespace) -> int:
     os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
     check_collection(options.collection)
     from dr_book import own_corpus
-    from dr_book.export import check_free
+    from dr_book.export import EXPORT
+    from dr_book.hits import check_queries
+    from dr_lib.files import check_replaceable
     from dr_lib.lab import StudyError
     from dr_lib.stages import TimeIsUpError
-    from dr_lib.warm import check_queries
 
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     page, retriever = folder / "index.html", folder / "retriever"
     minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
     try:
         check_queries(options.ask, 1)
-        check_free(retriever)
+        check_replaceable(retriever, EXPORT)
         if page.is_file() and "<h1>Which retriever for " not in page.read_text(
             encoding="utf-8", errors="replace"
         ):
@@ -389,6 +398,23 @@ def try_folder(options: argparse.Namespace) -> int:
     print(compared.verdict.plain)
     print(f"page: {page}" + (f"\nretriever: {exported}" if exported else ""))
     return 0
+
+
+def make_collection(options: argparse.Namespace) -> None:
+    """make a collection of the records from its public files, and check its digest"""
+    from dr_book.data.sheets import sheet, sheets
+
+    if not options.name:
+        for known in sheets():
+            print(f"{known.name:<22}{known.title}\n{'':<22}{known.command}")
+        return
+    known, root = sheet(options.name), places.data_root()
+    if not options.to and not root:
+        raise InputError("no folder named", where="--to", fix="Give one, or set DR_DATA.")
+    from dr_book.data.make import make
+
+    to = options.to or root / known.name
+    print(make(known, to, options.source, allow_changes=options.allow_changes))
 
 
 def show_status(options: argparse.Namespace) -> None:
@@ -543,44 +569,47 @@ def search_collection(options: argparse.Namespace) -> None:
     """search a collection with BM25 and trained models"""
     # read as tqdm is imported: bars of long work alone, and they go
     os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}
-    from dr_lib import warm
+    from dr_book.hits import check_queries
 
-    memory = warm.Memory(
-        options.collection, options.model, options.reranker, bm25=not options.no_bm25
-    )
-    searcher = memory.recall()
-    named = (
-        [name for name in options.model if not name.expanduser().exists()]
-        if searcher is None
-        else []
-    )
-    # what nobody has is refused before the collection is read, which may take half a minute
+    # what is wrong is said before the libraries of the models are imported, which takes seconds
+    check_queries([] if options.query is None else [options.query], options.k)
+    named = [name for name in options.model if not name.expanduser().exists()]
+    if not options.collection.endswith(".json"):  # else perhaps a record
+        check_collection(options.collection)
     if named:
         from dr_lib import objectives
 
         for name in named:
             if objectives.word(str(name)) not in objectives.names():  # else perhaps trained here
                 places.find_encoder(name)
-    if searcher is None and not options.collection.endswith(".json"):  # else perhaps a record
-        check_collection(options.collection)
-    warm.check_queries([] if options.query is None else [options.query], options.k)
-    if searcher is None:
-        from dr_book.search import remembered, searcher_for
+    from dr_book.search import searcher_for
 
-        built = searcher_for(
-            options.collection, options.model, options.reranker, bm25=not options.no_bm25
-        )
-        searcher = remembered(built, options.model, memory)
-    width, result = shutil.get_terminal_size((100, 24)).columns, None
-    for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
+    searcher = searcher_for(
+        options.collection, options.model, options.reranker, bm25=not options.no_bm25
+    )
+    width, asked = shutil.get_terminal_size((100, 24)).columns, False
+    for query in [options.query] if options.query is not None else questions():
         (result,) = searcher.search([query.strip()], options.k)
         print(result.as_json() if options.json else result.as_text(width) + "\n", flush=True)
-    if result is None:
+        asked = True
+    if not asked and not sys.stdin.isatty():
         raise InputError(
             "no question",
             where="standard input",
             fix="Write one a line, or one after the collection.",
         )
+
+
+def questions() -> Iterator[str]:
+    """Questions of standard input, one a line; a person is asked for each, until an empty line or
+    Ctrl-D.
+    """
+    if not sys.stdin.isatty():
+        yield from filter(str.strip, sys.stdin)
+        return
+    with suppress(EOFError):
+        while question := input("question (empty to leave): ").strip():
+            yield question
 
 
 if __name__ == "__main__":

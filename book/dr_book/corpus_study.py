@@ -19,8 +19,9 @@ from dr_lib import materials, objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
+from dr_lib.lab import trainings
 from dr_lib.lab.base import open_collection, open_sample, open_writer
-from dr_lib.lab.pipeline import TUNING, Pipeline
+from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.lab.recipe import Recipe, recipe_at
 from dr_lib.lab.records import Record, live_folder
 from dr_lib.lab.study import BM25, Study
@@ -385,20 +386,19 @@ def generate_queries(
                 " first."
             )
         raise InputError(problem + told, where=collection.name, fix=fix)
-    writing = Pipeline(recipe, searches=False)
+    inputs = Inputs(recipe)
     if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
         writer = open_writer(ready)
         written_by = f"the question generator {writer.name}"
     else:
         open_collection(learn_from).qrels("train")  # complains in the collection's own words
-        writer = Pipeline(recipe.with_(collection=learn_from), searches=False).question_generator(
-            seed
-        )
+        elsewhere = Inputs(recipe.with_(collection=learn_from))
+        writer = trainings.question_generator(elsewhere, seed)
         written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
-    questions = writing.questions_by(writer, per_passage=per_passage, top_k=10, seed=seed)
+    questions = trainings.questions_by(inputs, writer, per_passage=per_passage, top_k=10, seed=seed)
     made = materials.question_collection(
         questions,
-        writing.bm25_index(),
+        inputs.bm25_index(),
         collection,
         judged=judged,
         top_k=top_k,

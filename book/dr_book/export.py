@@ -21,13 +21,14 @@ from dr_book.tables import spell
 from dr_lib import objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, read_json, write_json, write_text
+from dr_lib.files import check_replaceable, fresh_folder, read_json, write_json, write_text
 from dr_lib.lab import Record, models_of, open_models, ranking_of
-from dr_lib.lab.records import EXPORTED, SAVED, slug
+from dr_lib.lab.records import SAVED, slug
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.retrieval import write_run
 
 TEMPLATE = Path(__file__).with_name("card.md")
+EXPORT = "exported model"
 UNKNOWN = "unknown to the exporter; ask whoever trained it"
 # what sentence-transformers calls an activation that changes nothing
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -86,9 +87,9 @@ def export(
                 fix=fix,
             )
     target, collection = Path(to).expanduser(), collection or _trained_on(record)
-    check_free(target)
+    check_replaceable(target, EXPORT)
     inside = {kind: kind if len(models) > 1 else "" for kind in models}
-    with fresh_folder(target) as draft:
+    with fresh_folder(target, EXPORT) as draft:
         for kind, model in models.items():
             title = name or (f"{record.label}: {record.study}" if record else model.resolve().name)
             _write(model, draft / inside[kind], f"{title} ({kind})", record, collection)
@@ -139,26 +140,6 @@ def _trained_on(record: Record | None) -> Collection | None:
         return collection_of(record) if record else None
     except InputError:
         return None
-
-
-def check_free(folder: Path, marks: tuple[str, ...] = ("dense.json", "cross_encoder.json")) -> None:
-    """Raise `InputError` if a folder holds anything but an earlier export, of one model or of
-    several: it would be lost.
-
-    Args:
-        folder: to be written, there or not.
-        marks: files of which an earlier one has one, beside its card.
-    """
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names and names <= {*EXPORTED}:
-        for name in names:
-            check_free(folder / name, marks)
-        return
-    earlier = "README.md" in names and names & {*marks}
-    if folder.is_file() or (names and not earlier):
-        raise InputError(
-            "is there already and is no exported model", where=folder, fix="Name a new folder."
-        )
 
 
 def _write(

@@ -13,14 +13,15 @@ from typing import Any
 import yaml
 from huggingface_hub import ModelCard
 
-from dr_book.export import check_free, made_on, references, write_card, write_modules
+from dr_book.export import made_on, references, write_card, write_modules
 from dr_lib import objectives
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, write_text
-from dr_lib.lab import Cache, Pipeline, Recipe, commit
-from dr_lib.lab.pipeline import check_length
+from dr_lib.files import check_replaceable, fresh_folder, write_text
+from dr_lib.lab import Cache, Inputs, Recipe, commit
+from dr_lib.lab.checks import check_length
 from dr_lib.lab.records import sides
 from dr_lib.lab.study import how_far, outlook
+from dr_lib.lab.trainings import pretrained
 from dr_lib.models import EXTRA_FILE, DenseEncoder
 from dr_lib.stages import TimeIsUpError
 from dr_lib.training import TrainLog, machine
@@ -37,6 +38,7 @@ READ = (
     "seed",
 )
 TEMPLATE = Path(__file__).with_name("pretrained.md")
+PRETRAINED = "pre-trained model"
 
 
 def pretrain(
@@ -62,10 +64,10 @@ def pretrain(
         TimeIsUpError: the training is not finished; the message says how far it is.
     """
     target, cache = Path(to).expanduser(), cache or Cache()
-    check_free(target, marks=("recipe.yaml",))
-    pipeline = Pipeline(recipe, searches=False)
-    check_length(recipe.passage_length, pipeline.base, "passage_length")
-    made = pipeline.pretrained
+    check_replaceable(target, PRETRAINED)
+    inputs = Inputs(recipe)
+    check_length(recipe.passage_length, inputs.base, "passage_length")
+    made = pretrained(inputs)
     if made is None:
         raise InputError('"none" trains nothing', where="objective", fix="Name a method.")
     if told := outlook([made], cache):
@@ -77,15 +79,15 @@ def pretrain(
         raise TimeIsUpError(f"time is up after {begun}: the same command goes on") from None
     models, log = sides(done), TrainLog.load(done / "log.json")
     inside = {side: side if len(models) > 1 else "" for side in models}
-    with fresh_folder(target) as draft:
+    with fresh_folder(target, PRETRAINED) as draft:
         for side, model in models.items():
-            _write(model, draft / inside[side], pipeline, log)
+            _write(model, draft / inside[side], inputs, log)
     return [target / place for place in inside.values()]
 
 
-def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None:
+def _write(model: Path, folder: Path, inputs: Inputs, log: TrainLog) -> None:
     """Write model, modules of sentence-transformers, log, recipe and card."""
-    recipe = pipeline.recipe
+    recipe = inputs.recipe
     shutil.copytree(model, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
     write_modules(
         DenseEncoder.from_pretrained(model, **recipe.layout.model_dump(), pooling=recipe.pooling),
@@ -94,7 +96,7 @@ def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None
     log.save(folder / "log.json")
     read = _part(recipe)
     write_text(folder / "recipe.yaml", yaml.safe_dump(read, sort_keys=False, allow_unicode=True))
-    _card(pipeline, log, read, (model / EXTRA_FILE).is_file()).save(folder / "README.md")
+    _card(inputs, log, read, (model / EXTRA_FILE).is_file()).save(folder / "README.md")
 
 
 def _part(recipe: Recipe) -> dict[str, Any]:
@@ -110,8 +112,8 @@ def _part(recipe: Recipe) -> dict[str, Any]:
     )
 
 
-def _card(pipeline: Pipeline, log: TrainLog, recipe: dict[str, Any], beside: bool) -> ModelCard:
-    method, base, corpus = pipeline.recipe.objective.name, pipeline.base, pipeline.corpus
+def _card(inputs: Inputs, log: TrainLog, recipe: dict[str, Any], beside: bool) -> ModelCard:
+    method, base, corpus = inputs.recipe.objective.name, inputs.base, inputs.corpus
     facts = {
         "pre-training": method,
         "base model": base.name,
@@ -121,7 +123,7 @@ def _card(pipeline: Pipeline, log: TrainLog, recipe: dict[str, Any], beside: boo
         "steps": log.step,
         "tokens read": log.tokens,
         "loss in the last row of the log": round(log.rows[-1]["loss"], 4),
-        "seed": pipeline.recipe.seed,
+        "seed": inputs.recipe.seed,
         **made_on(machine.machine_facts(), commit()),
     }
     about = {"library_name": "transformers", "pipeline_tag": "fill-mask", "tags": ["pre-training"]}

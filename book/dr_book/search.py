@@ -3,78 +3,84 @@ built once and kept.
 
 Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the
 content of collection and model, so that the second question, or the second process, does not build
-anything. What can be searched without torch is left to `dr_lib.warm`, which then finds it at once.
+anything.
 """
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from glob import escape
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
-from tokenizers import Tokenizer
-from transformers import BertModel
 
 from dr_book.corpus_study import study_name
+from dr_book.hits import Hit, Result, check_queries
 from dr_book.status import scale_folders
-from dr_lib import objectives, places, retrieval, tokens, warm
+from dr_lib import objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest, read_json
+from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, load_records, models_of, open_models
-from dr_lib.models import EXTRA_FILE, DenseEncoder, SentenceEncoder, open_encoder
-from dr_lib.places import PACKAGED
+from dr_lib.models import open_encoder
 from dr_lib.retrieval import Bm25, Ranking
-from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
-from dr_lib.warm import names_record
 
 System = Callable[[Sequence[str], int], Ranking]
 """Queries and depth -> the passages found."""
-Repeated = Callable[[], tuple[dict[str, Any], list[Path]] | None]
-"""-> the arguments of the class in `warm` that searches likewise, and where its files lie; None
-where there is none.
-"""
 CANDIDATES = 100
 """Passages of the first search that a re-ranker reads."""
-TRIED = (
-    "tides",
-    "Wieso steigt & fällt die FLUT? [SEP] [MASK] x²",
-    "why does the sea rise and fall twice a day " * 60,
-)
-"""Questions by which two encoders are compared: short, with all kinds of signs, too long."""
 
 
-class Searcher(warm.Searcher):
-    """A collection and the systems that search it: `search(queries, k=5)` gives a `Result` for each
-    query.
+class Searcher:
+    """A collection and the systems that search it, side by side.
 
     Args:
         collection: what is searched.
         systems: by the name that is shown.
-        opened: for those that `warm` may be able to repeat, how to ask what it needs for that.
+
+    Raises:
+        InputError: no system at all.
     """
 
-    def __init__(
-        self,
-        collection: Collection,
-        systems: Mapping[str, System],
-        opened: Mapping[str, Repeated] | None = None,
-    ):
-        super().__init__(
-            systems, lambda rows: collection.passages[rows], judgements_by_text(collection).get
+    def __init__(self, collection: Collection, systems: Mapping[str, System]):
+        if not systems:
+            raise InputError("nothing to search with", where="search", fix="Give BM25 or a model.")
+        self.collection, self.systems = collection, dict(systems)
+        self._grades = judgements_by_text(collection)
+
+    def search(self, queries: str | Sequence[str], k: int = 5) -> list[Result]:
+        """The first `k` passages of every system for each query (or the only one); known judgements
+        are shown.
+
+        Raises:
+            InputError: an empty query, or `k` below 1.
+        """
+        queries = [queries] if isinstance(queries, str) else queries
+        check_queries(queries, k)
+        rankings = {name: system(queries, k) for name, system in self.systems.items()}
+        results = []
+        for row, query in enumerate(queries):
+            grades = self._grades.get(query.strip())
+            relevant = None if grades is None else sum(grade > 0 for grade in grades.values())
+            hits = {
+                name: self._hits(ranking.rows[row], ranking.scores[row], grades or {})
+                for name, ranking in rankings.items()
+            }
+            results.append(Result(query, relevant, hits))
+        return results
+
+    def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int]) -> list[Hit]:
+        passages = self.collection.passages[rows[rows >= 0].tolist()]
+        columns = zip(
+            passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False
         )
-        self.collection, self.opened = collection, dict(opened or {})
+        return [Hit(rank, *row, grades.get(row[0])) for rank, row in enumerate(columns, 1)]
 
 
 def judgements_by_text(collection: Collection) -> dict[str, dict[str, int]]:
@@ -108,20 +114,30 @@ def open_searcher(
     Raises:
         InputError: no system at all, or a folder without a model.
     """
-    cache, systems, opened = cache or Cache(announce=lambda line: None), {}, {}
+    cache, systems = cache or Cache(announce=lambda line: None), {}
     if bm25:
         index = cache.get(retrieval.bm25_index(collection, title=True)) / "index"
         systems["BM25"] = Bm25.open(index).search
-        opened["BM25"] = lambda: ({"index": str(index), "stop_words": list(STOP_WORDS)}, [index])
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
-        systems[name], opened[name] = open_dense(collection, folders, cache)
+        systems[name] = open_dense(collection, folders, cache)
     if reranker is not None:
         reread = open_reranker(collection, Path(reranker), cache)
         systems |= {
             f"{name}, re-ranked": partial(reread, system) for name, system in tuple(systems.items())
         }
-    return Searcher(collection, systems, opened)
+    return Searcher(collection, systems)
+
+
+def names_record(source: str) -> bool:
+    """Whether a .json file is a record: one object with its checksum first, where a collection has
+    an object a line.
+    """
+    path = Path(source).expanduser()
+    if not source.endswith(".json") or not path.is_file():
+        return source.endswith(".json") and places.find_data(source) is None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline().strip() == "{" and file.readline().lstrip().startswith('"checksum"')
 
 
 def searcher_for(
@@ -180,9 +196,7 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     return models_of(newest), newest
 
 
-def open_dense(
-    collection: Collection, models: Mapping[str, Path | str], cache: Cache
-) -> tuple[System, Repeated]:
+def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
     """A dense retriever over the vectors of a collection, which are made at the first call and
     kept.
     """
@@ -206,123 +220,7 @@ def open_dense(
         )
         return Ranking(list(map(str, range(len(queries)))), rows, scores)
 
-    def repeated() -> tuple[dict[str, Any], list[Path]] | None:
-        own = query_encoder(query_side, encoder)
-        return own and (
-            {"encoder": own, "vectors": [str(folder / "vectors.npy") for folder in shards]},
-            [query_side, *shards],
-        )
-
-    return search, repeated
-
-
-def query_encoder(folder: Path, encoder: DenseEncoder | SentenceEncoder) -> dict[str, Any] | None:
-    """The arguments of the `warm.QueryEncoder` that gives the same vectors; None where there is
-    none.
-
-    It is tried out: what an encoder does beside what its settings say would show in the vectors.
-    """
-    own: dict[str, Any] = {"projection": None}
-    if isinstance(encoder, DenseEncoder):
-        settings, bert, tokenizer = encoder.settings, encoder.encoder, encoder.tokenizer
-        own |= {
-            "length": settings.query_length,
-            "side": settings.query_side,
-            "plain": True,
-            "prompt": "",
-        }
-        own |= {"pooling": settings.pooling, "normalise": settings.normalise}
-        if settings.projection:
-            own["projection"] = str(folder / EXTRA_FILE)
-    else:
-        modules, tokenizer = list(encoder.model), encoder.model.tokenizer
-        if [type(one).__name__ for one in modules] not in (
-            ["Transformer", "Pooling"],
-            ["Transformer", "Pooling", "Normalize"],
-        ):
-            return None
-        folder, bert = folder / read_json(folder / "modules.json")[0]["path"], modules[0].auto_model
-        own |= {
-            "length": encoder.model.max_seq_length,
-            "side": getattr(tokenizer, "truncation_side", None),
-            "plain": False,
-        }
-        own |= {
-            "prompt": encoder.model.prompts.get("query") or "",
-            "pooling": modules[1].pooling_mode,
-        }
-        own["normalise"] = len(modules) == 3 or encoder.model.similarity_fn_name == "cosine"
-    weights, pieces = folder / "model.safetensors", folder / "tokenizer.json"
-    if (
-        type(bert) is not BertModel
-        or bert.config.hidden_act != "gelu"
-        or own["pooling"] not in ("cls", "mean")
-    ):
-        return None
-    if not (
-        weights.is_file()
-        and pieces.is_file()
-        and own["length"] in range(4, bert.config.max_position_embeddings + 1)
-    ):
-        return None
-    if _pieces(Tokenizer.from_file(str(pieces))) != _pieces(tokenizer.backend_tokenizer):
-        return None
-    own |= {
-        "weights": str(weights),
-        "tokenizer": str(pieces),
-        "first": tokenizer.cls_token_id,
-        "last": tokenizer.sep_token_id,
-    }
-    own |= {"layers": bert.config.num_hidden_layers, "heads": bert.config.num_attention_heads}
-    own["epsilon"] = bert.config.layer_norm_eps
-    with suppress(InputError, KeyError):  # weights in other files, of other types or names
-        made, expected = warm.QueryEncoder(**own), encoder.encode(TRIED, queries=True)
-        off = [
-            np.linalg.norm(made(text) - vector)
-            for text, vector in zip(TRIED, expected, strict=True)
-        ]
-        if (off <= 1e-5 * np.linalg.norm(expected, axis=1)).all():
-            return own
-    return None
-
-
-def _pieces(tokenizer: Tokenizer) -> dict[str, Any]:
-    """How a tokenizer cuts texts into pieces, whatever it does to the lengths of sequences."""
-    return {
-        name: value
-        for name, value in json.loads(tokenizer.to_str()).items()
-        if name not in ("truncation", "padding")
-    }
-
-
-def remembered(searcher: Searcher, models: Sequence[Path], memory: warm.Memory) -> warm.Searcher:
-    """The same search as `warm` answers it, kept for the next process; the given one where `warm`
-    cannot.
-
-    It cannot where a re-ranker takes part, a collection was cut to a sample, or `query_encoder`
-    knows nothing. Nor is kept what a model of the hub finds: tomorrow there may be a newer one
-    under its name.
-    """
-    collection, asked = (
-        searcher.collection,
-        {name: searcher.opened.get(name) for name in searcher.systems},
-    )
-    if memory.given is None or collection.folder is None or not all(asked.values()):
-        return searcher
-    answers = {name: repeated() for name, repeated in asked.items()}
-    if not all(answers.values()):
-        return searcher
-    made = [folder.resolve() for _, folders in answers.values() for folder in folders]
-    packages = [
-        Path(found.origin).parent for name in PACKAGED.values() if (found := find_spec(name))
-    ]
-    roots = [root.resolve() for root in (places.cache_root() / "stages", *packages, *models)]
-    if not all(any(folder.is_relative_to(root) for root in roots) for folder in made):
-        return searcher
-    place = places.find_data(collection.place)
-    systems = [(name, arguments) for name, (arguments, _) in answers.items()]
-    memory.keep(collection.folder, systems, [*made, collection.folder, *([place] if place else [])])
-    return warm.opened(collection.folder, systems)
+    return search
 
 
 def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
@@ -393,6 +291,7 @@ def collection_of(
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
     for one in [place] if place else [*map(str, written), spec.name]:
         collection = open_sample(spec.model_copy(update={"name": one}))
+        collection = collection.with_own_passage(record.recipe["evaluation"].get("own_passage"))
         if collection.digest == expected:
             return collection
     problem = (

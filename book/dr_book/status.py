@@ -3,7 +3,6 @@
 Page of the book: reference/status.
 """
 
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -163,13 +162,13 @@ def clean(
         }
     for path in sizes:
         if not dry_run:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            cache.remove(path) if path.is_dir() else path.unlink()
     for path in sorted(cache.root.glob("*.partial")) if partials else []:
         # else somebody is building it
         with suppress(Timeout), cache.lock(path.stem).acquire(timeout=0):
             sizes[path] = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             if not dry_run:
-                shutil.rmtree(path)
+                cache.remove(path)
     total = (
         f"{len(sizes)} {'would be ' if dry_run else ''}removed,"
         f" {sum(sizes.values()) / 2**20:,.1f} MB"

@@ -15,6 +15,7 @@ import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
+from dr_book.hits import Hit, Result, shortened
 from dr_book.search import collection_of
 from dr_book.statistics import Interval
 from dr_book.verdicts import Case, flips
@@ -23,7 +24,6 @@ from dr_lib.evaluation import unit_of
 from dr_lib.lab import Record, ranking_of
 from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
-from dr_lib.warm import Hit, Result, shortened
 from dr_lib.words import matches, pieces, words_of
 
 LONG_WORD, JOINT = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])")
@@ -44,7 +44,7 @@ HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 it.
 """
 DATA = {
-    "pydocs": "PyDocs",
+    "primer": "Primer",
     "squad": "SQuAD",
     "medquad": "MedQuAD",
     "liveqa-med": "LiveQA-Med",

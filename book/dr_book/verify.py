@@ -13,7 +13,7 @@ from dr_book.statistics import equivalence_test, paired_difference
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import sealed, write_json
-from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.pipeline import pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, load_record, slug
 from dr_lib.lab.study import Run, data_facts, execute
@@ -60,7 +60,7 @@ def verify(
         ) from None
     if collection:
         recipe = recipe.with_(collection=collection)
-    check_sources(record, data_facts(Pipeline(recipe)))
+    check_sources(record, data_facts(pipeline(recipe)))
     cache = Cache(places.cache_root() / "rebuilt" / Path(record.file_name).stem)
     rebuilt = execute(Run(record.study, record.label, record.scale, recipe), cache)
     facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created"})

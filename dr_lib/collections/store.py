@@ -9,11 +9,10 @@ are the strings looked at. Page of the book: practice/own-corpus, "what is check
 
 import json
 import re
-import shutil
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from itertools import islice
@@ -25,12 +24,13 @@ from datasets import Dataset, Features, Value
 from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
-from dr_lib.collections.collection import JUDGEMENT, Collection, rows_of
+from dr_lib.collections.collection import JUDGEMENT, Collection, repeats, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.stages import Cache, stage
 
 ABOUT = "collection.json"
+LENIENT = "load with strict=False (in a recipe `collection: {strict: false}`), which counts such"
 SPLITS = ("train", "dev", "test")
 TEXT, NUMBER = Value("string"), Value("int64")
 PASSAGE = Features({"id": TEXT, "title": TEXT, "text": TEXT, "doc": TEXT, "position": NUMBER})
@@ -114,8 +114,9 @@ class Source:
         passages, queries, judgements: the streams; judgements by split, in the order splits are
             listed.
         info: licence, source and versions, kept with the collection.
-        published: True for data the reader cannot edit: rows that break a rule are left out and
-            counted in `info` where a folder of the reader's own would be refused.
+        published: True for data the reader cannot edit: rows that break a rule are left out, and
+            judgements of absent passages kept, and counted in `info`, where a folder of the
+            reader's own would be refused.
         expected: what it should come to, where that is known.
     """
 
@@ -162,7 +163,12 @@ def published_source(
 
 
 def open_source(
-    source: Source, root: Path, *, allow_duplicates: bool = True, place: str | None = None
+    source: Source,
+    root: Path,
+    *,
+    allow_duplicates: bool = True,
+    strict: bool = True,
+    place: str | None = None,
 ) -> Collection:
     """Open the Arrow files of `source`, making them first where they are missing.
 
@@ -170,12 +176,16 @@ def open_source(
         source: what the reader of a format gives.
         root: folder of all collections' files.
         allow_duplicates: keep (and count) passages that repeat title and text of another one.
+        strict: refuse empty passages and judgements of what is not there; False counts them, as in
+            published data.
         place: the name or path by which the reader gave it.
 
     Raises:
         InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
     """
-    folder = Cache(root, announce=lambda _: None).get(arrow_files(source, allow_duplicates))
+    source = source if strict else replace(source, published=True)
+    made = arrow_files(source, allow_duplicates, source.published)
+    folder = Cache(root, announce=lambda _: None).get(made)
     about = read_json(folder / ABOUT)
     passages, queries = (
         Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
@@ -186,14 +196,10 @@ def open_source(
     )
 
 
-@stage(version=2)
-def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
+@stage(version=3)
+def arrow_files(folder: Path, source: Source, allow_duplicates: bool, published: bool) -> None:
     """`passages.arrow`, `queries.arrow`, one Arrow file per split, and `collection.json`."""
-    try:
-        write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # a refused collection may be large
-        raise
+    write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
 
 
 def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> dict[str, Any]:
@@ -217,6 +223,8 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
             own = {judgement.query for _, judgement in known}
             counts[split] = {"queries": len(own), "judgements": len(known)}
             asked |= own
+    if not counts["judgements_of_absent_passages"]:
+        del counts["judgements_of_absent_passages"]
     counts["queries_without_judgement"] = len(queries) - len(asked)
     digest = json_digest({"passages": passage_digest, "queries": query_digest, "splits": digests})
     info = {**source.info, "counts": counts}
@@ -247,7 +255,7 @@ def _write_texts(
     )
     written = Dataset.from_file(str(path))
     counts[path.stem] = len(written)
-    for row, first in _repeats(ids, written, "id"):
+    for row, first in repeats(np.array(ids, np.int64), written, "id"):
         problem = f"duplicate {kind} id {written[row]['id']!r}, first seen in {place(first)}"
         raise InputError(
             problem, where=place(row), fix="Remove one of the two, or give it an id of its own."
@@ -259,7 +267,7 @@ def _write_texts(
                 where=f"collection {source.name}",
                 fix="Give at least one passage.",
             )
-        repeated = list(_repeats(texts, written, "title", "text"))
+        repeated = list(repeats(np.array(texts, np.int64), written, "title", "text"))
         counts["duplicate_texts"] = len(repeated)
         if repeated and not (allow_duplicates or source.published):
             row, first = repeated[0]
@@ -274,20 +282,20 @@ def _write_texts(
 
 
 def _whole_rows(source: Source, kind: str, counts: Counter) -> Iterator[tuple[str, Any]]:
-    """The rows that have a text; an id is a name on one line."""
+    """The rows that have a text, or of passages a title; an id is a name on one line."""
     for where, row in source.passages() if kind == "passage" else source.queries():
         if not row.id.strip() or NOT_IN_NAMES.search(row.id):
             problem = (
                 f"{kind} id {row.id!r} is empty or holds a tab, a line end or a control character"
             )
             raise InputError(problem, where=where, fix="Give it an id of visible characters.")
-        if row.text.strip():
+        if row.text.strip() or (kind == "passage" and row.title.strip()):
             yield where, row
         elif not source.published:
             raise InputError(
                 f"{kind} {row.id!r} is empty",
                 where=where,
-                fix="Give it a text, or remove the line.",
+                fix=f"Give it a text, remove the line, or {LENIENT}.",
             )
         else:
             counts[f"empty_{kind}_left_out"] += 1
@@ -308,19 +316,6 @@ def _write_arrow(path: Path, features: Features, rows: Iterable[tuple[str, tuple
     return content.hexdigest()
 
 
-def _repeats(hashes: array, table: Dataset, *columns: str) -> Iterator[tuple[int, int]]:
-    """Rows that are equal to an earlier one in some columns: (row, the first such row)."""
-    values = np.array(hashes, np.int64)
-    order = np.argsort(values, kind="stable")
-    equal = np.flatnonzero(values[order[1:]] == values[order[:-1]])
-    first: dict[Hashable, int] = {}
-    # only here may strings be equal
-    for row in np.union1d(order[equal], order[equal + 1]).tolist():
-        key = tuple(table.data.column(name)[row].as_py() for name in columns)
-        if first.setdefault(key, row) != row:
-            yield row, first[key]
-
-
 def _known_judgements(
     source: Source,
     split: str,
@@ -329,15 +324,20 @@ def _known_judgements(
     query_ids: Any,
     counts: Counter,
 ) -> list[tuple[str, Judgement]]:
-    """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused
-    or left out.
+    """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused.
+
+    Of published data, a judgement of a passage that is not there stays, so that recall and nDCG are
+    measured by the judgements that everybody has; the others are left out. Both are counted.
     """
     queries = rows_of([judgement.query for _, judgement in judged], query_ids).tolist()
     passages = rows_of([judgement.passage for _, judgement in judged], passage_ids).tolist()
-    known: dict[tuple[int, int], tuple[str, Judgement]] = {}
+    known: dict[tuple[int, int | str], tuple[str, Judgement]] = {}
     for (where, judgement), query, passage in zip(judged, queries, passages, strict=True):
-        if query >= 0 and passage >= 0 and (query, passage) not in known:
-            known[query, passage] = where, judgement
+        pair = query, passage if passage >= 0 else judgement.passage
+        absent = passage < 0 and source.published
+        if query >= 0 and (passage >= 0 or absent) and pair not in known:
+            known[pair] = where, judgement
+            counts["judgements_of_absent_passages"] += absent
         elif source.published:
             counts["judgements_left_out"] += 1
         else:
@@ -349,7 +349,8 @@ def _known_judgements(
                     f"query {judgement.query!r}" if query < 0 else f"passage {judgement.passage!r}"
                 )
                 problem = f"the judgement names an unknown {unknown}"
-            raise InputError(problem, where=where, fix="Correct the id, or remove the line.")
+            fix = f"Correct the id, remove the line, or {LENIENT}."
+            raise InputError(problem, where=where, fix=fix)
     if not known and not source.published:
         fix = "Add judgements, or remove the split."
         raise InputError(

@@ -4,7 +4,7 @@ similarity, fusion, words.
 
 from dr_lib.evaluation.dialogue import DialogueSettings, cross_encoded_dialogue, dialogue
 from dr_lib.evaluation.fusion import fuse, fused
-from dr_lib.evaluation.lexical import coverage, covered, overlap
+from dr_lib.evaluation.lexical import coverage, covered, overlap, shared_words
 from dr_lib.evaluation.measures import (
     Scores,
     check_measures,

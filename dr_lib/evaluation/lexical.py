@@ -73,6 +73,19 @@ def overlap(collection: Collection, split: str, *, title: bool = True, grade: in
     return Scores(ids, {"overlap": np.array(values)})
 
 
+@stage()
+def shared_words(
+    folder: Path, collection: Collection, *, split: str, grade: int, title: bool
+) -> None:
+    """`scores.json`: `overlap` of every query of a split with its passages.
+
+    Args:
+        folder: where to write.
+        collection, split, grade, title: as `overlap` takes them.
+    """
+    overlap(collection, split, title=title, grade=grade).save(folder / "scores.json")
+
+
 def _rarity(holders: int, passages: int) -> float:
     return float(np.log1p((passages - holders + 0.5) / (holders + 0.5)))
 
@@ -102,7 +115,7 @@ def covered(
     }
 
 
-@stage()
+@stage(gpu=True)
 @torch.no_grad()
 def coverage(
     folder: Path,

@@ -1,5 +1,6 @@
 """The lab: a recipe becomes a pipeline of stages, runs leave records, studies sweep."""
 
+from dr_lib.lab import trainings
 from dr_lib.lab.base import (
     BaseRecipe,
     Checkpoint,
@@ -11,7 +12,8 @@ from dr_lib.lab.base import (
     open_sample,
 )
 from dr_lib.lab.cluster import Cluster
-from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.inputs import Inputs
+from dr_lib.lab.pipeline import Plan, pipeline
 from dr_lib.lab.recipe import (
     AuxiliarySettings,
     CollectionSettings,

@@ -26,7 +26,15 @@ from transformers import AutoConfig
 from dr_lib import collections, models, objectives, places, retrieval
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, first_line
-from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, write_json
+from dr_lib.files import (
+    check_replaceable,
+    folder_digest,
+    fresh_folder,
+    json_digest,
+    read_json,
+    state_of,
+    write_json,
+)
 from dr_lib.lab.recipe import (
     CollectionSettings,
     ObjectiveSettings,
@@ -36,12 +44,12 @@ from dr_lib.lab.recipe import (
 )
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import locate
+from dr_lib.models.folders import check_model_folder
 from dr_lib.places import PACKAGED, find_encoder, from_hub
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
 from dr_lib.training import bert_work, machine, on_processes, train
-from dr_lib.warm import state_of
 
 COLUMNS = ["title", "text"]
 MODEL_FILES = (
@@ -194,31 +202,35 @@ def model_digest(place: str) -> str:
     revision = from_hub(
         place, ["config.json"], 'Go online once, or name a local folder or "embedded".'
     ).name
-    return json_digest({"hub": place, "revision": revision})
+    return json_digest({"hub": place.partition("@")[0], "revision": revision})
 
 
 @lru_cache(maxsize=16)
 def _open_sample(settings: CollectionSettings, state: str) -> Collection:
     if sizes := settings.sample_sizes():
-        whole = CollectionSettings(name=settings.name, allow_duplicates=settings.allow_duplicates)
+        whole = settings.model_copy(update=dict.fromkeys(sizes) | {"seed": 0})
         return _open_sample(whole, state).sample(**sizes)
-    return collections.load(settings.name, allow_duplicates=settings.allow_duplicates)
+    strict = settings.strict is not False
+    return collections.load(
+        settings.name, allow_duplicates=settings.allow_duplicates, strict=strict
+    )
 
 
 @lru_cache(maxsize=8)
 def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
     # first: transformers tries for half a minute to reach a hub
     model = Data(place, model_digest(place))
+    folder = places.model_folder(place)
+    check_model_folder(folder)
     try:
-        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         sizes = (
             config.num_hidden_layers,
             config.hidden_size,
             config.vocab_size,
             config.max_position_embeddings,
         )
-    # also: it asks to run code of its own, or is no encoder
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # it asks to run code of its own, is no encoder, or is absurd
         fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
         raise InputError(
             f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix
@@ -302,7 +314,7 @@ class BaseRecipe(Settings):
         seed: of weights, order and masks.
 
     Example:
-        >>> BaseRecipe(name="tiny", sources=[{"name": "pydocs"}], layers=1, hidden=64).heads
+        >>> BaseRecipe(name="tiny", sources=[{"name": "squad"}], layers=1, hidden=64).heads
         2
     """
 
@@ -384,7 +396,7 @@ def base_tokens(
         TokenStore.build(rows, words, folder / name)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def base(
     folder: Path,
@@ -506,12 +518,17 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
     Args:
         recipe: what it is made from.
         cache: where the stages are kept.
-        to: folder to put model, tokenizer and `record.json` into (replaced in one step); None
-            leaves it in the cache.
+        to: new folder for model, tokenizer and `record.json`; one that an earlier call wrote is
+            replaced. None leaves the model in the cache.
 
     Returns:
         The folder that holds the model.
+
+    Raises:
+        InputError: `to` holds something else.
     """
+    if to is not None:
+        check_replaceable(to, "base model")
     cache, last = cache or Cache(), base_stage(recipe)
     made = cache.get(last)
     if to is None:
@@ -536,7 +553,7 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
         "machine": machine.machine_facts(),
         "commit": commit(),
     }
-    with fresh_folder(to) as draft:
+    with fresh_folder(to, "base model") as draft:
         # safetensors' are for one user
         shutil.copytree(made / "model", draft, dirs_exist_ok=True, copy_function=shutil.copyfile)
         write_json(draft / "record.json", record)

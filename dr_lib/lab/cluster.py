@@ -13,34 +13,11 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from dr_lib.errors import InputError
-from dr_lib.lab.pipeline import Pipeline
-from dr_lib.lab.records import TRAINED
+from dr_lib.lab.pipeline import pipeline
 from dr_lib.stages import Cache
 
 # torch's random numbers, and what transformers switches while it loads, are the process's
 TURNS = threading.Lock()
-ON_GPU = (
-    "base",
-    *TRAINED,
-    "vectors",
-    "given_vectors",
-    "reranked",
-    "teacher_scores",
-    "candidate_scores",
-    "nlu",
-    "dialogue",
-)
-ON_GPU += (
-    "cross_encoded_dialogue",
-    "question_generator",
-    "continuation_model",
-    "questions",
-    "continuations",
-)
-ON_GPU += ("dense_run", "given_run", "generated_pairs")
-"""Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score,
-search by vectors or write.
-"""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 
 
@@ -94,12 +71,12 @@ class Cluster(Executor):
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         on_gpu = {"GPU": 1} if any("GPU" in one["resources"] for one in workers) else {}
         building: dict[str, Any] = {}
-        for one in cache.missing([Pipeline(run.recipe).evaluation]):
+        for one in cache.missing([pipeline(run.recipe).end]):
             before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
             options = {
                 "key": one.name,
                 "retries": RETRIES,
-                "resources": on_gpu if one.kind in ON_GPU else None,
+                "resources": on_gpu if one.gpu else None,
             }
             building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
         last = self.client.get_executor(pure=False, retries=RETRIES).submit(
@@ -118,7 +95,7 @@ class Cluster(Executor):
 def build(run: Any, key: str, cache: Cache, before: Any) -> None:
     """Build one stage of a run, on a worker, once those that it needs are there."""
     with TURNS:
-        (one,) = (one for one in Pipeline(run.recipe).evaluation.walk() if one.key == key)
+        (one,) = (one for one in pipeline(run.recipe).end.walk() if one.key == key)
         cache.get(one)
 
 

@@ -33,7 +33,7 @@ UNREAD_LATE = (
     "validation",
 )
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
-Kind = Literal["search", "bm25", "similarity", "coverage", "checks", "nlu", "dialogue"]
+Kind = Literal["search", "bm25", "similarity", "overlap", "coverage", "checks", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
@@ -47,15 +47,18 @@ class CollectionSettings(Settings):
             collection.
         allow_duplicates: keep passages that repeat title and text of another one; False refuses a
             folder that has some.
+        strict: refuse a folder with an empty passage, or with a judgement of what is not there;
+            False counts them, see `collections.load`.
     """
 
-    name: str = "pydocs"
+    name: str = "primer"
     passages: int | None = Count
     train_queries: int | None = Count
     dev_queries: int | None = Count
     test_queries: int | None = Count
     seed: int = Field(default=0, ge=0)
     allow_duplicates: bool = True
+    strict: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +67,7 @@ class CollectionSettings(Settings):
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty for the whole collection."""
-        sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates"}, exclude_none=True)
+        sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates", "strict"}, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 
 
@@ -318,11 +321,12 @@ class EvaluationSettings(Settings):
 
     Args:
         kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the
-            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "coverage"
-            of a passage's pieces by its vector before fine-tuning (Ma et al. 2024); "checks" of
-            what each stage of a distillation learned from; "nlu" (MASTER Table 7); "dialogue"
-            (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a cross-encoder
-            trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
+            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "overlap"
+            of a query's words with its passage's, which no model reads; "coverage" of a passage's
+            pieces by its vector before fine-tuning (Ma et al. 2024); "checks" of what each stage of
+            a distillation learned from; "nlu" (MASTER Table 7); "dialogue" (DPR-PAQ Table 3), by
+            the last retriever, or with final="reranker" by a cross-encoder trained on the pairs of
+            `auxiliary.reddit_pairs` (objective "reddit").
         split: the queries.
         measures: names as `evaluation.evaluate` takes them.
         grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG
@@ -335,6 +339,9 @@ class EvaluationSettings(Settings):
             scores, chosen on the split dev.
         on: another collection to search with the same retriever (zero-shot); None searches the one
             trained on.
+        own_passage: "drop" leaves the passage with the query's id out of rankings and negatives, as
+            BEIR does; "keep" never does. None drops it in ArguAna and Quora, and where its text is
+            the query's.
         nlu: the task, for that kind.
         dialogue: the dialogues, for that kind.
     """
@@ -350,6 +357,7 @@ class EvaluationSettings(Settings):
     cut: Literal[True] | None = None
     fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
+    own_passage: Literal["drop", "keep"] | None = None
     nlu: NluSettings | None = None
     dialogue: DialogueSettings | None = None
 
@@ -377,7 +385,7 @@ class EvaluationSettings(Settings):
             raise ValueError(
                 'fusion joins BM25 with a retriever that searches: it is for kind "search"'
             )
-        if self.on is not None and self.kind not in ("search", "bm25", "similarity", "coverage"):
+        if self.on is not None and self.kind in ("checks", "nlu", "dialogue"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
 
@@ -422,7 +430,7 @@ class Recipe(Settings):
         InputError: an unknown key (the valid ones are listed) or a value out of range.
 
     Example:
-        >>> recipe = Recipe(collection="pydocs", objective={"name": "mlm"})
+        >>> recipe = Recipe(collection="primer", objective={"name": "mlm"})
         >>> recipe.with_(pretraining__steps=500, seed=1).pretraining.steps
         500
         >>> recipe.with_(pretraining__step=500)

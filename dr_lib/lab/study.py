@@ -23,7 +23,7 @@ from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
 from dr_lib.lab.cluster import TURNS, Cluster
-from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.pipeline import Plan, pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import (
     TRAINED,
@@ -74,9 +74,9 @@ def execute(run: Run, cache: Cache) -> Record:
     Threads of one process take turns, so that each run has the numbers that it has alone.
     """
     with TURNS:
-        pipeline = Pipeline(run.recipe)
-        scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
-    stages = pipeline.stages()
+        plan = pipeline(run.recipe)
+        scores = Scores.load(cache.get(plan.end) / "scores.json")
+    stages = plan.stages()
     manifests = {name: cache.manifest(one) for name, one in stages.items()}
     trainings, seconds = {}, {name: manifest["seconds"] for name, manifest in manifests.items()}
     for name, one in stages.items():
@@ -108,7 +108,7 @@ def execute(run: Run, cache: Cache) -> Record:
         scores,
         keys={name: one.key for name, one in stages.items()},
         code=code,
-        data=data_facts(pipeline),
+        data=data_facts(plan),
         training=trainings,
         seconds=seconds,
         versions=versions_of(manifests.values()),
@@ -178,13 +178,14 @@ def versions_of(manifests: Any) -> dict[str, str]:
     return {name: " and ".join(sorted(found)) for name, found in sorted(merged.items())}
 
 
-def data_facts(pipeline: Pipeline) -> dict[str, Any]:
+def data_facts(plan: Plan) -> dict[str, Any]:
     """What the run was measured on and made from: names, sizes and digests."""
-    options = pipeline.recipe.evaluation
+    inputs, recipe = plan.inputs, plan.inputs.recipe
+    options = recipe.evaluation
     if task := options.nlu or options.dialogue:
         given = (
             one
-            for one in pipeline.evaluation.arguments.values()
+            for one in plan.end.arguments.values()
             if isinstance(one, Data) and Path(one.place).is_file()
         )
         measured_on = {
@@ -193,24 +194,22 @@ def data_facts(pipeline: Pipeline) -> dict[str, Any]:
         }
         measured_on |= {"task": task.task} if options.nlu else {}
     else:
-        measured_on = _collection_facts(pipeline.searched, options.split)
+        measured_on = _collection_facts(inputs.searched, options.split)
     facts = {"collection": measured_on}
-    if name := pipeline.recipe.portable().get("retriever"):
-        return facts | {"retriever": {"name": name, "digest": pipeline.retriever.digest}}
+    if name := recipe.portable().get("retriever"):
+        return facts | {"retriever": {"name": name, "digest": plan.retriever.digest}}
     facts |= (
-        {"trained_on": _collection_facts(pipeline.collection, "train")}
-        if task or options.on
-        else {}
+        {"trained_on": _collection_facts(inputs.collection, "train")} if task or options.on else {}
     )
-    if pipeline.corpus is not pipeline.collection:
-        facts["pretrained_on"] = {"name": pipeline.corpus.name, "digest": pipeline.corpus.digest}
-    if first := pipeline.recipe.pretraining.first:
+    if inputs.corpus is not inputs.collection:
+        facts["pretrained_on"] = {"name": inputs.corpus.name, "digest": inputs.corpus.digest}
+    if first := recipe.pretraining.first:
         facts["pretrained_first_on"] = {
             "name": open_sample(first).name,
             "digest": open_sample(first).digest,
         }
-    facts["base"] = pipeline.base.facts()
-    return facts | ({"generator": pipeline.generator.facts()} if pipeline.generator else {})
+    facts["base"] = inputs.base.facts()
+    return facts | ({"generator": inputs.generator.facts()} if inputs.generator else {})
 
 
 def _collection_facts(collection: Collection, split: str) -> dict[str, Any]:
@@ -330,7 +329,7 @@ class Study:
         earlier = {
             (one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records
         }
-        result, ends = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
+        result, ends = StudyResult(), {run: pipeline(run.recipe).end for run in self.planned}
         # a record made from exactly the same stages is taken as it is
         for run, end in ends.items():
             if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):

@@ -19,8 +19,11 @@ MULTIPLE = 64
 """Rows of a chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16
 product.
 """
-FUSED = ("cuda",)
-"""Devices on which a chunk's logits become slopes in one compiled pass (`row_slopes`)."""
+FUSED = (("cuda", torch.bfloat16),)
+"""Devices and types of logits that become slopes in one compiled pass (`row_slopes`). On
+one H100 that took 13.7 ms for 20.7 ms (16,384 rows, vocabulary 30,522, width 768), and as long at
+3,000 rows and 8,192; in float32 nothing is won.
+"""
 CACHED = 2**18
 """Logits that are worked on at a time: in float32 they lie in a core's own cache."""
 
@@ -167,7 +170,7 @@ def _logits_to_slopes(
             of the logits; and `[rows, 1]` float32, the missing factor: on the rows of the small
             matrices it saves a pass over the large one.
     """
-    if logits.device.type in FUSED:
+    if (logits.device.type, logits.dtype) in FUSED:
         slopes, scale, losses, hits = _compiled()(logits, offset, targets, shares)
         loss += losses.sum()
         correct += hits.sum()

@@ -52,6 +52,7 @@ from dr_lib.retrieval import (
     open_vectors,
     search,
 )
+from dr_lib.retrieval.mining import first_of_each_text
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
 from dr_lib.training import (
@@ -62,7 +63,7 @@ from dr_lib.training import (
     train,
     training_examples,
 )
-from dr_lib.training.examples import distinct_rows, group_examples, text_hash
+from dr_lib.training.examples import distinct_rows, group_examples, one_row_a_text, text_hash
 from dr_lib.words import words_of
 
 Filter = Literal["none", "local", "global"]
@@ -73,7 +74,7 @@ PAIRS_AT_ONCE = 1 << 22
 # Stages -------------------------------------------------------------------------------------------
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def question_generator(
     folder: Path,
     base: Path | str,
@@ -122,7 +123,7 @@ def question_generator(
     save_masked_lm(model, tokenizer, folder / "model")
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def questions(
     folder: Path,
     writer: Path | str,
@@ -177,7 +178,7 @@ def questions(
     )
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def generated_pairs(
     folder: Path,
     questions: Path,
@@ -227,9 +228,9 @@ def generated_pairs(
             encoder, texts.store, folder / "checkpoint-vectors" / "questions.npy"
         )
         searchers["dense"] = ByVectors(asked, open_vectors(vectors), machine.device())
-    kept = consistent(
-        searchers.get(filter_by), sources, collection.documents()[0], how=filter, top_k=top_k
-    )
+    same = collection.same_text
+    options = {"how": filter, "top_k": top_k, "same": same}
+    kept = consistent(searchers.get(filter_by), sources, collection.documents()[0], **options)
     if limit is not None:
         kept[np.random.default_rng(seed).permutation(np.flatnonzero(kept))[limit:]] = False
     rows = np.flatnonzero(kept)
@@ -239,15 +240,16 @@ def generated_pairs(
     hashes = (text_hash(text.casefold()) for text in texts.strings.select(rows)["text"])
     query_of, first = distinct_rows(np.fromiter(hashes, np.int64, len(rows)))
     found = group_examples(query_of, sources[rows], passages=len(collection.passages))
+    found = one_row_a_text(found, same)
     if negatives != "none" and depth:
         # The retriever's first passages less the positives: that many more have to be looked for.
         ranking = searchers[negatives].best(
             rows[first], depth + int(found.counts().max()), progress=True
         )
         positives = np.split(found.positives, found.offsets[1:-1])
-        mined = mine_negatives(
-            ranking, positives, passages=found.passages, depth=depth, random_negatives=0, seed=seed
-        )
+        options = {} if same is None else {"among": first_of_each_text(collection)}
+        options |= {"depth": depth, "random_negatives": 0, "seed": seed}
+        mined = mine_negatives(ranking, positives, passages=found.passages, **options)
         found = replace(found, negatives=mined)
     TokenStore.build(
         texts.strings.select(rows[first]),
@@ -386,6 +388,7 @@ def consistent(
     *,
     how: Filter = "global",
     top_k: int = 1,
+    same: np.ndarray | None = None,
 ) -> np.ndarray:
     """Which questions lead back to their passage.
 
@@ -395,6 +398,7 @@ def consistent(
         documents: `[passages]` int64, the document of each passage, for the local filter.
         how: "global", "local" or "none" (keeps all).
         top_k: the passage must be among so many.
+        same: `Collection.same_text`, by which another passage of the same text is as good.
 
     Returns:
         `[questions]` bool.
@@ -416,19 +420,23 @@ def consistent(
         for start in range(0, len(sources), AT_ONCE):
             asked = np.arange(start, min(start + AT_ONCE, len(sources)))
             if how == "global":
-                kept[asked] = (retriever.best(asked, top_k).rows == sources[asked][:, None]).any(
-                    axis=1
-                )
+                found, wanted = retriever.best(asked, top_k).rows, sources[asked]
+                if same is not None:
+                    found, wanted = np.where(found >= 0, same[found], -1), same[wanted]
+                kept[asked] = (found == wanted[:, None]).any(axis=1)
             else:
-                kept[asked] = (
-                    _place_in_document(retriever, asked, sources[asked], documents) < top_k
-                )
+                place = _place_in_document(retriever, asked, sources[asked], documents, same)
+                kept[asked] = place < top_k
             bar.update(len(asked))
     return kept
 
 
 def _place_in_document(
-    retriever: Retriever, asked: np.ndarray, sources: np.ndarray, documents: np.ndarray
+    retriever: Retriever,
+    asked: np.ndarray,
+    sources: np.ndarray,
+    documents: np.ndarray,
+    same: np.ndarray | None = None,
 ) -> np.ndarray:
     """Place `[questions]` of each source in its document, from 0; past all places where it scores
     minus infinity.
@@ -447,6 +455,8 @@ def _place_in_document(
         ahead = (scores > of_source[owners]) | (
             (scores == of_source[owners]) & (rows < own[owners])
         )
+        if same is not None:
+            ahead &= same[rows] != same[own[owners]]
         behind = np.bincount(owners, weights=ahead, minlength=len(part)).astype(np.int64)
         places[part] = np.where(np.isfinite(of_source), behind, np.iinfo(np.int64).max)
     return places
@@ -514,9 +524,13 @@ def question_collection(
     # nor is it one that people ask
     once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]
     retriever = ByWords(Bm25.open(index / "index"), texts.strings)
-    kept = np.flatnonzero(once & consistent(retriever, sources, documents, top_k=top_k))
+    same = collection.same_text
+    kept = np.flatnonzero(once & consistent(retriever, sources, documents, top_k=top_k, same=same))
     held = [rows for split in judged for rows in collection.relevant_rows(split)]
     held = np.unique(np.concatenate([np.zeros(0, np.int64), *held]))
+    if same is not None:  # no text in two splits: the first passage with it is asked about
+        kept = kept[same[sources[kept]] == sources[kept]]
+        held = np.flatnonzero(np.isin(same, same[held]))
     shares = {split: share for split, share in GENERATED_SHARES.items() if split not in judged}
     drawn = draw_splits(documents, sources[kept], shares, held=held, seed=seed)
     chosen = {}

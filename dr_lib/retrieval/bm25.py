@@ -25,7 +25,6 @@ from dr_lib.files import fresh_folder, new_array, open_array, read_json, write_j
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, load_tokenizer, truncate
-from dr_lib.warm import best
 from dr_lib.words import words_of
 
 # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
@@ -124,7 +123,7 @@ class Bm25:
         counts = [_count(words, _strings(texts, start, title)) for start in chunks]
         if folder is None:
             return cls(_weigh(counts, len(words.stems), k1, b), words, title=title)
-        with fresh_folder(Path(folder)) as draft:
+        with fresh_folder(Path(folder), "BM25 index") as draft:
             _weigh(counts, len(words.stems), k1, b, draft)
             write_json(draft / "words.json", list(words.stems))
             write_json(draft / "bm25.json", {"title": title, "passages": len(texts)})
@@ -407,9 +406,20 @@ def cut_texts(
 
 @stage()
 def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, depth: int) -> None:
-    """`ranking/`: what BM25 finds for the queries of a split."""
-    queries = collection.queries(split)
+    """`ranking/`: what BM25 finds for the queries of a split, but for what is the query itself
+    (`Collection.own_rows`).
+    """
+    queries, own = collection.queries(split), collection.own_rows(split)
     ranking = Bm25.open(index / "index").search(
-        queries["text"][:], depth, query_ids=queries["id"][:], progress=True
+        queries["text"][:], depth + (own is not None), query_ids=queries["id"][:], progress=True
     )
-    ranking.save(folder / "ranking")
+    ranking.without(own, depth).save(folder / "ranking")
+
+
+def best(rows: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `k` rows of the highest scores and these, best first, equal scores by ascending row."""
+    if len(scores) > k:
+        high = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
+        rows, scores = rows[high], scores[high]
+    order = np.lexsort((rows, -scores))[:k]
+    return rows[order], scores[order]

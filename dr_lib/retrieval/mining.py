@@ -165,14 +165,23 @@ def not_held_out(collection: Collection) -> np.ndarray:
 
     The others are positives in an evaluation and can only be negatives in training. Where each
     passage is judged, as in SQuAD, a scorer that reads query and passage together learns to
-    recognise them, and puts them last (`ideas/negatives`).
+    recognise them, and puts them last (`ideas/negatives`). Of passages of equal text, all are in or
+    out.
     """
     allowed = np.ones(len(collection.passages), bool)
     for split in sorted(collection.splits, key="train".__eq__):  # the training's word is the last
-        allowed[np.concatenate([np.empty(0, np.int64), *collection.relevant_rows(split)])] = (
+        allowed[np.concatenate([np.empty(0, np.int64), *collection.positives(split)])] = (
             split == "train"
         )
+    if collection.same_text is not None:
+        allowed = allowed[collection.same_text]
     return np.flatnonzero(allowed)
+
+
+def first_of_each_text(collection: Collection) -> np.ndarray | None:
+    """Rows, ascending, of the passages that repeat no earlier one; None where none does."""
+    same = collection.same_text
+    return None if same is None else np.flatnonzero(same == np.arange(len(same)))
 
 
 @stage()
@@ -204,18 +213,22 @@ def negatives(
         held_out: "drop" leaves out passages that answer queries of other splits and none of the
             training's.
     """
-    ranking = Ranking.open(run / "ranking")
-    positives = collection.relevant_rows("train")
+    ranking, same = Ranking.open(run / "ranking"), collection.same_text
+    positives = collection.positives("train")
     if answers != "keep":
         held = holds_answer(
             ranking.rows, collection.passages, collection.queries("train")["answers"][:]
         )
         holding = [np.asarray(ranking.rows[query])[marked] for query, marked in enumerate(held)]
+        if same is not None:
+            holding = [same[rows] for rows in holding]
         if answers == "positive":
             first = (
                 np.asarray(ranking.rows[query])[:depth][marked[:depth]]
                 for query, marked in enumerate(held)
             )
+            if same is not None:
+                first = (np.unique(same[rows]) for rows in first)
             new = [
                 rows[~np.isin(rows, known)] for rows, known in zip(first, positives, strict=True)
             ]
@@ -227,9 +240,22 @@ def negatives(
         positives = [
             np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)
         ]
+    # what is the query itself is drawn no more than a positive
+    own = collection.own_rows("train")
+    apart = positives
+    if own is not None:
+        apart = [
+            np.append(rows, row if same is None else same[row]) if row >= 0 else rows
+            for rows, row in zip(positives, own, strict=True)
+        ]
     options = {"depth": depth, "keep": keep, "random_negatives": random_negatives, "seed": seed}
-    options |= {"among": not_held_out(collection)} if held_out == "drop" else {}
-    drawn = mine_negatives(ranking, positives, passages=len(collection.passages), **options)
+    # of passages of equal text the first alone, which tells positives and negatives apart by row
+    among = first_of_each_text(collection)
+    if held_out == "drop":
+        allowed = not_held_out(collection)
+        among = allowed if among is None else np.intersect1d(among, allowed)
+    options |= {} if among is None else {"among": among}
+    drawn = mine_negatives(ranking, apart, passages=len(collection.passages), **options)
     if also:
         further = np.load(also / "negatives.npy")
         # a pair is one number, as in `_draw`

@@ -122,13 +122,6 @@ class TokenStore:
             InputError: the tokenizer does not fit, or `folder` holds something else.
         """
         folder, special = Path(folder), special_ids(tokenizer)
-        if (
-            folder.exists()
-            and not (folder / "meta.json").is_file()
-            and (not folder.is_dir() or any(folder.iterdir()))
-        ):
-            fix = "Give a new or empty folder."
-            raise InputError("holds something that is not a token store", where=folder, fix=fix)
         pieces = tokenizer.get_vocab()
         vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
         dtype = "uint16" if vocab_size < 2**16 else "int32"
@@ -137,7 +130,7 @@ class TokenStore:
         continuation[
             [id_ for piece, id_ in pieces.items() if piece.startswith(prefix) and piece != prefix]
         ] = True
-        with fresh_folder(folder) as draft:
+        with fresh_folder(folder, "token store") as draft:
             parts = dict(zip(("title", "text")[-len(columns) :], columns, strict=True))
             _write_ids(texts, _plain(tokenizer), draft, parts, dtype, progress)
             np.save(draft / "continuation.npy", continuation)
@@ -321,7 +314,7 @@ class TokenValues:
         Raises:
             InputError: a value is not finite in `dtype`.
         """
-        with fresh_folder(Path(folder)) as draft:
+        with fresh_folder(Path(folder), "token values") as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
             written = dict.fromkeys(lengths, 0)
             files = {

@@ -11,8 +11,8 @@ again. Random state is not kept either: every step seeds itself (`schedule.py`).
 practice/troubleshooting.
 """
 
-import shutil
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, fresh_folder, read_sealed, sealed, write_json
+from dr_lib.files import (
+    check_replaceable,
+    file_digest,
+    fresh_folder,
+    read_sealed,
+    remove_folder,
+    sealed,
+    write_json,
+)
 
 KEEP = 2  # the newest, and the one before it, should that be damaged
 MODEL, OPTIMIZER, BEST = "model.safetensors", "optimizer.safetensors", "best.safetensors"
+STATE = "state.json"
+FILES = (MODEL, OPTIMIZER, BEST, STATE)
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -119,7 +129,7 @@ def save_checkpoint(
     """
     weights = module_tensors(module)
     # Written beside its place and renamed into it: who looks finds the whole checkpoint or none.
-    with fresh_folder(folder / f"checkpoint-{step}") as draft:
+    with fresh_folder(folder / f"checkpoint-{step}", "checkpoint", FILES) as draft:
         save_file(host_copies(weights), draft / MODEL)
         save_file(
             host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / OPTIMIZER
@@ -135,9 +145,10 @@ def save_checkpoint(
             "progress": progress,
             "files": files,
         }
-        write_json(draft / "state.json", sealed(state))
+        write_json(draft / STATE, sealed(state))
     for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
-        shutil.rmtree(old)
+        with suppress(InputError):  # somebody has put a file there
+            remove_folder(old, "checkpoint", FILES)
 
 
 def resume(
@@ -151,9 +162,11 @@ def resume(
         checkpoint.
 
     Raises:
-        InputError: it was made with other settings or another model.
+        InputError: it was made with other settings or another model, or something else lies where a
+            checkpoint is to be written.
     """
     for place in reversed(checkpoint_folders(folder)):
+        check_replaceable(place, "checkpoint", FILES)
         try:
             state = read_state(place)
         except InputError as error:
@@ -189,7 +202,7 @@ def read_state(path: Path) -> dict[str, Any]:
         InputError: something is missing, truncated or altered.
     """
     fix = "Remove this checkpoint; the one before it, or the beginning, gives the same weights."
-    state = read_sealed(path / "state.json", "checkpoint", fix)
+    state = read_sealed(path / STATE, "checkpoint", fix)
     for name, digest in state["files"].items():
         if not (path / name).is_file() or file_digest(path / name) != digest:
             raise InputError("file is missing, truncated or altered", where=path / name, fix=fix)
@@ -212,14 +225,6 @@ def _check_matches(
             )
             fix = "Continue with the settings it was made with, or train into another folder."
             raise InputError(f"checkpoint of another {what}: {differences}", where=place, fix=fix)
-
-
-def remove_drafts(folder: Path) -> None:
-    """Remove what a killed run left half written."""
-    for draft in folder.glob(".checkpoint-*"):
-        shutil.rmtree(draft, ignore_errors=True)
-    for draft in folder.glob(".log.json.*"):
-        draft.unlink(missing_ok=True)
 
 
 def _step(path: Path) -> int:

@@ -9,7 +9,7 @@ ideas/negatives, ideas/distillation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ from dr_lib.stages import stage
 FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
 ARRAYS = ("query_rows", "positives", "offsets", "negatives", "annotated")
+OPTIONAL = ("same", "own")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Examples:
         passages: number of passages that may be drawn.
         annotated: `[queries]` int64, the positive of each that was judged first; None takes the
             first of `positives`.
+        same: `[passages]` int64, for each passage the row of the first one with its text, which
+            stands for all of them here (`one_row_a_text`); None where no text repeats.
+        own: `[queries]` int64, the passage that is the query itself, neither positive nor negative,
+            -1 for none; None where no query is a passage.
 
     Raises:
         InputError: no query, or one without positive.
@@ -60,6 +65,8 @@ class Examples:
     negatives: np.ndarray
     passages: int
     annotated: np.ndarray | None = None
+    same: np.ndarray | None = None
+    own: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -89,9 +96,9 @@ class Examples:
 
     def save(self, folder: Path) -> None:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
-        with fresh_folder(Path(folder)) as draft:
+        with fresh_folder(Path(folder), "training examples") as draft:
             for name, array in {**vars(self), "annotated": self.first_positives()}.items():
-                if name in ARRAYS:
+                if name in ARRAYS or (name in OPTIONAL and array is not None):
                     np.save(draft / f"{name}.npy", array, allow_pickle=False)
             write_json(draft / "examples.json", {"passages": self.passages})
 
@@ -103,6 +110,9 @@ class Examples:
         arrays = {
             name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS
         }
+        for name in OPTIONAL:
+            path = folder / f"{name}.npy"
+            arrays[name] = np.load(path, mmap_mode="r") if path.is_file() else None
         return cls(**arrays, passages=passages)
 
     def __post_init__(self) -> None:
@@ -113,7 +123,7 @@ class Examples:
             raise InputError(
                 "no training query, or one without a positive", where="positives", fix=fix
             )
-        if counts.max() >= self.passages:
+        if counts.max() >= self.texts():
             fix = "Leave it out."
             raise InputError(
                 "a query to which every passage is positive", where="positives", fix=fix
@@ -121,6 +131,12 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.query_rows)
+
+    def texts(self) -> int:
+        """Number of distinct texts among the passages."""
+        if self.same is None:
+            return self.passages
+        return int((self.same == np.arange(self.passages)).sum())
 
     def counts(self, chosen: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Number of known positives of the chosen queries, int64."""
@@ -163,7 +179,7 @@ def training_examples(
         pseudo_labels: folder with `examples/` to add.
         share, share_seed: of the usable queries, as in `nested_share`; None takes all.
     """
-    judged = collection.relevant_rows("train")
+    judged = collection.positives("train")
     relevant = [np.sort(rows) for rows in judged]
     # passages that hold an answer, behind the judged ones
     if negatives and (negatives / "positives.npy").is_file():
@@ -182,6 +198,7 @@ def training_examples(
     given = Examples.of(
         usable, positives, listed, passages=len(collection.passages), annotated=annotated
     )
+    given = told_apart(given, collection)
     return (
         merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
     )
@@ -201,6 +218,55 @@ def training_set(
     training_examples(
         collection, negatives, pseudo_labels, share=share, share_seed=share_seed
     ).save(folder / "examples")
+
+
+def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
+    """Examples in which passages of equal text are one passage, by the row of the first.
+
+    So a copy of a positive is never a negative, from whatever list or draw it comes.
+
+    Args:
+        examples: of any passages.
+        same: `Collection.same_text`; None leaves the examples as they are.
+
+    Example:
+        >>> examples = Examples.of([0], positives=[[2, 4]], negatives=[[3, 0, 5, 1]], passages=6)
+        >>> one = one_row_a_text(examples, np.array([0, 1, 2, 2, 2, 1]))
+        >>> one.positives.tolist(), one.negatives.tolist()
+        ([2], [[-1, 0, 1, -1]])
+    """
+    if same is None:
+        return examples
+    queries, span, listed = np.arange(len(examples)), examples.passages, examples.negatives
+    # a pair of a query and a passage is one number; the order is kept
+    pairs = np.repeat(queries, examples.counts()) * span + same[examples.positives]
+    owners, positives = np.divmod(pd.unique(pairs), span)
+    others = queries[:, None] * span + same[listed]
+    repeated = pd.Series(np.where(listed >= 0, others, -1).ravel()).duplicated().to_numpy()
+    left = (listed >= 0) & ~repeated.reshape(listed.shape) & ~np.isin(others, pairs)
+    return Examples(
+        examples.query_rows,
+        positives,
+        np.searchsorted(owners, np.arange(len(examples) + 1)).astype(np.int64),
+        np.where(left, same[listed], -1).astype(np.int32),
+        span,
+        same[examples.first_positives()],
+        same,
+    )
+
+
+def told_apart(examples: Examples, collection: Collection) -> Examples:
+    """Examples of training queries that know which passages have one text, and which are the query
+    itself: those are no negatives.
+    """
+    examples, own = one_row_a_text(examples, collection.same_text), collection.own_rows("train")
+    if own is None:
+        return examples
+    own = own[examples.query_rows]
+    if examples.same is not None:
+        own = np.where(own >= 0, examples.same[own], -1)
+    listed = np.where(examples.negatives == own[:, None], -1, examples.negatives)
+    return replace(examples, negatives=listed, own=own)
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -323,7 +389,8 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     once.
 
     Args:
-        first, second: examples whose rows mean the same queries and passages.
+        first, second: examples whose rows mean the same queries and passages, both by
+            `one_row_a_text` where texts repeat.
 
     Returns:
         Examples with `query_rows` ascending and lists as long as both together, -1 where nothing
@@ -356,9 +423,12 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     repeated = np.isin(pairs, keys)
     repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
     lists[repeated] = -1
-    return Examples(
-        rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span, annotated
-    )
+    offsets, own = np.searchsorted(owners, np.arange(len(rows) + 1)), None
+    for part, at in zip((second, first), reversed(places), strict=True):
+        if part.own is not None:
+            own = np.full(len(rows), -1) if own is None else own
+            own[at] = part.own
+    return Examples(rows, positives, offsets, lists, span, annotated, first.same, own)
 
 
 def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
@@ -466,25 +536,29 @@ def _random_negatives(
 ) -> np.ndarray:
     """Passages by hash for the places `short` `[batch, count]`, row after row.
 
-    One that is a known positive of its query, listed as its negative or drawn for an earlier place
-    moves on to the next that is not. Where a query has too few passages for that, only positives
-    are passed over.
+    One that is a known positive of its query, the query itself, listed as its negative or drawn for
+    an earlier place moves on to the next that is not. Where a query has too few passages for that,
+    only positives and the query itself are passed over.
     """
     query, slot = examples.query_rows[chosen][:, None], np.arange(short.shape[1])[None, :]
     drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
     positives, first = examples.positives_of(chosen)
     counts = examples.counts(chosen)
+    own = np.full((len(chosen), 1), -1) if examples.own is None else examples.own[chosen][:, None]
     owner = np.repeat(np.arange(len(chosen)), counts)
-    enough = examples.passages - counts - (listed >= 0).sum(axis=1) >= short.sum(axis=1)
+    used = counts + (listed >= 0).sum(axis=1) + (own >= 0).sum(axis=1)
+    enough = examples.texts() - used >= short.sum(axis=1)
     # [batch, place, places before it that are drawn, too]
     earlier = short[:, None, :] & (slot < slot.T)
     while True:
-        wrong = np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)
-        taken = (drawn[:, :, None] == listed[:, None, :]).any(axis=2)
-        taken |= ((drawn[:, :, None] == drawn[:, None, :]) & earlier).any(axis=2)
+        text = drawn if examples.same is None else examples.same[drawn]
+        wrong = np.logical_or.reduceat(text[owner] == positives[:, None], first, axis=0)
+        wrong |= text == own
+        taken = (text[:, :, None] == listed[:, None, :]).any(axis=2)
+        taken |= ((text[:, :, None] == text[:, None, :]) & earlier).any(axis=2)
         wrong = (wrong | taken & enough[:, None]) & short
         if not wrong.any():
-            return drawn[short]
+            return text[short]
         drawn[wrong] = (drawn[wrong] + 1) % examples.passages
 
 
@@ -507,12 +581,14 @@ def known_positives(
 
     Returns:
         `[batch, columns]` bool; False in the query's own positive column, True in a repetition of
-        that passage.
+        that passage and in the passage that is the query itself.
     """
     # Ragged lists of positives lie flat; `reduceat` joins the rows of the comparison that belong to
     # one query.
     positives, begin = examples.positives_of(chosen)
     known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
+    if examples.own is not None:
+        known |= columns == examples.own[chosen][:, None]
     batch = np.arange(len(chosen))
     known[batch, first + batch * passages_per_query] = False
     return known

@@ -23,13 +23,13 @@ from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
 from dr_lib.errors import InputError
+from dr_lib.files import remove_drafts
 from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.tokens.layout import finest, to_device
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import (
     host_copies,
     module_tensors,
-    remove_drafts,
     resume,
     save_checkpoint,
     trained_parameters,
@@ -175,7 +175,8 @@ def train(
     if validation:
         identity["validation"] = {"every": validation.every, "keep": validation.keep}
     if is_main:
-        remove_drafts(folder)
+        remove_drafts(folder, "checkpoint-*")
+        remove_drafts(folder, "log.json")
     earlier, best = resume(folder, module, optimizer, identity)
     if earlier:
         meter.restore(earlier)

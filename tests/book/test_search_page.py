@@ -19,8 +19,10 @@ from browser import needs_chromium, opened
 from safetensors.numpy import load, save
 from search_page import (
     FOLDER,
-    RETRIEVERS,
     WEIGHTS,
+    Retriever,
+    by_kind,
+    examples,
     from_axes,
     on_axes,
     quantised,
@@ -76,14 +78,11 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def retrievers(tmp_path_factory) -> Path:
-    """Those of the book; where there is none, the base model in its place."""
-    if any(RETRIEVERS.glob(f"*/{WEIGHTS}")):
-        return RETRIEVERS
-    place = tmp_path_factory.mktemp("retrievers")
-    (place / "none").mkdir()
-    write_weights(DenseEncoder.from_pretrained("embedded"), place / "none" / WEIGHTS)
-    return place
+def retrievers(tmp_path_factory) -> dict[str, Retriever]:
+    """The base model in place of a trained one."""
+    weights = tmp_path_factory.mktemp("retrievers") / WEIGHTS
+    write_weights(DenseEncoder.from_pretrained("embedded"), weights)
+    return {"none": Retriever(weights, 12.5)}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +136,7 @@ def run(written) -> Callable[[str], Any]:
 @pytest.fixture(scope="module")
 def key(retrievers) -> str:
     """The last retriever of the page."""
-    return [key for key in search_page.NAMES if (retrievers / key).is_dir()][-1]
+    return [*retrievers][-1]
 
 
 def test_the_script_cuts_questions_as_the_tokenizer_does(run):
@@ -160,7 +159,7 @@ def test_the_script_computes_the_librarys_vectors_and_products(run, retrievers, 
         [...searchPage.products(one, passages)]) }};
     """
     found = run(code)
-    model = unpack(retrievers / key / WEIGHTS)
+    model = unpack(retrievers[key].weights)
     expected = model.encode(QUERIES, queries=True)
     np.testing.assert_allclose(found["vectors"], expected, atol=1e-4)
     texts = json.loads(_part(written / "texts.js"))
@@ -275,14 +274,30 @@ def test_eight_bits_round_to_the_nearest_step():
     assert (np.abs(numbers).max(1) == 127).all()
 
 
-def test_retrievers_of_the_book_are_small_and_have_their_records():
-    for folder in RETRIEVERS.glob("*"):
-        assert folder.name in search_page.NAMES
-        assert (folder / WEIGHTS).stat().st_size <= 1.6e6
-        assert (
-            search_page.load_record(folder / "record.json").recipe["objective"]["name"]
-            == folder.name
-        )
+def test_a_retriever_in_eight_bits_is_small(retrievers):
+    assert retrievers["none"].weights.stat().st_size <= 1.6e6
+
+
+@pytest.mark.slow
+def test_a_retriever_is_trained_on_what_is_searched_and_else_on_primer(monkeypatch, tmp_path):
+    steps = {"pretraining": {"steps": 2}, "finetuning": {"steps": 2, "batch_queries": 4}}
+    monkeypatch.setattr(search_page, "TRAINING", search_page.TRAINING | steps)
+    corpus = '{"_id": "p", "title": "", "text": "A passage nobody asks for."}\n'
+    (tmp_path / "corpus.jsonl").write_text(corpus)
+    cache = Cache(tmp_path / "cache", announce=lambda line: None)
+    searched = search_page.trained("none", "primer", cache)
+    unasked = search_page.trained("none", str(tmp_path), cache)
+    assert searched.weights == unasked.weights and unpack(searched.weights)
+    assert 0 <= searched.measured <= 100 and unasked.measured is None
+
+
+def test_questions_of_primer_are_told_by_kind_and_those_of_meaning_are_offered():
+    ids = [f"p{number:03d}-{kind}" for number in range(20) for kind in search_page.KINDS]
+    rows = by_kind(ids)
+    assert rows["words"][:2] == [0, 3] and rows["paraphrase"][0] == 1
+    assert len(examples(ids)) == search_page.EXAMPLES
+    assert {*examples(ids)} <= {*rows["meaning"]}
+    assert by_kind(["q1", "p001-meaning"]) == {} and len({*examples(["q1", "q2"])}) == 2
 
 
 def test_ranks_count_from_one_and_flips_are_wide(folder):

@@ -24,7 +24,7 @@ BAD = ["x = 1", "raise ValueError('the third bolt is loose')", "x = 2"]
 def write_notebook(path, cells: list[str]) -> None:
     notebook = nbformat.v4.new_notebook()
     first = nbformat.v4.new_code_cell(
-        'scale = "laptop"\nword = "none"\ncollection = "pydocs"\nminutes = None',
+        'scale = "laptop"\nword = "none"\ncollection = "primer"\nminutes = None',
         metadata={"tags": ["parameters"]},
     )
     notebook.cells = [first, *(nbformat.v4.new_code_cell(source) for source in cells)]

@@ -15,9 +15,12 @@ import yaml
 from safetensors.numpy import load_file
 from transformers import BertConfig, BertForSequenceClassification
 
-from dr_book.export import card, check_free, export, plain
+from dr_book.commands import main
+from dr_book.export import card, export, plain
+from dr_book.pretrain import PRETRAINED
+from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import read_json
+from dr_lib.files import WRITTEN, check_replaceable, fresh_folder, read_json
 from dr_lib.models import CrossEncoder, CrossEncoderSettings, DenseEncoder, save_masked_lm
 from dr_lib.retrieval import encode
 from dr_lib.tokens import TokenStore
@@ -226,7 +229,7 @@ def test_files_are_json_and_safetensors_alone(saved, tmp_path):
 def test_a_folder_with_other_things_in_it_is_not_touched(saved, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("all my work")
-    with pytest.raises(InputError, match="no exported model"):
+    with pytest.raises(InputError, match=r"holds thesis\.tex, which is no part of an earlier exp"):
         export(saved(), tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "all my work"
 
@@ -247,13 +250,13 @@ def test_an_export_of_several_models_replaces_one_of_one_and_is_replaced_by_it(
     one, out = tmp_path / "both" / "retriever", tmp_path / "out"
     assert export(one, out) == [out]
     assert export(tmp_path / "both", out) == [out / "retriever", out / "re-ranker"]
-    assert {path.name for path in out.iterdir()} == {"retriever", "re-ranker"}, (
+    assert {path.name for path in out.iterdir()} == {"retriever", "re-ranker", WRITTEN}, (
         "the one before would be found first"
     )
     assert export(one, out) == [out] and not (out / "re-ranker").exists()
     export(tmp_path / "both", out)
-    (out / "re-ranker" / "README.md").unlink()
-    with pytest.raises(InputError, match="re-ranker: is there already"):
+    (out / "re-ranker" / "README.md").write_text("a card that I have improved")
+    with pytest.raises(InputError, match=r"holds re-ranker/README\.md, which is no part of an"):
         export(one, out)
 
 
@@ -270,15 +273,14 @@ def test_an_encoder_that_was_not_trained_here_is_refused(saved, tmp_path):
 
 
 def test_neither_an_export_replaces_a_pre_trained_model_nor_the_other_way_round(saved, tmp_path):
-    (pretrained := tmp_path / "pretrained").mkdir()
-    for name in ("README.md", "recipe.yaml", "model.safetensors"):
-        (pretrained / name).write_text("mine")
-    with pytest.raises(InputError, match="pretrained: is there already"):
-        export(saved(), pretrained)
+    with fresh_folder(tmp_path / "pretrained", PRETRAINED) as pretrained:
+        (pretrained / "recipe.yaml").write_text("seed: 0")
+    with pytest.raises(InputError, match="written here: pre-trained model, not exported model"):
+        export(saved(), tmp_path / "pretrained")
     (exported,) = export(saved(), tmp_path / "exported")
-    with pytest.raises(InputError, match="exported: is there already"):
-        check_free(exported, marks=("recipe.yaml",))
-    check_free(pretrained, marks=("recipe.yaml",))
+    with pytest.raises(InputError, match="written here: exported model, not pre-trained model"):
+        check_replaceable(exported, PRETRAINED)
+    check_replaceable(tmp_path / "pretrained", PRETRAINED)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
@@ -329,3 +331,53 @@ def test_what_a_collection_says_of_itself_stays_text():
     assert "<script" not in told and "\n" not in told
     for letter in "[]`|*#$":
         assert not re.search(rf"(?<!\\){re.escape(letter)}", told), letter
+
+
+@pytest.fixture
+def commands(saved, tmp_path) -> dict[str, list[str]]:
+    """Commands that write a folder, without their `--to`."""
+    corpus = tmp_path / "texts"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("The encoder reads a passage.\n\nThe decoder predicts it.\n")
+    return {
+        "base": ["base", str(places.scale_file("base-2x128"))],
+        "pretrain": ["pretrain", str(corpus), "--base", "embedded", "--steps", "2"],
+        "export": ["export", str(saved())],
+    }
+
+
+@pytest.mark.parametrize("target", ["proj", ".", "..", "link", "file", "paper"])
+@pytest.mark.parametrize("command", ["base", "pretrain", "export"])
+def test_no_command_writes_over_what_is_the_readers(
+    commands, tmp_path, monkeypatch, capsys, counted, command, target
+):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    project = tmp_path / "proj"
+    (project / ".git").mkdir(parents=True)
+    for name in ("README.md", "recipe.yaml", "thesis.tex", ".git/HEAD"):
+        (project / name).write_text("mine")
+    (tmp_path / "paper").mkdir()
+    for name in ("README.md", "dense.json", "notes.txt"):
+        (tmp_path / "paper" / name).write_text("mine")
+    (tmp_path / "link").symlink_to("proj")
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.chdir(project)
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    to = target if target.startswith(".") else str(tmp_path / target)
+    assert main([*commands[command], "--to", to]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {to}: ") and said.endswith("Name a new or empty folder.\n")
+    after = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    assert {path for path in after if "cache" not in path.parts} == {*before} - {tmp_path / "cache"}
+    assert all(after[path] == content for path, content in before.items())
+    assert not list(tmp_path.glob("cache/stages/pretrain*")), "refused before the work"
+    counted("commands told to write over a folder of the reader's", 1)
+
+
+def test_an_export_in_which_a_reader_made_a_repository_is_left_alone(saved, tmp_path):
+    (folder,) = export(saved(), tmp_path / "public")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "HEAD").write_text("mine")
+    with pytest.raises(InputError, match=r"holds \.git/HEAD"):
+        export(tmp_path / "saved", folder)
+    assert (folder / ".git" / "HEAD").read_text() == "mine"

@@ -375,7 +375,7 @@ def test_status_says_which_records_other_code_has_made(tiny_recipe, shared, book
 
 def test_status_counts_stages_and_names_damage(shared, tiny_recipe, tmp_path):
     cache = lab.Cache(tmp_path / "few", announce=lambda line: None)
-    folder = cache.get(lab.Pipeline(tiny_recipe).bm25_run("test", 5))
+    folder = cache.get(lab.Inputs(tiny_recipe).bm25_run("test", 5))
     (cache.root / "retriever-0123456789abcdef.partial").mkdir()
     lines = "\n".join(status.status_lines(verify=True, cache=cache))
     assert (

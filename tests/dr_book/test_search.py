@@ -17,7 +17,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from dr_book import search
 from dr_book.commands import main
 from dr_book.corpus_study import study_name
-from dr_lib import lab, warm
+from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.models import CrossEncoder, CrossEncoderSettings
@@ -225,48 +225,32 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
         assert line.startswith("error: ") and said in line
 
 
-# Searches that are remembered (`dr_lib.warm`; more in tests/test_warm.py) -------------------------
+# From the command line ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def ask(here, capsys, monkeypatch):
-    """What a search prints as JSON, and whether it was remembered before: `ask("mine", "words of a
-    question")`.
-    """
+    """What a search prints as JSON: `ask("mine", "words of a question")`."""
     monkeypatch.setenv("DR_DATA", str(here))
 
     def search(source, query, *models):
-        known = warm.Memory(str(source), models).recall() is not None
         capsys.readouterr()
         named = [text for model in models for text in ("--model", str(model))]
         assert main(["search", str(source), query, *named, "--json"]) == 0
-        return json.loads(capsys.readouterr().out), known
+        return json.loads(capsys.readouterr().out)
 
     return search
 
 
-def test_a_record_is_remembered_until_its_file_or_its_collection_changes(run, here, ask, capsys):
-    found = ask(run[2], "dense retriever")[0]
-    assert ask(run[2], "dense retriever") == (found, True) and set(found["hits"]) == {
-        "BM25",
-        "no pre-training",
-    }
-    run[2].write_text(run[2].read_text())
-    assert ask(run[2], "dense retriever") == (found, False) and ask(run[2], "dense retriever") == (
-        found,
-        True,
-    )
+def test_a_record_whose_file_or_collection_has_changed_is_refused(run, here, ask, capsys):
+    assert set(ask(run[2], "dense retriever")["hits"]) == {"BM25", "no pre-training"}
     with (here / "tiny" / "corpus.jsonl").open("a") as file:
         file.write('{"_id": "new", "text": "a dense retriever"}\n')
-    assert (
-        main(["search", str(run[2]), "dense retriever"]) == 1
-        and "has changed since" in capsys.readouterr().err
-    )
+    assert main(["search", str(run[2]), "dense retriever"]) == 1
+    assert "has changed since" in capsys.readouterr().err
     run[2].write_text(run[2].read_text().replace("0", "1", 1))
-    assert (
-        main(["search", str(run[2]), "dense retriever"]) == 1
-        and "altered" in capsys.readouterr().err
-    )
+    assert main(["search", str(run[2]), "dense retriever"]) == 1
+    assert "altered" in capsys.readouterr().err
 
 
 def test_the_name_of_a_method_means_the_newest_record_of_it(run, here, ask):
@@ -281,27 +265,29 @@ def test_the_name_of_a_method_means_the_newest_record_of_it(run, here, ask):
         made.model_copy(update={"study": study, "label": "none", "created": created}).save(folder)
 
     save(record, "2026-01-01T00:00:00+00:00")
-    first = ask("tiny", "dense retriever", Path("none"))[0]
-    assert ask("tiny", "dense retriever", Path("none")) == (first, True)
+    first = ask("tiny", "dense retriever", Path("none"))
     save(other, "2026-01-02T00:00:00+00:00")
-    second, known = ask("tiny", "dense retriever", Path("none"))
-    assert not known and second["hits"]["BM25"] == first["hits"]["BM25"]
+    second = ask("tiny", "dense retriever", Path("none"))
+    assert second["hits"]["BM25"] == first["hits"]["BM25"]
     assert second["hits"]["no pre-training"] != first["hits"]["no pre-training"]
-    assert ask("tiny", "dense retriever", Path("none")) == (second, True)
 
 
-def test_a_record_with_a_re_ranker_is_searched_as_ever(tiny_recipe, shared, here, ask):
+def test_a_record_with_a_re_ranker_is_searched_with_it(tiny_recipe, shared, here, ask):
     recipe = tiny_recipe.with_(objective="none", final="reranker")
     shutil.copytree(tiny_recipe.collection.name, here / "tiny")
     path = lab.execute(lab.Run("t", "row", "smoke", recipe), quiet()).save(here)
-    for _ in range(2):
-        found, known = ask(path, "dense retriever")
-        assert not known and list(found["hits"]) == [
-            "BM25",
-            "row",
-            "BM25, re-ranked",
-            "row, re-ranked",
-        ]
+    systems = ["BM25", "row", "BM25, re-ranked", "row, re-ranked"]
+    assert list(ask(path, "dense retriever")["hits"]) == systems
+
+
+def test_without_a_question_a_person_is_asked_until_an_empty_line(run, here, capsys, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))
+    answers = iter(["dense retriever", "the encoder", ""])
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda prompt: next(answers))
+    assert main(["search", "tiny", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["query"] for line in lines] == ["dense retriever", "the encoder"]
 
 
 # From a record to its models ----------------------------------------------------------------------
@@ -310,14 +296,14 @@ def test_a_record_with_a_re_ranker_is_searched_as_ever(tiny_recipe, shared, here
 def test_a_record_leads_to_every_model_it_ended_with(tiny_recipe, shared):
     recipe = tiny_recipe.with_(objective="none", final="reranker", finetuning__shared=False)
     record = lab.execute(lab.Run("t", "row", "smoke", recipe), shared)
-    models, pipeline = lab.models_of(record, shared), lab.Pipeline(recipe)
+    models, plan = lab.models_of(record, shared), lab.pipeline(recipe)
     assert set(models) == {"query-encoder", "passage-encoder", "re-ranker"}
     assert (
         models["query-encoder"].parent
         == models["passage-encoder"].parent
-        == shared.folder(pipeline.retriever)
+        == shared.folder(plan.retriever)
     )
-    assert models["re-ranker"].parent == shared.folder(pipeline.cross_encoder)
+    assert models["re-ranker"].parent == shared.folder(plan.reranker)
 
 
 def test_a_record_whose_stages_are_gone_or_altered_says_so(run, here):

@@ -138,7 +138,7 @@ def test_clean_that_was_stopped_is_finished_by_the_same_call(two_studies, monkey
 
     planned = status.clean("own/second", dry_run=True, cache=two_studies)
     with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
-        interrupted.setattr("dr_book.status.shutil.rmtree", stopped)
+        interrupted.setattr("dr_lib.stages.shutil.rmtree", stopped)
         status.clean("own/second", cache=two_studies)
     assert status.clean("own/second", cache=two_studies)[:-1] == planned[1:-1] and len(planned) > 3
 
@@ -149,7 +149,7 @@ def test_clean_without_anything_named_is_refused(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [["ledger"], ["publish", "simlm/table08"], ["try", "pydocs"], ["batch"]]
+    "command", [["ledger"], ["publish", "simlm/table08"], ["try", "primer"], ["batch"]]
 )
 def test_an_unknown_scale_is_refused_everywhere(command, capsys):
     assert main([*command, "--scale", "nosuch"]) == 1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dr_book import tables
+from dr_book.hits import Hit, Result, one_line
 from dr_book.statistics import Interval
 from dr_book.tables import (
     cases_table,
@@ -22,7 +23,6 @@ from dr_book.tables import (
 from dr_book.verdicts import Case
 from dr_lib.collections import Collection
 from dr_lib.retrieval import Ranking
-from dr_lib.warm import Hit, Result, one_line
 
 PASSAGES = datasets.Dataset.from_dict(
     {

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from dr_lib.evaluation import Scores, covered, overlap
-from dr_lib.lab import Pipeline, open_sample
+from dr_lib.lab import open_sample, pipeline
 from dr_lib.models import load_masked_lm
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
-
 
 PASSAGES = {
     "title": ["Rivers", "", ""],
@@ -66,12 +65,12 @@ def test_a_run_measures_the_passages_of_its_split_by_the_model_that_fine_tuning_
     tiny_recipe, tmp_path
 ):
     recipe = tiny_recipe.with_(objective="none", evaluation__kind="coverage")
-    pipeline, cache = Pipeline(recipe), Cache(tmp_path, announce=lambda line: None)
-    scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
+    plan, cache = pipeline(recipe), Cache(tmp_path, announce=lambda line: None)
+    scores = Scores.load(cache.get(plan.end) / "scores.json")
     collection = open_sample(recipe.collection)
     rows = sorted({int(row) for one in collection.relevant_rows("test") for row in one})
     assert scores.query_ids == [collection.passages[row]["id"] for row in rows]
-    folder = pipeline.base.model.place
+    folder = plan.inputs.base.model.place
     model, tokenizer = load_masked_lm(folder).eval(), load_tokenizer(folder)
     passage = collection.passages[rows[0]]
     read = {"truncation": "longest_first", "max_length": recipe.passage_length}
@@ -83,7 +82,19 @@ def test_a_run_measures_the_passages_of_its_split_by_the_model_that_fine_tuning_
 
 
 def test_it_reads_the_pre_trained_model_and_nothing_that_is_fine_tuned(tiny_recipe):
-    pipeline = Pipeline(tiny_recipe.with_(objective="mlm", evaluation__kind="coverage"))
-    kinds = [one.kind for one in pipeline.evaluation.walk()]
+    plan = pipeline(tiny_recipe.with_(objective="mlm", evaluation__kind="coverage"))
+    kinds = [one.kind for one in plan.end.walk()]
     assert "pretrained" in kinds and not {"retriever", "vectors", "dense_run"} & {*kinds}
-    assert {"pretrained", "evaluation"} <= pipeline.stages().keys()
+    assert {"pretrained", "evaluation"} <= plan.stages().keys()
+
+
+def test_overlap_is_counted_without_a_model(tiny_recipe, tmp_path):
+    recipe = tiny_recipe.with_(evaluation__kind="overlap")
+    plan, cache = pipeline(recipe), Cache(tmp_path, announce=lambda line: None)
+    assert [one.kind for one in plan.end.walk()] == ["shared_words"]
+    scores = Scores.load(cache.get(plan.end) / "scores.json")
+    expected = overlap(open_sample(recipe.collection), "test")
+    assert scores.query_ids == expected.query_ids
+    assert np.array_equal(scores.per_query("overlap"), expected.per_query("overlap"))
+    unread = pipeline(recipe.with_(title="none"))
+    assert unread.end.key != plan.end.key

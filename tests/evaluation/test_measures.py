@@ -414,3 +414,10 @@ def test_different_queries_cannot_be_compared():
         paired_difference(scores([1, 0]), scores([1]), "R@1")
     with pytest.raises(InputError, match="no scores"):
         paired_difference([], scores([1]), "R@1")
+
+
+def test_judged_passages_that_the_collection_lacks_all_count_as_missed():
+    ranking = Ranking(["q"], np.array([[0, 1]]), np.array([[2.0, 1.0]]))
+    qrels = {"q": {"a": 1, "gone": 1, "lost": 1, "away": 1}}
+    values = evaluate(ranking, qrels, ["a", "b"], ["R@2", "AP@2"]).values
+    assert values["R@2"].tolist() == [0.25] and values["AP@2"].tolist() == [0.25]

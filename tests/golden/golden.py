@@ -31,6 +31,9 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from dr_book import corpus_study
 from dr_lib import lab, objectives
+from dr_lib.models import load_masked_lm
+from dr_lib.tokens import TokenStore, load_tokenizer
+from dr_lib.training.schedule import seed_step
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "golden.json"
@@ -43,6 +46,12 @@ SPREADS = {"word_embeddings": 0.3, "embeddings": 0.03, "query": 0.15, "key": 0.1
 """Standard deviations of the base model's weights; its vectors then find one passage in eight
 before any training.
 """
+
+LOUD = 0.1
+"""Standard deviation to which the quieter weights of a method are raised for its first loss: every
+rate, mask and weight of the method then moves it.
+"""
+FIRST_LOSS = "first loss, "
 
 Numbers = dict[str, list[float]]
 
@@ -265,6 +274,11 @@ PIPELINE_VARIANTS: dict[str, dict[str, Any]] = {
         "finetuning__normalise": False,
         "finetuning__temperature": 1.0,
     },
+    "several epochs": {
+        "pretraining__steps": 24,
+        "finetuning__batch_queries": 32,
+        "finetuning__steps": 12,
+    },
     "validation": {"finetuning__validation": {"every": 2, "queries": 8, "per_query": 5}},
     "few shot": {"few_shot": 0.3},
     "pseudo-labels, alpha": {"finetuning__pseudo_labels": True, "finetuning__alpha": 0.1},
@@ -280,6 +294,34 @@ def measure(label: str, recipe: Any, cache: Any) -> Numbers:
             if name.endswith("loss"):
                 numbers[f"{stage}: {name}"] = column
     return numbers
+
+
+def measure_first_loss(recipe: Any, cache: Any) -> Numbers:
+    """All losses of a method's first step, no optimiser behind them, with weights loud enough that
+    a wrong rate shows.
+    """
+    given = cache.inputs(lab.pipeline(recipe).pretrained)
+    tokenizer, model = load_tokenizer(given["start"]), load_masked_lm(given["start"], dropout=0.0)
+    helper = load_masked_lm(given["generator"]) if given["generator"] else None
+    method, settings, seed = given["method"], given["settings"], given["seed"]
+    objective = objectives.assemble(method, settings, model, tokenizer, helper, seed=seed).train()
+    source = objectives.Source(
+        TokenStore.open(given["passages"] / "store"),
+        given["layout"],
+        given["training"].tokens_per_batch,
+        seed,
+        *given["collection"].documents(),
+        given["materials"],
+        tokenizer,
+    )
+    batch, draws = objective.batches(settings, source)(0), torch.Generator()
+    with torch.no_grad():
+        for weight in objective.parameters():
+            if weight.dim() == 2 and 0 < weight.std() < LOUD:
+                weight *= LOUD / weight.std()
+        seed_step(seed, 0, draws)
+        parts = objective(batch, draws)
+    return {name: [float(value)] for name, value in parts.items() if name.endswith("loss")}
 
 
 def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str, Numbers]]:
@@ -319,8 +361,14 @@ def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
             recipe_on(make_base(work / "base")),
             lab.Cache(work / "stages", announce=lambda line: None),
         )
-        for label, one in runs(recipe, work):
-            yield label, measure(label, one, cache)
+        for label, changed in runs(recipe, work):
+            yield label, measure(label, changed, cache)
+        for name in objectives.names():
+            if name != "none":
+                yield FIRST_LOSS + name, measure_first_loss(recipe.with_(objective=name), cache)
+        for label, changes in METHOD_VARIANTS.items():
+            if label not in DROPOUT_LABELS:
+                yield FIRST_LOSS + label, measure_first_loss(recipe.with_(**changes), cache)
         yield from measure_zero_shot(recipe, work, cache)
         yield from measure_questions(recipe, cache)
 

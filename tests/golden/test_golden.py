@@ -13,6 +13,8 @@ LOSSES = {"rel": 0.005, "abs": 0.001}
 """Sums in another order (AVX2 without fused kernels), carried through eight steps of Adam, moved
 one by 0.0021.
 """
+FIRST = {"rel": 2e-5}
+"""A first loss has no update behind it: only sums in another order."""
 MEASURES = {"rel": 0.03, "abs": 0.03}
 """The same moved one by 0.0013. Room for a query of fifty whose passages change places in the first
 ranks.
@@ -39,6 +41,7 @@ def test_every_run_gives_its_recorded_numbers(found, recorded):
         for name, values in numbers.items():
             if label not in golden.DROPOUT_LABELS:
                 tolerance = LOSSES if name.endswith("loss") else MEASURES
+                tolerance = FIRST if label.startswith(golden.FIRST_LOSS) else tolerance
                 assert found[label][name] == pytest.approx(values, **tolerance), (label, name)
 
 
@@ -54,4 +57,5 @@ def test_every_method_and_every_end_is_among_them(recorded):
         "nlu",
         "dialogue",
     }
-    assert recorded.keys() >= ends | set(objectives.names())
+    first = {golden.FIRST_LOSS + name for name in objectives.names() if name != "none"}
+    assert recorded.keys() >= ends | set(objectives.names()) | first

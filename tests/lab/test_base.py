@@ -103,21 +103,20 @@ def test_other_text_or_words_share_nothing(recipe, change):
 
 def test_a_recipe_may_start_from_a_base_recipe(recipe, tiny_recipe, shared, tmp_path):
     (tmp_path / "tiny-base.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    pipeline = lab.Pipeline(
-        tiny_recipe.with_(base=str(tmp_path / "tiny-base.yaml"), objective="mlm")
-    )
-    assert pipeline.base.model.stage.key == base_stage(recipe).key
-    kinds = [one.kind for one in pipeline.evaluation.walk()]
+    plan = lab.pipeline(tiny_recipe.with_(base=str(tmp_path / "tiny-base.yaml"), objective="mlm"))
+    assert plan.inputs.base.model.stage.key == base_stage(recipe).key
+    kinds = [one.kind for one in plan.end.walk()]
     assert kinds.count("base") == 1 and kinds.index("base") < kinds.index("pretrained")
-    record = lab.execute(lab.Run("t", "row", "smoke", pipeline.recipe), shared)
+    record = lab.execute(lab.Run("t", "row", "smoke", plan.inputs.recipe), shared)
     assert (
-        record.data["base"] == pipeline.base.facts() and record.data["base"]["name"] == "tiny-base"
+        record.data["base"] == plan.inputs.base.facts()
+        and record.data["base"]["name"] == "tiny-base"
     )
     assert str(tmp_path) not in record.model_dump_json()
     with pytest.raises(
         InputError, match="passage_length: sequences of 49 pieces, but tiny-base reads 48"
     ):
-        lab.Pipeline(pipeline.recipe.with_(passage_length=49))
+        lab.pipeline(plan.inputs.recipe.with_(passage_length=49))
 
 
 def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(
@@ -127,11 +126,11 @@ def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(
     keys = set()
     for seed in (1, 2):
         save_masked_lm(tiny_bert(seed=seed), tiny_tokenizer, tmp_path / "mine")
-        keys.add(lab.Pipeline(tiny_recipe.with_(base=str(tmp_path / "mine"))).evaluation.key)
+        keys.add(lab.pipeline(tiny_recipe.with_(base=str(tmp_path / "mine"))).end.key)
     assert len(keys) == 2
 
 
 def test_a_collection_that_is_replaced_under_a_living_kernel_is_read_anew(own_recipe, tmp_path):
-    before, corpus = lab.Pipeline(own_recipe).evaluation.key, tmp_path / "tiny" / "corpus.jsonl"
+    before, corpus = lab.pipeline(own_recipe).end.key, tmp_path / "tiny" / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("vector", "victor"))  # of the same size
-    assert lab.Pipeline(own_recipe).evaluation.key != before
+    assert lab.pipeline(own_recipe).end.key != before

@@ -9,7 +9,7 @@ import torch
 
 from dr_book.commands import main
 from dr_lib.errors import InputError
-from dr_lib.lab import Pipeline, Run, execute, open_checkpoint
+from dr_lib.lab import Run, execute, open_checkpoint, pipeline
 from dr_lib.lab.base import model_digest
 from dr_lib.models import DenseEncoder, load_masked_lm
 
@@ -83,14 +83,14 @@ def test_it_is_trained_with_its_own_pooling(encoder, tiny_recipe, shared, object
 def test_another_pooling_and_a_method_that_needs_a_trained_head_are_refused(encoder, tiny_recipe):
     start = tiny_recipe.with_(base=str(encoder), objective="none")
     with pytest.raises(InputError, match=r"pooling: encoder makes its vectors by 'mean'"):
-        Pipeline(start)
+        pipeline(start)
     with pytest.raises(
         InputError,
         match="simlm replaces words by the guesses of a masked LM, and encoder came without",
     ):
-        Pipeline(start.with_(pooling="mean", objective="simlm"))
+        pipeline(start.with_(pooling="mean", objective="simlm"))
     assert (
-        Pipeline(
+        pipeline(
             start.with_(pooling="mean", objective="simlm", generator=tiny_recipe.base)
         ).pretrained.kind
         == "pretrained"

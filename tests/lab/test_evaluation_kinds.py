@@ -13,7 +13,8 @@ from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, Scores
 from dr_lib.evaluation.dialogue import dialogue
-from dr_lib.lab import Pipeline
+from dr_lib.lab import pipeline
+from dr_lib.lab.trainings import bm25_negatives, vectors
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache
 
@@ -97,7 +98,7 @@ def test_two_recipes_with_one_digest_have_one_result(
         cola(tiny_recipe, acceptable),
         talk(tiny_recipe, dialogues),
     ]
-    ends = {(recipe.digest, Pipeline(recipe).evaluation.key) for recipe in recipes}
+    ends = {(recipe.digest, pipeline(recipe).end.key) for recipe in recipes}
     assert len(ends) == len(dict(ends)) == len({key for _, key in ends}) == len(recipes) - 3
 
 
@@ -116,12 +117,12 @@ def test_bm25_is_measured_on_the_same_queries_and_trains_nothing(tiny_recipe, ca
 
 
 def test_similarities_are_those_of_the_runs_vectors(untrained, shared):
-    pipeline = Pipeline(untrained.with_(evaluation__kind="similarity"))
-    record = run(pipeline.recipe, shared)
-    assert record.keys["evaluation"] == pipeline.evaluation.key
-    queries = np.load(shared.get(pipeline.run) / "queries.npy")
-    passages = np.load(shared.get(*pipeline.vectors(pipeline.retriever)) / "vectors.npy")
-    ranking = Ranking.open(shared.get(pipeline.run) / "ranking")
+    plan = pipeline(untrained.with_(evaluation__kind="similarity"))
+    record = run(plan.inputs.recipe, shared)
+    assert record.keys["evaluation"] == plan.end.key
+    queries = np.load(shared.get(plan.run) / "queries.npy")
+    passages = np.load(shared.get(*vectors(plan.inputs, plan.retriever)) / "vectors.npy")
+    ranking = Ranking.open(shared.get(plan.run) / "ranking")
     columns = [record.per_query(name) for name in ("s(p+, q) mean", "s(p+, p-) mean")]
     assert record.query_ids
     for query, near, far in zip(record.query_ids, *columns, strict=True):
@@ -133,7 +134,7 @@ def test_similarities_are_those_of_the_runs_vectors(untrained, shared):
 
 def test_similarities_share_everything_with_a_search(untrained):
     own, search = (
-        {stage.key for stage in Pipeline(one).evaluation.walk()}
+        {stage.key for stage in pipeline(one).end.walk()}
         for one in (untrained.with_(evaluation__kind="similarity"), untrained)
     )
     assert len(own - search) == 1
@@ -145,9 +146,7 @@ def test_similarities_share_everything_with_a_search(untrained):
 def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(untrained, shared, tmp_path):
     recipe = untrained.with_(final="distilled", evaluation__kind="checks")
     record = lab.load_record(run(recipe, shared).save(tmp_path / "records"))
-    assert (
-        len(record.query_ids) == 12 and record.keys["evaluation"] == Pipeline(recipe).evaluation.key
-    )
+    assert len(record.query_ids) == 12 and record.keys["evaluation"] == pipeline(recipe).end.key
     assert set(record.means) == {
         "retriever 1: MRR@10",
         "retriever 2: MRR@10",
@@ -161,11 +160,11 @@ def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(untrained, shared, t
 
 
 def test_the_checks_see_the_lists_that_were_learned_from(untrained, shared):
-    pipeline = Pipeline(untrained.with_(final="distilled", evaluation__kind="checks"))
-    found = Scores.load(shared.get(pipeline.evaluation) / "scores.json")
+    plan = pipeline(untrained.with_(final="distilled", evaluation__kind="checks"))
+    found = Scores.load(shared.get(plan.end) / "scores.json")
     mined, bm25 = (
         np.load(shared.get(one) / "negatives.npy").tolist()
-        for one in (pipeline.mined, pipeline.bm25_negatives)
+        for one in (plan.mined, bm25_negatives(plan.inputs))
     )
     for query, (own, other) in enumerate(zip(mined, bm25, strict=True)):
         own = [row for row in own if row >= 0]
@@ -199,7 +198,7 @@ def test_a_task_is_learned_by_the_pre_trained_encoder_and_no_retriever_is_traine
     assert record.data["trained_on"]["name"] == "tiny"
     assert str(tmp_path) not in record.model_dump_json()
     assert lab.load_record(record.save(tmp_path / "records")).means == record.means
-    folder = cache.folder(Pipeline(recipe).evaluation)
+    folder = cache.folder(pipeline(recipe).end)
     assert sorted(path.name for path in folder.iterdir()) == [
         "log.json",
         "manifest.json",
@@ -210,7 +209,7 @@ def test_a_task_is_learned_by_the_pre_trained_encoder_and_no_retriever_is_traine
 def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(
     untrained, acceptable, shared, cache, monkeypatch
 ):
-    end = Pipeline(cola(untrained, acceptable)).evaluation
+    end = pipeline(cola(untrained, acceptable)).end
     whole = (shared.get(end) / "scores.json").read_text()
     with monkeypatch.context() as broken:
         broken.setattr(sys.modules["dr_lib.evaluation.nlu"], "predict", lambda *_: 1 / 0)
@@ -233,21 +232,19 @@ def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(
     ids=str,
 )
 def test_every_setting_of_a_task_makes_another_stage(tiny_recipe, acceptable, change):
-    one, other = (
-        Pipeline(cola(tiny_recipe, acceptable, **more)).evaluation.key for more in ({}, change)
-    )
+    one, other = (pipeline(cola(tiny_recipe, acceptable, **more)).end.key for more in ({}, change))
     assert one != other
 
 
 def test_changed_rows_make_another_stage_and_another_folder_does_not(
     tiny_recipe, acceptable, tmp_path
 ):
-    first = Pipeline(cola(tiny_recipe, acceptable)).evaluation.key
+    first = pipeline(cola(tiny_recipe, acceptable)).end.key
     moved = acceptable.rename(tmp_path / "elsewhere")
-    assert Pipeline(cola(tiny_recipe, moved)).evaluation.key == first
+    assert pipeline(cola(tiny_recipe, moved)).end.key == first
     with (moved / "dev.tsv").open("a") as file:
         file.write("x\t1\t\tanother vector\n")
-    assert Pipeline(cola(tiny_recipe, moved)).evaluation.key != first
+    assert pipeline(cola(tiny_recipe, moved)).end.key != first
 
 
 # Dialogues ----------------------------------------------------------------------------------------
@@ -258,7 +255,7 @@ def test_candidates_are_ranked_by_the_retriever_of_the_recipe(
     untrained, dialogues, shared, tmp_path, together
 ):
     recipe = talk(untrained.with_(finetuning__shared=together), dialogues)
-    record, folder = run(recipe, shared), shared.get(Pipeline(recipe).retriever)
+    record, folder = run(recipe, shared), shared.get(pipeline(recipe).retriever)
     assert (folder / "passage_model").is_dir() is not together
     settings = DialogueSettings(folder=str(dialogues), context_length=24)
     dialogue.body(tmp_path, folder, dialogues, settings=settings)
@@ -272,13 +269,13 @@ def test_candidates_are_ranked_by_the_retriever_of_the_recipe(
 
 
 def test_dialogues_count_by_their_content(untrained, dialogues, tmp_path):
-    first = Pipeline(talk(untrained, dialogues)).evaluation.key
+    first = pipeline(talk(untrained, dialogues)).end.key
     moved = dialogues.rename(tmp_path / "elsewhere")
-    assert Pipeline(talk(untrained, moved)).evaluation.key == first
-    assert Pipeline(talk(untrained, moved, limit=3)).evaluation.key != first
+    assert pipeline(talk(untrained, moved)).end.key == first
+    assert pipeline(talk(untrained, moved, limit=3)).end.key != first
     path = moved / "pairs" / "test.jsonl"
     path.write_text(path.read_text().replace("vector", "decoder"))
-    assert Pipeline(talk(untrained, moved)).evaluation.key != first
+    assert pipeline(talk(untrained, moved)).end.key != first
 
 
 @pytest.fixture
@@ -310,18 +307,22 @@ def test_candidates_are_ranked_by_a_cross_encoder_of_the_dialogues_own_pairs(cro
     )
 
 
+def scorer(recipe):
+    """The cross-encoder of dialogues."""
+    (made,) = (one for one in pipeline(recipe).end.walk() if one.kind == "dialogue_cross_encoder")
+    return made
+
+
 def test_it_starts_from_the_encoder_that_learned_the_pairs_before_them(crossed):
     folder = crossed.evaluation.dialogue.folder
-    before = Pipeline(crossed.with_(auxiliary__reddit_pairs__first=folder)).dialogue_cross_encoder
+    before = scorer(crossed.with_(auxiliary__reddit_pairs__first=folder))
     posts = crossed.with_(final="pretrained", query_side="left")
     assert (
         before.arguments["start"].stage.key
-        == Pipeline(crossed.with_(final="pretrained")).pretrained.key
+        == pipeline(crossed.with_(final="pretrained")).pretrained.key
     )
-    assert before.arguments["start"].stage.key != Pipeline(posts).pretrained.key
-    assert (
-        Pipeline(crossed).dialogue_cross_encoder.arguments["start"] == Pipeline(crossed).base.model
-    )
+    assert before.arguments["start"].stage.key != pipeline(posts).pretrained.key
+    assert scorer(crossed).arguments["start"] == pipeline(crossed).inputs.base.model
 
 
 # What is refused before anything is built ---------------------------------------------------------
@@ -338,4 +339,4 @@ def test_a_task_that_cannot_work_is_refused_before_anything_runs(
         (lambda: talk(tiny_recipe, dialogues, context_length=600), "context_length"),
     ):
         with pytest.raises(InputError, match=said):
-            _ = Pipeline(recipe()).evaluation
+            _ = pipeline(recipe()).end

@@ -25,7 +25,7 @@ import pytest
 from dr_lib import lab
 from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
-from dr_lib.lab import Pipeline, Recipe, Record
+from dr_lib.lab import Recipe, Record, pipeline
 from dr_lib.stages import Cache
 
 resource = pytest.importorskip("resource", reason="needs Unix")
@@ -250,7 +250,7 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
     )
     whole = without_times(lab.execute(run, Cache(root, announce=str)))
     refused = rebuilt = harmless = 0
-    stages = list(Pipeline(run.recipe).evaluation.walk())
+    stages = list(pipeline(run.recipe).end.walk())
     for stage in stages:
         folder = root / stage.name
         for path in rng.sample(
@@ -288,7 +288,7 @@ def test_a_damaged_file_of_any_kind_of_stage_is_named_to_whoever_wants_it(
     for recipe in recipes.values():
         lab.execute(lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str))
     for stage in {
-        one.kind: one for recipe in recipes.values() for one in Pipeline(recipe).evaluation.walk()
+        one.kind: one for recipe in recipes.values() for one in pipeline(recipe).end.walk()
     }.values():
         for path in sorted(path for path in (root / stage.name).rglob("*") if path.is_file()):
             sound = path.read_bytes()

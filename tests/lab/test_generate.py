@@ -164,8 +164,8 @@ def test_a_collection_without_training_queries_teaches_nobody(bare, shared):
 
 
 def test_the_generator_of_the_book_writes_questions_about_what_it_reads(shared):
-    """Nobody trained it on PyDocs; no word list or template is behind it."""
-    recipe = lab.recipe_at("smoke", {}, "pydocs")
+    """Nobody trained it on Primer; no word list or template is behind it."""
+    recipe = lab.recipe_at("smoke", {}, "primer")
     written = corpus_study.generate_queries(
         recipe, use_judgements=False, per_passage=1, cache=shared
     )

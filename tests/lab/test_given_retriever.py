@@ -13,7 +13,8 @@ from dr_book.search import open_searcher, searcher_for
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import fuse
-from dr_lib.lab import Pipeline, Study, models_of, open_sample, ranking_of, zero_shot
+from dr_lib.lab import Study, models_of, open_sample, pipeline, ranking_of, zero_shot
+from dr_lib.lab.trainings import vectors
 from dr_lib.models import DenseEncoder, SentenceEncoder, save_masked_lm
 
 
@@ -77,9 +78,9 @@ def test_a_given_encoder_and_its_fusions_are_rows_of_a_study(own_recipe, folder,
 def test_a_given_encoder_reads_titles_where_the_other_rows_do(own_recipe, folder, cache):
     passages, encoder = open_sample(own_recipe.collection).passages, SentenceEncoder(folder)
     for title, titles in (("pair", passages["title"][:]), ("none", None)):
-        pipeline = Pipeline(own_recipe.with_(retriever=str(folder), title=title))
+        plan = pipeline(own_recipe.with_(retriever=str(folder), title=title))
         (made,) = (
-            np.load(cache.get(one) / "vectors.npy") for one in pipeline.vectors(pipeline.retriever)
+            np.load(cache.get(one) / "vectors.npy") for one in vectors(plan.inputs, plan.retriever)
         )
         np.testing.assert_allclose(made, encoder.encode(passages["text"][:], titles), atol=1e-5)
 

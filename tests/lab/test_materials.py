@@ -21,7 +21,7 @@ from transformers import (
 from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
-from dr_lib.lab import Pipeline, Recipe
+from dr_lib.lab import Inputs, Recipe, pipeline, trainings
 from dr_lib.materials import Texts, count_ngrams, write_importances
 from dr_lib.materials.texts import PassageWriter
 from dr_lib.models import load_extra
@@ -47,6 +47,11 @@ WORDS = [
     "compares",
     "them",
 ]
+
+
+def material(recipe: Recipe, name: str, **params) -> Stage:
+    """The stage of a material, by its name."""
+    return trainings.MATERIALS[name](Inputs(recipe), **params)
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ def test_one_word_brings_a_method_with_its_defaults_and_its_materials(name, reci
         if name == "mlm"
         else changed == recipe.with_(objective=name)
     )
-    stage = Pipeline(changed).pretrained
+    stage = pipeline(changed).pretrained
     assert (stage is None) is (name == "none")
     materials = stage.arguments["materials"] if stage else {}
     assert set(materials) == set(objectives.parameters(name).materials())
@@ -93,19 +98,19 @@ def test_one_word_brings_a_method_with_its_defaults_and_its_materials(name, reci
     ],
 )
 def test_a_task_that_is_off_makes_nothing(tasks, made, recipe):
-    stage = Pipeline(recipe.with_(objective="master", objective__tasks=tasks)).pretrained
+    stage = pipeline(recipe.with_(objective="master", objective__tasks=tasks)).pretrained
     assert kinds(stage) & {"keyword_weights", "questions", "continuations"} == made
 
 
 def test_a_uniform_mask_needs_no_importances(recipe):
     cdmae = recipe.with_(objective="cdmae")
-    assert {"importances", "ngrams"} <= kinds(Pipeline(cdmae).evaluation)
+    assert {"importances", "ngrams"} <= kinds(pipeline(cdmae).end)
     uniform = cdmae.with_(objective__decoder_masking="uniform")
-    assert not kinds(Pipeline(uniform).evaluation) & {"importances", "ngrams", "keyword_weights"}
+    assert not kinds(pipeline(uniform).end) & {"importances", "ngrams", "keyword_weights"}
 
 
 def test_cdmae_trains_on_its_importances(recipe, shared):
-    folder = shared.get(Pipeline(recipe.with_(objective="cdmae")).pretrained)
+    folder = shared.get(pipeline(recipe.with_(objective="cdmae")).pretrained)
     assert (folder / "model" / "model.safetensors").is_file() and (
         folder / "model" / "extra.safetensors"
     ).is_file()
@@ -113,7 +118,7 @@ def test_cdmae_trains_on_its_importances(recipe, shared):
 
 def test_master_trains_on_the_materials_of_its_tasks(recipe, shared):
     folder = shared.get(
-        Pipeline(recipe.with_(objective="master", objective__questions=2)).pretrained
+        pipeline(recipe.with_(objective="master", objective__questions=2)).pretrained
     )
     log = TrainLog.load(folder / "log.json")
     assert {"mkp_loss", "cmp_loss", "npr_loss", "dor_loss", "gor_loss", "encoder_loss"} <= set(
@@ -133,7 +138,7 @@ def test_pair_trains_on_what_the_scorer_is_sure_of(recipe, shared):
     sure = with_auxiliary(
         recipe.with_(objective="pair", objective__batch_pairs=4), "pseudo_labels", **SURE
     )
-    stage = Pipeline(sure).pretrained
+    stage = pipeline(sure).pretrained
     assert {"bm25_candidates", "cross_encoder", "candidate_scores", "pseudo_labels"} <= kinds(stage)
     assert np.isfinite(TrainLog.load(shared.get(stage) / "log.json").column("loss")).all()
 
@@ -145,12 +150,12 @@ def importances_of(recipe: Recipe, **chosen) -> Stage:
     changed = recipe.with_(
         objective="cdmae", **{f"objective__{name}": value for name, value in chosen.items()}
     )
-    return Pipeline(changed).pretrained.arguments["materials"]["importances"]
+    return pipeline(changed).pretrained.arguments["materials"]["importances"]
 
 
 def test_importances_are_those_of_the_passages_tokens(recipe, shared, tmp_path):
     folder = shared.get(importances_of(recipe, pmi="minseg", window=3))
-    store = TokenStore.open(shared.get(Pipeline(recipe).passages()) / "store")
+    store = TokenStore.open(shared.get(Inputs(recipe).passages()) / "store")
     assert np.diff(store.title_offsets).max() > 0
     counts = count_ngrams(store, tmp_path / "counts", order=3)
     expected = write_importances(counts, store, tmp_path / "values", window=3, pmi="minseg")
@@ -191,7 +196,7 @@ def test_variants_of_the_importance_share_the_counts(recipe, change, same_counts
 
 def test_keyword_weights_go_by_the_weighting_of_the_method(recipe):
     keys = {
-        Pipeline(recipe).material("keyword_weights", weighting=name).key
+        material(recipe, "keyword_weights", weighting=name).key
         for name in ("inverse_count", "tfidf")
     }
     assert len(keys) == 2
@@ -201,15 +206,14 @@ def test_keyword_weights_go_by_the_weighting_of_the_method(recipe):
 
 
 def test_every_passage_gets_questions_and_goes_on(recipe, shared):
-    pipeline = Pipeline(recipe)
-    asked = Texts.open(shared.get(pipeline.material("questions", per_passage=3)))
+    asked = Texts.open(shared.get(material(recipe, "questions", per_passage=3)))
     assert (np.diff(asked.offsets) >= 1).all() and (np.diff(asked.offsets) <= 3).all()
     assert (
         asked.store.tokenizer
-        == TokenStore.open(shared.get(pipeline.passages()) / "store").tokenizer
+        == TokenStore.open(shared.get(Inputs(recipe).passages()) / "store").tokenizer
     )
     goes_on = Texts.open(
-        shared.get(pipeline.material("continuations", new_tokens=9, prompt_tokens=12))
+        shared.get(material(recipe, "continuations", new_tokens=9, prompt_tokens=12))
     )
     assert np.diff(goes_on.offsets).tolist() == [1] * 40
 
@@ -217,7 +221,7 @@ def test_every_passage_gets_questions_and_goes_on(recipe, shared):
 def test_killed_writing_goes_on_and_ends_in_the_same_texts(recipe, shared, monkeypatch):
     monkeypatch.setattr("dr_lib.materials.texts.ROWS_AT_ONCE", {"cpu": 30})
     monkeypatch.setattr("dr_lib.materials.texts.BATCHES_PER_SHARD", 1)
-    stage = replace(Pipeline(recipe).material("questions", per_passage=3), version=2)
+    stage = replace(material(recipe, "questions", per_passage=3), version=2)
     calls, write = [], PassageWriter.__call__
 
     def killed(self: PassageWriter, rows: np.ndarray) -> list[list[str]]:
@@ -255,9 +259,9 @@ def test_killed_writing_goes_on_and_ends_in_the_same_texts(recipe, shared, monke
 def test_texts_are_shared_by_recipes_that_agree_on_what_they_need(
     recipe, change, questions, continuations
 ):
-    before, after = Pipeline(recipe), Pipeline(recipe.with_(**change))
+    after = recipe.with_(**change)
     for name, same in (("questions", questions), ("continuations", continuations)):
-        assert (before.material(name).key == after.material(name).key) is same, name
+        assert (material(recipe, name).key == material(after, name).key) is same, name
 
 
 @pytest.fixture
@@ -266,7 +270,7 @@ def t5_folder(tmp_path, recipe):
     words = sorted(
         {
             word
-            for text in Pipeline(recipe).collection.passages["text"]
+            for text in Inputs(recipe).collection.passages["text"]
             for word in text.lower().split()
         }
     )
@@ -301,18 +305,17 @@ def t5_folder(tmp_path, recipe):
 def test_a_public_generator_is_used_as_it_is_and_counts_by_its_content(
     recipe, shared, t5_folder, tmp_path
 ):
-    named = Pipeline(with_auxiliary(recipe, "questions", model=str(t5_folder)))
-    stage = named.material("questions", per_passage=2)
+    named = with_auxiliary(recipe, "questions", model=str(t5_folder))
+    stage = material(named, "questions", per_passage=2)
     assert "question_generator" not in kinds(stage)
     texts = Texts.open(shared.get(stage))
     assert (np.diff(texts.offsets) >= 1).all()
     words = {word for text in texts.strings["text"] for word in text.split()}
     assert words and not [word for word in words if word.startswith("<")]
-    moved = Pipeline(
-        with_auxiliary(recipe, "questions", model=str(t5_folder.rename(tmp_path / "elsewhere")))
-    )
-    assert moved.material("questions", per_passage=2).key == stage.key
-    assert str(tmp_path) not in json.dumps([stage.parameters, moved.recipe.portable()])
+    place = str(t5_folder.rename(tmp_path / "elsewhere"))
+    moved = with_auxiliary(recipe, "questions", model=place)
+    assert material(moved, "questions", per_passage=2).key == stage.key
+    assert str(tmp_path) not in json.dumps([stage.parameters, moved.portable()])
 
 
 @pytest.fixture
@@ -325,7 +328,7 @@ def gpt2_folder(tmp_path, recipe):
         pre_tokenizers.ByteLevel(add_prefix_space=False),
         decoders.ByteLevel(),
     )
-    texts = Pipeline(recipe).collection.passages["text"]
+    texts = Inputs(recipe).collection.passages["text"]
     raw.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=[end]))
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=raw, bos_token=end, eos_token=end, unk_token=end
@@ -346,23 +349,23 @@ def gpt2_folder(tmp_path, recipe):
 
 
 def test_a_public_language_model_goes_on_from_every_passage(recipe, shared, gpt2_folder):
-    pipeline = Pipeline(with_auxiliary(recipe, "continuations", model=str(gpt2_folder)))
-    stage = pipeline.material("continuations", new_tokens=9, prompt_tokens=12)
+    recipe = with_auxiliary(recipe, "continuations", model=str(gpt2_folder))
+    stage = material(recipe, "continuations", new_tokens=9, prompt_tokens=12)
     assert "continuation_model" not in kinds(stage)
     texts = Texts.open(shared.get(stage))
     assert np.diff(texts.offsets).tolist() == [1] * 40
     assert (
         texts.store.tokenizer
-        == TokenStore.open(shared.get(pipeline.passages()) / "store").tokenizer
+        == TokenStore.open(shared.get(Inputs(recipe).passages()) / "store").tokenizer
     )
     assert not [text for text in texts.strings["text"] if "endoftext" in text]
     with pytest.raises(InputError, match="reads 64"):
-        shared.get(pipeline.material("continuations", new_tokens=32, prompt_tokens=64))
+        shared.get(material(recipe, "continuations", new_tokens=32, prompt_tokens=64))
 
 
 def test_a_writer_that_is_not_there_is_refused_before_anything_runs(recipe):
     with pytest.raises(InputError, match="nowhere"):
-        Pipeline(with_auxiliary(recipe, "questions", model="/nowhere/at/all")).material("questions")
+        material(with_auxiliary(recipe, "questions", model="/nowhere/at/all"), "questions")
 
 
 # Pairs --------------------------------------------------------------------------------------------
@@ -370,9 +373,7 @@ def test_a_writer_that_is_not_there_is_refused_before_anything_runs(recipe):
 
 @pytest.mark.parametrize("how", ["none", "local", "global"])
 def test_questions_become_pairs_with_negatives(recipe, shared, how):
-    folder = shared.get(
-        Pipeline(with_auxiliary(recipe, "paq_pairs", filter=how)).material("paq_pairs")
-    )
+    folder = shared.get(material(with_auxiliary(recipe, "paq_pairs", filter=how), "paq_pairs"))
     examples, counts = Examples.open(folder / "examples"), read_json(folder / "counts.json")
     assert (
         counts["generated"]
@@ -388,18 +389,16 @@ def test_questions_become_pairs_with_negatives(recipe, shared, how):
 
 def test_a_dense_first_retriever_may_filter_and_mine(recipe, shared):
     words, dense = (
-        Pipeline(with_auxiliary(recipe, "paq_pairs", filter_by=by, negatives=by)).material(
-            "paq_pairs"
-        )
+        material(with_auxiliary(recipe, "paq_pairs", filter_by=by, negatives=by), "paq_pairs")
         for by in ("bm25", "dense")
     )
     assert {"retriever", "vectors"} <= kinds(dense) and not {"retriever", "vectors"} & kinds(words)
-    assert by_kind(dense)["retriever"].key == Pipeline(recipe.with_(objective="none")).retriever.key
+    assert by_kind(dense)["retriever"].key == pipeline(recipe.with_(objective="none")).retriever.key
     assert (Examples.open(shared.get(dense) / "examples").negatives >= 0).all()
 
 
 def test_titles_are_the_pairs_where_no_file_is_named(recipe, shared):
-    folder = shared.get(Pipeline(recipe).material("reddit_pairs"))
+    folder = shared.get(material(recipe, "reddit_pairs"))
     counts = read_json(folder / "counts.json")
     assert counts["rows"] == counts["passages"] == len(TokenStore.open(folder / "passages")) == 40
 
@@ -411,35 +410,33 @@ def test_a_file_of_pairs_counts_by_its_content(recipe, shared, tmp_path, monkeyp
     path.parent.mkdir(parents=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     by_path = with_auxiliary(recipe, name, file=str(path))
-    stage = Pipeline(by_path).material(name)
+    stage = material(by_path, name)
     monkeypatch.setenv("DR_DATA", str(tmp_path / "data"))
-    assert Pipeline(with_auxiliary(recipe, name, file="posts")).material(name).key == stage.key
+    assert material(with_auxiliary(recipe, name, file="posts"), name).key == stage.key
     assert str(tmp_path) not in json.dumps(by_path.portable()["auxiliary"])
     counts = read_json(shared.get(stage) / "counts.json")
     assert (counts["queries"], counts["passages"], counts["pairs"]) == (20, 10, 20)
-    drawn = Pipeline(with_auxiliary(by_path, name, limit=6)).material(name)
+    drawn = material(with_auxiliary(by_path, name, limit=6), name)
     assert drawn.key != stage.key and len(Examples.open(shared.get(drawn) / "examples")) == 6
     path.write_text(path.read_text() + json.dumps(rows[0]) + "\n")
-    assert Pipeline(by_path).material(name).key != stage.key
+    assert material(by_path, name).key != stage.key
 
 
 def test_a_file_that_is_not_there_is_refused_before_anything_runs(recipe):
     with pytest.raises(InputError, match=r"nothing\.jsonl"):
-        _ = Pipeline(
+        _ = pipeline(
             with_auxiliary(recipe.with_(objective="paq"), "paq_pairs", file="nothing.jsonl")
-        ).evaluation
+        ).end
     with pytest.raises(InputError, match=r"nowhere.*queries\.jsonl"):
-        Pipeline(recipe.with_(auxiliary__pseudo_labels=LOG | {"file": "nowhere"})).material(
-            "pseudo_labels"
-        )
+        material(recipe.with_(auxiliary__pseudo_labels=LOG | {"file": "nowhere"}), "pseudo_labels")
 
 
 # Pseudo-labels ------------------------------------------------------------------------------------
 
 
-def labelled(recipe: Recipe, **chosen) -> tuple[Pipeline, Stage]:
-    pipeline = Pipeline(recipe.with_(auxiliary__pseudo_labels=chosen))
-    return pipeline, pipeline.material("pseudo_labels")
+def labelled(recipe: Recipe, **chosen) -> tuple[Inputs, Stage]:
+    inputs = Inputs(recipe.with_(auxiliary__pseudo_labels=chosen))
+    return inputs, trainings.pseudo_labels(inputs)
 
 
 @pytest.fixture
@@ -467,7 +464,7 @@ def queries_file(tmp_path, monkeypatch):
     "pool", [{"pool": "train"}, {"pool": "questions"}, LOG], ids=lambda one: one["pool"]
 )
 def test_pairs_come_from_each_pool_and_each_retriever(pool, first, recipe, queries_file, shared):
-    pipeline, stage = labelled(recipe, first=first, **pool, **SURE)
+    inputs, stage = labelled(recipe, first=first, **pool, **SURE)
     folder = shared.get(stage)
     examples, queries = Examples.open(folder / "examples"), TokenStore.open(folder / "queries")
     found = Ranking.open(shared.get(stage.arguments["candidates"]) / "ranking").rows
@@ -475,7 +472,7 @@ def test_pairs_come_from_each_pool_and_each_retriever(pool, first, recipe, queri
     for place, row in enumerate(examples.query_rows):
         own = examples.positives[examples.offsets[place] : examples.offsets[place + 1]]
         assert own.tolist() == [passage for passage in found[row].tolist() if passage >= 0]
-    passages = TokenStore.open(shared.get(pipeline.passages()) / "store")
+    passages = TokenStore.open(shared.get(inputs.passages()) / "store")
     batch = RetrievalBatches(
         queries, passages, examples, batch_queries=4, passages_per_query=3
     ).batch(0)
@@ -494,7 +491,7 @@ def test_of_unlabelled_queries_no_passage_is_known(recipe, queries_file, shared)
 
 def test_queries_that_are_tested_with_are_no_unlabelled_ones(recipe, queries_file, shared):
     """The collection's own file of queries holds those of all its splits."""
-    own, collection = Path(recipe.collection.name) / "queries.jsonl", Pipeline(recipe).collection
+    own, collection = Path(recipe.collection.name) / "queries.jsonl", Inputs(recipe).collection
     stage = by_kind(labelled(recipe, pool="file", file=str(own), **SURE)[1])["unlabelled_queries"]
     kept = {text.casefold() for text in Texts.open(shared.get(stage)).strings["text"]}
     held = {
@@ -587,11 +584,11 @@ def test_texts_are_read_in_the_scorers_own_tokens(pool, kind, recipe, queries_fi
 
 
 def test_given_labels_make_pairs_without_any_scorer(recipe, shared):
-    pipeline, stage = labelled(recipe, labels="given")
+    inputs, stage = labelled(recipe, labels="given")
     assert not {"cross_encoder", "bm25_candidates"} & kinds(stage)
     found = Examples.open(shared.get(stage) / "examples")
     assert found.positives.tolist() == list(range(12))  # query r is about passage r
-    negatives = np.load(shared.get(pipeline.bm25_negatives) / "negatives.npy")
+    negatives = np.load(shared.get(trainings.bm25_negatives(inputs)) / "negatives.npy")
     np.testing.assert_array_equal(found.negatives, negatives)
     assert len(TokenStore.open(shared.get(stage) / "queries")) == 12
 
@@ -603,16 +600,16 @@ def pairs_of(examples: Examples) -> set[tuple[int, int]]:
 
 def test_fine_tuning_can_learn_from_pseudo_labels_too(recipe, shared):
     plain = recipe.with_(objective="none", auxiliary__pseudo_labels=SURE)
-    assert Pipeline(plain).retriever.key == Pipeline(recipe.with_(objective="none")).retriever.key
-    pipeline = Pipeline(plain.with_(finetuning__pseudo_labels=True))
-    learned_from = pipeline.retriever.arguments["examples"].stage.arguments
+    assert pipeline(plain).retriever.key == pipeline(recipe.with_(objective="none")).retriever.key
+    plan = pipeline(plain.with_(finetuning__pseudo_labels=True))
+    learned_from = plan.retriever.arguments["examples"].stage.arguments
     labels, negatives = (shared.get(learned_from[name]) for name in ("pseudo_labels", "negatives"))
-    given = training_examples(pipeline.collection, negatives)
-    learned = pairs_of(training_examples(pipeline.collection, negatives, labels))
+    given = training_examples(plan.inputs.collection, negatives)
+    learned = pairs_of(training_examples(plan.inputs.collection, negatives, labels))
     assert learned == pairs_of(given) | pairs_of(Examples.open(labels / "examples")) and len(
         learned
     ) > len(given)
-    assert (shared.get(pipeline.retriever) / "model" / "model.safetensors").is_file()
+    assert (shared.get(plan.retriever) / "model" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("pool", [{"pool": "questions"}, LOG])

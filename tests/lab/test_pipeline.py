@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
-from dr_lib.lab import Pipeline
+from dr_lib.lab import Inputs, pipeline
+from dr_lib.lab.trainings import baseline, bm25_negatives, cross_encoder
 from dr_lib.models import CrossEncoder, DenseEncoder, load_extra
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Stage
@@ -31,7 +32,7 @@ def untrained(tiny_recipe):
 
 def walked(recipe) -> dict:
     """Key -> stage of everything that a recipe's evaluation rests on."""
-    return {one.key: one for one in Pipeline(recipe).evaluation.walk()}
+    return {one.key: one for one in pipeline(recipe).end.walk()}
 
 
 def kinds(recipe) -> set[str]:
@@ -122,47 +123,10 @@ def test_pre_training_may_read_other_passages(tiny_recipe, beir_folder, tmp_path
     assert walked(itself).keys() == walked(tiny_recipe).keys()
 
 
-def test_pre_training_may_begin_with_other_passages(tiny_recipe, beir_folder, tmp_path):
-    beir_folder(tmp_path / "general", passages=30)
-    twice = Pipeline(tiny_recipe.with_(pretraining__first=str(tmp_path / "general")))
-    general = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "general")))
-    assert twice.pretrained.arguments["start"].stage.key == general.pretrained.key
-    assert (
-        twice.pretrained.arguments["passages"].key
-        == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
-    )
-
-
-def test_another_method_may_read_those_passages(tiny_recipe, beir_folder, tmp_path):
+def test_what_is_read_first_needs_a_method_that_reads_it(tiny_recipe, beir_folder, tmp_path):
     beir_folder(tmp_path / "general", passages=30)
     general = str(tmp_path / "general")
     masked = tiny_recipe.with_(pretraining__first=general, pretraining__first_by="mlm")
-    before = Pipeline(
-        tiny_recipe.with_(objective="mlm", pretraining__collection=general)
-    ).pretrained
-    assert Pipeline(masked).pretrained.arguments["start"].stage.key == before.key
-    posts, talk = tmp_path / "posts.jsonl", tmp_path / "talk.jsonl"
-    for path in (posts, talk):
-        path.write_text(
-            json.dumps(
-                {"context": [f"a question of {path.stem}"], "response": "and what is said to it"}
-            )
-            + "\n"
-        )
-    reddit = masked.with_(
-        objective="reddit",
-        auxiliary__reddit_pairs__file=str(talk),
-        auxiliary__reddit_pairs__first=str(posts),
-    )
-    # texts, then posts, then dialogues
-    middle = Pipeline(reddit).pretrained.arguments["start"].stage
-    assert middle.arguments["start"].stage.key == before.key
-    assert (
-        middle.key
-        == Pipeline(
-            masked.with_(objective="reddit", auxiliary__reddit_pairs__file=str(posts))
-        ).pretrained.key
-    )
     for wrong in (
         {"pretraining__first_by": "mlm"},
         {"pretraining__first": general, "pretraining__first_by": "none"},
@@ -174,36 +138,28 @@ def test_another_method_may_read_those_passages(tiny_recipe, beir_folder, tmp_pa
     with pytest.raises(
         InputError, match=r"pretraining\.first: objective \"none\" pre-trains on nothing"
     ):
-        Pipeline(masked.with_(objective="none"))
+        pipeline(masked.with_(objective="none"))
     with pytest.raises(InputError, match="first_by names the method that learns the pairs"):
         tiny_recipe.with_(auxiliary__reddit_pairs__first_by="nsp")
-    judged = masked.with_(pretraining__first_by="pair")
     with pytest.raises(InputError, match=r"pretraining\.first: pair learns from judged passages"):
-        Pipeline(judged)
-    assert Pipeline(
+        pipeline(masked.with_(pretraining__first_by="pair"))
+    assert pipeline(
         tiny_recipe.with_(objective="pair", pretraining__first=general, pretraining__first_by="mlm")
     ).pretrained
 
 
-def test_pairs_and_questions_are_made_of_the_passages_that_are_pre_trained_on(
-    tiny_recipe, beir_folder, tmp_path
-):
-    beir_folder(tmp_path / "other", passages=30)
-    pipeline = Pipeline(
+def test_a_place_of_pairs_is_no_part_of_a_recipes_digest(tiny_recipe, tmp_path):
+    (tmp_path / "posts.jsonl").touch()
+    recipe = tiny_recipe.with_(auxiliary__reddit_pairs__first=str(tmp_path / "posts.jsonl"))
+    assert recipe.portable()["auxiliary"]["reddit_pairs"]["first"] == "posts.jsonl"
+
+
+def test_a_cross_encoder_has_one_start(tiny_recipe):
+    chosen = {"model": "embedded", "start": "mlm"}
+    with pytest.raises(InputError, match="either model or start"):
         tiny_recipe.with_(
-            pretraining__collection=str(tmp_path / "other"), auxiliary__paq_pairs__filter_by="dense"
+            **{f"auxiliary__cross_encoder__{name}": value for name, value in chosen.items()}
         )
-    )
-    pairs = pipeline.material("paq_pairs").arguments
-    texts = pipeline.material("questions"), pairs["questions"], pipeline.material("reddit_pairs")
-    assert all(one.arguments["collection"] is pipeline.corpus for one in texts)
-    assert pairs["collection"] is pipeline.corpus is not pipeline.collection
-    index, vectors = (
-        pipeline.bm25_index(pipeline.corpus),
-        pipeline.vectors(pipeline.first_retriever, pipeline.corpus),
-    )
-    read = {one.key for one in pipeline.material("paq_pairs").walk()}
-    assert {index.key, *(one.key for one in vectors)} <= read
 
 
 @pytest.mark.parametrize("name", ["paq", "reddit"])
@@ -213,10 +169,8 @@ def test_pairs_of_other_passages_are_trained_on(tiny_recipe, shared, beir_folder
         "auxiliary__paq_pairs__filter": "none",
         "pretraining__collection": str(tmp_path / "other"),
     }
-    pipeline = Pipeline(tiny_recipe.with_(objective=name, **changes))
-    assert np.isfinite(
-        TrainLog.load(shared.get(pipeline.pretrained) / "log.json").column("loss")
-    ).all()
+    plan = pipeline(tiny_recipe.with_(objective=name, **changes))
+    assert np.isfinite(TrainLog.load(shared.get(plan.pretrained) / "log.json").column("loss")).all()
 
 
 @pytest.mark.parametrize("key", ["collection", "first"])
@@ -224,54 +178,9 @@ def test_labels_of_one_collection_are_no_pairs_of_another(tiny_recipe, beir_fold
     beir_folder(tmp_path / "other", passages=30)
     pair = tiny_recipe.with_(objective="pair", **{f"pretraining__{key}": str(tmp_path / "other")})
     with pytest.raises(InputError, match=rf"pretraining\.{key}: pair learns from judged passages"):
-        Pipeline(pair)
-    assert Pipeline(pair.with_(**{f"pretraining__{key}": tiny_recipe.collection.name})).pretrained
-    assert Pipeline(pair.with_(objective="mlm")).pretrained
-
-
-def test_pairs_may_be_trained_on_after_other_pairs(tiny_recipe, tmp_path):
-    posts, talk = tmp_path / "posts.jsonl", tmp_path / "talk.jsonl"
-    for path in (posts, talk):
-        path.write_text(
-            json.dumps(
-                {"context": [f"a question of {path.stem}"], "response": "and what is said to it"}
-            )
-            + "\n"
-        )
-    only = tiny_recipe.with_(objective="reddit", auxiliary__reddit_pairs__file=str(talk))
-    both = only.with_(auxiliary__reddit_pairs__first=str(posts))
-    before = Pipeline(only.with_(auxiliary__reddit_pairs__file=str(posts))).pretrained
-    assert Pipeline(both).pretrained.arguments["start"].stage.key == before.key
-    second, alone = (
-        Pipeline(one).pretrained.arguments["materials"]["reddit_pairs"].key for one in (both, only)
-    )
-    assert second == alone
-    assert (
-        Pipeline(both.with_(objective="mlm")).pretrained.key
-        == Pipeline(tiny_recipe.with_(objective="mlm")).pretrained.key
-    )
-    assert both.portable()["auxiliary"]["reddit_pairs"]["first"] == "posts.jsonl"
-
-
-def test_a_cross_encoder_may_start_where_a_method_ends(tiny_recipe):
-    ranked = tiny_recipe.with_(final="reranker")
-    started = Pipeline(ranked.with_(auxiliary__cross_encoder__start="mlm"))
-    masked = Pipeline(tiny_recipe.with_(objective="mlm"))
-    assert started.cross_encoder.arguments["start"].stage.key == masked.pretrained.key
-    assert started.retriever.key == Pipeline(ranked).retriever.key  # which finds the candidates
-    base = Pipeline(ranked.with_(auxiliary__cross_encoder__start="none"))
-    assert base.cross_encoder.key != started.cross_encoder.key
-    assert (
-        base.cross_encoder.arguments["start"] == Pipeline(ranked).cross_encoder.arguments["start"]
-    )
-    twice = ranked.with_(
-        pretraining__first=tiny_recipe.collection.name, auxiliary__cross_encoder__start="none"
-    )
-    assert Pipeline(twice).cross_encoder.arguments["start"] == base.cross_encoder.arguments["start"]
-    with pytest.raises(InputError, match="either model or start"):
-        ranked.with_(
-            auxiliary__cross_encoder__model="embedded", auxiliary__cross_encoder__start="mlm"
-        )
+        pipeline(pair)
+    assert pipeline(pair.with_(**{f"pretraining__{key}": tiny_recipe.collection.name})).pretrained
+    assert pipeline(pair.with_(objective="mlm")).pretrained
 
 
 def test_a_generator_of_its_own_changes_only_methods_that_read_one(tiny_recipe):
@@ -297,7 +206,7 @@ def test_untuned_retrievers_with_fresh_parts_or_other_settings_are_never_one_sta
     untrained, change
 ):
     recipe = untrained.with_(final="pretrained", finetuning__projection=True)
-    one, other = (Pipeline(each).retriever for each in (recipe, recipe.with_(**change)))
+    one, other = (pipeline(each).retriever for each in (recipe, recipe.with_(**change)))
     assert one.kind == other.kind == "untuned" and one.key != other.key
 
 
@@ -306,23 +215,23 @@ def test_what_is_not_fine_tuned_is_compared_as_in_its_pre_training(tiny_recipe, 
     recipe = tiny_recipe.with_(
         objective=name, auxiliary__pseudo_labels__labels="given", final="pretrained"
     )
-    by_product = Pipeline(recipe).retriever
+    by_product = pipeline(recipe).retriever
     assert not by_product.arguments["training"].normalise
     assert (
         by_product.key
-        == Pipeline(recipe.with_(finetuning__normalise=False, pooling="mean")).retriever.key
+        == pipeline(recipe.with_(finetuning__normalise=False, pooling="mean")).retriever.key
     )
     assert (
-        Pipeline(recipe.with_(objective__normalise=True)).retriever.arguments["training"].normalise
+        pipeline(recipe.with_(objective__normalise=True)).retriever.arguments["training"].normalise
     )
 
 
 def test_a_trained_projection_stays_where_nothing_is_fine_tuned_and_none_is_drawn(tiny_recipe):
     plain = tiny_recipe.with_(objective="paq", final="pretrained")
-    projected = Pipeline(plain.with_(objective__projection=True)).retriever
+    projected = pipeline(plain.with_(objective__projection=True)).retriever
     assert projected.arguments["training"].projection
     assert (
-        Pipeline(plain.with_(finetuning__projection=True))
+        pipeline(plain.with_(finetuning__projection=True))
         .retriever.arguments["training"]
         .projection
         is None
@@ -334,7 +243,7 @@ def test_what_compared_no_vectors_in_pre_training_is_compared_as_fine_tuning_say
     tiny_recipe, name
 ):
     recipe = tiny_recipe.with_(objective=name, final="pretrained")
-    assert Pipeline(recipe).retriever.arguments["training"] == recipe.finetuning
+    assert pipeline(recipe).retriever.arguments["training"] == recipe.finetuning
 
 
 def learned_from(one: Stage) -> dict:
@@ -342,55 +251,18 @@ def learned_from(one: Stage) -> dict:
     return one.arguments["examples"].stage.arguments
 
 
-def test_the_second_retriever_learns_from_what_the_first_one_found(tiny_recipe):
-    first, second = Pipeline(tiny_recipe), Pipeline(tiny_recipe.with_(final="retriever2"))
-    assert second.retriever1.key == first.retriever.key != second.retriever.key
-    assert second.mined.arguments["run"].arguments["encoder"].key == first.retriever.key
-    assert learned_from(second.retriever)["negatives"].key == second.mined.key
-    # always from the same start
-    assert second.retriever.arguments["start"].key == first.pretrained.key
-
-
 def test_a_teacher_reads_as_many_negatives_as_it_is_told_to(tiny_recipe):
     recipe = tiny_recipe.with_(final="distilled", mining__with_bm25=True)
     cut, whole = (
-        Pipeline(recipe.with_(distillation__teacher_negatives=number)) for number in (4, None)
+        pipeline(recipe.with_(distillation__teacher_negatives=number)) for number in (4, None)
     )
     assert cut.teacher_negatives.arguments["also"] is None
     assert cut.teacher_negatives.arguments["keep"] == 4
-    assert whole.teacher_negatives.arguments["also"].key == whole.bm25_negatives.key
-    assert cut.mined.arguments["also"].key == cut.bm25_negatives.key
+    assert whole.teacher_negatives.arguments["also"].key == bm25_negatives(whole.inputs).key
+    assert cut.mined.arguments["also"].key == bm25_negatives(cut.inputs).key
     assert whole.teacher_scores.cost / cut.teacher_scores.cost == pytest.approx(
         (1 + 6 + 6) / (1 + 4)
     )
-
-
-def test_bm25_negatives_are_there_for_others_where_the_first_fine_tuning_has_none(tiny_recipe):
-    own = {
-        "finetuning2": tiny_recipe.finetuning.model_dump(),
-        "mining__with_bm25": True,
-        "finetuning__negatives": 0,
-    }
-    pipeline = Pipeline(tiny_recipe.with_(final="retriever2", **own))
-    assert (
-        learned_from(pipeline.retriever1)["negatives"]
-        is None
-        is learned_from(pipeline.first_retriever)["negatives"]
-    )
-    assert (
-        pipeline.mined.arguments["also"].key
-        == pipeline.bm25_negatives.key
-        == Pipeline(tiny_recipe).bm25_negatives.key
-    )
-    scorer = pipeline.pseudo_labels().arguments["scores"].arguments["cross_encoder"]
-    assert learned_from(scorer)["negatives"].key == pipeline.bm25_negatives.key
-
-
-def test_another_round_mines_with_the_retriever_of_the_round_before(tiny_recipe):
-    one, two = (
-        Pipeline(tiny_recipe.with_(final="retriever2", mining__rounds=rounds)) for rounds in (1, 2)
-    )
-    assert two.mined.arguments["run"].arguments["encoder"].key == one.retriever.key
 
 
 def test_the_second_retriever_can_have_settings_of_its_own(tiny_recipe):
@@ -401,25 +273,6 @@ def test_the_second_retriever_can_have_settings_of_its_own(tiny_recipe):
     assert not fresh(plain, same)
 
 
-def test_the_pipeline_of_simlms_figure_2(tiny_recipe):
-    pipeline = Pipeline(tiny_recipe.with_(final="distilled"))
-    last, teacher = pipeline.retriever, pipeline.retriever.arguments["teacher"]
-    assert last.arguments["start"].key == pipeline.pretrained.key
-    assert (
-        learned_from(last)["negatives"].key
-        == learned_from(teacher)["negatives"].key
-        == pipeline.teacher_negatives.key
-    )
-    assert teacher.arguments["scorer"].key == pipeline.cross_encoder.key
-    for made in (learned_from(pipeline.cross_encoder)["negatives"], pipeline.teacher_negatives):
-        assert made.arguments["run"].arguments["encoder"].key == pipeline.retriever2.key
-    reranked = Pipeline(tiny_recipe.with_(final="reranker"))
-    assert (
-        reranked.run.arguments["run"].key == Pipeline(tiny_recipe.with_(final="retriever2")).run.key
-    )
-    assert reranked.run.arguments["scorer"].key == pipeline.cross_encoder.key
-
-
 def test_answers_are_dropped_from_either_kind_of_negatives(own_recipe, tmp_path):
     queries = [
         json.loads(line) for line in (tmp_path / "tiny" / "queries.jsonl").read_text().splitlines()
@@ -428,10 +281,14 @@ def test_answers_are_dropped_from_either_kind_of_negatives(own_recipe, tmp_path)
     (tmp_path / "tiny" / "queries.jsonl").write_text("".join(lines))
     plain = own_recipe.with_(final="retriever2")
     bm25, mined = (
-        Pipeline(plain.with_(**{f"{part}__answers": "drop"})) for part in ("negatives", "mining")
+        pipeline(plain.with_(**{f"{part}__answers": "drop"})) for part in ("negatives", "mining")
     )
-    assert bm25.bm25_negatives.key != Pipeline(plain).bm25_negatives.key == mined.bm25_negatives.key
-    assert len({bm25.mined.key, mined.mined.key, Pipeline(plain).mined.key}) == 3
+    assert (
+        bm25_negatives(bm25.inputs).key
+        != bm25_negatives(Inputs(plain)).key
+        == bm25_negatives(mined.inputs).key
+    )
+    assert len({bm25.mined.key, mined.mined.key, pipeline(plain).mined.key}) == 3
 
 
 # Few labels ---------------------------------------------------------------------------------------
@@ -440,32 +297,24 @@ def test_answers_are_dropped_from_either_kind_of_negatives(own_recipe, tmp_path)
 @pytest.mark.parametrize("name", ["simlm", "paq", "pair", "master"])
 def test_few_labels_leave_pre_training_and_what_it_is_made_from_alone(tiny_recipe, name):
     recipe = tiny_recipe.with_(objective=name)
-    whole, few = Pipeline(recipe), Pipeline(recipe.with_(few_shot=0.5))
+    whole, few = pipeline(recipe), pipeline(recipe.with_(few_shot=0.5))
     assert (
         few.pretrained.key == whole.pretrained.key
-        and few.bm25_negatives.key == whole.bm25_negatives.key
+        and bm25_negatives(few.inputs).key == bm25_negatives(whole.inputs).key
     )
     assert few.retriever.key != whole.retriever.key
 
 
 def test_the_draw_of_few_labels_is_that_of_the_collection_and_not_of_a_run(tiny_recipe):
     one, other = (
-        learned_from(Pipeline(tiny_recipe.with_(few_shot=0.5, seed=seed)).retriever)
+        learned_from(pipeline(tiny_recipe.with_(few_shot=0.5, seed=seed)).retriever)
         for seed in (0, 1)
     )
     assert (one["share"], one["share_seed"]) == (other["share"], other["share_seed"]) == (0.5, 0)
-    drawn_anew = Pipeline(
+    drawn_anew = pipeline(
         tiny_recipe.with_(few_shot=0.5, collection__passages=40, collection__seed=3)
     )
     assert learned_from(drawn_anew.retriever)["share_seed"] == 3
-
-
-def test_the_re_ranker_and_its_teacher_learn_from_the_same_few_labels(tiny_recipe):
-    recipe = tiny_recipe.with_(final="distilled")
-    whole, few = Pipeline(recipe), Pipeline(recipe.with_(few_shot=0.5))
-    for name in ("retriever1", "retriever2", "cross_encoder", "teacher_scores", "distilled"):
-        shares = [learned_from(getattr(one, name))["share"] for one in (whole, few)]
-        assert shares == [None, 0.5], name
 
 
 def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
@@ -492,15 +341,10 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
 # Validation ---------------------------------------------------------------------------------------
 
 
-def test_without_validation_nothing_is_looked_at(untrained):
-    arguments = Pipeline(untrained).retriever.arguments
-    assert arguments["validation"] == []
-
-
 def test_a_training_with_looks_is_a_stage_of_its_own(untrained):
     settings = (None, LOOKS, LOOKS | {"every": 3})
     keys = {
-        Pipeline(untrained.with_(finetuning__validation=looks)).retriever.key for looks in settings
+        pipeline(untrained.with_(finetuning__validation=looks)).retriever.key for looks in settings
     }
     assert len(keys) == 3
 
@@ -511,9 +355,9 @@ def test_a_training_with_looks_is_a_stage_of_its_own(untrained):
 def test_queries_that_are_reported_or_trained_on_choose_nothing(untrained, split, reported, said):
     looks = LOOKS | {"split": split}
     with pytest.raises(InputError, match=rf"finetuning\.validation\.split: .*{said}"):
-        Pipeline(untrained.with_(evaluation__split=reported, finetuning__validation=looks))
+        pipeline(untrained.with_(evaluation__split=reported, finetuning__validation=looks))
     with pytest.raises(InputError, match=r"distillation\.validation\.split"):
-        Pipeline(untrained.with_(evaluation__split=reported, distillation__validation=looks))
+        pipeline(untrained.with_(evaluation__split=reported, distillation__validation=looks))
 
 
 def test_dev_queries_may_choose_what_is_reported_on_another_collection(
@@ -522,7 +366,7 @@ def test_dev_queries_may_choose_what_is_reported_on_another_collection(
     beir_folder(tmp_path / "other", passages=30)
     recipe = untrained.with_(finetuning__validation=LOOKS)
     there = recipe.with_(evaluation__split="dev", evaluation__on=str(tmp_path / "other"))
-    assert Pipeline(there).retriever.key == Pipeline(recipe).retriever.key
+    assert pipeline(there).retriever.key == pipeline(recipe).retriever.key
 
 
 def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, monkeypatch):
@@ -531,7 +375,7 @@ def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, mo
     monkeypatch.setattr(
         "dr_lib.training.bi_encoder.pool_mrr", lambda *_, **__: np.array([next(scores)])
     )
-    folder = shared.get(Pipeline(recipe).retriever)
+    folder = shared.get(pipeline(recipe).retriever)
     log = json.loads((folder / "log.json").read_text())
     assert [(row["step"], row["score"]) for row in log["validation"]] == [
         (2, 0.1),
@@ -539,7 +383,7 @@ def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, mo
         (6, 0.2),
     ]
     scores = iter([0.1, 0.2, 0.9])
-    to_the_end = Pipeline(recipe.with_(finetuning__validation=LOOKS | {"keep": "last"})).retriever
+    to_the_end = pipeline(recipe.with_(finetuning__validation=LOOKS | {"keep": "last"})).retriever
     last = load_file(shared.get(to_the_end) / "model" / "model.safetensors")
     best = load_file(folder / "model" / "model.safetensors")
     assert any((best[name] != last[name]).any() for name in best)
@@ -555,26 +399,32 @@ def test_the_pool_holds_dev_queries_their_passages_and_what_bm25_finds(
         return np.array([0.5])
 
     monkeypatch.setattr("dr_lib.training.bi_encoder.pool_mrr", look)
-    pipeline = Pipeline(untrained.with_(finetuning__validation=LOOKS | {"seed": 5}))
-    shared.get(pipeline.retriever)
+    plan = pipeline(untrained.with_(finetuning__validation=LOOKS | {"seed": 5}))
+    shared.get(plan.retriever)
     (pool,) = {id(one): one for one in pools}.values()
     assert len(pool.query_rows) == 5
-    collection = pipeline.collection
+    collection = plan.inputs.collection
     dev = collection.queries("dev")["id"][:]
     relevant = {
         int(name[1:]) for row in pool.query_rows for name in collection.qrels("dev")[dev[row]]
     }
-    found = Ranking.open(shared.get(pipeline.bm25_run("dev", 3)) / "ranking").rows[pool.query_rows]
+    found = Ranking.open(shared.get(plan.inputs.bm25_run("dev", 3)) / "ranking").rows[
+        pool.query_rows
+    ]
     assert set(pool.passage_rows.tolist()) == relevant | set(found[found >= 0].tolist())
+    pools.clear()
+    other = pipeline(untrained.with_(finetuning__validation=LOOKS | {"seed": 6}))
+    shared.get(other.retriever)
+    assert set(pools[0].query_rows.tolist()) != set(pool.query_rows.tolist())
 
 
 # Cross-encoders -----------------------------------------------------------------------------------
 
 
 def scorer(recipe, negatives=True, loss="listwise", seed=0):
-    pipeline = Pipeline(recipe)
-    listed = pipeline.bm25_negatives if negatives else None
-    return pipeline.cross_encoder_on(listed, pipeline.first_retriever, loss, seed)
+    inputs = Inputs(recipe)
+    listed = bm25_negatives(inputs) if negatives else None
+    return cross_encoder(inputs, listed, baseline(inputs), loss, seed)
 
 
 def test_the_key_of_a_cross_encoder_is_made_of_what_can_change_it(untrained):
@@ -592,28 +442,16 @@ def test_the_key_of_a_cross_encoder_is_made_of_what_can_change_it(untrained):
     assert len({one.key for one in others} | {key}) == 8
 
 
-def test_a_cross_encoder_may_have_a_seed_of_its_own_over_the_same_retrievers(tiny_recipe):
-    ranked = tiny_recipe.with_(final="reranker")
-    usual, same, other = (
-        ranked.with_(auxiliary__cross_encoder__seed=seed)
-        for seed in (None, ranked.seed, ranked.seed + 1)
-    )
-    assert Pipeline(same).cross_encoder.key == Pipeline(usual).cross_encoder.key
-    assert Pipeline(other).cross_encoder.key != Pipeline(usual).cross_encoder.key
-    assert Pipeline(other).cross_encoder.arguments["seed"] == ranked.seed + 1
-    assert Pipeline(other).retriever.key == Pipeline(usual).retriever.key
-
-
 def test_another_reader_has_tokens_of_its_own_only_where_its_tokenizer_differs(untrained):
     recipe = untrained.with_(final="reranker")
     same, other = (
-        Pipeline(recipe.with_(auxiliary__cross_encoder__model=model))
+        pipeline(recipe.with_(auxiliary__cross_encoder__model=model))
         for model in (recipe.base, "embedded")
     )
-    assert same.cross_encoder.arguments["passages"].key == same.passages().key
-    assert same.cross_encoder.arguments["queries"].key == same.queries("train").key
-    assert other.cross_encoder.arguments["passages"].key != other.passages().key
-    assert other.run.arguments["queries"].key != other.queries("test").key
+    assert same.reranker.arguments["passages"].key == same.inputs.passages().key
+    assert same.reranker.arguments["queries"].key == same.inputs.queries("train").key
+    assert other.reranker.arguments["passages"].key != other.inputs.passages().key
+    assert other.run.arguments["queries"].key != other.inputs.queries("test").key
 
 
 def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
@@ -621,7 +459,7 @@ def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
     recipe = untrained.with_(
         **{f"auxiliary__cross_encoder__{name}": value for name, value in chosen.items()}
     )
-    stage, retriever = scorer(recipe), Pipeline(recipe).first_retriever
+    stage, retriever = scorer(recipe), baseline(Inputs(recipe))
     assert stage.arguments["start"].stage.key == retriever.key
     trained = load_file(shared.get(stage) / "model" / "model.safetensors")
     start = load_file(shared.get(retriever) / "model" / "model.safetensors")
@@ -665,7 +503,7 @@ def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
 )
 def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, change, said):
     with pytest.raises(InputError, match=said):
-        Pipeline(tiny_recipe.with_(**change))
+        pipeline(tiny_recipe.with_(**change))
 
 
 @pytest.mark.parametrize(
@@ -684,9 +522,9 @@ def test_a_cross_encoder_that_cannot_be_trained_is_refused_before_anything_runs(
 ):
     changes = {f"auxiliary__cross_encoder__{name}": value for name, value in change.items()}
     with pytest.raises(InputError, match=said):
-        _ = Pipeline(tiny_recipe.with_(final="reranker", **changes)).evaluation
+        _ = pipeline(tiny_recipe.with_(final="reranker", **changes)).end
     # where nothing needs one, nothing is refused
-    assert Pipeline(tiny_recipe.with_(**changes)).evaluation
+    assert pipeline(tiny_recipe.with_(**changes)).end
 
 
 # Runs ---------------------------------------------------------------------------------------------
@@ -702,30 +540,30 @@ def run(recipe, cache, label="row"):
 
 
 def test_an_untuned_retriever_has_the_pre_trained_weights(masked, shared):
-    pipeline = Pipeline(masked.with_(final="pretrained"))
-    record = run(pipeline.recipe, shared)
+    plan = pipeline(masked.with_(final="pretrained"))
+    record = run(plan.inputs.recipe, shared)
     before, after = (
         load_file(shared.get(one) / "model" / "model.safetensors")
-        for one in (pipeline.pretrained, pipeline.retriever)
+        for one in (plan.pretrained, plan.retriever)
     )
     assert torch.equal(before[f"bert.{QUERY_WEIGHT}"], after[QUERY_WEIGHT])
     assert list(record.training) == ["pretrained"]
 
 
 def test_mined_negatives_hold_no_positive_and_come_from_the_ranking(masked, shared):
-    pipeline = Pipeline(masked.with_(final="retriever2", mining__random_negatives=0))
-    drawn = np.load(shared.get(pipeline.mined) / "negatives.npy")
-    ranking = Ranking.open(shared.get(pipeline.mined.arguments["run"]) / "ranking")
+    plan = pipeline(masked.with_(final="retriever2", mining__random_negatives=0))
+    drawn = np.load(shared.get(plan.mined) / "negatives.npy")
+    ranking = Ranking.open(shared.get(plan.mined.arguments["run"]) / "ranking")
     for query, (listed, found) in enumerate(zip(drawn, np.asarray(ranking.rows), strict=True)):
         assert query not in listed  # query r is about passage r
         assert set(listed[listed >= 0]) <= set(found.tolist())
 
 
 def test_bm25_negatives_can_be_put_behind_the_mined_ones(masked, shared):
-    pipeline = Pipeline(masked.with_(final="retriever2", mining__with_bm25=True))
-    both = np.load(shared.get(pipeline.mined) / "negatives.npy")
-    alone = np.load(shared.get(Pipeline(masked.with_(final="retriever2")).mined) / "negatives.npy")
-    given = np.load(shared.get(pipeline.bm25_negatives) / "negatives.npy")
+    plan = pipeline(masked.with_(final="retriever2", mining__with_bm25=True))
+    both = np.load(shared.get(plan.mined) / "negatives.npy")
+    alone = np.load(shared.get(pipeline(masked.with_(final="retriever2")).mined) / "negatives.npy")
+    given = np.load(shared.get(bm25_negatives(plan.inputs)) / "negatives.npy")
     assert np.array_equal(both[:, :6], alone)
     expected = [
         [-1 if row in first else row for row in own]
@@ -735,8 +573,8 @@ def test_bm25_negatives_can_be_put_behind_the_mined_ones(masked, shared):
 
 
 def test_the_re_ranked_run_keeps_the_passages_of_the_second_retriever(masked, shared):
-    second, reranked = (Pipeline(masked.with_(final=final)) for final in ("retriever2", "reranker"))
-    record = run(reranked.recipe, shared)
+    second, reranked = (pipeline(masked.with_(final=final)) for final in ("retriever2", "reranker"))
+    record = run(reranked.inputs.recipe, shared)
     assert {"cross_encoder", "retriever"} <= record.training.keys()
     before, after = (Ranking.open(shared.get(one.run) / "ranking") for one in (second, reranked))
     assert after.query_ids == before.query_ids
@@ -744,16 +582,15 @@ def test_the_re_ranked_run_keeps_the_passages_of_the_second_retriever(masked, sh
     np.testing.assert_array_equal(np.sort(first[:, :6]), np.sort(moved[:, :6]))
     np.testing.assert_array_equal(first[:, 6:], moved[:, 6:])
     assert (
-        CrossEncoder.from_pretrained(shared.get(reranked.cross_encoder) / "model").settings.length
-        == 40
+        CrossEncoder.from_pretrained(shared.get(reranked.reranker) / "model").settings.length == 40
     )
 
 
 def test_the_distilled_retriever_learns_from_the_re_rankers_scores(masked, shared):
-    pipeline = Pipeline(masked.with_(final="distilled"))
-    assert 0 <= run(pipeline.recipe, shared).means["MRR@10"] <= 1
-    listed = np.load(shared.get(pipeline.teacher_negatives) / "negatives.npy")
-    teacher = TeacherScores.open(shared.get(pipeline.teacher_scores))
+    plan = pipeline(masked.with_(final="distilled"))
+    assert 0 <= run(plan.inputs.recipe, shared).means["MRR@10"] <= 1
+    listed = np.load(shared.get(plan.teacher_negatives) / "negatives.npy")
+    teacher = TeacherScores.open(shared.get(plan.teacher_scores))
     assert listed.shape == teacher.negatives.shape == (12, 3)
     assert (
         np.isfinite(teacher.positives).all() and (np.isnan(teacher.negatives) == (listed < 0)).all()
@@ -778,23 +615,21 @@ def test_two_encoders_are_trained_and_searched_with(untrained, shared):
 
 
 def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(untrained, shared):
-    pipeline = Pipeline(untrained.with_(query_length=5, query_side="left"))
-    shared.get(pipeline.run)
-    encoder = DenseEncoder.from_pretrained(shared.get(pipeline.retriever) / "model")
+    plan = pipeline(untrained.with_(query_length=5, query_side="left"))
+    shared.get(plan.run)
+    encoder = DenseEncoder.from_pretrained(shared.get(plan.retriever) / "model")
     assert encoder.settings.query_side == "left"
-    store = TokenStore.open(shared.get(pipeline.queries("test")) / "store")
+    store = TokenStore.open(shared.get(plan.inputs.queries("test")) / "store")
     assert (store.lengths(99, "none") > 5).any()
     last = store.batch(np.arange(len(store)), max_length=5, title="none", side="left")
     with torch.inference_mode():
         expected = torch.nn.functional.normalize(encoder.eval()(last), dim=1).numpy()
-    np.testing.assert_allclose(
-        np.load(shared.get(pipeline.run) / "queries.npy"), expected, atol=1e-4
-    )
+    np.testing.assert_allclose(np.load(shared.get(plan.run) / "queries.npy"), expected, atol=1e-4)
 
 
 def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, shared):
     recipe = tiny_recipe.with_(objective="bfs", finetuning__shared=False)
-    one, two = Pipeline(recipe), Pipeline(recipe.with_(objective__separate=True))
+    one, two = pipeline(recipe), pipeline(recipe.with_(objective__separate=True))
     assert one.pretrained.key != two.pretrained.key
     made, tuned = shared.get(two.pretrained), shared.get(two.retriever)
     start = {
@@ -807,7 +642,7 @@ def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, shared):
         nearest = min(start, key=lambda other: (start[other][weight] - found).abs().sum())
         assert nearest == name and not torch.equal(tensors[weight], found)
     bare = shared.get(
-        Pipeline(recipe.with_(objective__separate=True, final="pretrained")).retriever
+        pipeline(recipe.with_(objective__separate=True, final="pretrained")).retriever
     )
     assert (bare / "passage_model" / "model.safetensors").is_file()
 
@@ -831,7 +666,7 @@ def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shar
         finetuning__projection=True,
         finetuning__learning_rate=1e-9,
     )
-    with_it, without = Pipeline(recipe), Pipeline(recipe.with_(finetuning__projection=None))
+    with_it, without = pipeline(recipe), pipeline(recipe.with_(finetuning__projection=None))
     assert (
         with_it.pretrained.key == without.pretrained.key
         and with_it.retriever.key != without.retriever.key
@@ -861,5 +696,5 @@ def test_the_file_of_right_responses_is_in_the_key(tiny_recipe, tmp_path):
     keys = []
     for right in "ab":
         (tmp_path / "ubuntu_responses_subtask_1.tsv").write_text(f"1\tX\t{right}\n")
-        keys.append(Pipeline(recipe).evaluation.key)
+        keys.append(pipeline(recipe).end.key)
     assert keys[0] != keys[1]

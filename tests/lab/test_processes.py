@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from dr_lib.errors import InputError
-from dr_lib.lab import Cache, Pipeline, Study
+from dr_lib.lab import Cache, Study, pipeline
 from dr_lib.stages import TimeIsUpError, until
 from dr_lib.training import TrainingError, TrainLog
 from dr_lib.training.checkpoint import checkpoint_folders
@@ -54,10 +54,10 @@ def built(stage, folder: Path, processes: int, shared, monkeypatch) -> tuple[Tra
     }
 
 
-@pytest.mark.parametrize("name", ["pretrained", "retriever1", "cross_encoder"])
+@pytest.mark.parametrize("name", ["pretrained", "retriever1", "reranker"])
 def test_two_processes_learn_what_one_does(recipe, tmp_path, shared, monkeypatch, name):
     recipe = recipe.with_(pretraining__steps=6, objective="mlm" if name == "pretrained" else "none")
-    stage = getattr(Pipeline(recipe), name)
+    stage = getattr(pipeline(recipe), name)
     one, two = (built(stage, tmp_path / str(count), count, shared, monkeypatch) for count in (1, 2))
     assert (one[0].processes, two[0].processes) == (1, 2) and one[0].tokens == two[0].tokens
     np.testing.assert_allclose(two[0].column("loss"), one[0].column("loss"), rtol=1e-4)
@@ -92,7 +92,7 @@ def first_checkpoint(root: Path, pattern: str = "checkpoint-*") -> bool:
 def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(
     recipe, tmp_path, shared, monkeypatch, counted
 ):
-    stage = Pipeline(recipe).pretrained
+    stage = pipeline(recipe).pretrained
     whole_log, whole = built(stage, tmp_path / "whole", 2, shared, monkeypatch)
     for rank in (0, 1):
         folder = tmp_path / f"broken {rank}"
@@ -118,7 +118,7 @@ def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(
 def test_two_processes_stop_after_the_same_step_and_go_on_as_if_they_had_not(
     recipe, tmp_path, shared, monkeypatch
 ):
-    stage = Pipeline(recipe).pretrained
+    stage = pipeline(recipe).pretrained
     with (
         pytest.raises(TimeIsUpError, match="stopped after 1 of 30 steps"),
         until(time.time() + 0.5),
@@ -158,7 +158,7 @@ def test_memory_of_a_gpu_that_earlier_stages_left_is_free_before_the_processes_s
     ended = SimpleNamespace(join=lambda: happened.append("started") or True, processes=[])
     monkeypatch.setattr("dr_lib.training.launch.start_processes", lambda *given, **options: ended)
     with pytest.raises(FileNotFoundError):  # nobody has trained
-        built(Pipeline(recipe).pretrained, tmp_path / "a", 2, shared, monkeypatch)
+        built(pipeline(recipe).pretrained, tmp_path / "a", 2, shared, monkeypatch)
     assert happened == ["freed", "started"]
 
 
@@ -167,7 +167,7 @@ def test_errors_of_the_processes_are_those_of_the_stage(recipe, tmp_path, shared
         InputError, match="2 processes cannot share 1 micro-batches of an update evenly"
     ):
         built(
-            Pipeline(recipe.with_(pretraining__accumulation=1)).pretrained,
+            pipeline(recipe.with_(pretraining__accumulation=1)).pretrained,
             tmp_path / "a",
             2,
             shared,
@@ -176,7 +176,7 @@ def test_errors_of_the_processes_are_those_of_the_stage(recipe, tmp_path, shared
     none = recipe.with_(objective="none")
     with pytest.raises(InputError, match="2 processes cannot share a batch of 3 evenly"):
         built(
-            Pipeline(none.with_(finetuning__batch_queries=3)).retriever1,
+            pipeline(none.with_(finetuning__batch_queries=3)).retriever1,
             tmp_path / "b",
             2,
             shared,
@@ -184,15 +184,15 @@ def test_errors_of_the_processes_are_those_of_the_stage(recipe, tmp_path, shared
         )
     wild = none.with_(finetuning__learning_rate=1e9, finetuning__steps=40, finetuning__clip=None)
     with pytest.raises(TrainingError, match="is not finite"):
-        built(Pipeline(wild).retriever1, tmp_path / "c", 2, shared, monkeypatch)
+        built(pipeline(wild).retriever1, tmp_path / "c", 2, shared, monkeypatch)
     assert not workers()
 
 
 RUN = """
 import sys
 from pathlib import Path
-from dr_lib.lab import Cache, Pipeline, Recipe
-Cache(Path(sys.argv[2]), announce=str).get(Pipeline(Recipe.load(Path(sys.argv[1]))).pretrained)
+from dr_lib.lab import Cache, pipeline, Recipe
+Cache(Path(sys.argv[2]), announce=str).get(pipeline(Recipe.load(Path(sys.argv[1]))).pretrained)
 """
 
 

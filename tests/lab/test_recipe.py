@@ -148,7 +148,7 @@ def test_what_is_measured_is_part_of_the_digest():
 
 
 def test_with_changes_keys_at_every_depth():
-    recipe = Recipe(collection={"name": "pydocs", "passages": 300})
+    recipe = Recipe(collection={"name": "primer", "passages": 300})
     changed = recipe.with_(collection="squad", objective="mlm", pretraining__steps=7, seed=4)
     assert (changed.collection.name, changed.collection.passages) == ("squad", 300)
     assert (changed.objective.name, changed.pretraining.steps, changed.seed) == ("mlm", 7, 4)

@@ -199,7 +199,7 @@ def book(tmp_path, monkeypatch):
 
 def test_publishing_replaces_the_earlier_record_of_the_same_place(book):
     publish([make_record(key="11" * 32), make_record(seed=1)])
-    elsewhere = {"collection": {"name": "pydocs", "digest": "c1"}}
+    elsewhere = {"collection": {"name": "primer", "digest": "c1"}}
     publish([make_record(key="22" * 32), make_record(key="33" * 32, data=elsewhere)])
     left = load_records(book / "smoke")
     assert [(record.seed, record.keys["evaluation"][:2]) for record in left] == [

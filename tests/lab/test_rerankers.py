@@ -10,7 +10,8 @@ import pytest
 from dr_book import export, search
 from dr_lib import lab
 from dr_lib.errors import InputError
-from dr_lib.lab import Pipeline
+from dr_lib.lab import pipeline
+from dr_lib.lab.trainings import dense_run
 from dr_lib.models import LateInteraction, new_bert, save_masked_lm
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache
@@ -24,9 +25,9 @@ def cache(tmp_path_factory):
 
 def test_one_late_interaction_model_serves_all_methods(tiny_recipe):
     keys = {
-        Pipeline(
+        pipeline(
             tiny_recipe.with_(objective=name, final="reranker", reranking__by="late_interaction")
-        ).scorer.key
+        ).reranker.key
         for name in ("none", "mlm", "simlm")
     }
     assert len(keys) == 1
@@ -42,10 +43,10 @@ def test_late_interaction_reads_the_tokens_of_the_base_whatever_a_cross_encoder_
     model = {"auxiliary__cross_encoder__model": str(tmp_path / "reader")}
     for final in ("reranker", "distilled"):
         late = tiny_recipe.with_(final=final, reranking__by="late_interaction")
-        assert Pipeline(late.with_(**model)).evaluation.key == Pipeline(late).evaluation.key
-        crossed = Pipeline(tiny_recipe.with_(final=final, **model))
+        assert pipeline(late.with_(**model)).end.key == pipeline(late).end.key
+        crossed = pipeline(tiny_recipe.with_(final=final, **model))
         scored = crossed.run if final == "reranker" else crossed.teacher_scores
-        assert scored.arguments["queries"].arguments["tokenizer"] == crossed.reader.tokenizer
+        assert scored.arguments["queries"].arguments["tokenizer"] == crossed.inputs.reader.tokenizer
 
 
 UNREAD = [
@@ -73,12 +74,12 @@ def test_late_interaction_re_ranks_and_leaves_a_record_with_its_training(tiny_re
     assert record.training["late_interaction"]["steps"] == recipe.finetuning.steps
     model = lab.models_of(record, cache)["re-ranker"]
     assert LateInteraction.from_pretrained(model).settings.passage_length == recipe.passage_length
-    pipeline = Pipeline(recipe)
+    plan = pipeline(recipe)
     before = Ranking.open(
-        cache.get(pipeline.dense_run(pipeline.retriever2, "test", recipe.evaluation.depth))
+        cache.get(dense_run(plan.inputs, plan.retriever2, "test", recipe.evaluation.depth))
         / "ranking"
     )
-    after = Ranking.open(cache.get(pipeline.run) / "ranking")
+    after = Ranking.open(cache.get(plan.run) / "ranking")
     for old, new in zip(before.rows, after.rows, strict=True):
         assert set(old[: recipe.reranking.depth]) == set(new[: recipe.reranking.depth])
         assert old[recipe.reranking.depth :].tolist() == new[recipe.reranking.depth :].tolist()
@@ -88,7 +89,7 @@ def test_a_late_interaction_model_re_ranks_a_search_and_is_not_exported_as_what_
     tiny_recipe, cache, tmp_path
 ):
     recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction")
-    folder = cache.get(Pipeline(recipe).late_interaction) / "model"
+    folder = cache.get(pipeline(recipe).reranker) / "model"
     with pytest.raises(
         InputError, match="late-interaction model, which sentence-transformers lacks"
     ):
@@ -111,7 +112,7 @@ def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chos
         reranking__by="late_interaction",
         reranking__weighted=True,
     )
-    chosen = json.loads((cache.get(Pipeline(recipe).run) / "fusion.json").read_text())
+    chosen = json.loads((cache.get(pipeline(recipe).run) / "fusion.json").read_text())
     assert (
         chosen["scored"][str(chosen["weight"])]
         == max(chosen["scored"].values())
@@ -125,7 +126,7 @@ def test_what_a_re_ranker_has_not_scored_is_not_weighed_against_bm25(tiny_recipe
     """
     recipe = tiny_recipe.with_(final="reranker", reranking__by="late_interaction")
     by = {
-        way: Pipeline(recipe.with_(evaluation__fusion=way)).run.arguments
+        way: pipeline(recipe.with_(evaluation__fusion=way)).run.arguments
         for way in ("rank", "weight")
     }
     assert [by["rank"]["runs"][1].arguments["rest"], *by["rank"]["tuning"]] == [True]
@@ -137,17 +138,17 @@ def test_what_a_re_ranker_has_not_scored_is_not_weighed_against_bm25(tiny_recipe
 
 def test_bm25_teaches_with_its_own_scores(tiny_recipe, cache):
     recipe = tiny_recipe.with_(objective="none", final="distilled", reranking__by="bm25")
-    pipeline = Pipeline(recipe)
+    plan = pipeline(recipe)
     folder, index = (
-        cache.get(pipeline.teacher_scores),
-        Bm25.open(cache.get(pipeline.bm25_index()) / "index"),
+        cache.get(plan.teacher_scores),
+        Bm25.open(cache.get(plan.inputs.bm25_index()) / "index"),
     )
-    negatives = np.load(cache.get(pipeline.teacher_negatives) / "negatives.npy")
+    negatives = np.load(cache.get(plan.teacher_negatives) / "negatives.npy")
     scores, asked = (
         np.load(folder / "negatives.npy"),
-        pipeline.collection.queries("train")["text"][:],
+        plan.inputs.collection.queries("train")["text"][:],
     )
-    whole = index.search(asked, k=len(pipeline.collection.passages))
+    whole = index.search(asked, k=len(plan.inputs.collection.passages))
     found = [
         dict(zip(rows, points, strict=True))
         for rows, points in zip(whole.rows, whole.scores, strict=True)
@@ -169,7 +170,7 @@ def test_a_weight_is_not_chosen_by_the_queries_that_are_reported(tiny_recipe):
         InputError,
         match=r"reranking\.weighted: its weight would be chosen by queries of the split 'dev'",
     ):
-        Pipeline(recipe)
+        pipeline(recipe)
 
 
 def test_bm25_is_no_re_ranker(tiny_recipe):

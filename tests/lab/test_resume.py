@@ -14,7 +14,7 @@ import yaml
 
 from dr_lib import lab
 from dr_lib.errors import InputError
-from dr_lib.lab import Pipeline, Record, Study, StudyError
+from dr_lib.lab import Record, Study, StudyError, pipeline
 from dr_lib.stages import Cache
 from dr_lib.training import loop
 
@@ -172,12 +172,12 @@ def test_a_loss_that_is_no_number_fails_its_run_and_no_other(tiny_recipe, shared
 
 
 def test_a_stage_that_was_altered_stops_the_run_and_is_named(tiny_recipe, cache):
-    pipeline = Pipeline(tiny_recipe.with_(objective="none", final="pretrained"))
-    (file,) = cache.get(pipeline.retriever).glob("model/model.safetensors")
+    plan = pipeline(tiny_recipe.with_(objective="none", final="pretrained"))
+    (file,) = cache.get(plan.retriever).glob("model/model.safetensors")
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     again = Cache(cache.root, announce=lambda line: None)
     with pytest.raises(
         InputError, match=r"model\.safetensors: this file of a finished stage was altered.*Remove"
     ):
-        again.get(pipeline.evaluation)
+        again.get(plan.end)
     assert not again.built

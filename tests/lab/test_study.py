@@ -120,10 +120,10 @@ def test_a_new_seed_or_another_recipe_adds_only_its_own_runs(study, cache, quick
 def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
     record = lab.execute(lab.Run("simlm/test", "row", "smoke", tiny_recipe), shared)
     text = record.save(tmp_path / "records").read_text()
-    pipeline = lab.Pipeline(tiny_recipe)
+    plan = lab.pipeline(tiny_recipe)
     assert str(tmp_path.parent) not in text and tiny_recipe.collection.name not in text
     assert (record.recipe_digest, record.seed, record.label) == (tiny_recipe.digest, 0, "row")
-    assert record.keys == {name: one.key for name, one in pipeline.stages().items()}
+    assert record.keys == {name: one.key for name, one in plan.stages().items()}
     assert {
         "passage_tokens",
         "negatives",
@@ -133,11 +133,11 @@ def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
         "run",
         "evaluation",
     } <= {*record.keys}
-    assert record.keys["evaluation"] == pipeline.evaluation.key
-    assert record.code.keys() == {one.kind for one in pipeline.stages().values()} | {"method"}
-    assert record.code["dense_run"] == pipeline.run.code
+    assert record.keys["evaluation"] == plan.end.key
+    assert record.code.keys() == {one.kind for one in plan.stages().values()} | {"method"}
+    assert record.code["dense_run"] == plan.run.code
     facts = record.data["collection"]
-    assert (facts["name"], facts["digest"]) == ("tiny", pipeline.collection.digest)
+    assert (facts["name"], facts["digest"]) == ("tiny", plan.inputs.collection.digest)
     assert (facts["passages"], facts["train_queries"], facts["test_queries"]) == (40, 12, 6)
     assert record.data["base"]["name"] == record.data["generator"]["name"] == "base"
     assert len(record.per_query("MRR@10")) == 6
@@ -151,9 +151,9 @@ def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
 def test_a_re_ranked_pair_record_names_the_last_cross_encoder_and_not_that_of_the_labels(
     tiny_recipe,
 ):
-    pipeline = lab.Pipeline(tiny_recipe.with_(objective="pair", final="reranker"))
-    found = {one.key for one in pipeline.evaluation.walk() if one.kind == "cross_encoder"}
-    assert len(found) == 2 and pipeline.stages()["cross_encoder"].key == pipeline.cross_encoder.key
+    plan = lab.pipeline(tiny_recipe.with_(objective="pair", final="reranker"))
+    found = {one.key for one in plan.end.walk() if one.kind == "cross_encoder"}
+    assert len(found) == 2 and plan.stages()["cross_encoder"].key == plan.reranker.key
 
 
 def test_a_record_has_every_stage_and_its_time(tiny_recipe, shared, beir_folder, tmp_path):
@@ -161,18 +161,13 @@ def test_a_record_has_every_stage_and_its_time(tiny_recipe, shared, beir_folder,
     recipe = tiny_recipe.with_(
         final="retriever2", mining__rounds=2, pretraining__first=str(tmp_path / "general")
     )
-    pipeline = lab.Pipeline(recipe)
-    stages = pipeline.stages()
-    assert sorted(one.key for one in stages.values()) == sorted(
-        one.key for one in pipeline.evaluation.walk()
-    )
+    plan = lab.pipeline(recipe)
+    stages = plan.stages()
+    assert sorted(one.key for one in stages.values()) == sorted(one.key for one in plan.end.walk())
     retrievers = [
         stages[name] for name in ("earlier retriever 2", "earlier retriever", "retriever")
     ]
-    assert (
-        retrievers[0].key == pipeline.retriever1.key
-        and retrievers[2].key == pipeline.retriever2.key
-    )
+    assert retrievers[0].key == plan.retriever1.key and retrievers[2].key == plan.retriever2.key
     assert (
         len({one.arguments["examples"].stage.arguments["negatives"].key for one in retrievers}) == 3
     )

@@ -10,7 +10,8 @@ import pytest
 from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.evaluation import evaluate
-from dr_lib.lab import Pipeline
+from dr_lib.lab import pipeline
+from dr_lib.lab.trainings import vectors
 from dr_lib.retrieval import Ranking
 
 
@@ -81,40 +82,41 @@ def test_bm25_is_the_same_run_whatever_is_compared_with_it(recipe, other, option
 
 
 def test_scores_are_those_of_the_ranking_over_the_other_collection(recipe, other, shared):
-    pipeline = Pipeline(sent_to(recipe, other).with_(evaluation__measures=["nDCG@10"]))
-    record = lab.execute(lab.Run("t", "row", "smoke", pipeline.recipe), shared)
-    ranking = Ranking.open(shared.get(pipeline.run) / "ranking")
-    there = pipeline.searched
+    plan = pipeline(sent_to(recipe, other).with_(evaluation__measures=["nDCG@10"]))
+    record = lab.execute(lab.Run("t", "row", "smoke", plan.inputs.recipe), shared)
+    ranking = Ranking.open(shared.get(plan.run) / "ranking")
+    there = plan.inputs.searched
     again = evaluate(ranking, there.qrels("test"), there.passages["id"], ("nDCG@10",))
     assert np.array_equal(record.per_query("nDCG@10"), again.per_query("nDCG@10"))
     assert np.asarray(ranking.rows).max() < 31
 
 
 def test_another_collection_shares_the_retriever(tiny_recipe, other):
-    here, there = Pipeline(tiny_recipe), Pipeline(sent_to(tiny_recipe, other))
-    assert there.retriever.key == here.retriever.key and there.evaluation.key != here.evaluation.key
+    here, there = pipeline(tiny_recipe), pipeline(sent_to(tiny_recipe, other))
+    assert there.retriever.key == here.retriever.key and there.end.key != here.end.key
 
 
 def test_its_own_collection_gives_the_very_stages_of_a_plain_run(tiny_recipe):
     plain, there = (
-        Pipeline(tiny_recipe),
-        Pipeline(tiny_recipe.with_(evaluation__on=tiny_recipe.collection.name)),
+        pipeline(tiny_recipe),
+        pipeline(tiny_recipe.with_(evaluation__on=tiny_recipe.collection.name)),
     )
-    assert there.evaluation.key == plain.evaluation.key
+    assert there.end.key == plain.end.key
 
 
 def test_a_re_ranker_can_be_sent_elsewhere_too(tiny_recipe, other):
     recipe = tiny_recipe.with_(final="reranker")
-    here, there = Pipeline(recipe), Pipeline(sent_to(recipe, other))
+    here, there = pipeline(recipe), pipeline(sent_to(recipe, other))
     assert there.run.arguments["scorer"].key == here.run.arguments["scorer"].key
     passages = there.run.arguments["passages"].key
-    assert passages == there.passages(there.searched).key != here.passages().key
+    assert passages == there.inputs.passages(there.inputs.searched).key
+    assert passages != here.inputs.passages().key
 
 
 def test_similarities_can_be_measured_elsewhere_too(recipe, other):
-    pipeline = Pipeline(sent_to(recipe, other).with_(evaluation__kind="similarity"))
-    assert [one.key for one in pipeline.evaluation.arguments["vectors"]] == [
-        one.key for one in pipeline.vectors(pipeline.retriever, pipeline.searched)
+    plan = pipeline(sent_to(recipe, other).with_(evaluation__kind="similarity"))
+    assert [one.key for one in plan.end.arguments["vectors"]] == [
+        one.key for one in vectors(plan.inputs, plan.retriever, plan.inputs.searched)
     ]
 
 

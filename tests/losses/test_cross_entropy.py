@@ -8,6 +8,8 @@ from torch.nn import functional
 
 from dr_lib import losses
 
+CPU = (("cpu", torch.float32), ("cpu", torch.bfloat16))
+
 
 def problem(tokens=150, vocab=301, hidden=24, ignored=0.3, seed=0):
     torch.manual_seed(seed)
@@ -166,7 +168,7 @@ def test_large_logits_stay_finite():
 def fused(monkeypatch):
     """The way of a GPU, uncompiled, on a CPU."""
     module = sys.modules["dr_lib.losses.cross_entropy"]
-    monkeypatch.setattr(module, "FUSED", ("cpu",))
+    monkeypatch.setattr(module, "FUSED", CPU)
     monkeypatch.setattr(module, "_compiled", lambda: module.row_slopes)
 
 
@@ -183,7 +185,7 @@ def test_the_fused_pass_gives_what_the_passes_one_by_one_give(fused, monkeypatch
             bias.data[vocab // 2] = bias.data[0]
         weights = torch.rand(tokens, generator=source) if seed % 2 else None
         results = []
-        for devices in (("cpu",), ()):
+        for devices in (CPU, ()):
             monkeypatch.setattr(module, "FUSED", devices)
             loss, correct = losses.chunked_cross_entropy(
                 states, weight, bias, labels, chunk=64, weights=weights

@@ -267,7 +267,8 @@ def asked(tmp_path, tiny_tokenizer) -> dict:
     tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
     texts = Dataset.from_dict({"title": [""] * 6, "text": BODIES})
     Bm25.build(texts, folder=tmp_path / "bm25" / "index", progress=False)
-    collection = SimpleNamespace(passages=texts, documents=lambda: (np.arange(6), np.zeros(6)))
+    places = np.arange(6), np.zeros(6)
+    collection = SimpleNamespace(passages=texts, documents=lambda: places, same_text=None)
     given = {
         "folder": tmp_path / "pairs",
         "questions": tmp_path / "questions",
@@ -330,3 +331,14 @@ def test_negatives_are_the_best_of_the_retriever_without_the_positives(asked):
 def test_no_question_left_is_an_error_with_a_way_out(asked):
     with pytest.raises(InputError, match="weaker filter"):
         generated_pairs.body(**asked | {"limit": 0})
+
+
+def test_a_copy_of_its_passage_leads_a_question_back_as_well():
+    texts = Dataset.from_dict({"title": [""] * 3, "text": ["a red fox", "a dog", "a red fox"]})
+    retriever = ByWords(
+        Bm25.build(texts, progress=False), Dataset.from_dict({"text": ["red?", "dog?"]})
+    )
+    sources, documents, same = np.array([2, 1]), np.zeros(3, int), np.array([0, 1, 0])
+    for how in ("global", "local"):
+        assert consistent(retriever, sources, documents, how=how).tolist() == [False, True]
+        assert consistent(retriever, sources, documents, how=how, same=same).all()

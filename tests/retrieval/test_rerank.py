@@ -180,7 +180,12 @@ def test_a_teacher_scores_every_positive_and_every_listed_negative(
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
     encoder.save(tmp_path / "scorer" / "model")
     relevant = [np.array(rows, int) for rows in ([1, 2], [], [], [7], [])]
-    collection = SimpleNamespace(relevant_rows={"train": relevant}.get, passages=range(40))
+    collection = SimpleNamespace(
+        same_text=None,
+        own_rows=lambda split: None,
+        positives={"train": relevant}.get,
+        passages=range(40),
+    )
     np.save(
         tmp_path / "negatives.npy",
         np.array([[5, -1], [-1, -1], [-1, -1], [9, 30], [-1, -1]], np.int32),

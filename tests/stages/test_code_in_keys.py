@@ -61,8 +61,7 @@ ELSEWHERE = [
     "collections.load",
     "lab.Study.run",
     "lab.execute",
-    "lab.Pipeline.retriever",
-    "warm.Searcher.search",
+    "lab.Plan.stages",
     "retrieval.write_run",
     "settings.explain",
     "training.machine_facts",
@@ -141,16 +140,16 @@ def stages(base: Path) -> dict[str, Any]:
         {"objective": "none", "final": "distilled"},
         {"evaluation__kind": "bm25"},
     )
-    simlm, cdmae, whole, bm25 = (lab.Pipeline(recipe.with_(**change)) for change in ({}, *changes))
+    simlm, cdmae, whole, bm25 = (lab.pipeline(recipe.with_(**change)) for change in ({}, *changes))
     found = {
-        "passages": simlm.passages(),
-        "queries": simlm.queries("train"),
-        "bm25_negatives": simlm.bm25_negatives,
+        "passages": simlm.inputs.passages(),
+        "queries": simlm.inputs.queries("train"),
+        "bm25_negatives": lab.trainings.bm25_negatives(simlm.inputs),
     }
     found |= {
-        "bm25_index": bm25.bm25_index(),
-        "bm25_run": bm25.run,
-        "bm25: evaluation": bm25.evaluation,
+        "bm25_index": bm25.inputs.bm25_index(),
+        "bm25_run": bm25.end.arguments["run"],
+        "bm25: evaluation": bm25.end,
     }
     task = evaluation.DialogueSettings(folder="any")
     found |= {
@@ -159,23 +158,15 @@ def stages(base: Path) -> dict[str, Any]:
         )
     }
     found |= {"cdmae: importances": cdmae.pretrained.arguments["materials"]["importances"]}
-    first = ("pretrained", "retriever", "run", "evaluation")
-    later = (
-        "retriever1",
-        "mined",
-        "retriever2",
-        "cross_encoder",
-        "teacher_scores",
-        "distilled",
-        "run",
-        "evaluation",
-    )
-    for label, pipeline, names in (
+    first = {name: name for name in ("pretrained", "retriever", "run")} | {"evaluation": "end"}
+    later = {name: name for name in ("retriever1", "mined", "retriever2", "teacher_scores", "run")}
+    later |= {"cross_encoder": "reranker", "distilled": "retriever", "evaluation": "end"}
+    for label, plan, names in (
         ("simlm", simlm, first),
         ("cdmae", cdmae, first),
         ("whole", whole, later),
     ):
-        found |= {f"{label}: {name}": getattr(pipeline, name) for name in names}
+        found |= {f"{label}: {name}": getattr(plan, role) for name, role in names.items()}
     return found
 
 

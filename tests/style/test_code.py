@@ -12,7 +12,7 @@ import pytest
 from report import APPARATUS, ROOT, circles, fragments, imported, modules, name_of, public, tree
 
 ORDER = """
-__init__ errors files places locks words warm
+__init__ errors files places locks words
 settings stages
 collections
 tokens
@@ -132,6 +132,18 @@ def test_words_that_have_no_place(pattern):
         if re.search(pattern, path.read_text(encoding="utf-8"))
     ]
     assert not [name for name in found if name != "tests/book/test_environment.py"]
+
+
+def test_folders_are_removed_by_their_one_writer_and_by_the_cache_alone():
+    paths = [path for name in ("dr_lib", "book") for path in (ROOT / name).rglob("*.py")]
+    removing = {
+        name_of_file(path)
+        for path in paths
+        if re.search(r"\brmtree\b|\bremovedirs\b|\brm -r", path.read_text(encoding="utf-8"))
+    }
+    # the last two clear what the build of the book has made in _build
+    allowed = {"dr_lib/files.py", "dr_lib/stages.py"}
+    assert removing <= allowed | {"book/_ext/staging.py", "book/_ext/whole_book.py"}
 
 
 def name_of_file(path: Path) -> str:

@@ -1,0 +1,163 @@
+"""The files of a source, from public repositories or a folder, and those that are made of them."""
+
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from fnmatch import fnmatch
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from dr_book.data.text import decode
+from dr_lib.collections.beir import HEADER
+from dr_lib.errors import InputError, first_line
+from dr_lib.files import file_digest, fresh_folder, json_digest
+from dr_lib.places import cache_root
+
+RAW = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+ARCHIVE = "https://codeload.github.com/{repository}/tar.gz/{commit}"
+SECONDS = 60
+"""A server that says nothing for so long has no answer."""
+
+Made = dict[str, Sequence]
+"""Path -> its rows: objects of a .jsonl.gz, cells of a .tsv."""
+
+
+class Files:
+    """The files of a source in a folder, under the paths of its repository or all in one place."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def path(self, name: str) -> Path:
+        """A file; `InputError` where it is not there."""
+        for path in (self.folder / name, self.folder / Path(name).name):
+            if path.is_file():
+                return path
+        fix = "Take the source again, or give the folder that holds this file: --from FOLDER."
+        raise InputError("no such file", where=self.folder / name, fix=fix)
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        return self.path(name).read_bytes()
+
+    def text(self, name: str) -> str:
+        """Content of a text file."""
+        return decode(self.read(name))
+
+    def lines(self, name: str) -> list[str]:
+        """Lines of a text file that are not blank, with their tabs."""
+        lines = self.read(name).decode("utf-8-sig").split("\n")
+        return [line.rstrip("\r") for line in lines if line.strip()]
+
+    def names(self, pattern: str) -> list[str]:
+        """Names of the files that match a pattern, sorted; `InputError` where none does."""
+        paths = (path for path in self.folder.rglob("*") if path.is_file())
+        known = sorted(path.relative_to(self.folder).as_posix() for path in paths)
+        if not (names := [name for name in known if fnmatch(name, pattern)]):
+            self.path(pattern)
+        return names
+
+
+def fetch(name: str, sources: Sequence[Mapping[str, Any]]) -> Files:
+    """The files of a collection's sources, downloaded once: all of them, or none.
+
+    Args:
+        name: of the collection.
+        sources: repository, commit, and files: path -> SHA-256, or None where it is not known. A
+            path with a star stands for all that match; these come in the repository's archive.
+
+    Raises:
+        InputError: no network, no such file, or another content than expected.
+    """
+    folder = cache_root() / "downloads" / f"{name}-{json_digest(sources)[:10]}"
+    if not folder.is_dir():
+        with fresh_folder(folder, "downloaded files") as draft:
+            for source in sources:
+                _download(source, draft)
+    return Files(folder)
+
+
+def _download(source: Mapping[str, Any], to: Path) -> None:
+    """Put the files of a source under their paths."""
+    patterns = [path for path in source["files"] if "*" in path]
+    url = ARCHIVE.format(**source)
+    try:
+        if patterns:
+            _extract(url, patterns, to)
+        for path, digest in source["files"].items():
+            if path not in patterns:
+                url = RAW.format(**source, path=quote(path))
+                _save(url, to / path)
+                if digest and file_digest(to / path) != digest:
+                    raise OSError("another content than its SHA-256 says")
+    except (OSError, EOFError, HTTPException, tarfile.TarError) as error:
+        problem = f"could not be had ({first_line(error)})"
+        names = ", ".join(source["files"])
+        fix = f"Connect to the network, or give a folder with {names}: --from FOLDER."
+        raise InputError(problem, where=url, fix=fix) from None
+
+
+def _save(url: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer, path.open("wb") as file:
+        shutil.copyfileobj(answer, file)
+
+
+def _extract(url: str, patterns: Sequence[str], to: Path) -> None:
+    """Unpack what matches from a repository's archive, without the folder that all of it is in."""
+    with (
+        urllib.request.urlopen(url, timeout=SECONDS) as answer,
+        tarfile.open(fileobj=answer, mode="r|gz") as archive,
+    ):
+        for member in archive:
+            member.name = member.name.partition("/")[2]
+            if member.isfile() and any(fnmatch(member.name, pattern) for pattern in patterns):
+                archive.extract(member, to, filter="data")
+
+
+def collection(
+    corpus: Iterable[Mapping], queries: Iterable[Mapping], judged: Mapping[str, Iterable[tuple]]
+) -> Made:
+    """The files of a folder in BEIR layout.
+
+    Args:
+        corpus: rows of corpus.jsonl.
+        queries: rows of queries.jsonl.
+        judged: query, passage and grade, by split; a split without any gets no file.
+    """
+    made: Made = {"corpus.jsonl.gz": [*corpus], "queries.jsonl.gz": [*queries]}
+    for split, rows in judged.items():
+        if rows := [*rows]:
+            made[f"qrels/{split}.tsv"] = [HEADER.split("\t"), *rows]
+    return made
+
+
+def write(folder: Path, made: Made) -> None:
+    """Write the rows of each file; what is packed has the bytes that records know it by."""
+    for name, rows in made.items():
+        if name.endswith(".tsv"):
+            lines = ("\t".join(map(str, cells)) for cells in rows)
+        else:
+            lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as opened:
+            file: Any = opened.enter_context(path.open("wb"))
+            if name.endswith(".gz"):
+                file = opened.enter_context(gzip.GzipFile("", "wb", 9, file, mtime=0))
+            file = opened.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
+            file.writelines(f"{line}\n" for line in lines)
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 (hex) of a file's content, unpacked where it is packed."""
+    content = path.read_bytes()
+    return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()

@@ -1,0 +1,135 @@
+"""Classic test collections as the SMART system and the Glasgow group gave them out.
+
+Cranfield, MEDLINE, CACM (SMART's records of fields), NPL (records between slashes) and LISA
+(records between stars). All queries are test queries; a record is a passage.
+"""
+
+import io
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+
+from dr_book.data.files import Files, Made, collection
+from dr_book.data.text import decode
+from dr_lib.collections.plain import one_line
+
+Pairs = Iterable[tuple[int, int]]
+"""Numbers of a query and of a relevant record."""
+
+
+def cranfield(files: Files) -> Made:
+    """Aerodynamics: grades 1 to 4 count as relevant; queries are judged by their order."""
+    texts = _unpacked(files.read("cran/cran.tar.gz"))
+    records = {
+        number: (fields.get("T", ""), fields.get("W", ""))
+        for number, fields in _smart(texts["cran.all.1400"])
+    }
+    asked = dict(enumerate((fields["W"] for _, fields in _smart(texts["cran.qry"])), start=1))
+    rows = [line.split() for line in texts["cranqrel"].splitlines()]
+    pairs = [(int(row[0]), int(row[1])) for row in rows if row[2:] and row[2] in {*"1234"}]
+    return _collection("cran", records, asked, pairs)
+
+
+def medline(files: Files) -> Made:
+    """Medical abstracts without titles."""
+    texts = _unpacked(files.read("med/med.tar.gz"))
+    records = {number: ("", fields.get("W", "")) for number, fields in _smart(texts["MED.ALL"])}
+    asked = {number: fields["W"] for number, fields in _smart(texts["MED.QRY"])}
+    rows = [line.split() for line in texts["MED.REL"].splitlines()]
+    pairs = [(int(row[0]), int(row[2])) for row in rows if row]
+    return _collection("med", records, asked, pairs)
+
+
+def cacm(files: Files) -> Made:
+    """Titles and abstracts of the Communications of the ACM; a title alone is a text."""
+    records = {
+        number: (fields.get("T", ""), fields.get("W", ""))
+        for number, fields in _smart(files.text("data/cacm/cacm.all"))
+    }
+    queries = _smart(files.text("data/cacm/query.text"))
+    rows = [line.split() for line in files.text("data/cacm/qrels.text").splitlines()]
+    pairs = [(int(row[0]), int(row[1])) for row in rows if row]
+    return _collection("cacm", records, {number: own["W"] for number, own in queries}, pairs)
+
+
+def npl(files: Files) -> Made:
+    """Physics and electronics, in lower case."""
+
+    def records(name: str) -> dict[int, str]:
+        blocks = re.split(r"^\s*/\s*$", files.text(name), flags=re.MULTILINE)
+        lines = ([line for line in block.splitlines() if line.strip()] for block in blocks)
+        return {int(own[0]): "\n".join(own[1:]).lower() for own in lines if _is_number(own)}
+
+    texts = {number: ("", text) for number, text in records("npl/doc-text").items()}
+    relevant = records("npl/rlv-ass").items()
+    pairs = [(query, int(number)) for query, own in relevant for number in own.split()]
+    return _collection("npl", texts, records("npl/query-text"), pairs)
+
+
+def _is_number(lines: list[str]) -> bool:
+    return bool(lines) and lines[0].strip().isdecimal()
+
+
+def lisa(files: Files) -> Made:
+    """Library and information science, in lower case; a blank line parts title and abstract."""
+    records: dict[int, tuple[str, str]] = {}
+    for name in files.names("*LISA[0-9]*"):
+        for block in re.split(r"^\*{10,}\s*$", files.text(name), flags=re.MULTILINE):
+            if record := re.match(r"\s*Document\s+(\d+)\s*\n(.*)", block, re.DOTALL):
+                title, *rest = re.split(r"\n\s*\n", record[2].strip("\n").lower(), maxsplit=1)
+                records.setdefault(int(record[1]), (title, "".join(rest)))
+    blocks = files.text("lisa/LISA.QUE").split("#")
+    numbered = filter(None, (re.match(r"\s*(\d+)\s*\n(.*)", own, re.DOTALL) for own in blocks))
+    asked = {int(query[1]): query[2].lower() for query in numbered}
+    numbers, pairs = map(int, files.text("lisa/LISARJ.NUM").split()), []
+    for query in numbers:  # a query, how many, then as many records
+        pairs += [(query, next(numbers)) for _ in range(next(numbers))]
+    return _collection("lisa", records, asked, pairs)
+
+
+def _unpacked(archive: bytes) -> dict[str, str]:
+    """The text files of a .tar.gz, by name."""
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as members:
+        files = {one.name.split("/")[-1]: members.extractfile(one) for one in members}
+        return {name: decode(file.read()) for name, file in files.items() if file}
+
+
+def _smart(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Records of a SMART file: their numbers and fields, such as T for title and W for words."""
+    for record in re.split(r"^\.I\s+(?=\d+\s*$)", text, flags=re.MULTILINE)[1:]:
+        number, _, body = record.partition("\n")
+        parts = re.split(r"^\.([TAWBNKCX])\s*$", body, flags=re.MULTILINE)
+        fields: dict[str, str] = {}
+        for name, own in zip(parts[1::2], parts[2::2], strict=True):
+            fields[name] = one_line(f"{fields.get(name, '')} {own}")
+        yield int(number), fields
+
+
+def _tidy(text: str) -> str:
+    """A text on one line, without the blanks that the old files put before punctuation."""
+    return one_line(re.sub(r"\s+([.,;:?!)])", r"\1", text))
+
+
+def _collection(
+    prefix: str, records: dict[int, tuple[str, str]], asked: dict[int, str], pairs: Pairs
+) -> Made:
+    """Records with a text, queries, and the judgements that name both; unjudged queries go."""
+    corpus = []
+    for number, (title, text) in records.items():
+        title, text = _tidy(title), _tidy(text)
+        opening = title.rstrip(" .")
+        if title and text.lower().startswith(opening.lower()):  # Cranfield's repeat their titles
+            text = text[len(opening) :].lstrip(" .")
+        if not text:
+            title, text = "", title
+        if text:
+            id_ = f"{prefix}{number}"
+            corpus.append({"_id": id_, "title": title, "text": text, "doc": id_, "position": 0})
+    known = {row["_id"] for row in corpus}
+    named = dict.fromkeys((query, f"{prefix}{number}") for query, number in pairs)
+    judged = [
+        (f"{prefix}q{query}", id_, 1) for query, id_ in named if query in asked and id_ in known
+    ]
+    wanted = {query for query, _, _ in judged}
+    queries = [{"_id": f"{prefix}q{number}", "text": _tidy(text)} for number, text in asked.items()]
+    return collection(corpus, [row for row in queries if row["_id"] in wanted], {"test": judged})

@@ -1,0 +1,93 @@
+"""Small sets: SciFact, samples of MS MARCO and DBpedia, and the questions of NQ-open."""
+
+import ast
+import csv
+import io
+import json
+import re
+import zipfile
+
+from dr_book.data.files import Files, Made, collection
+from dr_book.data.text import repaired, share
+from dr_lib.collections.plain import one_line
+
+LITERAL = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
+DEV_SHARE = 0.15
+
+
+def scifact(files: Files) -> Made:
+    """Claims and the abstracts they cite; test = the published dev claims, as in BEIR."""
+    csv.field_size_limit(2**31 - 1)
+    with zipfile.ZipFile(io.BytesIO(files.read("data/scifact.zip"))) as archive:
+        tables = {
+            name: [*csv.DictReader(io.StringIO(archive.read(f"{name}.csv").decode()))]
+            for name in ("corpus_train", "claims_train", "claims_validation")
+        }
+    corpus = []
+    for row in tables["corpus_train"]:  # an abstract is the printed form of an array of sentences
+        text = one_line(" ".join(map(ast.literal_eval, LITERAL.findall(row["abstract"]))))
+        if text:
+            own = {"_id": row["doc_id"], "title": one_line(row["title"]), "text": text}
+            corpus.append({**own, "doc": row["doc_id"], "position": 0})
+    known, queries = {row["_id"] for row in corpus}, {}
+    judged: dict[str, dict] = {"train": {}, "test": {}, "dev": {}}
+    for name in ("claims_train", "claims_validation"):
+        for row in tables[name]:
+            drawn = "dev" if share(row["id"], "scifact-dev") < DEV_SHARE else "train"
+            split = drawn if name == "claims_train" else "test"
+            queries[row["id"]] = {"_id": row["id"], "text": one_line(row["claim"])}
+            cited = [id_ for id_ in re.findall(r"\d+", row["cited_doc_ids"]) if id_ in known]
+            judged[split] |= dict.fromkeys((row["id"], id_, 1) for id_ in cited)
+    asked = {query for rows in judged.values() for query, _, _ in rows}
+    return collection(corpus, [row for row in queries.values() if row["_id"] in asked], judged)
+
+
+def beir_sample(files: Files, folder: str) -> Made:
+    """A sample with graded judgements; queries without a relevant passage go."""
+    corpus = {}
+    for row in map(json.loads, files.lines(f"datasets/{folder}/corpus.jsonl")):
+        own = {"_id": row["_id"].replace("\t", " "), "title": repaired(row.get("title", ""))}
+        if text := repaired(row["text"]):
+            corpus.setdefault(row["_id"], {**own, "text": text})
+    queries = {}
+    for row in map(json.loads, files.lines(f"datasets/{folder}/queries.jsonl")):
+        queries[row["_id"]] = {"_id": row["_id"], "text": one_line(row["text"])}
+    rows = [line.split("\t") for line in files.lines(f"datasets/{folder}/qrels/test.tsv")[1:]]
+    known = [row for row in rows if row[0] in queries and row[1] in corpus]
+    judged = dict.fromkeys((query, id_, int(grade)) for query, id_, grade in known)
+    relevant = {query for query, _, grade in judged if grade > 0}
+    kept = [queries[query] for query in queries if query in relevant]
+    return collection(
+        corpus.values(), kept, {"test": [row for row in judged if row[0] in relevant]}
+    )
+
+
+def marco_sample(files: Files) -> Made:
+    """Passages with titles, and queries without judgements."""
+    corpus = []
+    for number, line in enumerate(files.text("examples/data/marco.tp.1k").split("\n")):
+        title, *rest = map(repaired, line.split("\t"))
+        if rest and rest[0]:
+            own = {"_id": f"marco{number}", "title": "" if title == "-" else title}
+            corpus.append({**own, "text": rest[0]})
+    asked = enumerate(map(one_line, files.text("examples/data/marco.q").splitlines()))
+    queries = [{"_id": f"marcoq{number}", "text": text} for number, text in asked if text]
+    return collection(corpus, queries, {})
+
+
+def nq_open(files: Files) -> Made:
+    """Questions with their accepted answers, and no passages."""
+    return {"queries.jsonl.gz": nq_questions(files, "nq_open/NQ-open.dev.jsonl", "nqdev")}
+
+
+def nq_questions(files: Files, name: str, prefix: str) -> list[dict]:
+    """The questions of a file of NQ-open, numbered behind `prefix`."""
+    rows = enumerate(map(json.loads, files.lines(name)))
+    return [
+        {
+            "_id": f"{prefix}{number}",
+            "text": one_line(row["question"]),
+            "answers": [*map(one_line, row["answer"])],
+        }
+        for number, row in rows
+    ]

@@ -1,0 +1,75 @@
+"""The data sheets of book/data: facts that the command works by, and words for the page."""
+
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dr_lib.errors import InputError
+from dr_lib.places import project_root
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """What is known of a collection.
+
+    Attributes:
+        name: of the folder, and of the collection in records.
+        title: its heading.
+        text: the words below it, MyST.
+        licence: one line.
+        digest: of the collection; of a set that is none, the SHA-256 of each file, unpacked.
+        sources: repository, commit ("HEAD" where it is not known), and files: path -> SHA-256, or
+            None where that is not known.
+        counts: passages, and queries by split; of a set that is none, pairs or rows by split.
+        load: the name by which `collections.load` has it without a folder; "" where it has not.
+        checked: whether files of its source were seen to give the digest.
+    """
+
+    name: str
+    title: str
+    text: str
+    licence: str
+    digest: str | dict[str, str] = ""
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, Any] = field(default_factory=dict)
+    load: str = ""
+    checked: bool = False
+
+    @property
+    def command(self) -> str:
+        """What a reader types to get it; "" where only a run of the book makes it."""
+        if self.sources:
+            return f"dr-lib data {self.name} --to FOLDER"
+        return f'collections.load("{self.load}")' if self.load else ""
+
+
+def sheets_root() -> Path:
+    """Where the sheets lie: in the checkout, else where they were installed."""
+    folder = project_root() / "book" / "data"
+    return folder if folder.is_dir() else Path(sys.prefix) / "share" / "dr_lib" / "data"
+
+
+def sheet(name: str) -> Sheet:
+    """The sheet of a collection; `InputError` where there is none."""
+    known = {one.name: one for one in sheets()}
+    if name not in known:
+        fix = f"There are: {', '.join(known)}."
+        raise InputError(f"there is no data sheet of {name!r}", where="name", fix=fix)
+    return known[name]
+
+
+@cache
+def sheets() -> tuple[Sheet, ...]:
+    """All sheets, by name."""
+    return tuple(map(_read, sorted(sheets_root().glob("*.md"))))
+
+
+def _read(path: Path) -> Sheet:
+    _, facts, words = path.read_text(encoding="utf-8").split("---\n", 2)
+    heading, _, text = words.strip().partition("\n")
+    title = heading.removeprefix("# ")
+    return Sheet(name=path.stem, title=title, text=text.strip(), **yaml.safe_load(facts))

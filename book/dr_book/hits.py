@@ -1,0 +1,121 @@
+"""What a search gives: passages of every system for a question, in a terminal and as JSON.
+
+Importing it takes no model library. Page of the book: practice/own-corpus.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+
+from dr_lib.errors import InputError, visible
+
+SHOWN, INDENT = 240, " " * 6
+"""Characters of a passage that are shown, and where its text begins in a terminal."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One passage that was found; `grade` is its judgement, None where the query has none for
+    it.
+    """
+
+    rank: int
+    id: str
+    title: str
+    text: str
+    score: float
+    grade: int | None = None
+
+    @property
+    def relevant(self) -> bool:
+        """Whether it is judged relevant: of TREC's grades some are below 0."""
+        return (self.grade or 0) > 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The results of every system for one query.
+
+    Attributes:
+        query: the question.
+        relevant: how many passages are judged relevant to it; None where it is no query of the
+            collection.
+        hits: system -> passages, best first.
+    """
+
+    query: str
+    relevant: int | None
+    hits: dict[str, list[Hit]]
+
+    @property
+    def judged(self) -> str:
+        """How many passages are judged relevant, in words; empty where it is no query of the
+        collection.
+        """
+        verb = " is" if self.relevant == 1 else "s are"
+        return "" if self.relevant is None else f"{self.relevant} passage{verb} judged relevant"
+
+    def as_text(self, width: int = 100) -> str:
+        """The results for a terminal, one system below the other.
+
+        Args:
+            width: columns of the terminal.
+
+        Returns:
+            The query, a line on its judgements if it has any, and for each passage rank, ``*``
+            where it is judged relevant, score and id, then title and text.
+
+        Example:
+            >>> hit = Hit(1, "p7", "Tides.", "The moon pulls.", 3.25, grade=1)
+            >>> print(Result("why tides", 1, {"BM25": [hit]}).as_text(width=40))
+            why tides
+            1 passage is judged relevant (*)
+            <BLANKLINE>
+            BM25
+            ----------------------------------------
+             1 *    3.250  p7
+                  Tides: The moon pulls.
+        """
+        lines = [one_line(self.query), *([f"{self.judged} (*)"] if self.judged else [])]
+        for system, hits in self.hits.items():
+            lines += ["", one_line(system), "-" * width, *([] if hits else ["nothing found"])]
+            for hit in hits:
+                text = shortened(
+                    one_line(f"{hit.title.rstrip(' .')}: {hit.text}".removeprefix(": "))
+                )
+                lines.append(
+                    f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f} "
+                    f" {one_line(hit.id)}"
+                )
+                lines += wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)
+        return "\n".join(lines)
+
+    def as_json(self) -> str:
+        """One line of JSON, safe to look at in a terminal."""
+        return visible(json.dumps(asdict(self), ensure_ascii=False))
+
+
+def shortened(text: str) -> str:
+    """As much of a text as is shown, in whole words."""
+    return text if len(text) <= SHOWN else text[:SHOWN].rsplit(" ", 1)[0] + " …"
+
+
+def one_line(text: str) -> str:
+    """Text on one line, in which what a terminal would act on is written out.
+
+    Example:
+        >>> print(one_line("a\\x1b[31mb\\n c"))
+        a\\u001b[31mb c
+    """
+    return visible(" ".join(text.split()))
+
+
+def check_queries(queries: Sequence[str], k: int) -> None:
+    """Raise `InputError` for an empty query or a `k` below 1; worth knowing before an index is
+    made.
+    """
+    if any(not query.strip() for query in queries):
+        raise InputError("the query is empty", where="search", fix="Write a question.")
+    if k < 1:
+        raise InputError(f"k is {k}", where="k", fix="Give 1 or more.")

@@ -1,0 +1,179 @@
+"""What is refused before anything is built: what would otherwise fail after hours, or train on
+something else than was meant.
+"""
+
+import warnings
+
+from dr_lib import evaluation
+from dr_lib.errors import InputError
+from dr_lib.lab.base import Checkpoint, open_sample
+from dr_lib.lab.inputs import TUNING, Inputs
+from dr_lib.training import Finetuning
+
+TRAININGS = ("finetuning", "finetuning2", "distillation")
+
+
+def check(inputs: Inputs) -> None:
+    """Refuse a recipe that cannot be run, or would report what it has learned from.
+
+    Raises:
+        InputError: a split that a collection does not have, sizes that do not fit, queries that are
+            both learned from and reported.
+    """
+    check_search(inputs)
+    if not inputs.recipe.retriever and inputs.recipe.evaluation.kind != "bm25":
+        check_trainings(inputs)
+
+
+def check_search(inputs: Inputs) -> None:
+    """Refuse measures that the collection or the depth cannot give, and weights chosen by what is
+    reported.
+    """
+    recipe, searched, options = inputs.recipe, inputs.searched, inputs.recipe.evaluation
+    reported = searched.qrels(options.split).keys()
+    evaluation.check_measures(options.measures, searched, options.split)
+    for name in options.measures if options.kind in ("search", "bm25") else ():
+        if options.depth < min(evaluation.cut_of(name) or 0, len(searched.passages)):
+            raise InputError(
+                f"{name} of a ranking of {options.depth} passages",
+                where="evaluation.depth",
+                fix="Search deeper, or take a smaller cut.",
+            )
+    if options.own_passage is None and "own_passage" not in searched.info:
+        itself = searched.own_rows(options.split)
+        if itself is not None:
+            warnings.warn(
+                f"{(itself >= 0).sum()} of {len(itself)} queries of {searched.name} are passages of"
+                " it; no ranking holds them. Set evaluation.own_passage to"
+                ' "drop" or "keep", and this is not said.',
+                stacklevel=2,
+            )
+    weighted = {
+        "evaluation.fusion": ('Fuse by "rank".', options.fusion == "weight"),
+        "reranking.weighted": (
+            "Leave it out.",
+            recipe.final == "reranker" and recipe.reranking.weighted,
+        ),
+    }
+    for where, (fix, chosen) in weighted.items():
+        if chosen and not searched.qrels(TUNING).keys().isdisjoint(reported):
+            problem = f"its weight would be chosen by queries of the split {options.split!r}"
+            raise InputError(f"{problem}, which is reported", where=where, fix=fix)
+
+
+def check_trainings(inputs: Inputs) -> None:
+    """Refuse trainings that the collection or the base model does not allow."""
+    recipe, collection, base = inputs.recipe, inputs.collection, inputs.base
+    collection.qrels("train")
+    trainings = {name: chosen for name in TRAININGS if (chosen := getattr(recipe, name))}
+    for name, chosen in trainings.items():
+        check_validation(name, chosen, inputs)
+    if base.pooling not in (None, recipe.pooling):
+        problem = (
+            f"{base.name} makes its vectors by {base.pooling!r}, the recipe by {recipe.pooling!r}"
+        )
+        raise InputError(
+            problem,
+            where="pooling",
+            fix=f"Set pooling to {base.pooling!r}, and what the model has learned is kept.",
+        )
+    check_pretraining(inputs)
+    check_length(max(recipe.passage_length, recipe.query_length), base, "passage_length")
+    if nlu := recipe.evaluation.nlu:
+        evaluation.task_of(nlu.task)
+        check_length(nlu.length, base, "evaluation.nlu.length")
+    if dialogue := recipe.evaluation.dialogue:
+        check_length(dialogue.context_length, base, "evaluation.dialogue.context_length")
+    check_batch(inputs, recipe.finetuning.batch_queries, "finetuning.batch_queries")
+    ends = {"pretrained": (), "distilled": tuple(trainings)}.get(
+        recipe.final, ("finetuning", "finetuning2")
+    )
+    for name, chosen in trainings.items():
+        if name in ends and chosen.shared and recipe.objective.params.get("separate"):
+            problem = "pre-training makes two encoders, fine-tuning would start from one"
+            raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
+    early = recipe.final in ("pretrained", "retriever1")
+    for name in ("negatives",) if early else ("negatives", "mining"):
+        if getattr(recipe, name).answers != "keep" and not any(
+            collection.queries("train")["answers"]
+        ):
+            raise InputError(
+                "no training query has an answer to look for",
+                where=f"{name}.answers",
+                fix="Leave it out, or give the queries their answers (queries.jsonl).",
+            )
+
+
+def check_pretraining(inputs: Inputs) -> None:
+    """Refuse passages that the method cannot learn from, and a generator that proposes noise."""
+    recipe = inputs.recipe
+    check_generator(inputs)
+    if recipe.objective.name == "none" and recipe.pretraining.first:
+        raise InputError(
+            'objective "none" pre-trains on nothing, first or last',
+            where="pretraining.first",
+            fix="Take the method that is to pre-train, or leave it out.",
+        )
+    readers = {
+        "collection": recipe.objective.name,
+        "first": recipe.pretraining.first_by or recipe.objective.name,
+    }
+    for key in [key for key, name in readers.items() if name == "pair"]:
+        texts = getattr(recipe.pretraining, key)
+        if texts and open_sample(texts).digest != open_sample(recipe.collection).digest:
+            problem = "pair learns from judged passages of the recipe's collection"
+            raise InputError(
+                f"{problem}, and this names another one",
+                where=f"pretraining.{key}",
+                fix="Leave it out, or take a method that reads no labels.",
+            )
+
+
+def check_generator(inputs: Inputs) -> None:
+    """Refuse a generator whose masked-LM head was drawn and never trained."""
+    if inputs.generator and inputs.generator.fresh_head:
+        problem = (
+            f"{inputs.recipe.objective.name} replaces words by the guesses of a masked LM, and"
+            f" {inputs.base.name} came without its head"
+        )
+        fix = (
+            "Name a masked LM of the same vocabulary as `generator`, or take a method without one"
+            " (mlm, retromae)."
+        )
+        raise InputError(problem, where="objective", fix=fix)
+
+
+def check_batch(inputs: Inputs, batch: int, where: str) -> None:
+    """Refuse batches that the training queries cannot fill."""
+    if inputs.labelled_queries < batch:
+        raise InputError(
+            f"{inputs.labelled_queries} training queries cannot fill a batch of {batch}",
+            where=where,
+            fix="Make batches smaller or take more training queries.",
+        )
+
+
+def check_length(length: int, model: Checkpoint, where: str) -> None:
+    """Refuse sequences that a model cannot read."""
+    if length > model.shape.positions:
+        raise InputError(
+            f"sequences of {length} pieces, but {model.name} reads {model.shape.positions}",
+            where=where,
+            fix="Shorten the sequences or take another base model.",
+        )
+
+
+def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
+    """Refuse to choose weights by queries that are trained on or reported."""
+    if options.validation is None:
+        return
+    collection, reported = inputs.collection, inputs.recipe.evaluation.split
+    chosen_by = collection.qrels(options.validation.split).keys()
+    for split in ("train", *([reported] if inputs.searched is collection else [])):
+        if not chosen_by.isdisjoint(collection.qrels(split)):
+            use = "trained on" if split == "train" else "reported"
+            raise InputError(
+                f"weights would be chosen by queries that are {use}",
+                where=f"{name}.validation.split",
+                fix=f"Name a split that shares no query with {split!r}.",
+            )
