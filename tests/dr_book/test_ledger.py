@@ -165,7 +165,7 @@ def test_trec_19_is_judged_by_its_queries_alone(judged):
     )
     assert judged("master-trec19", *here).verdict == "not run"
     assert run_pairs(judged("master-trec19", *there))[0].state == "supported"
-    assert judged("master-trec20").verdict == "not run"
+    assert judged("master-trec20").verdict == "not testable here"
 
 
 @pytest.mark.parametrize("key", PAPERS)
@@ -290,7 +290,7 @@ def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
         "squad",
         [0],
     )
-    assert hurts["pairs"][0]["paper"] == pytest.approx(37.6 - 36.6)
+    assert hurts["pairs"][0]["paper"] == pytest.approx(38.0 - 36.6)
     assert entries["simlm-generator-variants-equal"]["verdict"] == "not run"
 
 
