@@ -12,6 +12,11 @@ from dr_book.data.sheets import Sheet, sheets
 from dr_book.tables import Cell, Markup, link, table
 
 HOST = "https://github.com/{repository}"
+COMPARED = (
+    "gives what the script gave that had made this collection, on made-up sources of its format;"
+    " the source itself was not at hand for its digest"
+)
+"""What is known of most conversions."""
 DIGEST = 10
 """Letters shown of a digest."""
 
@@ -63,9 +68,7 @@ def facts_table(sheet: Sheet, used_by: Cell = None) -> HTML:
         place = link(source["repository"], target).html
         rows.append(["source", Markup(f"{place}, {state}: {files}")])
     if sheet.sources:
-        seen = "files of the source gave this digest"
-        unseen = "tested on small cuts of the source; the whole was not at hand for its digest"
-        rows.append(["conversion", seen if sheet.checked else unseen])
+        rows.append(["conversion", sheet.checked or COMPARED])
     if sheet.command:
         rows.append(["to get it", Markup(f"<code>{html.escape(sheet.command)}</code>")])
     rows.append(["used by", used_by])

@@ -16,7 +16,7 @@ from IPython.display import HTML
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
 from dr_book.ledger import answer
-from dr_book.measured import Pair, Runs, of_older_recipe, presentable, recipe_length
+from dr_book.measured import Pair, Runs, presentable, recipe_length
 from dr_book.papers import Claim
 from dr_book.statistics import Interval
 from dr_book.tables import (
@@ -145,9 +145,7 @@ class Comparison:
             ]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ()), self.measure) for label in shown]
-        data = [
-            f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()
-        ] + self._age()
+        data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()]
         measure = self.measure if data else self.paper_measure
         first = measure[:1] if measure[1:2].isupper() else measure[:1].upper()  # nDCG begins small
         things = {
@@ -174,23 +172,6 @@ class Comparison:
             nearest=nearest,
         )
         return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
-
-    def _age(self) -> list[str]:
-        """That the records are of a shorter recipe, where they are: then the page's command
-        measures something else.
-        """
-        records = [record for own in self.recorded.values() for record in own]
-        if not of_older_recipe(records):
-            return []
-        recipe, tuned = (
-            records[0].recipe,
-            any(one.recipe.get("final") != "pretrained" for one in records),
-        )
-        was = (
-            f"passages of {recipe['passage_length']} pieces"
-            + f", {recipe['finetuning']['steps']:,} steps of fine-tuning" * tuned
-        )
-        return [f"Recorded with a shorter recipe ({was}) than this page's command runs today."]
 
     def _controls(self) -> HTML:
         """The recorded controls that the table lacks, if they were measured in its setting and on
@@ -385,8 +366,7 @@ class Comparison:
                 if own or not records
                 else f" (study {claim.answered_by.study}, not the table above)"
             )
-            shorter = ", shorter recipe" * of_older_recipe(records)
-            data = f"Measured{source}: {spell_data({'': records})}{shorter}." if run else ""
+            data = f"Measured{source}: {spell_data({'': records})}." if run else ""
             answered = claim.answered_by if run else None
             lacks = (
                 f"Other than in the paper: {answered.lacks}" if answered and answered.lacks else ""
@@ -613,12 +593,8 @@ def nearest(study: str, measure: str, about: str) -> str:
     )
     if not values:
         return ""
-    older = "; a shorter recipe" * of_older_recipe(
-        [record for own in runs.values() for record in own]
-    )
     where = (
-        f"{_page_link(notebook_of(study)) or html.escape(study)},"
-        f" {html.escape(spell_data(runs))}{older}"
+        f"{_page_link(notebook_of(study)) or html.escape(study)}, {html.escape(spell_data(runs))}"
     )
     return (
         f"<strong>The nearest records</strong> are of {html.escape(about)} ({where})."
@@ -657,19 +633,19 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
 
 
 def _links(records: Sequence[Record], measure: str) -> Cell:
-    """A link to the record of each run that has the measure, and below it which code, precision and
-    machines trained them.
+    """A link to each file that holds records of runs that have the measure, with their seeds, and
+    below it which code, precision and machines trained them.
     """
     runs = measured.Side(records, measure).runs
-    links = [
-        tables.link(
-            f"seed\N{NO-BREAK SPACE}{record.seed}", f"{RECORDS}/{record.scale}/{record.file_name}"
-        ).html
-        for record in runs
-    ]
+    seeds: dict[str, list[str]] = {}
+    for record in runs:
+        file = f"{RECORDS}/{record.scale}/{record.file_name}"
+        seeds.setdefault(file, []).append(str(record.seed))
+    names = {file: f"seed\N{NO-BREAK SPACE}{', '.join(found)}" for file, found in seeds.items()}
+    links = ", ".join(tables.link(name, file).html for file, name in names.items())
     made = dict.fromkeys(filter(None, map(measured.made_by, runs)))
     about = f'<br><small class="dr-note">{html.escape("; ".join(made))}</small>' if made else ""
-    return Markup(", ".join(links) + about)
+    return Markup(links + about)
 
 
 def _in_words(series: Sequence[Series]) -> str:

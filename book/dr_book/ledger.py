@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dr_book.measured import SCALES, all_runs, of_older_recipe
+from dr_book.measured import SCALES, all_runs
 from dr_book.papers import AnsweredBy, Claim, Table, load_papers, number
 from dr_book.statistics import benjamini_hochberg
 from dr_book.verdicts import STATES, Verdict, verdict
@@ -143,14 +143,14 @@ def answering(
 
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
-    """What a verdict rests on: scale, whether its recipe is an older one, seeds, names of the
-    records' files.
+    """What a verdict rests on: scale, epochs (0 where one is not known), seeds, names of the
+    records.
     """
     return {
         "scale": records[0].scale if records else None,
-        "older_recipe": of_older_recipe(records),
+        "epochs": sorted({record.epoch or 0 for record in records}),
         "seeds": sorted({record.seed for record in records}),
-        "records": sorted({record.file_name for record in records}),
+        "records": sorted({record.name for record in records}),
     }
 
 
@@ -200,5 +200,4 @@ def _where(entry: dict[str, Any]) -> str:
         else f"{len(entry['collection'])} collections"
     )
     told = ", ".join(f"{entry['counts'][state]} {state}" for state in SHOWN)
-    older = ", OLDER RECIPE" * entry["older_recipe"]
-    return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {told}{older}"
+    return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {told}"

@@ -7,7 +7,6 @@ page. How sure a number is: ideas/statistics.
 """
 
 import re
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +36,7 @@ from dr_lib.evaluation import unit_of
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, load_records, recipe_at, recorded_folder
-from dr_lib.lab.records import grouped, newest_states, read_record
+from dr_lib.lab.records import grouped, newest_states
 from dr_lib.objectives import parameters
 
 SCALES = ("paper", "gpu", "laptop")
@@ -152,26 +151,6 @@ def recipe_length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
 
 
-def of_older_recipe(records: Sequence[Record]) -> bool:
-    """Whether none of some records has the recipe that their scale has now; of a sweep one row has
-    it.
-
-    Records of encoders that are used as they come are of no recipe.
-    """
-    trained = [
-        record
-        for record in records
-        if "finetuning" in record.recipe and not record.recipe.get("retriever")
-    ]
-    now = {
-        scale: recipe_length(recipe_at(scale).portable())
-        for scale in {record.scale for record in trained}
-    }
-    return bool(trained) and not any(
-        recipe_length(record.recipe) == now[record.scale] for record in trained
-    )
-
-
 def usual_seconds(recipe: Mapping[str, Any]) -> float | None:
     """What a run of the scale "laptop" takes, all its stages included, by the book's records of the
     same trainings.
@@ -188,13 +167,13 @@ def usual_seconds(recipe: Mapping[str, Any]) -> float | None:
     steps, seconds = recipe["pretraining"]["steps"], []
     if recipe_length(recipe) == recipe_length(smoke):
         steps *= laptop["pretraining"]["steps"] / smoke["pretraining"]["steps"]
-    for one in _timed_runs():
-        if recipe_length(one["recipe"]) == recipe_length(laptop) and trained_in(
-            one["recipe"]
+    for record in _timed_runs():
+        if recipe_length(record.recipe) == recipe_length(laptop) and trained_in(
+            record.recipe
         ) == trained_in(recipe):
-            own = sum(spent for stage, spent in one["seconds"].items() if "pretrained" in stage)
-            made = (one["training"].get("pretrained") or {}).get("steps", steps)
-            seconds.append(sum(one["seconds"].values()) + own * (steps / made - 1))
+            pretraining = sum(s for stage, s in record.seconds.items() if "pretrained" in stage)
+            made = record.training.get("pretrained", {}).get("steps", steps)
+            seconds.append(sum(record.seconds.values()) + pretraining * (steps / made - 1))
     return median(seconds) if seconds else None
 
 
@@ -204,18 +183,14 @@ def _usual_recipe(scale: str) -> dict[str, Any]:
 
 
 @cache
-def _timed_runs() -> list[dict[str, Any]]:
-    """The trained runs of the scale "laptop" with their times, as plain values: to unpack their
-    scores takes long.
-
-    A record that names another as its run adds no time of its own, and what a GPU takes says
-    nothing about a processor.
+def _timed_runs() -> list[Record]:
+    """The trained runs of the scale "laptop" on processors: what a GPU takes says nothing of
+    them.
     """
-    records = [read_record(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
     return [
-        one
-        for one in records
-        if one.get("seconds") and one["training"] and not one["machine"].get("gpus")
+        record
+        for record in load_records(recorded_folder("laptop"))
+        if record.seconds and record.training and not record.machine.get("gpus")
     ]
 
 
@@ -330,128 +305,14 @@ def _origin(record: Record) -> tuple[str, str]:
 
 # Numbers ------------------------------------------------------------------------------------------
 
-SQUAD = {
-    "test": (
-        0,
-        106,
-        289,
-        696,
-        938,
-        1046,
-        1341,
-        1538,
-        1735,
-        1833,
-        2015,
-        2334,
-        2631,
-        2869,
-        3071,
-        3243,
-        3379,
-        3624,
-        3740,
-        3852,
-        4069,
-        4304,
-        4491,
-        4595,
-        4792,
-        4888,
-        5119,
-        5598,
-        5862,
-        6369,
-        6481,
-        6728,
-        6831,
-        6959,
-        7112,
-        7225,
-        7514,
-        7703,
-        7811,
-        7991,
-        8206,
-        9005,
-        9273,
-        9464,
-        9640,
-        9764,
-        10059,
-        10306,
-    ),
-    "dev": (
-        11684,
-        17243,
-        20134,
-        22162,
-        23289,
-        23511,
-        25237,
-        25798,
-        26855,
-        26920,
-        27924,
-        28599,
-        29555,
-        32028,
-        34183,
-        37737,
-        39470,
-        42632,
-        43829,
-        44432,
-        44643,
-        46100,
-        47478,
-        52839,
-        54013,
-        54441,
-        61441,
-        62189,
-        66481,
-        67861,
-        72301,
-        73739,
-        74010,
-        75434,
-        78266,
-        78643,
-        81112,
-        81718,
-        82236,
-        82594,
-        83336,
-        90906,
-        91527,
-        91668,
-        92514,
-        93764,
-        94065,
-        95238,
-        95365,
-        97190,
-    ),
-}
-"""Split -> number of the first question about each article; an article's follow one another."""
-
-
 def clusters_of(record: Record) -> list[Hashable]:
-    """The cluster of each query of a record: the article of a SQuAD question, the document of a
-    MedQuAD one; elsewhere the query itself.
+    """The cluster of each query of a record: a document, a question template, a dialogue, or the
+    query itself.
     """
-    known = getattr(record, "clusters", None)
-    if known is not None:
-        return [known.names[place] for place in known.of] if known.names else [*record.query_ids]
-    name = record.data["collection"]["name"]
-    asked = [re.fullmatch(r"squad(\d+)", query) for query in record.query_ids]
-    if name == "squad" and all(asked):
-        starts = SQUAD[(record.recipe.get("evaluation") or {}).get("split", "test")]
-        return [bisect_right(starts, int(query[1])) for query in asked]
-    if name == "medquad":
-        return [query.partition("-q")[0] for query in record.query_ids]
-    return [*record.query_ids]
+    clusters = record.clusters
+    if not clusters.names:
+        return [*record.query_ids]
+    return [clusters.names[place] for place in clusters.of]
 
 
 @dataclass(frozen=True, eq=False)
@@ -572,8 +433,8 @@ def _repeated(measure: str, answered: bool = False) -> list[Side]:
     found = []
     for records in by_configuration().values():
         runs = [record for record in _once(records) if has_measure(record, measure)]
-        for epoch in dict.fromkeys(getattr(record, "epoch", None) for record in runs):
-            own = [record for record in runs if getattr(record, "epoch", None) == epoch]
+        for epoch in dict.fromkeys(record.epoch for record in runs):
+            own = [record for record in runs if record.epoch == epoch]
             side = Side(own, measure, answered)
             if side.trained and len(own) > 1:
                 found.append(side)
@@ -778,7 +639,7 @@ def made_by(record: Record) -> str:
     facts = record.machine
     device = (facts.get("gpus") or [str(facts.get("cpu"))])[0]
     chip = re.search(r"[A-Z]\d{2,3}\b|AMD|Intel|Apple \w+|ARM", device)
-    epoch = getattr(record, "epoch", None)
+    epoch = record.epoch
     parts = ["" if epoch is None else f"epoch {epoch}", logs[-1].get("precision")]
     return ", ".join(map(str, filter(None, [*parts, chip[0] if chip else device])))
 

@@ -55,8 +55,8 @@ def test_facts_are_escaped_and_say_whether_the_conversion_was_seen():
     shown = facts_table(Sheet(name="n", title="<N>", text="", **facts)).data
     assert "<i>" not in shown and "<b>" not in shown and "<N>" not in shown and "x<y" not in shown
     assert "default branch" in shown and "abababab" in shown and "unpacked" in shown
-    assert "the whole was not at hand" in shown
-    assert "files of the source gave this digest" in facts_table(sheet("squad")).data
+    assert "the source itself was not at hand" in shown
+    assert "gives this digest on files in the official format" in facts_table(sheet("squad")).data
 
 
 @pytest.mark.parametrize("state", ["yes", "no", "another state of it"])
