@@ -9,7 +9,7 @@ import pytest
 from check_pages import ROOT
 
 from dr_book import measured
-from dr_lib.evaluation import Scores
+from dr_lib.evaluation import Clusters, Scores
 
 CELLS = {
     cell.id: cell.source
@@ -39,6 +39,8 @@ def record(place: str, values: np.ndarray) -> Any:
         measured=scores,
         means={"nDCG@10": scores.mean("nDCG@10")},
         query_ids=ids,
+        clusters=Clusters.alone(len(ids)),
+        epoch=None,
         per_query=scores.per_query,
     )
 

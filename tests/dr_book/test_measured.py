@@ -158,7 +158,7 @@ def test_what_has_a_score_is_named(record):
 def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypatch):
     def one(study, label, collection="x", created="2026-01-02"):
         data = {"collection": {"name": collection, "digest": f"{collection} {created}"}}
-        more = {"scale": "laptop", "keys": {}, "recipe": {}, "means": {}, "seed": 0}
+        more = {"scale": "laptop", "keys": {}, "recipe": {}, "means": {}, "seed": 0, "epoch": None}
         return SimpleNamespace(study=study, label=label, data=data, created=created, **more)
 
     kept = {

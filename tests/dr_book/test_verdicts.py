@@ -13,7 +13,7 @@ from dr_book.papers import PAPERS, Claim, load_paper
 from dr_book.statistics import measure_difference
 from dr_book.verdicts import STATES, WORDS, comparisons, flips, verdict
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores
+from dr_lib.evaluation import Clusters, Scores
 
 QUERIES = [f"q{number}" for number in range(400)]
 
@@ -38,6 +38,8 @@ def run(
         measured=scores,
         means={name: scores.mean(name) for name in columns if name != "predicted"},
         query_ids=scores.query_ids,
+        clusters=Clusters(by="query", names=scores.query_ids, of=range(length)),
+        epoch=None,
         per_query=scores.per_query,
         training={},
         machine={},
