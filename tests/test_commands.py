@@ -37,7 +37,7 @@ def test_the_help_of_every_command_has_examples_that_it_accepts(command, capsys)
 
 def test_bash_completes_every_command_and_the_names_of_files(tmp_path):
     script = subprocess.check_output(
-        [sys.executable, "-m", "dr_lib", "--print-completion", "bash"], text=True
+        [sys.executable, "-m", "dr_book", "--print-completion", "bash"], text=True
     )
     (tmp_path / "corpus.jsonl").touch()
 

@@ -41,7 +41,6 @@ EXAMPLES = """Examples:
   dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
   dr-lib publish simlm/table08 --scale laptop
   dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
-  dr-lib plan --hours 8
   dr-lib data squad --to data/squad
   dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
@@ -288,15 +287,6 @@ def parser() -> argparse.ArgumentParser:
         "--to", type=Path, help="folder for the certificate (default: certificates in the cache)"
     )
 
-    plan = command("plan", plan_runs)
-    plan(
-        "--hours",
-        type=float,
-        required=True,
-        help="time to spend on a machine like that of the records",
-    )
-    plan("--scale", default="laptop", help="records to plan from (default: laptop)")
-
     export = command("export", export_model)
     export(
         "model",
@@ -542,19 +532,6 @@ def verify_record(options: argparse.Namespace) -> int:
     )
     print("\n".join(certificate_lines(certificate)))
     return 0 if certificate["outcome"] in GOOD else 1
-
-
-def plan_runs(options: argparse.Namespace) -> None:
-    """rank runs by the claims that they decide in an hour, and print what runs them"""
-    from dr_book.ledger import plan, plan_lines
-
-    if options.scale == "smoke":
-        raise InputError(
-            "smoke runs decide nothing",
-            where="plan",
-            fix="Give a scale whose records say something.",
-        )
-    print("\n".join(plan_lines(plan(options.hours, scale=options.scale))))
 
 
 def export_model(options: argparse.Namespace) -> None:
