@@ -108,11 +108,11 @@ if sys.argv[1:]:
     places.project_root = lambda: Path(sys.argv[1])
 sys.path.insert(0, EXT)
 import prepared
-from dr_book import statistics
+from dr_book import measured
 from dr_lib.lab import records
 from dr_lib.stages import names_in
 print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 40,
-      statistics._kept.cache_info().currsize)
+      len(measured._indexed))
 """
 
 
@@ -131,7 +131,7 @@ def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_pat
             check=True,
         )
         printed.append(done.stdout.split())
-    assert printed == [["True", "True", "2"], ["True", "False", "0"]]
+    assert printed == [["True", "True", "1"], ["True", "False", "0"]]
 
 
 def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
