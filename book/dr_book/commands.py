@@ -6,9 +6,11 @@ Page of the book: quickstart. Imports are late, so that help answers at once.
 
 import argparse
 import gc
+import io
 import json
 import math
 import os
+import reprlib
 import shutil
 import signal
 import sys
@@ -20,6 +22,7 @@ from typing import Any, NoReturn
 
 from dr_lib import places
 from dr_lib.errors import InputError, visible
+from dr_lib.files import parse_yaml
 
 UNFINISHED = 75  # the status that sysexits.h calls "try again"
 EXAMPLES = """Examples:
@@ -41,6 +44,12 @@ EXAMPLES = """Examples:
   dr-lib data squad --to data/squad
   dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
+# what no reader of a file has named
+BEYOND = {
+    UnicodeError: "something that was given is no text. Save it as UTF-8.",
+    RecursionError: "something that was given is nested too deeply. Write it in fewer levels.",
+    MemoryError: "this needs more memory than there is. Give less, or take a larger machine.",
+}
 # as shtab.FILE has it: most arguments are paths
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
 
@@ -54,6 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ |= {
             name: os.environ.get(name, "60") for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL")
         }
+    for stream in (sys.stdout, sys.stderr):
+        # a sign that the terminal's encoding lacks is written out, as `visible` writes it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # as arguments are read; see check_queries
     try:
         options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):
@@ -72,9 +87,14 @@ def main(arguments: list[str] | None = None) -> int:
         # before the libraries of the models are imported, which takes seconds
         for path in missing(options):
             raise InputError("no such file or folder", where=path, fix="Check the path.")
-        return options.command(options) or 0
+        status = options.command(options) or 0
+        sys.stdout.flush()  # what cannot be written is said here and not as Python ends
+        return status
     except InputError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
+    except tuple(BEYOND) as error:
+        told = next(told for kind, told in BEYOND.items() if isinstance(error, kind))
+        print(f"error: {told}", file=sys.stderr)
     except KeyboardInterrupt:
         print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
         return 130
@@ -86,6 +106,10 @@ def main(arguments: list[str] | None = None) -> int:
             f"error: {visible(told)}. Check the path, its permissions and the free disk space.",
             file=sys.stderr,
         )
+        try:
+            sys.stdout.flush()
+        except OSError:  # else Python says so once more as it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
@@ -121,19 +145,7 @@ def parameters(given: list[list[str]]) -> dict[str, Any]:
     """The values of `-p KEY VALUE` as YAML reads them; `InputError` names the key of one that it
     cannot read.
     """
-    import yaml
-
-    values = {}
-    for name, value in given:
-        try:
-            values[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise InputError(
-                f"{value!r} is not valid YAML",
-                where=f"-p {name}",
-                fix="Close every bracket and quote.",
-            ) from None
-    return values
+    return {name: parse_yaml(value, f"-p {name} {reprlib.repr(value)}") for name, value in given}
 
 
 def parser() -> argparse.ArgumentParser:
