@@ -16,15 +16,12 @@ as near as the margin, and gives the interval of d; where d is outside of chance
 margin, the runs are both equivalent and different.
 """
 
-import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import scipy
 
-from dr_book.ledger import SCALES
+from dr_book.measured import SCALES, Side, pools_of
 from dr_book.statistics import paired_difference
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -50,8 +47,8 @@ GOOD = ("equal", "scores equal", "equivalent", "equivalent and different")
 
 
 class Noise(NamedTuple):
-    """The standard deviation of a run's mean from training to training, and its degrees of freedom;
-    nan and 0 where no records show it.
+    """The standard deviation of a run's mean from training to training, and its degrees of freedom,
+    0 where no records show it.
     """
 
     deviation: float
@@ -169,27 +166,11 @@ def measure_of(record: Record) -> str:
 
 
 def seed_noise(record: Record, measure: str) -> Noise:
-    """What records with the queries and the last stage of this one show of the spread from seed to
-    seed, pooled over their recipes.
+    """What the book's records on this collection, with this last stage, show of the spread from
+    training to training.
     """
-    groups: dict[str, dict[int, float]] = defaultdict(dict)
-    for other in load_records(recorded_folder(record.scale)):
-        if measure in other.means and other.training and _setting(other) == _setting(record):
-            recipe = {name: value for name, value in other.recipe.items() if name != "seed"}
-            group = groups[json.dumps([other.epoch, recipe], sort_keys=True)]
-            group.setdefault(other.seed, unit_of(measure)[0] * other.means[measure])
-    several = [list(group.values()) for group in groups.values() if len(group) > 1]
-    freedom = sum(len(means) - 1 for means in several)
-    if not freedom:
-        return Noise(float("nan"), 0)
-    squares = sum(np.var(means) * len(means) for means in several)
-    return Noise(float(np.sqrt(squares / freedom)), freedom)
-
-
-def _setting(record: Record) -> tuple[object, ...]:
-    stage, options = record.recipe.get("final", "retriever1"), record.recipe.get("evaluation", {})
-    asked = (options.get("kind"), options.get("split"), len(record.clusters.of))
-    return record.data["collection"]["digest"], stage, *asked
+    (pool,) = pools_of([Side([record], measure)]).values()
+    return Noise(pool.variance**0.5, pool.freedom)
 
 
 # Which record -------------------------------------------------------------------------------------
