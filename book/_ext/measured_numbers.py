@@ -141,16 +141,18 @@ def differing(cell: str) -> tuple[str, list[Record]]:
     """The difference of two rows as prose shows it, and its records: ``+1.3 [+0.5, +2.1]``, or one
     part of it.
     """
-    study, rows, measure, *part = (part.strip() for part in cell.split(";"))
-    sides = [records_of(f"{study}; {row}; {measure}")[0] for row in rows.split(" minus ")]
+    study, rows, measure, *more = (part.strip() for part in cell.split(";"))
+    part = next((one for one in more if one in ("mean", "clusters", "p")), None)
+    place = "".join(f"; {one}" for one in more if one != part)
+    sides = [records_of(f"{study}; {row}; {measure}{place}")[0] for row in rows.split(" minus ")]
     found = difference(*sides, measure)
-    parts = {
+    interval = found.estimate.interval(within=possible(measure, difference=True))
+    text = {
+        None: spell(interval, sign=True),
         "mean": f"{found.estimate.value:+.1f}",
         "clusters": f"{found.clusters:,}",
         "p": f"{found.estimate.p():.4f}",
-    }
-    whole = spell(found.estimate.interval(within=possible(measure, difference=True)), sign=True)
-    text = parts[part[0]] if part else whole
+    }[part]
     return minus(text), [record for side in sides for record in side]
 
 
