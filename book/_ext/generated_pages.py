@@ -909,7 +909,7 @@ def base_page() -> str:
     return _page(
         "The base model",
         "Smoke and laptop runs start from a small BERT that comes with the book. The book's own"
-        " loop (`python -m dr_lib base RECIPE`) trained its vocabulary and weights, as the table"
+        " loop (`lab.build_base`) trained its vocabulary and weights, as the table"
         f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
         " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
         " text, including the passages of test documents, but never a query.",
