@@ -2,8 +2,8 @@
 again.
 
 The process from which `run_notebooks` forks its kernels imports it, so that sixty kernels need not
-read the library's code for their stages' keys, unpack the book's records and sort them by configuration
-each by itself.
+read the library's code for their stages' keys, unpack the book's records and sort them by
+configuration each by itself.
 """
 
 import sys

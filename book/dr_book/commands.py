@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 from dr_lib import places
 from dr_lib.errors import InputError, visible
-from dr_lib.files import parse_yaml
 
 UNFINISHED = 75  # the status that sysexits.h calls "try again"
 EXAMPLES = """Examples:
@@ -141,6 +140,8 @@ def parameters(given: list[list[str]]) -> dict[str, Any]:
     """The values of `-p KEY VALUE` as YAML reads them; `InputError` names the key of one that it
     cannot read.
     """
+    from dr_lib.files import parse_yaml  # with numpy, which help does not need
+
     return {name: parse_yaml(value, f"-p {name} {reprlib.repr(value)}") for name, value in given}
 
 

@@ -131,7 +131,7 @@ def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_pat
             check=True,
         )
         printed.append(done.stdout.split())
-    assert printed == [["True", "True", "1"], ["True", "False", "0"]]
+    assert printed == [["True", "True", "1"], ["True", "False", "1"]]
 
 
 def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
