@@ -65,7 +65,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
             fix=f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}.",
         )
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-    given = "" if first["type"] in ("value_error", "missing") else f" (got {reprlib.repr(first['input'])})"
+    given = (
+        ""
+        if first["type"] in ("value_error", "missing")
+        else f" (got {reprlib.repr(first['input'])})"
+    )
     return InputError(problem + given, where=where, fix="Correct this key.")
 
 

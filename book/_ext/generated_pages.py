@@ -31,10 +31,19 @@ from search_page import write_search
 from teaching import load_plan, routes_page
 
 from dr_book.comparison import Comparison, pairs_cell, title_of
-from dr_book.figures import curves
+from dr_book.figures import Series, curves, intervals
 from dr_book.ledger import SHOWN, counts, ledger
 from dr_book.ledger import pairs as pairs_of
-from dr_book.measured import SCALES, mean_intervals, recorded, recorded_collections
+from dr_book.measured import (
+    SCALES,
+    clusters_of,
+    difference,
+    mean_intervals,
+    per_query,
+    recorded,
+    recorded_collections,
+)
+from dr_book.statistics import mean_interval
 from dr_book.tables import (
     Cell,
     Markup,
@@ -46,6 +55,7 @@ from dr_book.tables import (
     per_cent,
     scientific,
     soft,
+    spell,
     spell_data,
     table,
     times,
@@ -64,6 +74,7 @@ SPEEDS = ("speed", "speed-quiet")
 PARTS = (
     "extra/found/papers.inc",
     "extra/found/methods.inc",
+    "extra/found/interval.inc",
     *(f"extra/found/{name}.inc" for name in SPEEDS),
 )
 """Parts of the first page and of that of the speed, in the staged source of the book."""
@@ -122,7 +133,11 @@ def write_pages(to: Path) -> list[Path]:
     write_json(to / "extra" / "claims.json", entries)
     measured = places.project_root() / "book" / "reference" / "measured"
     speeds = [speed_table(read_json(measured / f"{name}.json")).data for name in SPEEDS]
-    parts = zip(PARTS, (paper_cards(entries), methods_figure().data, *speeds), strict=True)
+    parts = zip(
+        PARTS,
+        (paper_cards(entries), methods_figure().data, interval_figure().data, *speeds),
+        strict=True,
+    )
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
     return [to / name for name in pages]
@@ -639,6 +654,30 @@ def methods_figure() -> HTML:
     return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
 
 
+def interval_figure() -> HTML:
+    """One difference of ideas/statistics with three intervals: as if queries were independent, over
+    articles, and over articles and seeds.
+    """
+    runs = recorded("simlm/table07")
+    if not {"SimLM", "MLM"} <= runs.keys():
+        return HTML("<p>Nothing is recorded yet.</p>")
+    sides = runs["SimLM"], runs["MLM"]
+    means = [per_query(own, MEASURE).mean(axis=0) for own in sides]
+    steps = {
+        "as if queries were independent": mean_interval(means[0] - means[1]),
+        "over articles": mean_interval(means[0] - means[1], clusters_of(sides[0][0])),
+        "over articles and seeds": difference(*sides, MEASURE).estimate.interval(),
+    }
+    told = "; ".join(f"{name} {spell(step, sign=True)}" for name, step in steps.items())
+    return intervals(
+        [Series("SimLM minus masked LM", "recorded", steps, f"points of {MEASURE}")],
+        [*steps],
+        zero=True,
+        rows="interval",
+        alt=f"SimLM minus masked LM with three intervals: {told}.",
+    )
+
+
 def speed_table(found: Mapping[str, Any]) -> HTML:
     """Times of this project as shares of other libraries' times, and whether each is short enough.
 
@@ -870,7 +909,7 @@ def base_page() -> str:
     return _page(
         "The base model",
         "Smoke and laptop runs start from a small BERT that comes with the book. The book's own"
-        " loop (`python -m dr_lib base RECIPE`) trained its vocabulary and weights, as the table"
+        " loop (`lab.build_base`) trained its vocabulary and weights, as the table"
         f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
         " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
         " text, including the passages of test documents, but never a query.",

@@ -305,6 +305,7 @@ def _origin(record: Record) -> tuple[str, str]:
 
 # Numbers ------------------------------------------------------------------------------------------
 
+
 def clusters_of(record: Record) -> list[Hashable]:
     """The cluster of each query of a record: a document, a question template, a dialogue, or the
     query itself.

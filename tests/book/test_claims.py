@@ -227,7 +227,9 @@ def test_masked_terms_lead_with_records_and_fold_what_a_smoke_build_draws():
     assert len(drawn) == 2 and all(
         "drawn_here(figures.show(" in source and "leading" not in source for source in drawn
     )
-    assert next(i for i, one in enumerate(code) if "measured.recorded(" in one) < code.index(drawn[0])
+    assert next(i for i, one in enumerate(code) if "measured.recorded(" in one) < code.index(
+        drawn[0]
+    )
 
 
 def test_no_page_gives_a_verdict_of_a_smoke_run():

@@ -7,14 +7,12 @@ from types import SimpleNamespace
 
 import measured_numbers
 import pytest
-from check_pages import ROOT, expected_pages
 from measured_numbers import costs_html, measured, printed, seeds, trained_rows
 
 from dr_book.measured import on_processors, recorded
 from dr_book.tables import named
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab import recipe_at
 
 PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted(
     (places.project_root() / "book").glob("*.md")

@@ -388,7 +388,7 @@ def test_status_counts_stages_and_names_damage(shared, tiny_recipe, tmp_path):
 
 
 def test_a_mistake_ends_in_one_line_and_a_status(book, capsys, tmp_path):
-    assert main(["base", str(tmp_path / "missing.yaml")]) == 1
+    assert main(["verify", str(tmp_path / "missing.json")]) == 1
     assert capsys.readouterr().err.startswith("error: ")
     assert main(["publish", "simlm/table99", "--scale", "smoke"]) == 1
     assert main(["publish", "simlm/table08", "--scale", "../else"]) == 1
