@@ -24,7 +24,7 @@ GENERATED = {
     "reference/base-model",
     "teaching/routes",
 }
-STATES = ("held", "reversed", "inconclusive", "one seed", "not run")
+STATES = ("held", "contradicted", "open", "not testable here", "not run")
 WORDS = "<article>" + "word " * 50 + "</article>"
 
 
