@@ -324,6 +324,8 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
         def relevant_rows(self, split):
             return [np.array([row]) for row in range(1000)]
 
+        positives = relevant_rows
+
     drawn = [
         training_examples(Thousand(), share=share, share_seed=3)
         for share in (0.05, 0.1, 0.2, 0.5, None)
