@@ -4,7 +4,7 @@
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact` on one of several collections
     {measured}`simlm/table03; SimLM; gigabytes` an amount in its own unit; a cosine as it is
 
-    {seeds}`simlm/table08` how many seeds its trained rows have, in words
+    {seeds}`simlm/table08` how many runs its trained rows have, in words
 
     {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10` the difference of two rows
@@ -17,28 +17,34 @@ Study, label and measure are those of the record; where none has them the build 
 read again where a record of its studies has changed.
 """
 
-from itertools import compress
+from collections.abc import Sequence
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from dr_book.ledger import SCALES
-from dr_book.measured import on_processors, recorded
+from dr_book.measured import (
+    SCALES,
+    all_runs,
+    on_processors,
+    recorded,
+    recorded_by_collection,
+    trained_in,
+    value,
+)
 from dr_book.papers import load_paper
 from dr_book.papers import number as number_of
 from dr_book.tables import Markup, data_named, named, table
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.evaluation import unit_of
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.records import PACKED
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
-    """The records that a cell names, one a seed, and the measure; `InputError` where there is
-    none.
+    """The records of the configuration that a cell names, one a run, and the measure; `InputError`
+    where there is none.
     """
     study, label, measure, *place = (part.strip() for part in cell.split(";"))
     for scale in SCALES:
@@ -52,12 +58,16 @@ def records_of(cell: str) -> tuple[list[Record], str]:
             for record in records
             if not place or record.data["collection"]["name"] == place[0]
         ]:
-            return chosen, measure
+            return (chosen if len({*map(_place, chosen)}) > 1 else all_runs(chosen)), measure
     raise InputError(
         f"no record for {cell!r}",
         where="{measured}",
         fix="Name study, label and measure of a record.",
     )
+
+
+def _place(record: Record) -> str:
+    return record.data["collection"]["digest"]
 
 
 def measured(cell: str) -> str:
@@ -66,16 +76,17 @@ def measured(cell: str) -> str:
 
 
 def number(cell: str, records: list[Record], measure: str) -> str:
-    """The same of records that were read already."""
+    """The same of records that were read already: the value of their configuration over all its
+    runs, as tables have it.
+    """
     if len({record.data["collection"]["digest"] for record in records}) > 1:
         raise InputError(
             f"several collections for {cell!r}",
             where="{measured}",
             fix="Name one behind a fourth semicolon.",
         )
-    mean = sum(record.measured.mean(measure) for record in records) / len(records)
-    # s(p+, q): a cosine
-    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:,.1f}"
+    mean = value(records, measure).estimate.value
+    return f"{mean / 100:.2f}" if measure.startswith("s(") else f"{mean:,.1f}"  # a cosine
 
 
 class Measured(SphinxRole):
@@ -89,36 +100,30 @@ class Measured(SphinxRole):
         return [nodes.inline("", number(self.text, records, measure), classes=["measured"])], []
 
 
-def trained_rows(study: str) -> list[Record]:
-    """The records of a study whose numbers another seed would change; `InputError` where it has
-    none.
+def trained_rows(study: str) -> list[list[Record]]:
+    """The rows of a study whose numbers another seed would change, each with its runs;
+    `InputError` where it has none.
     """
-    for scale in SCALES:
-        records = load_records(recorded_folder(scale), study)
-        recipes = [one.recipe for one in records]
-        trained = [
-            one["evaluation"].get("kind") != "bm25" and not one.get("retriever") for one in recipes
-        ]
-        if any(trained):
-            return [*compress(records, trained)]
-    raise InputError(
-        f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records."
-    )
+    rows = [own for runs in recorded_by_collection(study).values() for own in runs.values()]
+    trained = [own for own in rows if trained_in(own[0].recipe) is not None]
+    if not trained:
+        raise InputError(
+            f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records."
+        )
+    return trained
 
 
-def seeds(records: list[Record]) -> str:
-    """How many seeds the rows of a study have, in words.
+def seeds(rows: Sequence[Sequence[Record]]) -> str:
+    """How many runs some rows have, in words.
 
     Example:
-        one seed; one or two seeds; two to four seeds
+        >>> seeds([["a"], ["b", "c"]]), seeds([["a", "b"]])
+        ('one or two runs', 'two runs')
     """
-    rows: dict[tuple[str, str], set[int]] = {}
-    for record in records:
-        rows.setdefault((record.label, record.data["collection"]["name"]), set()).add(record.seed)
-    low, high = min(map(len, rows.values())), max(map(len, rows.values()))
-    words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
+    low, high = min(map(len, rows)), max(map(len, rows))
+    words = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), 1))
     between = "" if low == high else f"{words[low]} {'or' if high == low + 1 else 'to'} "
-    return f"{between}{words[high]} seed{'s' * (high > 1)}"
+    return f"{between}{words.get(high, high)} run{'s' * (high > 1)}"
 
 
 class Seeds(SphinxRole):
@@ -126,10 +131,10 @@ class Seeds(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Put the words, which the page's records decide."""
-        records = trained_rows(self.text)
-        for record in records:
+        rows = trained_rows(self.text)
+        for record in (record for own in rows for record in own):
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
-        return [nodes.Text(seeds(records))], []
+        return [nodes.Text(seeds(rows))], []
 
 
 def printed(cell: str) -> str:

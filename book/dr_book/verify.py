@@ -70,9 +70,7 @@ def verify(
         | {"seconds": round(sum(rebuilt.seconds.values()), 1)}
     )
     machine = slug(str((rebuilt.machine.get("gpus") or [rebuilt.machine.get("cpu")])[0]))
-    file = (
-        to or places.cache_root() / "certificates"
-    ) / f"{record.name}.{machine}.json"
+    file = (to or places.cache_root() / "certificates") / f"{record.name}.{machine}.json"
     write_json(file, sealed(certificate))
     return certificate | {"file": str(file)}
 

@@ -134,7 +134,7 @@ def test_every_figure_is_as_narrow_as_a_phone(drawn, record):
     sources = "".join(
         path.read_text() for path in (places.project_root() / "notebooks").rglob("*.ipynb")
     )
-    assert set(re.findall(r"figsize=\(([^,]+)", sources)) == {"report.WIDTH"}
+    assert set(re.findall(r"figsize=\(([^,]+)", sources)) == {"figures.WIDTH"}
 
 
 def test_rates_have_the_colour_of_their_source(drawn):
