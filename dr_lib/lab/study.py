@@ -37,6 +37,7 @@ from dr_lib.lab.records import (
     load_records,
     training_log,
 )
+from dr_lib.settings import check_parameters
 from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
@@ -325,6 +326,7 @@ class Study:
         records: Path | None = None,
         progress: bool = True,
     ):
+        check_parameters(seeds=(seeds if isinstance(seeds, int | str) else [*seeds], [int]))
         if not recipes or not seeds:
             raise InputError(
                 "nothing to run", where=name, fix="Give at least one recipe and one seed."
