@@ -326,6 +326,9 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
 
         positives, same_text = relevant_rows, None
 
+        def own_rows(self, split):
+            return None
+
     drawn = [
         training_examples(Thousand(), share=share, share_seed=3)
         for share in (0.05, 0.1, 0.2, 0.5, None)
