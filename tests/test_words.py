@@ -16,7 +16,7 @@ import pytest
 from dr_lib import collections, places
 from dr_lib.collections.plain import cut
 from dr_lib.retrieval import Bm25, normal_form
-from dr_lib.words import END, fold, matches, pieces, sentences, tokens, words_of
+from dr_lib.words import END, FULL_STOPS, fold, matches, pieces, sentences, tokens, words_of
 
 SCRIPT = Path(__file__).parents[1] / "book" / "extra" / "search-page" / "search.js"
 OLD_WORDS = re.compile(r"(?u)\b\w\w+\b").findall  # of bm25s and scikit-learn
@@ -240,6 +240,11 @@ SENTENCES = {
 @pytest.mark.parametrize("language", SENTENCES)
 def test_sentences_end_where_they_end(language):
     assert sentences(" ".join(SENTENCES[language])) == list(SENTENCES[language])
+
+
+@pytest.mark.parametrize("sign", FULL_STOPS)
+def test_every_full_stop_ends_a_sentence(sign):
+    assert sentences(f"один{sign} Два") == [f"один{sign}", "Два"]
 
 
 def test_chinese_sentences_end_without_a_space():
