@@ -142,7 +142,7 @@ def test_exercises_of_a_lesson_have_folded_solutions_that_are_executed(path):
 
 
 def test_all_scales_are_there():
-    assert {"smoke", "laptop", "gpu", "paper"} == {path.stem for path in SCALES}
+    assert {"smoke", "laptop", "gpu", "paper", "paper-24gb"} == {path.stem for path in SCALES}
 
 
 @pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)
