@@ -135,6 +135,7 @@ def _find_source(name: str) -> Source:
             f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
         )
         raise InputError(problem, where="collection", fix=_names())
+    plain.check_links(place)
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
     if pages := kilt.pages_file(place):
@@ -161,5 +162,5 @@ def _names() -> str:
         local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
     return (
         "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
-        f" .jsonl or .csv, or {local}."
+        f" .jsonl or .csv, or {local}; `dr-lib data` makes those of the records."
     )
