@@ -31,10 +31,19 @@ from search_page import write_search
 from teaching import load_plan, routes_page
 
 from dr_book.comparison import Comparison, pairs_cell, title_of
-from dr_book.figures import curves
+from dr_book.figures import Series, curves, intervals
 from dr_book.ledger import SHOWN, counts, ledger
 from dr_book.ledger import pairs as pairs_of
-from dr_book.measured import SCALES, mean_intervals, recorded, recorded_collections
+from dr_book.measured import (
+    SCALES,
+    clusters_of,
+    difference,
+    mean_intervals,
+    per_query,
+    recorded,
+    recorded_collections,
+)
+from dr_book.statistics import mean_interval
 from dr_book.tables import (
     Cell,
     Markup,
@@ -46,6 +55,7 @@ from dr_book.tables import (
     per_cent,
     scientific,
     soft,
+    spell,
     spell_data,
     table,
     times,
@@ -64,6 +74,7 @@ SPEEDS = ("speed", "speed-quiet")
 PARTS = (
     "extra/found/papers.inc",
     "extra/found/methods.inc",
+    "extra/found/interval.inc",
     *(f"extra/found/{name}.inc" for name in SPEEDS),
 )
 """Parts of the first page and of that of the speed, in the staged source of the book."""
@@ -71,6 +82,7 @@ RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
 """A copy of what `make test-faults` leaves in `_build`."""
+VULNERABILITIES = FAULTS.with_name("vulnerabilities.yaml")
 SPLITS = places.project_root() / "book" / "reference" / "measured" / "splits.json"
 """What `benchmarks/splits.py` counts: dialogues and sentence tasks, of which no record has the
 sizes.
@@ -122,7 +134,11 @@ def write_pages(to: Path) -> list[Path]:
     write_json(to / "extra" / "claims.json", entries)
     measured = places.project_root() / "book" / "reference" / "measured"
     speeds = [speed_table(read_json(measured / f"{name}.json")).data for name in SPEEDS]
-    parts = zip(PARTS, (paper_cards(entries), methods_figure().data, *speeds), strict=True)
+    parts = zip(
+        PARTS,
+        (paper_cards(entries), methods_figure().data, interval_figure().data, *speeds),
+        strict=True,
+    )
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
     return [to / name for name in pages]
@@ -180,11 +196,23 @@ def status_page(to: Path) -> str:
         ),
         "## Faults",
         *faults_section(FAULTS),
+        "## Known vulnerabilities",
+        vulnerabilities(VULNERABILITIES),
         "## Collections",
         here_table(recorded_collections()),
         "## Records that were made again",
         *rebuilt_section(every_record()),
         wide=True,
+    )
+
+
+def vulnerabilities(file: Path) -> str:
+    """When somebody last looked for what is known against the pinned versions, and what was there."""
+    look = read_yaml(file)
+    said = "; ".join(f"{name} {text}" for name, text in look["packages"].items())
+    return (
+        f"On {look['date']} the pinned versions were compared with {look['looked_at']}: all are"
+        f" newer than what is known ({said})."
     )
 
 
@@ -637,6 +665,30 @@ def methods_figure() -> HTML:
         f" {spell_data(runs)}, {seeds}."
     )
     return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
+
+
+def interval_figure() -> HTML:
+    """One difference of ideas/statistics with three intervals: as if queries were independent, over
+    articles, and over articles and seeds.
+    """
+    runs = recorded("simlm/table07")
+    if not {"SimLM", "MLM"} <= runs.keys():
+        return HTML("<p>Nothing is recorded yet.</p>")
+    sides = runs["SimLM"], runs["MLM"]
+    means = [per_query(own, MEASURE).mean(axis=0) for own in sides]
+    steps = {
+        "as if queries were independent": mean_interval(means[0] - means[1]),
+        "over articles": mean_interval(means[0] - means[1], clusters_of(sides[0][0])),
+        "over articles and seeds": difference(*sides, MEASURE).estimate.interval(),
+    }
+    told = "; ".join(f"{name} {spell(step, sign=True)}" for name, step in steps.items())
+    return intervals(
+        [Series("SimLM minus masked LM", "recorded", steps, f"points of {MEASURE}")],
+        [*steps],
+        zero=True,
+        rows="interval",
+        alt=f"SimLM minus masked LM with three intervals: {told}.",
+    )
 
 
 def speed_table(found: Mapping[str, Any]) -> HTML:

@@ -4,6 +4,12 @@
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact` on one of several collections
     {measured}`simlm/table03; SimLM; gigabytes` an amount in its own unit; a cosine as it is
 
+    {measured}`simlm/table07; SimLM; queries` how many queries it was measured on
+
+    {difference}`simlm/table07; SimLM minus MLM; MRR@10` with its interval; `; mean`, `; clusters`
+    or `; p` put one part of it {spread}`MRR@10; squad; retriever1` the pooled standard deviation
+    from seed to seed
+
     {seeds}`simlm/table08` how many runs its trained rows have, in words
 
     {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
@@ -27,15 +33,18 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from dr_book.measured import (
     SCALES,
     all_runs,
+    difference,
     on_processors,
+    possible,
     recorded,
     recorded_by_collection,
+    seed_variances,
     trained_in,
     value,
 )
 from dr_book.papers import load_paper
 from dr_book.papers import number as number_of
-from dr_book.tables import Markup, data_named, named, table
+from dr_book.tables import Markup, data_named, minus, named, spell, table
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.lab import Record, load_records, recorded_folder
@@ -85,6 +94,8 @@ def number(cell: str, records: list[Record], measure: str) -> str:
             where="{measured}",
             fix="Name one behind a fourth semicolon.",
         )
+    if measure == "queries":
+        return f"{len(records[0].query_ids):,}"
     mean = value(records, measure).estimate.value
     return f"{mean / 100:.2f}" if measure.startswith("s(") else f"{mean:,.1f}"  # a cosine
 
@@ -124,6 +135,57 @@ def seeds(rows: Sequence[Sequence[Record]]) -> str:
     words = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), 1))
     between = "" if low == high else f"{words[low]} {'or' if high == low + 1 else 'to'} "
     return f"{between}{words.get(high, high)} run{'s' * (high > 1)}"
+
+
+def differing(cell: str) -> tuple[str, list[Record]]:
+    """The difference of two rows as prose shows it, and its records: ``+1.3 [+0.5, +2.1]``, or one
+    part of it.
+    """
+    study, rows, measure, *more = (part.strip() for part in cell.split(";"))
+    part = next((one for one in more if one in ("mean", "clusters", "p")), None)
+    place = "".join(f"; {one}" for one in more if one != part)
+    sides = [records_of(f"{study}; {row}; {measure}{place}")[0] for row in rows.split(" minus ")]
+    found = difference(*sides, measure)
+    interval = found.estimate.interval(within=possible(measure, difference=True))
+    text = {
+        None: spell(interval, sign=True),
+        "mean": f"{found.estimate.value:+.1f}",
+        "clusters": f"{found.clusters:,}",
+        "p": f"{found.estimate.p():.4f}",
+    }[part]
+    return minus(text), [record for side in sides for record in side]
+
+
+class Difference(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put the difference, whose records the page then depends on."""
+        text, records = differing(self.text)
+        for record in records:
+            self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
+        return [nodes.inline("", text, classes=["measured"])], []
+
+
+def spread(cell: str) -> str:
+    """The pooled standard deviation from seed to seed, with its interval: ``0.24 [0.20, 0.32]``."""
+    measure, collection, stage = (part.strip() for part in cell.split(";"))
+    for _, name, end, pool in seed_variances(measure):
+        if (name, end) == (collection, stage):
+            return spell(pool.interval(), digits=2)
+    raise InputError(
+        f"no repeated training for {cell!r}",
+        where="{spread}",
+        fix="Name measure, collection and stage of some that were trained twice.",
+    )
+
+
+class Spread(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put the standard deviation."""
+        return [nodes.inline("", spread(self.text), classes=["measured"])], []
 
 
 class Seeds(SphinxRole):
@@ -236,6 +298,8 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Register them."""
     app.connect("env-get-outdated", pages_to_read)
     app.add_role("measured", Measured())
+    app.add_role("difference", Difference())
+    app.add_role("spread", Spread())
     app.add_role("seeds", Seeds())
     app.add_role("paper", Printed())
     app.add_directive("pretraining-costs", Costs)

@@ -36,7 +36,8 @@ EXAMPLES = """Examples:
   dr-lib ledger --scale laptop
   dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
   dr-lib publish simlm/table08 --scale laptop
-  dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
+  dr-lib verify --cheapest
+  dr-lib verify methods/equal-budgets mlm
   dr-lib data squad --to data/squad
   dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
@@ -111,7 +112,7 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
     """Paths given on the command line where nothing lies; what might be the name of a model is left
     to whoever looks for it.
     """
-    for option in ("record", "reranker", "model"):
+    for option in ("reranker", "model"):
         given = getattr(options, option, None) or []
         for path in map(Path, given if isinstance(given, list) else [given]):
             named = option == "model" and not path.name.endswith((".jsonl.xz", ".json"))
@@ -245,17 +246,23 @@ def parser() -> argparse.ArgumentParser:
     )
 
     verify = command("verify", verify_record)
-    verify("record", type=Path, help="the file of a record")
+    verify("record", nargs="?", help="a study of the book, such as simlm/table08, or a file")
+    verify("label", nargs="?", help="the configuration; of a file also the number of a line")
+    verify("--seed", type=int, help="the seed (default: the lowest)")
+    verify("--scale", help="scale of the record (default: the first that has the study)")
+    verify(
+        "--cheapest",
+        action="store_true",
+        help="the trained record that takes the shortest time, of those whose data are here",
+    )
     verify(
         "--margin",
         type=float,
-        default=2.0,
-        help="points of a mean that count as no difference (default: 2)",
+        default=0.5,
+        help="points of a mean that matter (default: 0.5, or what two trainings differ by)",
     )
     verify("--collection", help="its collection's folder, where that is not found by its name")
-    verify(
-        "--to", type=Path, help="folder for the certificate (default: certificates in the cache)"
-    )
+    verify("--keep", action="store_true", help="add the certificate to the record in the book")
 
     export = command("export", export_model)
     export(
@@ -350,7 +357,7 @@ def try_folder(options: argparse.Namespace) -> int:
             compared = own_corpus.compare(
                 options.collection, options.system, scale=options.scale, minutes=minutes
             )
-            exported = compared.export(retriever) if compared.best_of(compared.trained) else None
+            exported = compared.export(retriever)
             compared.save_page(page, options.ask, exported)
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
@@ -361,8 +368,11 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
-    print(compared.verdict.plain)
-    print(f"page: {page}" + (f"\nretriever: {exported}" if exported else ""))
+    print(
+        "\n".join(filter(None, (compared.verdict.plain, compared.chosen_by, compared.untrainable)))
+    )
+    ready = exported / "search.py"
+    print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0
 
 
@@ -455,14 +465,25 @@ def publish_records(options: argparse.Namespace) -> None:
 
 
 def verify_record(options: argparse.Namespace) -> int:
-    """rebuild a run from its record and certify whether it comes out again"""
-    from dr_book.verify import GOOD, certificate_lines, verify
+    """make a recorded run again and say whether it comes out"""
+    from dr_book import verify
+    from dr_lib.stages import spell_seconds
 
-    certificate = verify(
-        options.record, margin=options.margin / 100, collection=options.collection, to=options.to
+    if options.cheapest == bool(options.record):
+        fix = "Name a study or a file, or take --cheapest."
+        raise InputError("which record is not said", where="verify", fix=fix)
+    record = (
+        verify.cheapest()
+        if options.cheapest
+        else verify.find(options.record, options.label, seed=options.seed, scale=options.scale)
     )
-    print("\n".join(certificate_lines(certificate)))
-    return 0 if certificate["outcome"] in GOOD else 1
+    took = spell_seconds(verify.cost(record))
+    print(f"{record.study}, {record.label}, seed {record.seed}: took {took}", flush=True)
+    certificate = verify.verify(record, collection=options.collection, margin=options.margin)
+    print("\n".join(verify.certificate_lines(record, certificate)))
+    if options.keep:
+        print(verify.keep(record, certificate))
+    return 0 if certificate["outcome"] in verify.GOOD else 1
 
 
 def export_model(options: argparse.Namespace) -> None:

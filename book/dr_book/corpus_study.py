@@ -112,7 +112,7 @@ class Compared:
             TimeIsUpError: not even the questions to test on could be written; the same call goes
                 on.
         """
-        started, (share, most) = time.time(), FOR_THE_PAGE
+        started, (share, most) = time.monotonic(), FOR_THE_PAGE
         bound = None if minutes is None else minutes - min(share * minutes, most)
         live_folder(scale)  # refuses what is no name of a scale now, not after the questions
         given, trained = sort_systems(systems)
@@ -159,7 +159,7 @@ class Compared:
 
         # First what needs no training, so that a bounded run ends with a verdict.
         def run(recipes: Mapping[str, Recipe], bound: float | None) -> StudyResult:
-            left = None if bound is None else max(0.0, bound - (time.time() - started) / 60)
+            left = None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
             study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache, minutes=left)
             return study.run()
 

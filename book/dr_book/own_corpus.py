@@ -48,9 +48,12 @@ from dr_lib.evaluation import templated
 from dr_lib.files import fresh_folder, read_json, write_text
 from dr_lib.lab.base import open_sample
 from dr_lib.lab.records import slug
-from dr_lib.places import find_encoder
+from dr_lib.places import PACKAGED, find_encoder
+from dr_lib.tokens import Legibility, legibility, load_tokenizer
+from dr_lib.words import pieces
 
 TEMPLATE = Path(__file__).with_name("page.html")
+LOOKED_AT = 1000  # passages, to tell whether their language can be read
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
 STEPS = {
     "written": "written",
@@ -179,11 +182,19 @@ class Compared(corpus_study.Compared):
         caption = f"The same by other measures; {self.measure} decides. Percentage points."
         return table(columns, lines, caption=caption)
 
+    @cached_property
+    def legible(self) -> Legibility:
+        """What BM25 and the model that is trained can read of the first passages."""
+        base, tokenizer = self.recipe.base, None
+        if not base.endswith((".yaml", ".yml")):  # such a one is trained here, on text of its own
+            tokenizer = load_tokenizer(find_encoder(base) if base in PACKAGED else base)
+        return legibility(self.collection.passages["text"][:LOOKED_AT], tokenizer)
+
     @property
     def facts(self) -> HTML:
         """The collection in numbers, and the first of the passages that repeat another one."""
         found, passages = self.collection, self.collection.passages
-        lengths = np.array([len(text.split()) for text in passages["text"][:]])
+        lengths = np.array([len(pieces(text)) for text in passages["text"][:]])
         first, repeated = {}, []
         for name, *parts in zip(
             passages["id"][:], passages["title"][:], passages["text"][:], strict=True
@@ -226,6 +237,8 @@ class Compared(corpus_study.Compared):
                 for split, n in judged.items()
                 if n < len(found.qrels(split))
             ),
+            ["words that BM25 drops, of one character", f"{self.legible.lost:.1%}"],
+            ["words that the model does not know", f"{self.legible.unknown:.1%}"],
             ["licence", found.licence],
             ["digest", found.digest[:16]],
             ["study of its records", self.study],
@@ -242,7 +255,8 @@ class Compared(corpus_study.Compared):
         values = [
             [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
         ]
-        caption = f"Collection {data_named(found.name)}.{missing}{named_all}"
+        warned = "".join(f" {warning}" for warning in self.legible.warnings())
+        caption = f"Collection {data_named(found.name)}.{missing}{named_all}{warned}"
         return table(["property", "value"], values, caption=caption)
 
     @property
@@ -355,7 +369,9 @@ class Compared(corpus_study.Compared):
             systems = {"bm25": True, "fuse": won.startswith(FUSED)}
             if alone in self.given and alone == won:
                 systems = {"bm25": False, "fuse": False}
-            lines = search_lines(corpus_study.place_of(self.collection), models, **systems)
+            place = Path(corpus_study.place_of(self.collection)).expanduser()
+            source = str(place.resolve() if place.exists() else place)
+            lines = search_lines(source, models, **systems)
             write_text(draft / "search.py", lines)
         return target
 

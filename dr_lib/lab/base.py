@@ -225,12 +225,7 @@ def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
     check_model_folder(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        sizes = (
-            config.num_hidden_layers,
-            config.hidden_size,
-            config.vocab_size,
-            longest(config),
-        )
+        sizes = (config.num_hidden_layers, config.hidden_size, config.vocab_size, longest(config))
     except Exception as error:  # it asks to run code of its own, is no encoder, or is absurd
         fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
         raise InputError(

@@ -139,6 +139,8 @@ class Record(Settings):
         means = ", ".join(f"{name} {value:.4g}" for name, value in [*self.means.items()][:3])
         return f"Record({self.study}, {self.label!r}, seed {self.seed}, {self.scale}: {means})"
 
+    __str__ = __repr__
+
     @property
     def name(self) -> str:
         """Study, label, seed and the first digits of the evaluation's key: distinct among the
@@ -509,18 +511,26 @@ def find_record(
     Raises:
         InputError: no such record, or several labels to choose from.
     """
-    records = load_records(live_folder(scale), study)
+    return named_record(load_records(live_folder(scale), study), label, seed, f"{study} at {scale}")
+
+
+def named_record(
+    records: Sequence[Record], label: str | None, seed: int | None, where: object
+) -> Record:
+    """The record of a label and seed, as `find_record` chooses it; `InputError` names `where` and
+    the labels that there are.
+    """
     labels = {label, objectives.word(label)} if label else {record.label for record in records}
     found = [record for record in records if record.label in labels and seed in (None, record.seed)]
     if len({record.label for record in found}) != 1:
         known = ", ".join(dict.fromkeys(repr(record.label) for record in records))
         problem = "several configurations" if found else "no record of these names"
         fix = (
-            f"Name one with --label; there are: {known}."
+            f"Name one with its label; there are: {known}."
             if known
             else f"Name another scale (--scale), or: {TRAIN}"
         )
-        raise InputError(problem, where=f"{study} at {scale}", fix=fix)
+        raise InputError(problem, where=where, fix=fix)
     return max(found, key=lambda record: (-record.seed, record.created))
 
 

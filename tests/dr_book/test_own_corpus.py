@@ -549,3 +549,20 @@ def test_what_won_answers_on_the_page_and_is_exported_to_search(compare, tmp_pat
         ids = compared.searched.passages["id"][:]
         hits = [hit.id for hit in systems["BM25 + retriever, by rank"]]
         assert hits == [ids[row] for row in expected.rows[0, :5]]
+
+
+def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "sea"
+    (folder / "qrels").mkdir(parents=True)
+    own = [f"{chr(0x4E00 + 37 * i)}{chr(0x5E00 + 11 * i)}潮汐" for i in range(20)]
+    lines = [{"_id": f"p{i}", "text": f"海水很咸，月亮{text}。"} for i, text in enumerate(own)]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    asked = [{"_id": f"q{i}", "text": text} for i, text in enumerate(own)]
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    judged = ["query-id\tcorpus-id\tscore", *(f"q{i}\tp{i}\t1" for i in range(20))]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(judged))
+    compared = own_corpus.compare(str(folder), ["bm25"], scale="smoke")
+    assert "of the words and reads each as [UNK]" in compared.facts.data
+    (record,) = compared.runs["BM25"]
+    assert record.means["MRR@10"] == 1.0

@@ -1,4 +1,4 @@
-"""Records whose checksum is right and whose values are odd: named or read, with no other exception."""
+"""Records whose checksum is right and whose values are odd: named or read, and nothing else."""
 
 import json
 from contextlib import suppress
