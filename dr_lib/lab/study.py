@@ -368,14 +368,17 @@ class Study:
         if waiting:
             work = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
             tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {work}")
-        with tqdm(
-            total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting
-        ) as bar:
+        hidden = not self.progress or not waiting
+        read = [stage for end in ends.values() for stage in end.walk()]
+        with (
+            cache.reading(read),
+            tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar,
+        ):
             while True:
                 while (
                     waiting
                     and len(under_way) < self.at_once
-                    and not (cache.stop_at and time.time() >= cache.stop_at)
+                    and not (cache.stop_at and time.monotonic() >= cache.stop_at)
                 ):
                     run = waiting.pop(0)
                     bar.set_postfix_str(run.name)

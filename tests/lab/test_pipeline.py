@@ -324,7 +324,10 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
         def relevant_rows(self, split):
             return [np.array([row]) for row in range(1000)]
 
-        positives = relevant_rows
+        positives, same_text = relevant_rows, None
+
+        def own_rows(self, split):
+            return None
 
     drawn = [
         training_examples(Thousand(), share=share, share_seed=3)
