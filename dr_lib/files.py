@@ -29,14 +29,19 @@ def now() -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` (UTF-8) to `path` in one step: a reader sees the old file or the new one, never
-    a part.
+    """Write `text` (UTF-8) to `path` in one step, as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path` in one step: a reader sees the old file or the new one, never a
+    part.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)

@@ -107,16 +107,34 @@ def find_encoder(name_or_path: str | Path) -> Path:
     return from_hub(name, HUB_FILES, fix)
 
 
+def model_folder(place: str | Path) -> Path:
+    """A folder as it is, or the folder of a model that is named as on the hub."""
+    fix = 'Check the path, go online once for a model of the hub, or name "embedded".'
+    return Path(place) if Path(place).is_dir() else from_hub(str(place), HUB_FILES, fix)
+
+
 def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
     """The folder of some files of a hub model, from the network or an earlier download; else
     `InputError` with the fix.
+
+    Args:
+        name: as "sentence-transformers/all-MiniLM-L6-v2", the newest revision that can be had; with
+            "@" and a commit or tag behind it that one, today and later.
+        files: patterns of the files wanted.
+        fix: what to do where there is none.
     """
     from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
 
+    model, _, revision = name.partition("@")
     for local_only in (False, True):
         try:
             return Path(
-                snapshot_download(name, allow_patterns=list(files), local_files_only=local_only)
+                snapshot_download(
+                    model,
+                    revision=revision or None,
+                    allow_patterns=list(files),
+                    local_files_only=local_only,
+                )
             )
         except (OSError, ValueError):
             continue

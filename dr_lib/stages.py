@@ -262,6 +262,8 @@ class Stage:
         arguments: name -> argument, defaults filled in.
         version: to be raised where a result changes for a reason that the code does not show.
         resumable: whether a folder left by a killed build is handed on to the next.
+        gpu: whether it trains, encodes, scores or writes, and waits for a GPU where some workers of
+            a cluster have one.
         cost: how many operations it is; to tell beforehand.
     """
 
@@ -269,6 +271,7 @@ class Stage:
     arguments: Mapping[str, Any]
     version: int = 1
     resumable: bool = False
+    gpu: bool = False
     cost: float = 0.0
 
     @property
@@ -327,7 +330,7 @@ KINDS: dict[str, Callable[..., None]] = {}
 
 
 def stage(
-    *, version: int = 1, resumable: bool = False
+    *, version: int = 1, resumable: bool = False, gpu: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
     """Make a stage of a function ``body(folder, ...)`` that writes its result into `folder`.
 
@@ -339,6 +342,7 @@ def stage(
     Args:
         version: raise it to build anew for a reason that neither code nor arguments show.
         resumable: keep what a killed build left, for the body to go on from.
+        gpu: the body computes on the device.
     """
 
     def wrap(body: Callable[..., None]) -> Callable[..., Stage]:
@@ -350,7 +354,7 @@ def stage(
             bound = signature.bind(None, *args, **kwargs)
             bound.apply_defaults()
             arguments = {name: value for name, value in bound.arguments.items() if name != first}
-            return Stage(body, arguments, version, resumable)
+            return Stage(body, arguments, version, resumable, gpu)
 
         KINDS[body.__name__] = body
         make.body = body  # type: ignore[attr-defined]  # for tests and for readers who want the function itself

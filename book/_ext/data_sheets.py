@@ -12,6 +12,11 @@ from dr_book.data.sheets import Sheet, sheets
 from dr_book.tables import Cell, Markup, link, table
 
 HOST = "https://github.com/{repository}"
+COMPARED = (
+    "gives what the script gave that had made this collection, on made-up sources of its format;"
+    " the source itself was not at hand for its digest"
+)
+"""What is known of most conversions."""
 DIGEST = 10
 """Letters shown of a digest."""
 
@@ -31,9 +36,9 @@ def sheet_sections(recorded: Sequence[str], used_by: Mapping[str, Cell]) -> list
     order = {name: rank for rank, name in enumerate(["primer", *recorded])}
     parts: list[str | HTML] = []
     for sheet in sorted(sheets(), key=lambda one: (order.get(one.name, len(order)), one.name)):
-        deeper = re.sub("^#", "###", sheet.text, flags=re.MULTILINE)
+        words = re.sub("^#+ (.*)$", r"**\1**", sheet.text, flags=re.MULTILINE)
         facts = facts_table(sheet, used_by.get(sheet.name))
-        parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", facts, deeper]
+        parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", facts, words]
     return parts
 
 
@@ -45,7 +50,8 @@ def facts_table(sheet: Sheet, used_by: Cell = None) -> HTML:
         words = ", ".join(f"{number:,} {split}" for split, number in each) or f"{count:,}"
         rows.append([what, words])
     if isinstance(sheet.digest, str):
-        rows += [["digest", sheet.digest]] if sheet.digest else []
+        digest = "<wbr>".join(re.findall(".{16}", sheet.digest))  # a phone breaks it there
+        rows += [["digest", Markup(digest)]] if digest else []
     for name, digest in sheet.digest.items() if isinstance(sheet.digest, dict) else ():
         rows.append(
             [
@@ -62,9 +68,7 @@ def facts_table(sheet: Sheet, used_by: Cell = None) -> HTML:
         place = link(source["repository"], target).html
         rows.append(["source", Markup(f"{place}, {state}: {files}")])
     if sheet.sources:
-        seen = "files of the source gave this digest"
-        unseen = "tested on small cuts of the source; the whole was not at hand for its digest"
-        rows.append(["conversion", seen if sheet.checked else unseen])
+        rows.append(["conversion", sheet.checked or COMPARED])
     if sheet.command:
         rows.append(["to get it", Markup(f"<code>{html.escape(sheet.command)}</code>")])
     rows.append(["used by", used_by])

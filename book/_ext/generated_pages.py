@@ -5,13 +5,14 @@ first page shows.
     book/_ext/generated_pages.py # what of it takes long and needs no notebook, while these run
 
 Everything comes from records, from executed notebooks, from installed packages or from the plan of
-lessons; nothing is typed here. Pages: reference/status, reference/claims, reference/data,
-reference/base-model, teaching/routes.
+lessons; nothing is typed here. Pages: reference/status, reference/records, reference/claims,
+reference/data, reference/base-model, teaching/routes.
 """
 
 import html
 import json
 import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -53,8 +54,9 @@ from dr_book.tables import (
     verdict_badge,
 )
 from dr_lib import places
-from dr_lib.files import read_json, read_sealed, write_json, write_text
+from dr_lib.files import read_json, write_json, write_text
 from dr_lib.lab import BaseRecipe, Record, load_records, recorded_folder
+from dr_lib.lab.records import PACKED
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
@@ -112,6 +114,7 @@ def write_pages(to: Path) -> list[Path]:
         pages = {
             "reference/claims.md": claims_page(entries),
             "reference/status.md": status_page(to),
+            "reference/records.md": records_page(),
             "reference/data.md": data_page(),
             "reference/base-model.md": base_page(),
             "teaching/routes.md": routes_page(load_plan()),
@@ -137,12 +140,11 @@ def write_what_works(to: Path) -> None:
 
 
 def copy_records(to: Path) -> None:
-    """Write every record that pages link to, complete: who downloads one has the ids of its queries
-    in it.
-    """
+    """Copy the files of records that pages link to."""
     for scale in SCALES:
-        for record in load_records(recorded_folder(scale)):
-            record.save(to / scale)
+        for file in recorded_folder(scale).glob(f"*{PACKED}"):
+            (to / scale).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, to / scale / file.name)
 
 
 def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
@@ -164,7 +166,7 @@ def status_page(to: Path) -> str:
     return _page(
         "Status",
         "This page lists what this copy of the book was built with, how long its notebooks took,"
-        " and every record that its pages show.",
+        " and which of its {doc}`records <records>` were made again from nothing.",
         "## This copy",
         table(
             ["property", "value"],
@@ -181,17 +183,8 @@ def status_page(to: Path) -> str:
         *faults_section(FAULTS),
         "## Collections",
         here_table(recorded_collections()),
-        "## Records",
-        "All numbers that are called *recorded* come from records. Each file holds the whole"
-        " recipe, the score of every query, the digests of the data and of every stage, the machine"
-        ' and the commit; `lab.load_record(path)` opens it, with `.per_query("MRR@10")` for the'
-        " scores, which are compressed in the file, and `.training` for the curves. `python -m"
-        " dr_lib verify RECORD` rebuilds a run from its record alone and writes a certificate:"
-        " *equal* where all weights have the recorded digests and every query its score,"
-        " *equivalent* where two one-sided tests on paired differences show every mean to lie"
-        " within a margin. The column *rebuilt* has the certificates of the book, with the machine"
-        " that each was made on.",
-        *[part for scale in SCALES for part in records_tables(scale)],
+        "## Records that were made again",
+        *rebuilt_section(every_record()),
         wide=True,
     )
 
@@ -238,6 +231,73 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
     return rows
 
 
+READING = """\
+import json, lzma
+import numpy, pandas
+
+with lzma.open("book/records/laptop/simlm-table08.jsonl.xz", "rt") as file:
+    records = [json.loads(line) for line in file]
+for record in records:
+    scores, clusters = record["scores"], record["clusters"]
+    values = numpy.array(scores["values"])[scores["row"]]
+    table = pandas.DataFrame(values, scores["queries"], scores["measures"])
+    table["cluster"] = clusters["of"]
+    print(record["label"], record["seed"], table["MRR@10"].mean())
+"""
+"""How to read a file of records without this project."""
+
+
+def records_page() -> str:
+    """What a record is, how to read and rebuild one, and all of the book's."""
+    return _page(
+        "Records",
+        "All numbers that are called *recorded* come from records. A record is a line of JSON with"
+        " the whole recipe of a run, the score and the cluster of every query, the digests of the"
+        " data and of every stage, seed, versions, machine, times, the loss of every training, the"
+        " commit and the *epoch*: a number that changes only when a change of code has moved the"
+        " scores that the tests hold. Records of one epoch compare.",
+        "The records of a study are one file. Ten lines of Python read it; so does"
+        ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
+        ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'
+        " `.training`.",
+        f"```python\n{READING}```",
+        "A query belongs to a *cluster*: the document that its passage stands in, the dialogue, or"
+        " the template that its question was made from. Queries of one cluster are easy or hard"
+        " together, so {doc}`errors and tests <../ideas/statistics>` count clusters.",
+        "`dr-lib verify` makes a run again from its record alone and says how the two compare. The"
+        " column *rebuilt* has the outcomes, with the machine that each was made on.",
+        *[part for scale in SCALES for part in records_tables(scale)],
+        wide=True,
+    )
+
+
+def every_record() -> list[Record]:
+    """The book's records of all scales."""
+    return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
+
+
+def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:
+    """Which records were made again, on which machines, and how the two compare."""
+    rows = [
+        [
+            named(record.recipe["objective"]["name"]),
+            link(
+                f"{record.study}, {named(record.label)}",
+                f"{RECORDS}/{record.scale}/{record.file_name}",
+            ),
+            certificate["outcome"],
+            _chip(certificate["machine"]),
+            certificate["created"][:10],
+        ]
+        for record in records
+        for certificate in record.rebuilt
+    ]
+    if not rows:
+        return ["No record was made again yet."]
+    columns = ["method", "record", "outcome", "machine", "made"]
+    return [table(columns, rows, caption="What `dr-lib verify` found.")]
+
+
 def records_tables(scale: str) -> list[HTML]:
     """All records of a scale: how many there are, and for each page a folded table; [] where there
     are none.
@@ -250,14 +310,11 @@ def records_tables(scale: str) -> list[HTML]:
         "time",
         "machine",
         "commit",
+        "epoch",
         "made",
         "rebuilt",
     ]
-    certificates, records = (
-        load_certificates(places.records_root().parent / "certificates"),
-        load_records(recorded_folder(scale)),
-    )
-    if not records:
+    if not (records := load_records(recorded_folder(scale))):
         return []
     studies = {record.study: _page_of(record.study) for record in records}
     runs = len({one.keys["evaluation"] for one in records})
@@ -267,18 +324,20 @@ def records_tables(scale: str) -> list[HTML]:
     )
     parts = [HTML(f'<p class="dr-caption">{words}</p>')]
     for title, target in sorted(set(studies.values()), key=lambda page: page[1]):
-        rows = [
-            _record_row(record, certificates)
-            for record in records
-            if studies[record.study] == (title, target)
-        ]
-        count = f"{len(rows)} record{'s' * (len(rows) > 1)}"
-        page = HTML(f"<p>Page: {link(title, target).html if target else html.escape(title)}</p>")
+        shown = [record for record in records if studies[record.study] == (title, target)]
+        count = f"{len(shown)} record{'s' * (len(shown) > 1)}"
+        page = link(title, target).html if target else html.escape(title)
+        files = {record.file_name: None for record in shown}
+        links = ", ".join(link(file, f"{RECORDS}/{scale}/{file}").html for file in files)
         parts.append(
             folded(
                 f"{title} ({count})",
-                page,
-                table(columns, rows, caption=f"{title}: {count} at {scale} scale."),
+                HTML(f"<p>Page: {page}. Download: {links}</p>"),
+                table(
+                    columns,
+                    [_record_row(record) for record in shown],
+                    caption=f"{title}: {count} at {scale} scale.",
+                ),
             )
         )
     return parts
@@ -294,24 +353,10 @@ def _page_of(study: str) -> tuple[str, str]:
     return (_first_heading(page), f"../{study}.html") if page.is_file() else (study, "")
 
 
-def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Certificates of a folder by the name and time of their record; an altered one raises
-    `InputError`.
-    """
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*.json")):
-        content = read_sealed(path, "certificate", "Remove it and verify again.")
-        found.setdefault((content["record"], content["record_created"]), []).append(content)
-    return found
-
-
-def _record_row(
-    record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
-) -> list[Cell]:
-    rebuilt = certificates.get((record.file_name, record.created), ())
+def _record_row(record: Record) -> list[Cell]:
     data, split = record.data["collection"], record.recipe["evaluation"]["split"]
     return [
-        link(named(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
+        named(record.label),
         record.seed,
         f"{data_named(data['name'])} ({data['digest'][:DIGEST]})",
         data.get(f"{split}_queries"),
@@ -319,9 +364,11 @@ def _record_row(
         _chip(record.machine),
         str(record.commit.get("id") or "unknown")[:10]
         + (" (changed)" if record.commit.get("changed") else ""),
+        record.epoch,
         record.created[:10],
         "; ".join(
-            f"{one['outcome']} on {_chip(one['machine'])}, {one['created'][:10]}" for one in rebuilt
+            f"{one['outcome']} on {_chip(one['machine'])}, {one['created'][:10]}"
+            for one in record.rebuilt
         )
         or None,
     ]
@@ -332,7 +379,7 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
-FILTERS = ("paper", "verdict", "scale", "recipe", "seeds", "answered by")
+FILTERS = ("paper", "verdict", "scale", "epoch", "seeds", "answered by")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
 
 
@@ -375,12 +422,12 @@ def _facts(entry: Entry) -> dict[str, str]:
     """What the filter looks at."""
     seeds = str(entry["fewest_seeds"]) if entry["seeds"] else "none"
     answered = entry["protocol"] or "nothing here"
-    recipe = "none" if not entry["scale"] else "older" if entry["older_recipe"] else "today's"
+    epochs = ", ".join(str(epoch or "unknown") for epoch in entry["epochs"]) or "none"
     values = (
         short_name(entry["paper"]),
         standing(entry),
         entry["scale"] or "none",
-        recipe,
+        epochs,
         seeds,
         answered,
     )
@@ -479,8 +526,6 @@ def paper_cards(entries: Sequence[Entry]) -> str:
         " Sizes, times and counts, which need no training, decide"
         f" {sum(not entry['trained'] for entry in decided)}."
     )
-    if older := sum(entry["older_recipe"] for entry in decided):
-        words += f" Records of an older, shorter recipe decide {older}."
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul><p'
         f' class="dr-note">{words} <a href="reference/claims.html">Every claim with its'
@@ -524,9 +569,8 @@ def _verdict(entry: Entry) -> list[Cell]:
         each = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         whole = f"{entry['comparisons']} pair{'s' * (entry['comparisons'] > 1)}"
         parts = f"; {len(entry['pairs'])} of {whole} run" + f": {each}" * bool(each)
-        older = "; older recipe" * entry["older_recipe"]
         seeds = f", {spell_seeds(entry['fewest_seeds'])}" * bool(entry["fewest_seeds"])
-        records = f"{place}, {entry['scale']} scale{seeds}{parts}{older}"
+        records = f"{place}, {entry['scale']} scale{seeds}{parts}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     labels = {
         *entry["missing"],

@@ -1,5 +1,4 @@
-"""Sphinx extension: numbers in prose that come from records and papers, and which pages have
-records of an older recipe.
+"""Sphinx extension: numbers in prose that come from records and papers.
 
     {measured}`dpr_paq/table03; posts; R@1` a mean over queries and seeds, in percent
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact` on one of several collections
@@ -9,8 +8,6 @@ records of an older recipe.
 
     {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10` the difference of two rows
-    {older}`laptop` the pages of which all records have an older recipe than that of their scale,
-    with links
 
     ```{pretraining-costs} methods/equal-budgets
     ```
@@ -23,12 +20,11 @@ read again where a record of its studies has changed.
 from itertools import compress
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from dr_book.ledger import SCALES, of_older_recipe
+from dr_book.ledger import SCALES
 from dr_book.measured import on_processors, recorded
 from dr_book.papers import load_paper
 from dr_book.papers import number as number_of
@@ -37,6 +33,7 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
 from dr_lib.lab import Record, load_records, recorded_folder
+from dr_lib.lab.records import PACKED
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -162,40 +159,6 @@ class Printed(SphinxRole):
         return [nodes.inline("", printed(self.text), classes=["measured"])], []
 
 
-def older_studies(scale: str) -> list[str]:
-    """Studies of which all records that were trained have an older recipe than their scale has
-    now.
-    """
-    studies: dict[str, list[Record]] = {}
-    for record in load_records(recorded_folder(scale)):
-        studies.setdefault(record.study, []).append(record)
-    return [study for study, records in studies.items() if of_older_recipe(records)]
-
-
-class Older(SphinxRole):
-    """The role."""
-
-    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Put links with the titles of the pages, or that there are none."""
-        for path in (places.scale_file(self.text), *recorded_folder(self.text).glob("*.json")):
-            self.env.note_dependency(str(path))  # a record that replaces another has another name
-        pages = (
-            str(places.notebook_of(study) or study).removesuffix(".ipynb")
-            for study in older_studies(self.text)
-        )
-        links: list[nodes.Node] = []
-        for page in dict.fromkeys(pages):
-            about = {
-                "refdomain": "std",
-                "reftype": "doc",
-                "refdoc": self.env.docname,
-                "refexplicit": False,
-            }
-            link = addnodes.pending_xref("", nodes.inline("", page), reftarget=f"/{page}", **about)
-            links += [nodes.Text("; " if links else ""), link]
-        return links or [nodes.Text("none")], []
-
-
 def costs_html(study: str) -> str:
     """What pre-training took on processors in the records of a study, the quickest first; it says
     where and how it was timed.
@@ -257,7 +220,9 @@ def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
     """All pages where a record has come or gone: which of them it concerns stands in no file that
     they depend on.
     """
-    now = sorted(path.name for scale in SCALES for path in recorded_folder(scale).glob("*.json"))
+    now = sorted(
+        path.name for scale in SCALES for path in recorded_folder(scale).glob(f"*{PACKED}")
+    )
     before, env.records_of_the_book = getattr(env, "records_of_the_book", now), now
     return sorted(env.found_docs) if before != now else []
 
@@ -268,6 +233,5 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_role("measured", Measured())
     app.add_role("seeds", Seeds())
     app.add_role("paper", Printed())
-    app.add_role("older", Older())
     app.add_directive("pretraining-costs", Costs)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -97,7 +97,8 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
     for option in ("notebooks", "record", "recipe", "reranker", "model"):
         given = getattr(options, option, None) or []
         for path in map(Path, given if isinstance(given, list) else [given]):
-            named = option == "model" and path.suffix != ".json" and str(path)[0] not in "./~"
+            named = option == "model" and not path.name.endswith((".jsonl.xz", ".json"))
+            named = named and str(path)[0] not in "./~"
             if not named and not path.expanduser().exists():
                 yield path
 
@@ -597,7 +598,7 @@ def search_collection(options: argparse.Namespace) -> None:
     # what is wrong is said before the libraries of the models are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
     named = [name for name in options.model if not name.expanduser().exists()]
-    if not options.collection.endswith(".json"):  # else perhaps a record
+    if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
         check_collection(options.collection)
     if named:
         from dr_lib import objectives

@@ -15,7 +15,7 @@ from IPython.display import HTML
 
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
-from dr_book.ledger import answer, of_older_recipe, recipe_length
+from dr_book.ledger import answer, recipe_length
 from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim
 from dr_book.statistics import Interval
@@ -147,9 +147,7 @@ class Comparison:
             ]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in shown]
-        data = [
-            f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()
-        ] + self._age()
+        data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()]
         measure = self.measure if data else self.paper_measure
         first = measure[:1] if measure[1:2].isupper() else measure[:1].upper()  # nDCG begins small
         things = {
@@ -180,23 +178,6 @@ class Comparison:
             nearest=nearest,
         )
         return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
-
-    def _age(self) -> list[str]:
-        """That the records are of a shorter recipe, where they are: then the page's command
-        measures something else.
-        """
-        records = [record for own in self.recorded.values() for record in own]
-        if not of_older_recipe(records):
-            return []
-        recipe, tuned = (
-            records[0].recipe,
-            any(one.recipe.get("final") != "pretrained" for one in records),
-        )
-        was = (
-            f"passages of {recipe['passage_length']} pieces"
-            + f", {recipe['finetuning']['steps']:,} steps of fine-tuning" * tuned
-        )
-        return [f"Recorded with a shorter recipe ({was}) than this page's command runs today."]
 
     def _controls(self) -> HTML:
         """The recorded controls that the table lacks, if they were measured in its setting and on
@@ -393,11 +374,8 @@ class Comparison:
                 if own or not records
                 else f" (study {claim.answered_by.study}, not the table above)"
             )
-            shorter = ", shorter recipe" * of_older_recipe(records)
             data = (
-                f"Measured{source}: {spell_data({'': records})}{shorter}."
-                if records and found.pairs
-                else ""
+                f"Measured{source}: {spell_data({'': records})}." if records and found.pairs else ""
             )
             labels = {
                 *found.missing,
@@ -638,12 +616,8 @@ def nearest(study: str, measure: str, about: str) -> str:
     )
     if not values:
         return ""
-    older = "; a shorter recipe" * of_older_recipe(
-        [record for own in runs.values() for record in own]
-    )
     where = (
-        f"{_page_link(notebook_of(study)) or html.escape(study)},"
-        f" {html.escape(spell_data(runs))}{older}"
+        f"{_page_link(notebook_of(study)) or html.escape(study)}, {html.escape(spell_data(runs))}"
     )
     return (
         f"<strong>The nearest records</strong> are of {html.escape(about)} ({where})."
@@ -682,12 +656,13 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
 
 
 def _links(records: Sequence[Record]) -> Cell:
-    """A link to the record of each seed."""
-    files = {
-        f"seed\N{NO-BREAK SPACE}{record.seed}": f"{RECORDS}/{record.scale}/{record.file_name}"
-        for record in records
-    }
-    return Markup(", ".join(tables.link(seed, file).html for seed, file in files.items()))
+    """A link to each file that holds records, with their seeds."""
+    seeds: dict[str, list[str]] = {}
+    for record in records:
+        file = f"{RECORDS}/{record.scale}/{record.file_name}"
+        seeds.setdefault(file, []).append(str(record.seed))
+    names = {file: f"seed\N{NO-BREAK SPACE}{', '.join(found)}" for file, found in seeds.items()}
+    return Markup(", ".join(tables.link(name, file).html for file, name in names.items()))
 
 
 def _in_words(series: Sequence[Series]) -> str:

@@ -23,7 +23,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import check_replaceable, fresh_folder, read_json, write_json, write_text
 from dr_lib.lab import Record, models_of, open_models, ranking_of
-from dr_lib.lab.records import SAVED, slug
+from dr_lib.lab.records import SAVED, save_records, slug
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.retrieval import write_run
 
@@ -151,7 +151,7 @@ def _write(
     save_for_others(model, folder)
     card(model, name, record, collection).save(folder / "README.md")
     if record:
-        record.save(folder).replace(folder / "record.json")
+        save_records([record], folder / "record.json")
 
 
 def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:

@@ -24,7 +24,6 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest, read_sealed, sealed, write_json
-from dr_lib.lab.recipe import recipe_at
 from dr_lib.lab.records import Record, load_records, newest_states, recorded_folder
 from dr_lib.places import notebook_of
 from dr_lib.stages import code_digest, spell_seconds
@@ -168,40 +167,19 @@ def _scores(record: Record, row: str, claim: Claim) -> Scores:
 
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
-    """What a verdict rests on: scale, whether its recipe is an older one, seeds, names of the
-    records' files.
+    """What a verdict rests on: scale, epochs (0 where one is not known), seeds, names of the
+    records.
     """
     scale, seeds = (
         records[0].scale if records else None,
         sorted({record.seed for record in records}),
     )
-    files = sorted({record.file_name for record in records})
     return {
         "scale": scale,
-        "older_recipe": of_older_recipe(records),
+        "epochs": sorted({record.epoch or 0 for record in records}),
         "seeds": seeds,
-        "records": files,
+        "records": sorted({record.name for record in records}),
     }
-
-
-def of_older_recipe(records: Sequence[Record]) -> bool:
-    """Whether none of some records has the recipe that their scale has now; of a sweep one row has
-    it.
-
-    Records of encoders that are used as they come are of no recipe.
-    """
-    trained = [
-        record
-        for record in records
-        if "finetuning" in record.recipe and not record.recipe.get("retriever")
-    ]
-    now = {
-        scale: recipe_length(recipe_at(scale).portable())
-        for scale in {record.scale for record in trained}
-    }
-    return bool(trained) and not any(
-        recipe_length(record.recipe) == now[record.scale] for record in trained
-    )
 
 
 def recipe_length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -239,7 +217,6 @@ def _where(entry: dict[str, Any]) -> str:
         else f"{len(entry['collection'])} collections"
     )
     parts = f", {len(entry['pairs'])} of {entry['comparisons']} pairs" if entry["missing"] else ""
-    parts += ", OLDER RECIPE" * entry["older_recipe"]
     return (
         f" on {places}, {entry['scale']}"
         f" scale{parts}{', STAND-IN' if entry['protocol'] == 'stand-in' else ''}"
@@ -324,8 +301,7 @@ def plan(
             judged[claim.answered_by.study].append((claim, found))
     for study in judged:
         records = read(recorded_folder(scale), study)
-        # today's command would run each of those again
-        for record in [] if of_older_recipe(records) else records:
+        for record in records:
             made[study][record.label, record.data["collection"]["name"], record.seed] = sum(
                 record.seconds.values()
             )

@@ -27,7 +27,7 @@ from dr_book.statistics import (
     smallest_detectable_difference,
 )
 from dr_lib.lab import Record, load_records, recipe_at, recorded_folder
-from dr_lib.lab.records import grouped, newest_states, read_record
+from dr_lib.lab.records import grouped, newest_states
 
 Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
@@ -122,13 +122,13 @@ def usual_seconds(recipe: Mapping[str, Any]) -> float | None:
     steps, seconds = recipe["pretraining"]["steps"], []
     if recipe_length(recipe) == recipe_length(smoke):
         steps *= laptop["pretraining"]["steps"] / smoke["pretraining"]["steps"]
-    for one in _timed_runs():
-        if recipe_length(one["recipe"]) == recipe_length(laptop) and trained_in(
-            one["recipe"]
+    for record in _timed_runs():
+        if recipe_length(record.recipe) == recipe_length(laptop) and trained_in(
+            record.recipe
         ) == trained_in(recipe):
-            own = sum(spent for stage, spent in one["seconds"].items() if "pretrained" in stage)
-            made = (one["training"].get("pretrained") or {}).get("steps", steps)
-            seconds.append(sum(one["seconds"].values()) + own * (steps / made - 1))
+            pretraining = sum(s for stage, s in record.seconds.items() if "pretrained" in stage)
+            made = record.training.get("pretrained", {}).get("steps", steps)
+            seconds.append(sum(record.seconds.values()) + pretraining * (steps / made - 1))
     return median(seconds) if seconds else None
 
 
@@ -138,18 +138,14 @@ def _usual_recipe(scale: str) -> dict[str, Any]:
 
 
 @cache
-def _timed_runs() -> list[dict[str, Any]]:
-    """The trained runs of the scale "laptop" with their times, as plain values: to unpack their
-    scores takes long.
-
-    A record that names another as its run adds no time of its own, and what a GPU takes says
-    nothing about a processor.
+def _timed_runs() -> list[Record]:
+    """The trained runs of the scale "laptop" on processors: what a GPU takes says nothing of
+    them.
     """
-    records = [read_record(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
     return [
-        one
-        for one in records
-        if one.get("seconds") and one["training"] and not one["machine"].get("gpus")
+        record
+        for record in load_records(recorded_folder("laptop"))
+        if record.seconds and record.training and not record.machine.get("gpus")
     ]
 
 

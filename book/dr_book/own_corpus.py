@@ -32,6 +32,7 @@ from dr_book.tables import (
     table,
 )
 from dr_lib import lab, objectives, places
+from dr_lib.collections.collection import IRREGULAR
 from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import write_text
@@ -161,6 +162,11 @@ class Compared(corpus_study.Compared):
                 else []
             ),
             ["passages that repeat another one", len(repeated)],
+            *(
+                [name, count]
+                for name, count in found.irregular.items()
+                if name != IRREGULAR["duplicate_texts"]
+            ),
             *([["documents they come from", documents]] if 0 < documents < len(passages) else []),
             ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
             ["words per passage, median", int(np.median(lengths))],

@@ -24,7 +24,15 @@ from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.recipe import CollectionSettings
-from dr_lib.lab.records import Record, load_record, load_records, models_of, open_models
+from dr_lib.lab.records import (
+    FILES,
+    PACKED,
+    Record,
+    load_record,
+    load_records,
+    models_of,
+    open_models,
+)
 from dr_lib.models import open_encoder
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache, Data, Stage
@@ -130,14 +138,18 @@ def open_searcher(
 
 
 def names_record(source: str) -> bool:
-    """Whether a .json file is a record: one object with its checksum first, where a collection has
-    an object a line.
+    """Whether a file is one of records: packed, or with a checksum first, where a collection has
+    texts.
     """
     path = Path(source).expanduser()
-    if not source.endswith(".json") or not path.is_file():
-        return source.endswith(".json") and places.find_data(source) is None
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline().strip() == "{" and file.readline().lstrip().startswith('"checksum"')
+    if not source.endswith(FILES):
+        return False
+    if not path.is_file():
+        return places.find_data(source) is None
+    if source.endswith(PACKED):
+        return True
+    with path.open("rb") as file:
+        return file.read(12) == b'{"checksum":'
 
 
 def searcher_for(
@@ -291,6 +303,7 @@ def collection_of(
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
     for one in [place] if place else [*map(str, written), spec.name]:
         collection = open_sample(spec.model_copy(update={"name": one}))
+        collection = collection.with_own_passage(record.recipe["evaluation"].get("own_passage"))
         if collection.digest == expected:
             return collection
     problem = (
@@ -298,7 +311,5 @@ def collection_of(
         f" {expected[:12]})"
     )
     raise InputError(
-        problem,
-        where=record.file_name,
-        fix="Run again, or search the collection under its own name.",
+        problem, where=record.name, fix="Run again, or search the collection under its own name."
     )

@@ -15,7 +15,7 @@ from filelock import Timeout
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
-from dr_lib.lab.records import Record, grouped, load_records
+from dr_lib.lab.records import PACKED, Record, grouped, load_records
 from dr_lib.stages import KINDS, Cache, code_digest, spell_seconds
 from dr_lib.training import DistilledBiEncoder
 
@@ -146,7 +146,9 @@ def clean(
         records = [(folder, record) for folder in folders for record in load_records(folder)]
         if not (
             chosen := [
-                folder / record.file_name for folder, record in records if record.study == study
+                folder / f"{record.name}{PACKED}"
+                for folder, record in records
+                if record.study == study
             ]
         ):
             known = ", ".join(sorted({record.study for _, record in records})) or "none"

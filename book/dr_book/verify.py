@@ -61,7 +61,7 @@ def verify(
     if collection:
         recipe = recipe.with_(collection=collection)
     check_sources(record, data_facts(pipeline(recipe)))
-    cache = Cache(places.cache_root() / "rebuilt" / Path(record.file_name).stem)
+    cache = Cache(places.cache_root() / "rebuilt" / record.name)
     rebuilt = execute(Run(record.study, record.label, record.scale, recipe), cache)
     facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created"})
     certificate = (
@@ -72,7 +72,7 @@ def verify(
     machine = slug(str((rebuilt.machine.get("gpus") or [rebuilt.machine.get("cpu")])[0]))
     file = (
         to or places.cache_root() / "certificates"
-    ) / f"{Path(record.file_name).stem}.{machine}.json"
+    ) / f"{record.name}.{machine}.json"
     write_json(file, sealed(certificate))
     return certificate | {"file": str(file)}
 
@@ -93,7 +93,7 @@ def check_sources(record: Record, found: dict[str, Any]) -> None:
                 "Check out the commit of the record, or name its collection's folder with"
                 " --collection."
             )
-            raise InputError(problem, where=record.file_name, fix=fix)
+            raise InputError(problem, where=record.name, fix=fix)
 
 
 def compare(record: Record, rebuilt: Record, margin: float) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def compare(record: Record, rebuilt: Record, margin: float) -> dict[str, Any]:
     equal = all(weights.values()) and all(one["same"] for one in measures.values())
     shown = all(one["p"] < LEVEL for one in measures.values())
     return {
-        "record": record.file_name,
+        "record": record.name,
         "record_created": record.created,
         "outcome": "equal" if equal else "equivalent" if shown else "not shown",
         "margin": margin,

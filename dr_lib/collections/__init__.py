@@ -46,6 +46,7 @@ def load(
     *,
     cache: Path | None = None,
     allow_duplicates: bool = True,
+    strict: bool = True,
     allow_changes: bool = False,
 ) -> Collection:
     """Open a collection by name; at the first load it is read, checked and kept in Arrow files in
@@ -60,6 +61,9 @@ def load(
         allow_duplicates: keep (and count) passages with title and text of another one; False
             refuses a folder that has some, since a twin of a positive passage counts as wrong
             wherever it is found.
+        strict: refuse a folder with an empty passage, or with a judgement that names what is not
+            there or stands twice; False leaves the first and the last out, keeps judgements of
+            passages that are not there in the denominator of the measures, and counts all.
         allow_changes: go on with a SQuAD that is not that of the book's records; False refuses it
             and says how it differs.
 
@@ -78,7 +82,8 @@ def load(
             error.strerror or str(error), where=where, fix="Give a path that can be read."
         ) from None
     root = cache or cache_root() / "collections"
-    collection = open_source(source, root, allow_duplicates=allow_duplicates, place=str(name))
+    options = {"allow_duplicates": allow_duplicates, "strict": strict}
+    collection = open_source(source, root, **options, place=str(name))
     if (
         source.expected
         and not allow_changes

@@ -89,6 +89,8 @@ def folder_source(folder: Path) -> Source:
         queries=partial(read_records, queries, _query) if queries else tuple,
         judgements={split: partial(_judgements, path) for split, path in splits.items()},
         info=info,
+        # a folder with generated questions is a copy, perhaps of published data
+        published=writer is not None,
     )
 
 
@@ -312,8 +314,9 @@ def passage_of(record: Record, where: str, name: str | None = None) -> Passage:
     the field that is wrong.
     """
     record = usual(record)
-    id_, text = field_of(record, "_id", str, where, name), field_of(record, "text", str, where)
+    id_ = field_of(record, "_id", str, where, name)
     title, doc = field_of(record, "title", str, where, ""), field_of(record, "doc", str, where, "")
+    text = field_of(record, "text", str, where, "" if title.strip() else None)  # title-only
     return Passage(id_, title, text, doc, field_of(record, "position", int, where, 0))
 
 

@@ -11,7 +11,7 @@ from html import escape
 from itertools import chain, zip_longest
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
@@ -31,6 +31,19 @@ JUDGEMENT = datasets.Features(
 )
 Grades = dict[str, dict[str, int]]
 IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
+IRREGULAR = {
+    "duplicate_texts": "passages that repeat another one",
+    "empty_passage_left_out": "passages without title and text, left out",
+    "empty_query_left_out": "queries without text, left out",
+    "judgements_of_absent_passages": (
+        "judgements of passages that are not there, counted as not found"
+    ),
+    "judgements_left_out": "judgements of unknown queries, or given twice, left out",
+    "queries_without_judgement": "queries without a judgement",
+}
+"""Counts of a collection's `info` that a reader should see."""
+OWN_PASSAGE = "own_passage"  # in `info`: whether a query that is a passage may find itself
+COMPARED = 1000  # queries whose text is compared with the passage of their id, before all are
 
 
 class Collection:
@@ -72,6 +85,7 @@ class Collection:
         self.passages, self.folder, self.place = passages, folder, place
         self._queries, self._judgements = queries, dict(judgements)
         self._grades: dict[str, Grades] = {}
+        self._own_rows: dict[str, np.ndarray | None] = {}
 
     def __repr__(self) -> str:
         return (
@@ -88,6 +102,7 @@ class Collection:
             "passages": f"{len(self):,}",
             **{f"queries, {name}": f"{len(self.qrels(name)):,}" for name in self.splits},
         }
+        facts |= {name: f"{count:,}" for name, count in self.irregular.items()}
         facts |= {"licence": self.licence, "digest": self.digest[:16]}
         facts["first passage"] = shorten(
             f"{first['title']}: {first['text'][:1000]}".removeprefix(": "), 200, placeholder=" …"
@@ -117,6 +132,12 @@ class Collection:
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that have judgements."""
         return tuple(self._judgements)
+
+    @property
+    def irregular(self) -> dict[str, int]:
+        """What was left out or stands out, in words, with its number; of a sample, in the whole."""
+        counts = self.info.get("counts", {})
+        return {words: counts[name] for name, words in IRREGULAR.items() if counts.get(name)}
 
     @property
     def licence(self) -> str:
@@ -230,6 +251,58 @@ class Collection:
             return relevant
         return [pd.unique(self.same_text[rows]) for rows in relevant]
 
+    def with_own_passage(self, rule: Literal["drop", "keep"] | None) -> "Collection":
+        """The same collection, in whose rankings a query never or always finds itself; None changes
+        nothing. See `own_rows`.
+        """
+        if rule is None or rule == self.info.get(OWN_PASSAGE):
+            return self
+        return Collection(
+            self.name,
+            json_digest([self.digest, {OWN_PASSAGE: rule}]),
+            {**self.info, OWN_PASSAGE: rule},
+            self.passages,
+            self._queries,
+            self._judgements,
+            self.folder,
+            self.place,
+        )
+
+    def own_rows(self, split: str) -> np.ndarray | None:
+        """The passage that is the query itself, which no ranking and no list of negatives of that
+        query may hold, `[queries of the split]` int64, -1 for none; None where no query is a
+        passage.
+
+        It is the passage with the query's id: in ArguAna and Quora, or by the rule "drop"
+        (`with_own_passage`), whatever its text, as BEIR has it; elsewhere where its text is the
+        query's too, and never by the rule "keep".
+        """
+        if split not in self._own_rows:
+            rule, queries = self.info.get(OWN_PASSAGE), self.queries(split)
+            rows = np.full(len(queries), -1)
+            if rule != "keep":
+                rows = rows_of(queries["id"][:], self.passages["id"])
+            if rule is None:
+                found = np.flatnonzero(rows >= 0)
+                # numbered passages have the ids of numbered queries: a few tell whether they differ
+                for part in (found[:COMPARED], found):
+                    equal = [self._is_itself(queries[int(q)], rows[q]) for q in part]
+                    rows[part[~np.array(equal, bool)]] = -1
+                    if not any(equal):
+                        rows[:] = -1
+                        break
+            self._own_rows[split] = rows if (rows >= 0).any() else None
+        return self._own_rows[split]
+
+    def _is_itself(self, query: Mapping[str, Any], row: int) -> bool:
+        """Whether a query has the text of a passage, with its title or without."""
+        if row < 0:
+            return False
+        passage = self.passages[int(row)]
+        texts = (query["text"], passage["text"], f"{passage['title']} {passage['text']}")
+        asked, *held = (" ".join(text.split()).casefold() for text in texts)
+        return asked in held
+
     def documents(self) -> tuple[np.ndarray, np.ndarray]:
         """Number of each passage's document and its place there, `[passages]` int64; without one it
         is its own.
@@ -287,17 +360,17 @@ class Collection:
         }
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
         ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())
-        cut: dict[str, Grades] = {}
+        absent, cut = self._absent(), {}
         for split in self.splits:
             grades = drawn.get(split, self.qrels(split))
             if split not in drawn:
                 grades = {
                     query: own
                     for query, own in grades.items()
-                    if set() < _positives({query: own}) <= ids
+                    if set() < _positives({query: own}) <= ids | absent
                 }
             kept = {
-                query: {id_: grade for id_, grade in own.items() if id_ in ids}
+                query: {id_: grade for id_, grade in own.items() if id_ in ids or id_ in absent}
                 for query, own in grades.items()
             }
             cut[split] = {query: own for query, own in kept.items() if own}
@@ -312,6 +385,17 @@ class Collection:
             self._queries.select(query_rows),
             {split: _table(grades) for split, grades in cut.items() if grades},
         )
+
+    def _absent(self) -> set[str]:
+        """Ids of judged passages that the collection lacks."""
+        counts = self.info.get("counts")
+        if counts is not None and not counts.get("judgements_of_absent_passages"):
+            return set()
+        judged = list(
+            {id_ for split in self.splits for own in self.qrels(split).values() for id_ in own}
+        )
+        rows = rows_of(judged, self.passages["id"])
+        return {id_ for id_, row in zip(judged, rows.tolist(), strict=True) if row < 0}
 
     def _draw_queries(self, split: str, size: int | None, seed: int) -> Grades:
         """Judgements of the drawn queries of a split; queries without a positive are never

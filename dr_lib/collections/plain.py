@@ -245,7 +245,7 @@ def paragraphs(lines: Iterable[str]) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """A text of another source on one line: NFC, no control characters, single spaces.
+    r"""A text of another source on one line: NFC, no control characters, single spaces.
 
     Example:
         >>> one_line(" Caf\u0065\u0301,\r\n\u200b open ")

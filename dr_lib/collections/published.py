@@ -20,6 +20,8 @@ from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
 
 PREFIX = "ir_datasets:"
+# whose queries are passages and not to be found (BEIR's `ignore_identical_ids`)
+QUERIES_ARE_PASSAGES = ("beir/arguana", "beir/quora")
 TITLES = ("title", "document_title", "headline")
 TEXTS = ("text", "body", "abstract", "contents")
 DOCUMENTS = ("parent_doc_id", "msmarco_document_id")
@@ -75,6 +77,7 @@ def source(id_: str) -> Source:
                 " ir-datasets.com"
             ),
             "versions": {"ir_datasets": ir_datasets.__version__},
+            **({"own_passage": "drop"} if id_.startswith(QUERIES_ARE_PASSAGES) else {}),
         },
         published=True,
     )

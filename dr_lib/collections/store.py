@@ -12,7 +12,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from itertools import islice
@@ -30,6 +30,7 @@ from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.stages import Cache, stage
 
 ABOUT = "collection.json"
+LENIENT = "load with strict=False (in a recipe `collection: {strict: false}`), which counts such"
 SPLITS = ("train", "dev", "test")
 TEXT, NUMBER = Value("string"), Value("int64")
 PASSAGE = Features({"id": TEXT, "title": TEXT, "text": TEXT, "doc": TEXT, "position": NUMBER})
@@ -113,8 +114,9 @@ class Source:
         passages, queries, judgements: the streams; judgements by split, in the order splits are
             listed.
         info: licence, source and versions, kept with the collection.
-        published: True for data the reader cannot edit: rows that break a rule are left out and
-            counted in `info` where a folder of the reader's own would be refused.
+        published: True for data the reader cannot edit: rows that break a rule are left out, and
+            judgements of absent passages kept, and counted in `info`, where a folder of the
+            reader's own would be refused.
         expected: what it should come to, where that is known.
     """
 
@@ -161,7 +163,12 @@ def published_source(
 
 
 def open_source(
-    source: Source, root: Path, *, allow_duplicates: bool = True, place: str | None = None
+    source: Source,
+    root: Path,
+    *,
+    allow_duplicates: bool = True,
+    strict: bool = True,
+    place: str | None = None,
 ) -> Collection:
     """Open the Arrow files of `source`, making them first where they are missing.
 
@@ -169,12 +176,16 @@ def open_source(
         source: what the reader of a format gives.
         root: folder of all collections' files.
         allow_duplicates: keep (and count) passages that repeat title and text of another one.
+        strict: refuse empty passages and judgements of what is not there; False counts them, as in
+            published data.
         place: the name or path by which the reader gave it.
 
     Raises:
         InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
     """
-    folder = Cache(root, announce=lambda _: None).get(arrow_files(source, allow_duplicates))
+    source = source if strict else replace(source, published=True)
+    made = arrow_files(source, allow_duplicates, source.published)
+    folder = Cache(root, announce=lambda _: None).get(made)
     about = read_json(folder / ABOUT)
     passages, queries = (
         Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
@@ -185,8 +196,8 @@ def open_source(
     )
 
 
-@stage(version=2)
-def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
+@stage(version=3)
+def arrow_files(folder: Path, source: Source, allow_duplicates: bool, published: bool) -> None:
     """`passages.arrow`, `queries.arrow`, one Arrow file per split, and `collection.json`."""
     write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
 
@@ -212,6 +223,8 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
             own = {judgement.query for _, judgement in known}
             counts[split] = {"queries": len(own), "judgements": len(known)}
             asked |= own
+    if not counts["judgements_of_absent_passages"]:
+        del counts["judgements_of_absent_passages"]
     counts["queries_without_judgement"] = len(queries) - len(asked)
     digest = json_digest({"passages": passage_digest, "queries": query_digest, "splits": digests})
     info = {**source.info, "counts": counts}
@@ -269,20 +282,20 @@ def _write_texts(
 
 
 def _whole_rows(source: Source, kind: str, counts: Counter) -> Iterator[tuple[str, Any]]:
-    """The rows that have a text; an id is a name on one line."""
+    """The rows that have a text, or of passages a title; an id is a name on one line."""
     for where, row in source.passages() if kind == "passage" else source.queries():
         if not row.id.strip() or NOT_IN_NAMES.search(row.id):
             problem = (
                 f"{kind} id {row.id!r} is empty or holds a tab, a line end or a control character"
             )
             raise InputError(problem, where=where, fix="Give it an id of visible characters.")
-        if row.text.strip():
+        if row.text.strip() or (kind == "passage" and row.title.strip()):
             yield where, row
         elif not source.published:
             raise InputError(
                 f"{kind} {row.id!r} is empty",
                 where=where,
-                fix="Give it a text, or remove the line.",
+                fix=f"Give it a text, remove the line, or {LENIENT}.",
             )
         else:
             counts[f"empty_{kind}_left_out"] += 1
@@ -311,15 +324,20 @@ def _known_judgements(
     query_ids: Any,
     counts: Counter,
 ) -> list[tuple[str, Judgement]]:
-    """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused
-    or left out.
+    """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused.
+
+    Of published data, a judgement of a passage that is not there stays, so that recall and nDCG are
+    measured by the judgements that everybody has; the others are left out. Both are counted.
     """
     queries = rows_of([judgement.query for _, judgement in judged], query_ids).tolist()
     passages = rows_of([judgement.passage for _, judgement in judged], passage_ids).tolist()
-    known: dict[tuple[int, int], tuple[str, Judgement]] = {}
+    known: dict[tuple[int, int | str], tuple[str, Judgement]] = {}
     for (where, judgement), query, passage in zip(judged, queries, passages, strict=True):
-        if query >= 0 and passage >= 0 and (query, passage) not in known:
-            known[query, passage] = where, judgement
+        pair = query, passage if passage >= 0 else judgement.passage
+        absent = passage < 0 and source.published
+        if query >= 0 and (passage >= 0 or absent) and pair not in known:
+            known[pair] = where, judgement
+            counts["judgements_of_absent_passages"] += absent
         elif source.published:
             counts["judgements_left_out"] += 1
         else:
@@ -331,7 +349,8 @@ def _known_judgements(
                     f"query {judgement.query!r}" if query < 0 else f"passage {judgement.passage!r}"
                 )
                 problem = f"the judgement names an unknown {unknown}"
-            raise InputError(problem, where=where, fix="Correct the id, or remove the line.")
+            fix = f"Correct the id, remove the line, or {LENIENT}."
+            raise InputError(problem, where=where, fix=fix)
     if not known and not source.published:
         fix = "Add judgements, or remove the split."
         raise InputError(

@@ -2,6 +2,7 @@
 similarity, fusion, words.
 """
 
+from dr_lib.evaluation.clusters import Clusters, clusters_of, dialogues_of, documents_of
 from dr_lib.evaluation.dialogue import DialogueSettings, cross_encoded_dialogue, dialogue
 from dr_lib.evaluation.fusion import fuse, fused
 from dr_lib.evaluation.lexical import coverage, covered, overlap, shared_words

@@ -44,7 +44,7 @@ class DialogueSettings(Settings):
     side: Side = "left"
 
 
-@stage()
+@stage(gpu=True)
 def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSettings) -> None:
     """`scores.json`: "R@1" and "MRR" of every context among its own candidates.
 
@@ -88,7 +88,7 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
     save_ranks(dialogues, scores, folder)
 
 
-@stage()
+@stage(gpu=True)
 def cross_encoded_dialogue(
     folder: Path, scorer: Path, data: Path, *, settings: DialogueSettings
 ) -> None:

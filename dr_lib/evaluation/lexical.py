@@ -115,7 +115,7 @@ def covered(
     }
 
 
-@stage()
+@stage(gpu=True)
 @torch.no_grad()
 def coverage(
     folder: Path,

@@ -31,9 +31,7 @@ The rules, which differ between tools and move numbers:
 Page of the book: ideas/evaluation.
 """
 
-import base64
 import json
-import lzma
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -119,48 +117,47 @@ class Scores:
         return float(self.per_query(measure).astype(np.float64).mean())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: ids, names of measures, and all values compressed together, each
-        as it is.
+        """Plain values for JSON: ids, names of measures, and the values of every query.
 
         Most queries share their values with many others (a rank decides all of MRR, recall and
-        nDCG). So the distinct rows of values are kept, `[measures, distinct]` float32, and for each
-        query the number of its row: the lowest byte of every query's number first, then the next,
-        because bytes of one kind compress well.
+        nDCG), so each distinct row of values stands once, in `values`, and `row` has its number for
+        each query. A value is the shortest decimal that reads as the same float32.
+
+        Example:
+            >>> Scores(["a", "b", "c"], {"MRR": [0.1, 1, 0.1], "R": [1, 1, 1]}).to_dict()
+            {'queries': ['a', 'b', 'c'], 'measures': ['MRR', 'R'], 'values': [[0.1, 1.0], [1.0, 1.0]], 'row': [0, 1, 0]}
         """
-        distinct, rows = np.unique(
-            np.array([*self.values.values()], "<f4"), axis=1, return_inverse=True
-        )
-        planes = rows.astype("<u4").view(np.uint8).reshape(-1, 4).T
-        ids = compress(json.dumps(self.query_ids, ensure_ascii=False).encode())
+        table = np.array([*self.values.values()], np.float32).reshape(len(self.values), -1).T
+        distinct, row = np.unique(table, axis=0, return_inverse=True)
         return {
-            "queries": ids,
+            "queries": list(self.query_ids),
             "measures": [*self.values],
-            "packed": compress(distinct.tobytes() + planes.tobytes()),
+            "values": [[float(str(value)) for value in line] for line in distinct],
+            "row": row.tolist(),
         }
 
     @classmethod
-    def from_dict(cls, packed: Mapping[str, Any], where: object = "scores") -> "Scores":
-        """The inverse of `to_dict`; what cannot be unpacked raises `InputError`."""
+    def from_dict(cls, content: Mapping[str, Any], where: object = "scores") -> "Scores":
+        """The inverse of `to_dict`; anything else raises `InputError`."""
         try:
             # a TypeError where one is no text
-            query_ids = ["".join([query]) for query in json.loads(expand(packed["queries"]))]
-            content, measures = expand(packed["packed"]), packed["measures"]
-            split = len(content) - 4 * len(query_ids)
-            rows = (
-                np.frombuffer(content[split:], np.uint8).reshape(4, -1).T.copy().view("<u4")[:, 0]
-            )
-            distinct = np.frombuffer(content[:split], "<f4").reshape(len(measures), -1)
-            return cls(query_ids, dict(zip(measures, distinct[:, rows], strict=True)))
+            query_ids = ["".join([query]) for query in content["queries"]]
+            values = np.array(content["values"], np.float32).reshape(-1, len(content["measures"]))
+            row = np.array(content["row"])
+            if row.size and (row.dtype.kind != "i" or row.min() < 0):
+                raise ValueError("the number of a row is a whole number, 0 or more")
+            columns = values[row.astype(np.int64)].T
+            return cls(query_ids, dict(zip(content["measures"], columns, strict=True)))
         except InputError as error:
             raise InputError(error.problem, where=where, fix=error.fix) from None
-        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InputError(
-                f"not packed scores ({error})", where=where, fix="Measure again."
+                f"not scores of queries ({error})", where=where, fix="Measure again."
             ) from None
 
     def save(self, path: Path) -> None:
         """Write one small JSON file, in one step."""
-        write_text(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")
+        write_text(Path(path), json.dumps(self.to_dict()) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "Scores":
@@ -354,19 +351,6 @@ def check_depth(ranking: Ranking, most: int, passages: int) -> None:
     if ranking.depth < min(most, passages):
         problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
         raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
-
-
-def compress(content: bytes) -> str:
-    """Bytes as a text for JSON."""
-    return base64.b85encode(lzma.compress(content)).decode()
-
-
-def expand(text: str) -> bytes:
-    """The inverse of `compress`; a `ValueError` where it is none."""
-    try:
-        return lzma.decompress(base64.b85decode(text))
-    except lzma.LZMAError as error:
-        raise ValueError(f"cannot be unpacked: {error}") from None
 
 
 @stage()

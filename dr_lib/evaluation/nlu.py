@@ -127,7 +127,7 @@ class NluSettings(Settings):
     dropout: float = Field(default=0.1, ge=0, le=1)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def nlu(
     folder: Path,
     start: Path | str,

@@ -32,6 +32,7 @@ from dr_lib.lab.recipe import (
 from dr_lib.lab.records import (
     Record,
     commit,
+    epoch,
     find_record,
     live_folder,
     load_record,

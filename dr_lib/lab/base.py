@@ -44,6 +44,7 @@ from dr_lib.lab.recipe import (
 )
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import locate
+from dr_lib.models.folders import check_model_folder
 from dr_lib.places import PACKAGED, find_encoder, from_hub
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
@@ -201,31 +202,35 @@ def model_digest(place: str) -> str:
     revision = from_hub(
         place, ["config.json"], 'Go online once, or name a local folder or "embedded".'
     ).name
-    return json_digest({"hub": place, "revision": revision})
+    return json_digest({"hub": place.partition("@")[0], "revision": revision})
 
 
 @lru_cache(maxsize=16)
 def _open_sample(settings: CollectionSettings, state: str) -> Collection:
     if sizes := settings.sample_sizes():
-        whole = CollectionSettings(name=settings.name, allow_duplicates=settings.allow_duplicates)
+        whole = settings.model_copy(update=dict.fromkeys(sizes) | {"seed": 0})
         return _open_sample(whole, state).sample(**sizes)
-    return collections.load(settings.name, allow_duplicates=settings.allow_duplicates)
+    strict = settings.strict is not False
+    return collections.load(
+        settings.name, allow_duplicates=settings.allow_duplicates, strict=strict
+    )
 
 
 @lru_cache(maxsize=8)
 def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
     # first: transformers tries for half a minute to reach a hub
     model = Data(place, model_digest(place))
+    folder = places.model_folder(place)
+    check_model_folder(folder)
     try:
-        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         sizes = (
             config.num_hidden_layers,
             config.hidden_size,
             config.vocab_size,
             config.max_position_embeddings,
         )
-    # also: it asks to run code of its own, or is no encoder
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # it asks to run code of its own, is no encoder, or is absurd
         fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
         raise InputError(
             f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix
@@ -391,7 +396,7 @@ def base_tokens(
         TokenStore.build(rows, words, folder / name)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def base(
     folder: Path,

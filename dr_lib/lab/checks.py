@@ -2,6 +2,8 @@
 something else than was meant.
 """
 
+import warnings
+
 from dr_lib import evaluation
 from dr_lib.errors import InputError
 from dr_lib.lab.base import Checkpoint, open_sample
@@ -36,6 +38,15 @@ def check_search(inputs: Inputs) -> None:
                 f"{name} of a ranking of {options.depth} passages",
                 where="evaluation.depth",
                 fix="Search deeper, or take a smaller cut.",
+            )
+    if options.own_passage is None and "own_passage" not in searched.info:
+        itself = searched.own_rows(options.split)
+        if itself is not None:
+            warnings.warn(
+                f"{(itself >= 0).sum()} of {len(itself)} queries of {searched.name} are passages of"
+                " it; no ranking holds them. Set evaluation.own_passage to"
+                ' "drop" or "keep", and this is not said.',
+                stacklevel=2,
             )
     weighted = {
         "evaluation.fusion": ('Fuse by "rank".', options.fusion == "weight"),
@@ -109,7 +120,7 @@ def check_pretraining(inputs: Inputs) -> None:
     }
     for key in [key for key, name in readers.items() if name == "pair"]:
         texts = getattr(recipe.pretraining, key)
-        if texts and open_sample(texts).digest != inputs.collection.digest:
+        if texts and open_sample(texts).digest != open_sample(recipe.collection).digest:
             problem = "pair learns from judged passages of the recipe's collection"
             raise InputError(
                 f"{problem}, and this names another one",

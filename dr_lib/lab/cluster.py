@@ -14,33 +14,10 @@ from typing import Any
 
 from dr_lib.errors import InputError
 from dr_lib.lab.pipeline import pipeline
-from dr_lib.lab.records import TRAINED
 from dr_lib.stages import Cache
 
 # torch's random numbers, and what transformers switches while it loads, are the process's
 TURNS = threading.Lock()
-ON_GPU = (
-    "base",
-    *TRAINED,
-    "vectors",
-    "given_vectors",
-    "reranked",
-    "teacher_scores",
-    "candidate_scores",
-    "nlu",
-    "dialogue",
-)
-ON_GPU += (
-    "cross_encoded_dialogue",
-    "question_generator",
-    "continuation_model",
-    "questions",
-    "continuations",
-)
-ON_GPU += ("dense_run", "given_run", "generated_pairs")
-"""Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score,
-search by vectors or write.
-"""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 
 
@@ -99,7 +76,7 @@ class Cluster(Executor):
             options = {
                 "key": one.name,
                 "retries": RETRIES,
-                "resources": on_gpu if one.kind in ON_GPU else None,
+                "resources": on_gpu if one.gpu else None,
             }
             building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
         last = self.client.get_executor(pure=False, retries=RETRIES).submit(

@@ -36,8 +36,11 @@ class Inputs:
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
         elsewhere, corpus = recipe.evaluation.on, recipe.pretraining.collection
-        self.collection = open_sample(recipe.collection)
-        self.searched = open_sample(elsewhere) if elsewhere else self.collection
+        itself = recipe.evaluation.own_passage
+        self.collection = open_sample(recipe.collection).with_own_passage(itself)
+        self.searched = self.collection
+        if elsewhere:
+            self.searched = open_sample(elsewhere).with_own_passage(itself)
         self.corpus = open_sample(corpus) if corpus else self.collection
         self.base = open_checkpoint(recipe.base)
 

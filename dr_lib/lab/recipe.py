@@ -47,6 +47,8 @@ class CollectionSettings(Settings):
             collection.
         allow_duplicates: keep passages that repeat title and text of another one; False refuses a
             folder that has some.
+        strict: refuse a folder with an empty passage, or with a judgement of what is not there;
+            False counts them, see `collections.load`.
     """
 
     name: str = "primer"
@@ -56,6 +58,7 @@ class CollectionSettings(Settings):
     test_queries: int | None = Count
     seed: int = Field(default=0, ge=0)
     allow_duplicates: bool = True
+    strict: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +67,7 @@ class CollectionSettings(Settings):
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty for the whole collection."""
-        sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates"}, exclude_none=True)
+        sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates", "strict"}, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 
 
@@ -336,6 +339,9 @@ class EvaluationSettings(Settings):
             scores, chosen on the split dev.
         on: another collection to search with the same retriever (zero-shot); None searches the one
             trained on.
+        own_passage: "drop" leaves the passage with the query's id out of rankings and negatives, as
+            BEIR does; "keep" never does. None drops it in ArguAna and Quora, and where its text is
+            the query's.
         nlu: the task, for that kind.
         dialogue: the dialogues, for that kind.
     """
@@ -351,6 +357,7 @@ class EvaluationSettings(Settings):
     cut: Literal[True] | None = None
     fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
+    own_passage: Literal["drop", "keep"] | None = None
     nlu: NluSettings | None = None
     dialogue: DialogueSettings | None = None
 

@@ -1,31 +1,31 @@
-"""Records: one JSON file per run, the source of every recorded number on a page.
+"""Records: what a run was and what it measured, the source of every recorded number on a page.
 
-Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests
-of its data, the score of every query, seed, versions, machine, times and commit. It holds no path,
-host name or user name. Scores and curves are compressed in its file, no score rounded. What many
-records of the book share is stored once beside the scales, in files named after their content: the
-ids of the queries of each collection and split in `ids`; sections of recipes, logs of trainings,
-facts of data, machine, versions and code in `parts`. A run that several tables show is stored once
-too: the others name the file that holds it, and what differs.
+Page of the book: reference/records. A record is one line of JSON: recipe, keys of its stages,
+digests of its data, the score and the cluster of every query, seed, versions, machine, times,
+commit and epoch, and a checksum of all of them. It holds no path, host name or user name. The
+records of a study lie together in one packed file, `book/records/<scale>/<study>.jsonl.xz`; a run
+leaves a file of its own, with one line, in the cache, and `publish` adds it to the book's.
 """
 
+import hashlib
 import json
+import lzma
 import re
 import subprocess
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores
-from dr_lib.evaluation.measures import compress, expand
-from dr_lib.files import json_digest, read_each, read_json, read_sealed, sealed, write_json
+from dr_lib.evaluation import Clusters, Scores
+from dr_lib.files import json_digest, read_json, sealed, write_bytes
 from dr_lib.lab.recipe import is_place
 from dr_lib.locks import hold
 from dr_lib.places import find_encoder
@@ -35,15 +35,16 @@ from dr_lib.stages import Cache
 from dr_lib.training import TrainLog
 
 NAME_OF_SCALE = re.compile(r"[A-Za-z0-9][\w.-]*(?<!\.yaml)")
+PACKED = ".jsonl.xz"
+FILES = (PACKED, ".json")
+"""How names of files with records end."""
+LARGEST, LARGEST_DICTIONARY = 512 << 20, 128 << 20
+"""Bytes that a file of records may unpack to, and that unpacking it may take: 2,000 runs of 10,000
+queries.
+"""
 RESTORE = "Restore the record, or remove it and run again."
 TRAINED = ("pretrained", "retriever", "cross_encoder", "dialogue_cross_encoder", "late_interaction")
 """Stages whose logs a record holds."""
-WHOLE, BY_ENTRY = ("code", "machine", "versions"), ("data", "recipe", "training")
-"""Fields that records of the book share, as they are or entry by entry."""
-DIGITS = re.compile(r'"(?:[\w.-]+-)?([0-9a-f]{16})(?:\.json)?"')
-"""How a record names a file of `ids` or `parts`: its name ends in the first digits of its content's
-digest.
-"""
 
 
 class Record(Settings):
@@ -54,6 +55,8 @@ class Record(Settings):
         label: the configuration's name, as the paper's table has it.
         scale: "smoke", "laptop", "gpu" or "paper".
         seed: the seed of the run.
+        epoch: number of the golden scores that the code gave (see `epoch`); None where it is not
+            known.
         recipe: the whole recipe, without places (see `Recipe.portable`).
         recipe_digest: `json_digest(recipe)`.
         keys: stage -> full key.
@@ -62,6 +65,7 @@ class Record(Settings):
             code.
         data: collection name and digest, sizes, base model, tokenizer.
         scores: the value of every query by measure, as `Scores.to_dict` gives it.
+        clusters: which queries stand together; by default each for itself.
         means: measure -> mean over queries.
         training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak
             memory, seconds.
@@ -70,19 +74,24 @@ class Record(Settings):
         machine: processor, cores, memory, accelerator.
         commit: commit of the checkout and whether `dr_lib` had changes.
         created: UTC time, ISO 8601.
+        rebuilt: certificates of runs that were rebuilt from this record.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     study: str
     label: str
     scale: str
     seed: int
+    epoch: int | None = None
     recipe: dict[str, Any]
     recipe_digest: str
     keys: dict[str, str]
     code: dict[str, str] = Field(default_factory=dict)
     data: dict[str, Any]
     scores: dict[str, Any]
+    clusters: Clusters = Field(
+        default_factory=lambda given: Clusters.alone(len(given["scores"]["queries"]))
+    )
     means: dict[str, float]
     training: dict[str, dict[str, Any]] = Field(default_factory=dict)
     seconds: dict[str, float] = Field(default_factory=dict)
@@ -90,19 +99,7 @@ class Record(Settings):
     machine: dict[str, Any]
     commit: dict[str, str | bool | None]
     created: str
-
-    @field_validator("training")
-    @classmethod
-    def _with_curves(cls, training: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        packed = {
-            name: log["curve"]
-            for name, log in training.items()
-            if isinstance(log.get("curve"), str)
-        }
-        return training | {
-            name: training[name] | {"curve": json.loads(expand(text))}
-            for name, text in packed.items()
-        }
+    rebuilt: tuple[dict[str, Any], ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> "Record":
@@ -110,9 +107,23 @@ class Record(Settings):
             raise ValueError("the recipe does not have the digest given for it")
         if self.recipe.get("seed") != self.seed:
             raise ValueError(f"seed {self.seed} is not the recipe's {self.recipe.get('seed')}")
+        # of all queries at once, which are unpacked only when they are asked for
+        try:
+            values = np.array(self.scores["values"], np.float32).astype(np.float64)
+            row = np.array(self.scores["row"], np.int64)
+            if row.max(initial=0) >= len(values):
+                raise ValueError("a query has a row that is not there")
+            queries = np.bincount(row, minlength=len(values))
+            means = dict(
+                zip(self.scores["measures"], queries @ values / queries.sum(), strict=True)
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"not scores of queries ({error})") from None
         for measure, mean in self.means.items():
-            if not np.isclose(self.measured.mean(measure), mean, rtol=1e-9):
+            if not np.isclose(means.get(measure, np.nan), mean, rtol=1e-9):
                 raise ValueError(f"mean of {measure} is not that of its queries")
+        if len(self.clusters.of) != queries.sum():
+            raise ValueError("not every query has a cluster")
         return self
 
     def __repr__(self) -> str:
@@ -120,15 +131,22 @@ class Record(Settings):
         return f"Record({self.study}, {self.label!r}, seed {self.seed}, {self.scale}: {means})"
 
     @property
-    def file_name(self) -> str:
-        """Study, label, seed and the first digits of the evaluation's key."""
+    def name(self) -> str:
+        """Study, label, seed and the first digits of the evaluation's key: distinct among the
+        records of a scale.
+        """
         end = self.keys["evaluation"][:8]
-        return f"{slug(self.study)}_{slug(self.label)}_seed{self.seed}_{end}.json"
+        return f"{slug(self.study)}_{slug(self.label)}_seed{self.seed}_{end}"
+
+    @property
+    def file_name(self) -> str:
+        """The file of its study, in the book's folder of its scale."""
+        return f"{slug(self.study)}{PACKED}"
 
     @cached_property
     def measured(self) -> Scores:
         """The score of every query by measure."""
-        return Scores.from_dict(self.scores, where=self.file_name)
+        return Scores.from_dict(self.scores, where=self.name)
 
     @property
     def trained_on(self) -> dict[str, Any]:
@@ -148,193 +166,184 @@ class Record(Settings):
         """
         return self.measured.per_query(measure)
 
-    def save(self, folder: Path, book: Path | None = None, *, apart: Path | None = None) -> Path:
-        """Write the record into `folder` in one step, with a checksum of itself; return the file's
-        path.
-
-        With the `book`, the folder of all scales, what it shares with other records is written
-        there, unless another record has done so, and the record names the files. A record of the
-        same run that lies there already, but for the one `apart`, is named too, and only what
-        differs is written.
-        """
+    def line(self) -> str:
+        """The record as one line of JSON, with a checksum of itself."""
         content = self.model_dump(mode="json")
-        path = folder / self.file_name
-        for log in content["training"].values():
-            if "curve" in log:
-                log["curve"] = compress(json.dumps(log["curve"]).encode())
-        if book:
-            place = (
-                f"{self.data['collection']['name']}"
-                f" {self.recipe.get('evaluation', {}).get('split', '')}"
-            )
-            name = f"{slug(place)}-{json_digest(self.query_ids)[:16]}.json"
-            if not (book / "ids" / name).is_file():
-                write_json(book / "ids" / name, {"queries": self.scores["queries"]})
-            content["scores"]["queries"] = name
-            content = _differing(_in_parts(content, book / "parts"), path, apart)
-        write_json(path, sealed(content), lines=True)
-        return path
+        return compact(sealed(content))
+
+    def save(self, folder: Path) -> Path:
+        """Write the record into a file of its own in one step; return the file's path."""
+        return save_records([self], folder / f"{self.name}{PACKED}")
+
+
+def compact(content: Any) -> str:
+    """Canonical JSON, as `json_digest` reads it."""
+    return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def save_records(records: Iterable[Record], path: Path) -> Path:
+    """Write records into one file in one step, a line each: packed where its name ends in .xz."""
+    content = "".join(f"{record.line()}\n" for record in records).encode()
+    if path.suffix == ".xz":
+        content = lzma.compress(content, check=lzma.CHECK_SHA256, preset=6)
+    write_bytes(path, content)
+    return path
 
 
 def load_record(path: Path) -> Record:
-    """Read and check one record.
+    """Read and check the only record of a file.
 
     Raises:
-        InputError: the file is broken, altered (its checksum differs), of another format, or its
-            recipe does not have the digest it claims.
+        InputError: the file is broken or altered, of another format, or holds several records.
     """
-    content = read_record(path)
-    named = content["scores"].get("queries") if isinstance(content.get("scores"), dict) else None
-    if shared := isinstance(named, str) and named == slug(named) and named.endswith(".json"):
-        content["scores"]["queries"] = read_json(path.parents[1] / "ids" / named).get("queries")
-    try:
-        record = Record(**content)
-    except InputError as error:
-        raise InputError(f"{error.where}: {error.problem}", where=path, fix=RESTORE) from None
-    if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
+    records, broken = read_records(path)
+    if broken:
+        raise broken[0]
+    if len(records) != 1:
         raise InputError(
-            "its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=RESTORE
+            f"it holds {len(records)} records",
+            where=path,
+            fix="Name one by its study, and its label and seed where there are several.",
         )
-    return record
+    return records[0]
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """The fields of a record as plain values, its scores and curves still compressed: faster than
-    `load_record`.
+def read_records(path: Path) -> tuple[list[Record], list[InputError]]:
+    """The records of a file, and an error for each line that is none.
 
-    Raises:
-        InputError: the file, or one that it names, is missing, broken or altered.
+    Records of one file share their queries and clusters in memory, as most of them have the same.
+
+    Returns:
+        The records in the order of their lines; errors that name file, line and what is wrong with
+        it: not JSON, altered (its checksum differs), of another format, or in contradiction with
+        itself.
     """
-    content = read_sealed(path, "record", RESTORE)
-    if "run" in content:
-        holder = path.parent / Path(content.pop("run")).name
-        held = read_sealed(holder, "record", RESTORE)
-        if json_digest(held) != content.pop("run_checksum", None):
+    records, broken = [], []
+    try:
+        lines = _content(path).split(b"\n")
+    except InputError as error:
+        return [], [error]
+    shared = Shared()
+    for number, line in enumerate(lines, 1):
+        if line:
+            try:
+                records.append(_record(line, f"{path} line {number}", shared))
+            except InputError as error:
+                broken.append(error)
+    if not records and not broken:
+        broken = [InputError("no record in it", where=path, fix=RESTORE)]
+    return records, broken
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, unpacked within bounds."""
+    try:
+        content = path.read_bytes()
+        if path.suffix != ".xz":
+            return content
+        reader = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST_DICTIONARY)
+        unpacked = reader.decompress(content, max_length=LARGEST)
+    except FileNotFoundError:
+        raise InputError("no such file", where=path, fix="Check the path.") from None
+    except (OSError, lzma.LZMAError) as error:
+        raise InputError(f"cannot be read ({error})", where=path, fix=RESTORE) from None
+    if not reader.eof:
+        problem = "cut short" if reader.needs_input else f"it unpacks to over {LARGEST >> 20} MB"
+        raise InputError(problem, where=path, fix=RESTORE)
+    return unpacked
+
+
+class Shared:
+    """What records of one file have in common: most of a line is the ids of its queries, and to
+    parse them once takes a fifth of the time.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[bytes, Any] = {}
+
+    def taken_out(self, line: bytes, key: str) -> tuple[bytes, Any]:
+        """The line with null for a key whose value an earlier line had, and that value; else the
+        line, and None.
+        """
+        for text, value in self.texts.items():
+            if text.startswith(b'"%s":' % key.encode()) and text in line:
+                return line.replace(text, b'"%s":null' % key.encode(), 1), value
+        return line, None
+
+    def add(self, key: str, value: Any, content: Any) -> Any:
+        """Keep the value of a key, which stands in a line as this content."""
+        self.texts[f'"{key}":{compact(content)}'.encode()] = value
+        return value
+
+
+def _record(line: bytes, where: str, shared: Shared) -> Record:
+    # the checksum stands first: of a line as `Record.line` writes it the bytes tell
+    unaltered = hashlib.sha256(b"{" + line[79:]).hexdigest().encode() == line[13:77]
+    if unaltered:
+        line, queries = shared.taken_out(line, "queries")
+        line, clusters = shared.taken_out(line, "clusters")
+    try:
+        content = json.loads(line)
+    # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON ({error})", where=where, fix=RESTORE) from None
+    if not isinstance(content, dict) or "checksum" not in content:
+        raise InputError("not a record", where=where, fix=RESTORE)
+    checksum = content.pop("checksum")
+    if not unaltered:
+        queries = clusters = None
+        if checksum != json_digest(content):
             raise InputError(
-                f"it was changed after {path.name}, which shows the same run",
-                where=holder,
-                fix=RESTORE,
+                "altered since it was written (checksum differs)", where=where, fix=RESTORE
             )
-        content = held | content
-    return _whole(content, path.parents[1] / "parts")
-
-
-def _in_parts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`content` with the digits of files in `folder` in place of what other records share."""
-
-    def part(name: str, value: Any) -> Any:
-        # digits in its place would save little
-        if not isinstance(value, dict) or len(json.dumps(value)) < 100:
-            return value
-        file = folder / f"{slug(name)}-{json_digest(value)[:16]}.json"
-        if not file.is_file():
-            write_json(file, value)
-        return {"part": file.stem[-16:]}
-
-    return _each_part(content, part)
-
-
-def _whole(content: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The inverse of `_in_parts`; a file that was altered raises `InputError`."""
-
-    def part(name: str, value: Any) -> Any:
-        if not isinstance(value, dict) or set(value) != {"part"}:
-            return value
-        file = folder / f"{slug(name)}-{slug(str(value['part']))}.json"
-        held = read_json(file, RESTORE)
-        if not file.stem.endswith(json_digest(held)[:16]):
-            raise InputError(
-                "altered since it was written (its name bears another digest)",
-                where=file,
-                fix=RESTORE,
-            )
-        return held
-
-    return _each_part(content, part)
-
-
-def _each_part(content: dict[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """`content` with `change(name, value)` in place of each value that records of the book
-    share.
-    """
-    whole = {field: change(field, content[field]) for field in WHOLE if field in content}
-    held = {field: content[field] for field in BY_ENTRY if isinstance(content.get(field), dict)}
-    entries = {
-        field: {name: change(f"{field} {name}", one) for name, one in own.items()}
-        for field, own in held.items()
-    }
-    return content | whole | entries
-
-
-def _runs_like(path: Path) -> list[Path]:
-    """The other files whose names end in the same digits: records of the same run, as a rule."""
-    return sorted(
-        other
-        for other in path.parent.glob(f"*_{path.stem.rpartition('_')[2]}.json")
-        if other.name != path.name
-    )
-
-
-def _differing(content: dict[str, Any], path: Path, apart: Path | None) -> dict[str, Any]:
-    """`content`, or the name of a file beside `path` that holds the run already and what differs
-    from it.
-    """
-    for other in _runs_like(path):
-        held = read_json(other)
-        if other != apart and held.get("scores") == content["scores"]:
-            differing = {name: value for name, value in content.items() if value != held.get(name)}
-            return differing | {"run": other.name, "run_checksum": held["checksum"]}
-    return content
-
-
-def _set_apart(path: Path) -> None:
-    """Before a file is replaced or removed: the records that name it hold their run themselves."""
-    for other in _runs_like(path):
-        if read_json(other).get("run") == path.name:
-            load_record(other).save(path.parent, places.records_root(), apart=path)
-
-
-def _remove_unused(book: Path) -> None:
-    """Remove files of `ids` and `parts` that no record names any more."""
-    named = {
-        digits
-        for file in book.glob("*/*_*.json")
-        if file.exists()  # no link to nothing
-        for digits in DIGITS.findall(file.read_text(encoding="utf-8"))
-    }
-    for file in (*book.glob("ids/*.json"), *book.glob("parts/*.json")):
-        if file.stem[-16:] not in named:
-            file.unlink()
+    try:
+        scores = content["scores"]
+        queries = queries or shared.add("queries", scores["queries"], scores["queries"])
+        if clusters is None:
+            told = content["clusters"]
+            clusters = shared.add("clusters", Clusters(**told), told)
+        changed = {"scores": scores | {"queries": queries}, "clusters": clusters}
+        return Record(**content | changed)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"not a record ({error})", where=where, fix=RESTORE) from None
+    except InputError as error:
+        problem = f"{error.where}: {error.problem}"
+        raise InputError(problem, where=where, fix=RESTORE) from None
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
     """All records of a folder (of one study, if given), by study, label, seed and time; [] without
     the folder.
 
-    Of one study only the files that bear its name are read: a record is large, and a folder has
-    many. What was read before and has not been written since is not read again. A file that cannot
-    be read is left out, and a warning names it.
+    What cannot be read is left out, and one warning names it. A file that was read before and has
+    not been written since is not read again.
     """
-    paths = sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))
-    records = read_each(paths, _load_once)
+    name = slug(study) if study else "*"
+    paths = {*folder.glob(f"{name}{PACKED}"), *folder.glob(f"{name}_*{PACKED}")}
+    read = [_load_once(path) for path in sorted(paths)]
+    records = [record for found, _ in read for record in found]
+    if broken := [str(error) for _, errors in read for error in errors]:
+        lines = "\n".join(broken)
+        warnings.warn(f"left out, as they cannot be read:\n{lines}", RuntimeWarning, stacklevel=2)
     chosen = [record for record in records if study in (None, record.study)]
     return sorted(
         chosen, key=lambda record: (record.study, record.label, record.seed, record.created)
     )
 
 
-def _load_once(path: Path) -> Record:
-    """`load_record`, unless the file is as it was when it was last read."""
+def _load_once(path: Path) -> tuple[list[Record], list[InputError]]:
+    """`read_records`, unless the file is as it was when it was last read."""
     try:
         state = path.stat()
     except OSError as error:  # a link to nothing
-        raise InputError(f"cannot be read ({error.strerror})", where=path, fix=RESTORE) from None
+        problem = f"cannot be read ({error.strerror})"
+        return [], [InputError(problem, where=path, fix=RESTORE)]
     return _loaded(path, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=1024)
-def _loaded(path: Path, modified: int, size: int) -> Record:
-    return load_record(path)
+def _loaded(path: Path, modified: int, size: int) -> tuple[list[Record], list[InputError]]:
+    return read_records(path)
 
 
 def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
@@ -378,36 +387,34 @@ def recorded_folder(scale: str) -> Path:
 
 
 def publish(records: Sequence[Record]) -> list[Path]:
-    """Copy records into the book, in place of earlier ones of the same study, label, seed, scale
-    and collection.
+    """Add records to the book, in place of earlier ones of the same study, label, seed, scale and
+    collection.
+
+    Returns:
+        The files of their studies.
 
     Raises:
-        InputError: a record of no known scale.
+        InputError: a record of no known scale, or a file of the book that cannot be read whole:
+            nothing is written then.
     """
+    studies = defaultdict(list)
     for record in records:
         if record.scale not in places.known_scales():
             fix = f"Known: {', '.join(places.known_scales())}."
-            raise InputError(f"no scale {record.scale!r}", where=record.file_name, fix=fix)
-    book = places.records_root()
-    # what two of them share is written before the record that names it, and removed when none does
-    with hold(book / ".lock", "the records of the book", "publishing"):
-        paths = [_publish(record, book) for record in records]
-        _remove_unused(book)
-    return paths
+            raise InputError(f"no scale {record.scale!r}", where=record.name, fix=fix)
+        studies[recorded_folder(record.scale) / record.file_name].append(record)
+    with hold(places.records_root() / ".lock", "the records of the book", "publishing"):
+        merged = {path: _merged(path, added) for path, added in studies.items()}
+        return [save_records(found, path) for path, found in merged.items()]
 
 
-def _publish(record: Record, book: Path) -> Path:
-    folder = recorded_folder(record.scale)
-    earlier = [
-        other for other in load_records(folder, record.study) if _place(other) == _place(record)
-    ]
-    for other in earlier:
-        _set_apart(folder / other.file_name)
-    path = record.save(folder, book)
-    for other in earlier:
-        if other.file_name != record.file_name:
-            (folder / other.file_name).unlink()
-    return path
+def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
+    """The records of a file of the book with those that are added, each place once."""
+    earlier, broken = read_records(path) if path.is_file() else ([], [])
+    if broken:
+        raise broken[0]
+    by_place = {_place(record): record for record in (*earlier, *added)}
+    return [by_place[place] for place in sorted(by_place)]
 
 
 def _place(record: Record) -> tuple[str, str, int, str]:
@@ -545,12 +552,12 @@ def stage_folder(record: Record, name: str, cache: Cache | None = None) -> Path:
     if key is None:
         known = ", ".join(sorted(record.keys))
         raise InputError(
-            f"the run has no stage {name!r}", where=record.file_name, fix=f"It has: {known}."
+            f"the run has no stage {name!r}", where=record.name, fix=f"It has: {known}."
         )
     folder = next((path for path in root.glob(f"*-{key[:16]}") if path.is_dir()), None)
     if folder is None:
         raise InputError(
-            f"its {name} (key {key[:16]}) is not in {root}", where=record.file_name, fix=TRAIN
+            f"its {name} (key {key[:16]}) is not in {root}", where=record.name, fix=TRAIN
         )
     cache.check(folder)
     return folder
@@ -587,7 +594,7 @@ def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
     exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
     if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():
         return exported, None
-    named = not is_place(str(place)) and place.suffix != ".json"
+    named = not is_place(str(place)) and not place.name.endswith(FILES)
     if named or (place / "modules.json").is_file():
         return {"retriever": find_encoder(place)}, None
     problem = "no record, and no folder with modules.json, dense.json or cross_encoder.json"
@@ -619,3 +626,13 @@ def commit() -> dict[str, str | bool | None]:
     head = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--", "dr_lib") if head else None
     return {"id": head, "changed": bool(changes) if changes is not None else None}
+
+
+def epoch() -> int | None:
+    """The number of the golden scores that this code gives; None outside a checkout.
+
+    A commit that leaves the golden scores as they are stays in the epoch, however much code it
+    moves: numbers of one epoch compare.
+    """
+    golden = places.project_root() / "tests" / "golden" / "golden.json"
+    return read_json(golden)["epoch"] if golden.is_file() else None

@@ -12,14 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from dr_lib.collections import Collection
+from dr_lib.collections.dialogue import dialogue_file, read_exchanges
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores
+from dr_lib.evaluation import Clusters, Scores, clusters_of, dialogues_of, documents_of
 from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
 from dr_lib.lab.cluster import TURNS, Cluster
@@ -29,6 +31,7 @@ from dr_lib.lab.records import (
     TRAINED,
     Record,
     commit,
+    epoch,
     grouped,
     live_folder,
     load_records,
@@ -106,6 +109,7 @@ def execute(run: Run, cache: Cache) -> Record:
     return _record(
         run,
         scores,
+        clusters=clusters(plan, scores.query_ids),
         keys={name: one.key for name, one in stages.items()},
         code=code,
         data=data_facts(plan),
@@ -123,6 +127,7 @@ def measured(
     collection: Mapping[str, Any],
     *,
     scale: str,
+    clusters: Clusters | None = None,
 ) -> Record:
     """Save the record of numbers that a notebook computes by itself: sizes, times, statistics of
     masks.
@@ -132,6 +137,7 @@ def measured(
         recipe: the settings that the numbers hold for.
         scores: the values, and names of what was counted or timed.
         collection: name of the text, and its digest and sizes where it has some.
+        clusters: which of the values stand together; None where each stands for itself.
     """
     made_from = {
         "study": study,
@@ -142,6 +148,7 @@ def measured(
     record = _record(
         Run(study, label, scale, recipe),
         scores,
+        **{"clusters": clusters} if clusters else {},
         keys={"evaluation": json_digest(made_from)},
         data={"collection": {"digest": json_digest(dict(collection)), **collection}},
     )
@@ -153,6 +160,7 @@ def _record(run: Run, scores: Scores, **facts: Any) -> Record:
     """The record of some scores: who made them, when, with what and on which machine."""
     here = machine.machine_facts()
     made = {"versions": here.pop("versions"), "machine": here, "commit": commit(), "created": now()}
+    made["epoch"] = epoch()
     recipe = run.recipe.portable()
     return Record(
         study=run.study,
@@ -176,6 +184,21 @@ def versions_of(manifests: Any) -> dict[str, str]:
         for name, version in manifest["versions"].items():
             merged[name].add(version)
     return {name: " and ".join(sorted(found)) for name, found in sorted(merged.items())}
+
+
+def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
+    """The cluster of every query that a run was measured on."""
+    inputs, options = plan.inputs, plan.inputs.recipe.evaluation
+    if options.nlu:
+        return Clusters.alone(len(query_ids))
+    if task := options.dialogue:
+        exchanges = read_exchanges(dialogue_file(task.folder, task.split))
+        return dialogues_of(islice(exchanges, task.limit))
+    if options.kind == "checks":  # of what the trainings learned from
+        return clusters_of(inputs.collection, "train", query_ids)
+    if options.kind == "coverage":  # of passages
+        return documents_of(inputs.searched, query_ids)
+    return clusters_of(inputs.searched, options.split, query_ids, options.grade)
 
 
 def data_facts(plan: Plan) -> dict[str, Any]:

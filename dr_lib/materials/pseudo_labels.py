@@ -23,7 +23,7 @@ from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
 from dr_lib.tokens import load_tokenizer
 from dr_lib.training import Examples
-from dr_lib.training.examples import one_row_a_text
+from dr_lib.training.examples import one_row_a_text, told_apart
 
 Pool = Literal["train", "questions", "file"]
 Probability = Literal["sigmoid", "softmax"]
@@ -181,10 +181,13 @@ def bm25_candidates(
     folder: Path, queries: Path, index: Path, collection: Collection, *, pool: Pool, depth: int
 ) -> None:
     """`ranking/`: the first passages of BM25 for each query of the pool."""
-    asked = collection.queries("train") if pool == "train" else Texts.open(queries).strings
-    Bm25.open(index / "index").search(asked["text"][:], depth, progress=True).save(
-        folder / "ranking"
-    )
+    if pool == "train":
+        asked, own = collection.queries("train"), collection.own_rows("train")
+    else:
+        asked, own = Texts.open(queries).strings, None
+    deep = depth + (own is not None)
+    ranking = Bm25.open(index / "index").search(asked["text"][:], deep, progress=True)
+    ranking.without(own, depth).save(folder / "ranking")
 
 
 @stage()
@@ -225,6 +228,8 @@ def pseudo_labels(
     table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
     counts = count_labels(rows, chances, s_pos, s_neg, known)
     labels = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
+    if pool == "train":
+        labels = told_apart(labels, collection)
     one_row_a_text(labels, collection.same_text).save(folder / "examples")
     shutil.copytree(queries / "store", folder / "queries")
     write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from pydantic import BaseModel
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -36,7 +35,8 @@ from transformers.utils import logging
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
-from dr_lib.places import embedded_base
+from dr_lib.models.folders import check_finite, check_model_folder
+from dr_lib.places import embedded_base, model_folder
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
 from dr_lib.tokens.layout import to_device
 
@@ -108,10 +108,11 @@ def read_pretrained(
         changes: entries of the configuration that differ from the checkpoint's.
 
     Raises:
-        InputError: nothing to read under that name, a folder that asks to run code of its own, or
-            weights missing.
+        InputError: nothing to read under that name, a folder that asks to run code of its own or
+            that `check_model_folder` refuses, or weights missing or not finite.
     """
-    source = locate(name_or_path)
+    source = model_folder(locate(name_or_path))
+    check_model_folder(source)
     try:
         with quiet_transformers(), seeded(seed):
             config = AutoConfig.from_pretrained(
@@ -126,7 +127,7 @@ def read_pretrained(
                 trust_remote_code=False,
                 attn_implementation=attention_for(device) if attention == "fastest" else attention,
             )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # whatever a checkpoint makes the library raise
         fix = (
             "Give a folder with config.json and model.safetensors, a hub name (needs the network),"
             ' or "embedded".'
@@ -146,6 +147,7 @@ def read_pretrained(
             where=name_or_path,
             fix="Name a checkpoint that was saved whole, with its head.",
         )
+    check_finite(model.named_parameters(), name_or_path)
     return model.to(device).eval()
 
 
@@ -663,7 +665,7 @@ class TextModel(nn.Module):
             InputError: no such model, weights missing, or a value that contradicts the saved
                 settings.
         """
-        place = Path(locate(name_or_path))
+        place = model_folder(locate(name_or_path))
         settings = saved_settings(cls.settings_type, place / cls.settings_file, values)
         is_saved = (place / cls.settings_file).is_file()
         encoder = cls.load_encoder(
@@ -671,6 +673,7 @@ class TextModel(nn.Module):
         )
         model = cls(encoder, settings, load_tokenizer(name_or_path), seed=seed)
         beside = named_parts(load_extra(place), cls.saved_beside)
+        check_finite(beside.items(), place / EXTRA_FILE)
         if is_saved and (
             lost := sorted(named_parts(model.state_dict(), cls.saved_beside).keys() - beside.keys())
         ):

@@ -27,6 +27,7 @@ from dr_lib.models.bert import (
     hidden_states,
     quiet_transformers,
 )
+from dr_lib.models.folders import check_finite, check_model_folder
 from dr_lib.places import find_encoder
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
@@ -172,6 +173,7 @@ class SentenceEncoder(nn.Module):
 
         super().__init__()
         safe, place = {"use_safetensors": True}, str(find_encoder(name_or_path))
+        check_model_folder(Path(place))
         try:
             with quiet_transformers():
                 self.model = SentenceTransformer(
@@ -185,6 +187,7 @@ class SentenceEncoder(nn.Module):
             raise InputError(
                 f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix
             ) from error
+        check_finite(self.model.named_parameters(), name_or_path)
         if (similarity := self.model.similarity_fn_name) not in ("cosine", "dot"):
             fix = "Give a model that compares by cosine or inner product."
             raise InputError(f"compares vectors by {similarity}", where=name_or_path, fix=fix)

@@ -406,12 +406,14 @@ def cut_texts(
 
 @stage()
 def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, depth: int) -> None:
-    """`ranking/`: what BM25 finds for the queries of a split."""
-    queries = collection.queries(split)
+    """`ranking/`: what BM25 finds for the queries of a split, but for what is the query itself
+    (`Collection.own_rows`).
+    """
+    queries, own = collection.queries(split), collection.own_rows(split)
     ranking = Bm25.open(index / "index").search(
-        queries["text"][:], depth, query_ids=queries["id"][:], progress=True
+        queries["text"][:], depth + (own is not None), query_ids=queries["id"][:], progress=True
     )
-    ranking.save(folder / "ranking")
+    ranking.without(own, depth).save(folder / "ranking")
 
 
 def best(rows: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -273,7 +273,7 @@ def encode_queries(
     return encode(encoder, store, path, **encoder.settings.queries, **own, **options)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def vectors(
     folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int], dtype: str = "float32"
 ) -> None:
@@ -304,7 +304,7 @@ def vectors(
     )
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def dense_run(
     folder: Path,
     encoder: Path,
@@ -340,13 +340,15 @@ def save_nearest(
     split: str | None,
     depth: int,
 ) -> None:
-    """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`; all
-    shards in order.
+    """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`, but
+    for what is the query itself (`Collection.own_rows`); all shards in order.
     """
-    passages = open_vectors(vectors)
-    scores, rows = search(asked, passages, depth, device=machine.device())
+    passages, own = open_vectors(vectors), collection.own_rows(split) if split else None
+    deep = depth + (own is not None)
+    scores, rows = search(asked, passages, deep, device=machine.device())
     ids = collection.queries(split)["id"][:] if split else map(str, range(len(rows)))
-    Ranking(ids, rows, scores, sum(map(len, passages))).save(folder / "ranking")
+    ranking = Ranking(ids, rows, scores, sum(map(len, passages)))
+    ranking.without(own, depth).save(folder / "ranking")
 
 
 def open_vectors(folders: list[Path]) -> list[np.ndarray]:

@@ -38,7 +38,7 @@ def given(name: str | Path) -> Data:
     return Data(str(folder), encoder_digest(folder))
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def given_vectors(
     folder: Path,
     encoder: Path,
@@ -84,7 +84,7 @@ def given_vectors(
         )
 
 
-@stage()
+@stage(gpu=True)
 def given_run(
     folder: Path,
     encoder: Path,

@@ -240,6 +240,14 @@ def negatives(
         positives = [
             np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)
         ]
+    # what is the query itself is drawn no more than a positive
+    own = collection.own_rows("train")
+    apart = positives
+    if own is not None:
+        apart = [
+            np.append(rows, row if same is None else same[row]) if row >= 0 else rows
+            for rows, row in zip(positives, own, strict=True)
+        ]
     options = {"depth": depth, "keep": keep, "random_negatives": random_negatives, "seed": seed}
     # of passages of equal text the first alone, which tells positives and negatives apart by row
     among = first_of_each_text(collection)
@@ -247,7 +255,7 @@ def negatives(
         allowed = not_held_out(collection)
         among = allowed if among is None else np.intersect1d(among, allowed)
     options |= {} if among is None else {"among": among}
-    drawn = mine_negatives(ranking, positives, passages=len(collection.passages), **options)
+    drawn = mine_negatives(ranking, apart, passages=len(collection.passages), **options)
     if also:
         further = np.load(also / "negatives.npy")
         # a pair is one number, as in `_draw`

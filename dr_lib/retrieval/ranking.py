@@ -113,6 +113,28 @@ class Ranking:
         """Passages kept for each query."""
         return self.rows.shape[1]
 
+    def without(self, rows: np.ndarray | None, depth: int) -> "Ranking":
+        """The ranking without one passage of each query, cut to a depth; searched one deeper, it is
+        as deep as the others.
+
+        Args:
+            rows: `[queries]` the passage of each, -1 for none; None leaves all in.
+            depth: passages kept.
+
+        Example:
+            >>> ranking = Ranking(["q"], np.array([[7, 2, 4]]), np.array([[3.0, 1.5, 1.0]]))
+            >>> ranking.without(np.array([7]), 2).rows.tolist()
+            [[2, 4]]
+        """
+        if rows is None:
+            return self
+        dropped = (self.rows == rows[:, None]) & (self.rows >= 0)
+        order = np.argsort(dropped, axis=1, kind="stable")[:, :depth]
+        gone = np.take_along_axis(dropped, order, axis=1)
+        left = np.where(gone, -1, np.take_along_axis(self.rows, order, axis=1))
+        scores = np.where(gone, -np.inf, np.take_along_axis(self.scores, order, axis=1))
+        return Ranking(self.query_ids, left, scores, self.passages)
+
     def save(self, folder: Path) -> None:
         """Write `rows.npy`, `scores.npy` and `ranking.json` to `folder`, in one step."""
         with fresh_folder(Path(folder), "ranking") as draft:

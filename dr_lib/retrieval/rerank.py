@@ -211,7 +211,7 @@ def score_candidates(
     return scores
 
 
-@stage()
+@stage(gpu=True)
 def reranked(
     folder: Path,
     run: Path,
@@ -236,7 +236,7 @@ def reranked(
     )
 
 
-@stage()
+@stage(gpu=True)
 def teacher_scores(
     folder: Path, scorer: Path, queries: Path, passages: Path, examples: Path
 ) -> None:
@@ -278,7 +278,7 @@ def bm25_teacher_scores(folder: Path, index: Path, collection: Collection, examp
     TeacherScores(positives, scores).save(folder)
 
 
-@stage()
+@stage(gpu=True)
 def candidate_scores(
     folder: Path, cross_encoder: Path, queries: Path, passages: Path, candidates: Path
 ) -> None:

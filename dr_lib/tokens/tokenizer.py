@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFa
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import json_digest
-from dr_lib.places import embedded_base
+from dr_lib.places import embedded_base, from_hub
 from dr_lib.words import words_of
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -36,6 +36,7 @@ MANY_LOST, MANY_UNKNOWN = 0.2, 0.02
 NORMALISE = normalizers.BertNormalizer(lowercase=True)
 WORDS = pre_tokenizers.BertPreTokenizer()
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
+TOKENIZER_FILES = ("*.json", "vocab.txt")
 WAY_OUT = (
     'Give "embedded", a folder with a saved tokenizer, or a name on the hub that this machine can'
     " reach."
@@ -56,8 +57,9 @@ def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
     local = place.is_absolute() or str(name_or_path).startswith((".", "~")) or place.exists()
     if local and not any((place / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         raise InputError("no tokenizer.json or vocab.txt in this folder", where=place, fix=WAY_OUT)
+    folder = place if place.is_dir() else from_hub(str(name_or_path), TOKENIZER_FILES, WAY_OUT)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(place), trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the Rust library raises plain Exception for a broken file
         raise InputError(
             f"cannot open this tokenizer ({first_line(error)})", where=place, fix=WAY_OUT

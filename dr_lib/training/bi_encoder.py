@@ -156,7 +156,7 @@ class DistilledBiEncoder(BiEncoder):
         )
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def retriever(
     folder: Path,
@@ -327,6 +327,8 @@ class ValidationPool:
         places: `[relevant ones of all queries]` int64, places in the pool.
         offsets: `[queries + 1]` int64; those of query i are `places[offsets[i]:offsets[i + 1]]`, at
             least one.
+        own: `[queries]` int64, place of the passage that is the query itself and is not ranked, -1
+            for none; None where no query is a passage.
 
     Example:
         >>> pool = ValidationPool.of(
@@ -340,6 +342,7 @@ class ValidationPool:
     passage_rows: np.ndarray
     places: np.ndarray
     offsets: np.ndarray
+    own: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -347,6 +350,7 @@ class ValidationPool:
         query_rows: Sequence[int] | np.ndarray,
         positives: Sequence[Sequence[int] | np.ndarray],
         negatives: np.ndarray,
+        own: np.ndarray | None = None,
     ) -> "ValidationPool":
         """Collect the passages of some queries; whatever is relevant to one is a negative of the
         others.
@@ -356,13 +360,17 @@ class ValidationPool:
             positives: rows of the relevant passages of each, at least one.
             negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a
                 pool that is a whole collection: one line of all its rows.
+            own: `[queries]` row of the passage that is the query itself, -1 for none.
         """
         counts = [len(rows) for rows in positives]
         relevant = np.concatenate([np.asarray(rows, np.int64) for rows in positives])
         others = np.asarray(negatives, np.int64).ravel()
         rows = np.unique(np.concatenate([relevant, others[others >= 0]]))
-        offsets = np.cumsum([0, *counts])
-        return cls(np.asarray(query_rows, np.int64), rows, np.searchsorted(rows, relevant), offsets)
+        offsets, places = np.cumsum([0, *counts]), np.searchsorted(rows, relevant)
+        if own is not None:
+            at = np.minimum(np.searchsorted(rows, own), len(rows) - 1)
+            own = np.where(rows[at] == own, at, -1)
+        return cls(np.asarray(query_rows, np.int64), rows, places, offsets, own)
 
     def __len__(self) -> int:
         return len(self.passage_rows)
@@ -384,7 +392,9 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")
     ranked = np.asarray(ranking)[chosen]
     ranked = ranked if same is None else np.where(ranked >= 0, same[ranked], -1)
-    return ValidationPool.of(chosen, [relevant[row] for row in chosen], ranked)
+    own = collection.own_rows(options.split)
+    own = None if own is None else own[chosen]
+    return ValidationPool.of(chosen, [relevant[row] for row in chosen], ranked, own)
 
 
 @torch.inference_mode()
@@ -405,11 +415,14 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
         queries, passages = queries.cpu(), passages.cpu()
     wide, at_once = passages.double(), max(1, SCORE_BYTES // (8 * len(passages)))
     scores = (line for part in queries.split(at_once) for line in (part.double() @ wide.T).float())
-    ranks = []
-    for line, own in zip(scores, np.split(pool.places, pool.offsets[1:-1]), strict=True):
-        of_own = line[torch.from_numpy(own).to(line.device)]
+    ranks, itself = [], [-1] * len(pool.query_rows) if pool.own is None else pool.own.tolist()
+    relevant = np.split(pool.places, pool.offsets[1:-1])
+    for line, places, own in zip(scores, relevant, itself, strict=True):
+        if own >= 0:
+            line[own] = -torch.inf
+        of_own = line[torch.from_numpy(places).to(line.device)]
         best = of_own.max()
-        first = own[(of_own == best).cpu().numpy()].min()
+        first = places[(of_own == best).cpu().numpy()].min()
         ranks.append(1 + (line > best).sum() + (line[:first] == best).sum())
     return torch.stack(ranks).cpu().numpy()
 

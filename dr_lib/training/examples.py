@@ -9,7 +9,7 @@ ideas/negatives, ideas/distillation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ from dr_lib.stages import stage
 FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
 ARRAYS = ("query_rows", "positives", "offsets", "negatives", "annotated")
+OPTIONAL = ("same", "own")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Examples:
             first of `positives`.
         same: `[passages]` int64, for each passage the row of the first one with its text, which
             stands for all of them here (`one_row_a_text`); None where no text repeats.
+        own: `[queries]` int64, the passage that is the query itself, neither positive nor negative,
+            -1 for none; None where no query is a passage.
 
     Raises:
         InputError: no query, or one without positive.
@@ -63,6 +66,7 @@ class Examples:
     passages: int
     annotated: np.ndarray | None = None
     same: np.ndarray | None = None
+    own: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -94,7 +98,7 @@ class Examples:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
         with fresh_folder(Path(folder), "training examples") as draft:
             for name, array in {**vars(self), "annotated": self.first_positives()}.items():
-                if name in ARRAYS or (name == "same" and array is not None):
+                if name in ARRAYS or (name in OPTIONAL and array is not None):
                     np.save(draft / f"{name}.npy", array, allow_pickle=False)
             write_json(draft / "examples.json", {"passages": self.passages})
 
@@ -106,8 +110,9 @@ class Examples:
         arrays = {
             name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS
         }
-        same = folder / "same.npy"
-        arrays["same"] = np.load(same, mmap_mode="r") if same.is_file() else None
+        for name in OPTIONAL:
+            path = folder / f"{name}.npy"
+            arrays[name] = np.load(path, mmap_mode="r") if path.is_file() else None
         return cls(**arrays, passages=passages)
 
     def __post_init__(self) -> None:
@@ -193,7 +198,7 @@ def training_examples(
     given = Examples.of(
         usable, positives, listed, passages=len(collection.passages), annotated=annotated
     )
-    given = one_row_a_text(given, collection.same_text)
+    given = told_apart(given, collection)
     return (
         merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
     )
@@ -248,6 +253,20 @@ def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
         same[examples.first_positives()],
         same,
     )
+
+
+def told_apart(examples: Examples, collection: Collection) -> Examples:
+    """Examples of training queries that know which passages have one text, and which are the query
+    itself: those are no negatives.
+    """
+    examples, own = one_row_a_text(examples, collection.same_text), collection.own_rows("train")
+    if own is None:
+        return examples
+    own = own[examples.query_rows]
+    if examples.same is not None:
+        own = np.where(own >= 0, examples.same[own], -1)
+    listed = np.where(examples.negatives == own[:, None], -1, examples.negatives)
+    return replace(examples, negatives=listed, own=own)
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -404,8 +423,12 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     repeated = np.isin(pairs, keys)
     repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
     lists[repeated] = -1
-    offsets = np.searchsorted(owners, np.arange(len(rows) + 1))
-    return Examples(rows, positives, offsets, lists, span, annotated, first.same)
+    offsets, own = np.searchsorted(owners, np.arange(len(rows) + 1)), None
+    for part, at in zip((second, first), reversed(places), strict=True):
+        if part.own is not None:
+            own = np.full(len(rows), -1) if own is None else own
+            own[at] = part.own
+    return Examples(rows, positives, offsets, lists, span, annotated, first.same, own)
 
 
 def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
@@ -513,21 +536,24 @@ def _random_negatives(
 ) -> np.ndarray:
     """Passages by hash for the places `short` `[batch, count]`, row after row.
 
-    One that is a known positive of its query, listed as its negative or drawn for an earlier place
-    moves on to the next that is not. Where a query has too few passages for that, only positives
-    are passed over.
+    One that is a known positive of its query, the query itself, listed as its negative or drawn for
+    an earlier place moves on to the next that is not. Where a query has too few passages for that,
+    only positives and the query itself are passed over.
     """
     query, slot = examples.query_rows[chosen][:, None], np.arange(short.shape[1])[None, :]
     drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
     positives, first = examples.positives_of(chosen)
     counts = examples.counts(chosen)
+    own = np.full((len(chosen), 1), -1) if examples.own is None else examples.own[chosen][:, None]
     owner = np.repeat(np.arange(len(chosen)), counts)
-    enough = examples.texts() - counts - (listed >= 0).sum(axis=1) >= short.sum(axis=1)
+    used = counts + (listed >= 0).sum(axis=1) + (own >= 0).sum(axis=1)
+    enough = examples.texts() - used >= short.sum(axis=1)
     # [batch, place, places before it that are drawn, too]
     earlier = short[:, None, :] & (slot < slot.T)
     while True:
         text = drawn if examples.same is None else examples.same[drawn]
         wrong = np.logical_or.reduceat(text[owner] == positives[:, None], first, axis=0)
+        wrong |= text == own
         taken = (text[:, :, None] == listed[:, None, :]).any(axis=2)
         taken |= ((text[:, :, None] == text[:, None, :]) & earlier).any(axis=2)
         wrong = (wrong | taken & enough[:, None]) & short
@@ -555,12 +581,14 @@ def known_positives(
 
     Returns:
         `[batch, columns]` bool; False in the query's own positive column, True in a repetition of
-        that passage.
+        that passage and in the passage that is the query itself.
     """
     # Ragged lists of positives lie flat; `reduceat` joins the rows of the comparison that belong to
     # one query.
     positives, begin = examples.positives_of(chosen)
     known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
+    if examples.own is not None:
+        known |= columns == examples.own[chosen][:, None]
     batch = np.arange(len(chosen))
     known[batch, first + batch * passages_per_query] = False
     return known

@@ -109,7 +109,7 @@ def positives_first(scores: Tensor) -> Tensor:
     return (scores[:, 0] > scores[:, 1:].amax(1)).float().mean()
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def cross_encoder(
     folder: Path,
@@ -152,7 +152,7 @@ def cross_encoder(
     _learn(encoder, pairs, examples, folder, training=training, loss=loss, seed=seed)
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 @on_processes
 def dialogue_cross_encoder(
     folder: Path,
@@ -248,7 +248,7 @@ class LateInteractionTrainer(nn.Module):
         return {"loss": nn.functional.cross_entropy(others, target), "in_batch_accuracy": accuracy}
 
 
-@stage(resumable=True)
+@stage(resumable=True, gpu=True)
 def late_interaction(
     folder: Path,
     start: Path,

@@ -134,28 +134,6 @@ def test_no_result_in_prose_is_typed(page):
     assert typed(page.read_text()) == []
 
 
-def test_a_study_is_older_where_no_row_has_the_recipe_of_today(monkeypatch):
-    today = recipe_at("laptop").portable()
-    before = today | {"passage_length": 128}
-    few = today | {"finetuning": today["finetuning"] | {"steps": 9}}
-    studies = {"new": [today], "sweep": [few, today], "old": [before, before]}
-    made = [
-        SimpleNamespace(study=study, recipe=recipe, scale="laptop")
-        for study, recipes in studies.items()
-        for recipe in recipes
-    ]
-    monkeypatch.setattr(measured_numbers, "load_records", lambda folder: made)
-    assert measured_numbers.older_studies("laptop") == ["old"]
-
-
-def test_every_study_with_an_older_recipe_has_a_page():
-    pages = set(expected_pages(ROOT / "_toc.yml"))
-    studies = measured_numbers.older_studies("laptop")
-    assert {
-        str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in studies
-    } <= pages
-
-
 def test_a_number_of_a_paper_is_its_cell_or_the_difference_of_two_rows():
     assert printed("simlm/table8; 30% / 50%; MRR@10") == "38.0"
     assert printed("simlm/table5; SimLM minus BERT-base; MRR@10") == "0.6"
@@ -213,7 +191,7 @@ def test_where_a_record_comes_all_pages_are_read_again(tmp_path, monkeypatch):
         == []
         == measured_numbers.pages_to_read(None, env, set())
     )
-    (tmp_path / "x.json").touch()
+    (tmp_path / "x.jsonl.xz").touch()
     assert measured_numbers.pages_to_read(None, env, set()) == [
         "a",
         "b",

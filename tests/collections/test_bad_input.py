@@ -9,13 +9,15 @@ import os
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dr_lib import collections
+from dr_lib import collections, evaluation
 from dr_lib.collections import Judgement, Query, write_folder
 from dr_lib.errors import InputError
+from dr_lib.retrieval import Ranking
 
 GOOD = (
     '{"_id": "p1", "text": "One."}\n{"_id": "p2", "text": "Two."}\n{"_id": "p4", "text": "Four."}\n'
@@ -188,6 +190,37 @@ def message(folder: str | Path, cache: Path) -> str:
     assert left == []
     assert caught.value.fix
     return str(caught.value)
+
+
+def test_a_folder_that_cannot_be_mended_is_read_with_its_faults_counted(beir_folder, cache):
+    corpus = GOOD + '{"_id": "e", "text": " "}\n{"_id": "t", "title": "A title", "text": ""}\n'
+    lines = ["q1\tp1\t1", "q1\tt\t2", "q1\tp404\t1", "q404\tp1\t1"]
+    folder = beir_folder(**parts(corpus=corpus, qrels={"dev": lines}))
+    with pytest.raises(InputError, match="strict=False"):
+        collections.load(folder, cache=cache)
+    collection = collections.load(folder, cache=cache, strict=False)
+    assert "t" in collection.passages["id"][:] and "e" not in collection.passages["id"][:]
+    assert collection.qrels("dev") == {"q1": {"p1": 1, "t": 2, "p404": 1}}
+    assert collection.irregular == {
+        "passages without title and text, left out": 1,
+        "judgements of passages that are not there, counted as not found": 1,
+        "judgements of unknown queries, or given twice, left out": 1,
+        "queries without a judgement": 1,
+    }
+    ranking = Ranking(["q1"], np.array([[0, 1]]), np.array([[2.0, 1.0]]))
+    found = evaluation.evaluate_split(ranking, collection, "dev", ["R@2"])
+    assert found.mean("R@2") == pytest.approx(1 / 3)
+
+
+def test_a_passage_with_a_title_alone_is_a_passage_of_a_folder(beir_folder, cache):
+    corpus = (
+        GOOD
+        + '{"_id": "t", "title": "Remdesivir in adults", "text": ""}\n{"_id": "u", "title": "Two"}'
+    )
+    folder = beir_folder(**parts(corpus=corpus, qrels={"dev": ["q1\tt\t2"]}))
+    collection = collections.load(folder, cache=cache)
+    assert collection["t"]["title"] == "Remdesivir in adults" and collection["u"]["text"] == ""
+    assert collection.relevant_rows("dev")[0].tolist() == [len(collection) - 2]
 
 
 def parts(**changed):

@@ -7,6 +7,7 @@ from itertools import count
 from typing import NamedTuple
 
 import ir_datasets
+import numpy as np
 import pytest
 from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, TrecQrels, TsvDocs, TsvQueries
@@ -14,6 +15,8 @@ from ir_datasets.util import LocalDownload
 
 from dr_lib import collections
 from dr_lib.errors import InputError
+from dr_lib.evaluation import evaluate_split
+from dr_lib.retrieval import Bm25, Ranking
 
 NUMBERS = count()
 
@@ -62,9 +65,37 @@ def test_defects_of_published_data_are_left_out_and_counted(registered, cache):
     assert (
         counts["empty_passage_left_out"],
         counts["duplicate_texts"],
-        counts["judgements_left_out"],
+        counts["judgements_of_absent_passages"],
     ) == (1, 1, 1)
-    assert collection.qrels("dev/small") == {"2": {"8": 3}, "3": {"9": 0}}
+    # a passage that nobody can find stays judged: recall is that of everybody's judgements
+    assert collection.qrels("dev/small") == {"2": {"8": 3}, "3": {"9": 0, "404": 2}}
+    ranking = Ranking(["2", "3"], np.array([[1], [2]]), np.ones((2, 1)))
+    scores = evaluate_split(ranking, collection, "dev/small", ["R@1", "nDCG@10"])
+    assert scores.per_query("R@1").tolist() == [1, 0]
+    shown = collection._repr_html_()
+    assert "passages without title and text, left out</th><td>1<" in shown
+    assert "judgements of passages that are not there, counted as not found</th><td>1<" in shown
+    # and so in a sample
+    assert collection.sample(train_queries=1).qrels("dev/small") == collection.qrels("dev/small")
+
+
+def test_a_published_passage_with_a_title_alone_is_a_passage(tmp_path, cache, registered):
+    class Titles(Pieces):
+        def docs_iter(self) -> Iterator[Piece]:
+            yield Piece("a", "", "Remdesivir in adults", "")
+            yield Piece("b", " ", "", "")
+
+    name = f"{registered}-titles"
+    path = tmp_path / "titles.qrels"
+    path.write_text("1 0 a 2\n", encoding="utf-8")
+    queries = tmp_path / "titles.tsv"
+    queries.write_text("1\tremdesivir\n", encoding="utf-8")
+    parts = TsvQueries(LocalDownload(queries)), TrecQrels(LocalDownload(path), {})
+    ir_datasets.registry.register(name, Dataset(Titles(), *parts))
+    collection = collections.load(f"ir_datasets:{name}", cache=cache)
+    assert collection.passages["id"][:] == ["a"] and collection.qrels("test") == {"1": {"a": 2}}
+    ranking = Bm25.build(collection.passages, progress=False).search(["remdesivir"], 1)
+    assert ranking.rows.tolist() == [[0]]
 
 
 def test_version_of_the_library_is_kept(registered, cache):

@@ -21,7 +21,7 @@ def record():
             "label": label,
             "seed": seed,
             "scale": scale,
-            "file_name": f"{label}.json",
+            "file_name": f"{label}.jsonl.xz",
             "query_ids": ids,
             "study": "simlm/table08",
             "created": "2026-01-01T00:00:00+00:00",

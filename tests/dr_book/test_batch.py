@@ -106,10 +106,10 @@ from dr_lib import places
 if sys.argv[1:]:
     places.project_root = lambda: Path(sys.argv[1])
 import dr_book.prepared
-from dr_lib.evaluation import statistics
+from dr_book import statistics
 from dr_lib.lab import records
 from dr_lib.stages import names_in
-print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 100,
+print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 40,
       statistics._kept.cache_info().currsize)
 """
 
@@ -119,7 +119,7 @@ def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_pat
     cannot read.
     """
     (tmp_path / "book" / "records" / "laptop").mkdir(parents=True)
-    (tmp_path / "book" / "records" / "laptop" / "broken_seed0_00000000.json").write_text("{")
+    (tmp_path / "book" / "records" / "laptop" / "broken.jsonl.xz").write_text("{")
     printed = []
     for root in ([], [str(tmp_path)]):
         done = subprocess.run(

@@ -3,6 +3,7 @@ show no number.
 """
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_columns_that_have_nothing_to_show_are_left_out(runs):
     assert columns(compared(runs).table(["ahead"], "x").data) == ["configuration", "live"]
     both = compared(runs, {"ahead": 1.0}, runs).table(["ahead"], "x").data
     assert columns(both) == ["configuration", "paper", "recorded", "record", "live"]
-    assert '<a href="../../book/records/laptop/ahead.json">seed\N{NO-BREAK SPACE}0</a>' in both
+    assert '<a href="../../book/records/laptop/ahead.jsonl.xz">seed\N{NO-BREAK SPACE}0</a>' in both
     assert (
         "Recorded: tiny, 1,200 passages, 60 queries, laptop scale." in both and "Live: tiny" in both
     )
@@ -235,17 +236,15 @@ def timed(monkeypatch):
     hour; SimLM of a shorter recipe.
     """
 
-    def one(method: str, seconds: float, passage_length: int = 192) -> dict:
+    def one(method: str, seconds: float, passage_length: int = 192) -> SimpleNamespace:
         recipe = recipe_at(
             "laptop", {"objective": method, "passage_length": passage_length}
         ).portable()
         own = {"pretrained": seconds - 1800.0} if seconds > 1800 else {}
         trained = {"pretrained": {"steps": 2000}} if own else {}
-        return {
-            "recipe": recipe,
-            "seconds": own | {"retriever": 1800.0},
-            "training": trained | {"retriever": {}},
-        }
+        return SimpleNamespace(
+            recipe=recipe, seconds=own | {"retriever": 1800.0}, training=trained | {"retriever": {}}
+        )
 
     made = [one("mlm", 3600.0), one("none", 1800.0), one("simlm", 5400.0, passage_length=128)]
     monkeypatch.setattr(measured, "_timed_runs", lambda: made)

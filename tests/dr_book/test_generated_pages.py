@@ -5,6 +5,7 @@ import json
 import re
 
 import generated_pages
+import pandas as pd
 import pytest
 from generated_pages import (
     IDEAS,
@@ -14,6 +15,7 @@ from generated_pages import (
     faults_section,
     methods_figure,
     paper_cards,
+    rebuilt_section,
     records_tables,
     seen,
     speed_table,
@@ -22,9 +24,10 @@ from generated_pages import (
 
 from dr_book.papers import load_papers
 from dr_book.verdicts import STATES
-from dr_lib.errors import InputError
-from dr_lib.files import sealed, write_json
-from dr_lib.lab import load_record, load_records, recorded_folder
+from dr_lib import places
+from dr_lib.files import write_json
+from dr_lib.lab import load_records, recorded_folder
+from dr_lib.lab.records import read_records
 from dr_lib.training import machine
 
 ENTRY = {
@@ -43,6 +46,7 @@ ENTRY |= {
     "comparisons": 3,
     "page": None,
     "missing": [],
+    "epochs": [],
 }
 
 
@@ -63,7 +67,7 @@ def entries():
     }
     made[0] |= {
         "pairs": [{"state": "held", "better": "SimLM", "worse": "BM25"}],
-        "older_recipe": True,
+        "epochs": [0, 3],
         "trained": True,
     }
     made[0] |= {
@@ -90,7 +94,7 @@ def test_the_first_page_says_what_was_claimed_what_held_and_what_was_not_seen_at
         "seeds": [0, 1],
         "fewest_seeds": 1,
     }
-    made[1] |= {"trained": False, "older_recipe": False}
+    made[1] |= {"trained": False}
     made[1] |= {
         "pairs": [{"state": "reversed", "worse": "BM25"}, {"state": "held", "worse": "MLM"}]
     }
@@ -108,8 +112,6 @@ def test_the_first_page_says_what_was_claimed_what_held_and_what_was_not_seen_at
     )
     assert "Of the 1 that are reversed or lean that way, BM25 alone decides 1." in html
     assert "Sizes, times and counts, which need no training, decide 1." in html
-    assert "Records of an older, shorter recipe decide 1." in html
-    assert "older" not in paper_cards([one | {"older_recipe": False} for one in made])
     assert f"2 of {len(made)} claims have a verdict: 1 by 1 seed, 1 by 2 seeds." in html
     made[1]["leans"] = "held in part"
     assert seen(made)["leaning held in part"] == 1 and not seen(made)["leaning held"]
@@ -123,12 +125,9 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
         "## DPR-PAQ"
     ) < page.index("## PAIR")
     assert page.count("a &lt; b") == len(entries())
-    assert (
-        "SQuAD, laptop scale, 2 seeds; 1 of 3 pairs run: 1 held; older recipe" in page
-        and "told" in page
-    )
+    assert "SQuAD, laptop scale, 2 seeds; 1 of 3 pairs run: 1 held" in page and "told" in page
     nothing = claims_page([entries()[0] | {"state": "not run", "pairs": [], "fewest_seeds": 0}])
-    assert "SQuAD, laptop scale; 0 of 3 pairs run; older recipe" in nothing
+    assert "SQuAD, laptop scale; 0 of 3 pairs run" in nothing
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
     assert "because<br>told<br>Stand-in: no &lt;i&gt;NQ&lt;/i&gt;." in page
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
@@ -141,7 +140,7 @@ def test_claims_can_be_filtered_by_what_they_rest_on():
         "paper": "SimLM",
         "verdict": "held",
         "scale": "laptop",
-        "recipe": "older",
+        "epoch": "unknown, 3",
         "seeds": "2",
     }
     expected |= {"answered by": "stand-in"}
@@ -160,31 +159,33 @@ def test_claims_can_be_filtered_by_what_they_rest_on():
     assert "//" not in line.partition("<script>")[2]
 
 
-def test_a_record_of_a_page_is_complete_without_the_other_files_of_the_book(tmp_path, monkeypatch):
-    path = next(recorded_folder("laptop").glob("simlm-table08_*.json"))
-    recorded = load_record(path)
-    monkeypatch.setattr(
-        generated_pages,
-        "load_records",
-        lambda folder: [recorded] if folder.name == "laptop" else [],
-    )
+def test_the_files_of_records_stand_beside_the_pages(tmp_path):
     generated_pages.copy_records(tmp_path)
-    (copied,) = tmp_path.rglob("*.json")
-    assert (
-        copied.relative_to(tmp_path).as_posix() == f"laptop/{path.name}"
-        and load_record(copied) == recorded
-    )
+    files = sorted(places.records_root().glob("*/*.jsonl.xz"))
+    copies = sorted(tmp_path.rglob("*.xz"))
+    assert [file.read_bytes() for file in copies] == [file.read_bytes() for file in files]
+    assert len(files) > 50
 
 
-def test_certificates_are_found_by_their_record_and_an_altered_one_is_refused(tmp_path):
-    content = {"record": "r.json", "record_created": "now", "outcome": "not shown"}
-    write_json(tmp_path / "a.json", sealed(content))
-    assert generated_pages.load_certificates(tmp_path) == {("r.json", "now"): [content]}
-    (tmp_path / "a.json").write_text(
-        (tmp_path / "a.json").read_text().replace("not shown", "equal")
-    )
-    with pytest.raises(InputError, match="altered"):
-        generated_pages.load_certificates(tmp_path)
+def test_ten_lines_read_a_file_of_records_as_the_project_does(capsys, monkeypatch):
+    monkeypatch.chdir(places.project_root())
+    exec(generated_pages.READING, {})
+    means = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    records, broken = read_records(recorded_folder("laptop") / "simlm-table08.jsonl.xz")
+    assert means == pytest.approx([record.means["MRR@10"] for record in records])
+    assert not broken and generated_pages.READING.count("\n") <= 11
+    table = pd.read_json(recorded_folder("laptop") / "simlm-table08.jsonl.xz", lines=True)
+    assert table["label"].tolist() == [record.label for record in records]
+
+
+def test_what_was_made_again_stands_on_the_status_page():
+    record = load_records(recorded_folder("laptop"), "simlm/table08")[0]
+    assert rebuilt_section([record.model_copy(update={"rebuilt": ()})]) == [
+        "No record was made again yet."
+    ]
+    certificate = {"outcome": "equal", "machine": {"cpu": "A <chip>"}, "created": "2026-01-02T"}
+    (html,) = rebuilt_section([record.model_copy(update={"rebuilt": (certificate,)})])
+    assert "<td>equal</td>" in html.data and "A &lt;chip&gt;" in html.data
 
 
 def test_first_page_gets_a_sentence_where_nothing_is_recorded(monkeypatch):
@@ -224,12 +225,12 @@ def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():
     assert "1,234" not in other.data  # another file of that name
 
 
-def test_the_status_page_names_records_and_machine_in_words():
-    recorded = load_record(next(recorded_folder("laptop").glob("simlm-table08_30-50_*.json")))
-    configuration, _, data, *_ = generated_pages._record_row(recorded, {})
-    assert ">30_%_/_50_%</a>" in configuration.html.replace(
-        "\N{NO-BREAK SPACE}", "_"
-    ) and data.startswith("SQuAD (")
+def test_the_records_page_names_records_and_machine_in_words():
+    records = load_records(recorded_folder("laptop"), "simlm/table08")
+    rates = next(record for record in records if record.label == "30% / 50%")
+    configuration, _, data, *_ = generated_pages._record_row(rates)
+    assert configuration.replace("\N{NO-BREAK SPACE}", "_") == "30_%_/_50_%"
+    assert data.startswith("SQuAD (")
     assert {*generated_pages.MACHINE, "versions"} == {*machine.machine_facts()}
 
 

@@ -367,15 +367,18 @@ def test_one_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, cap
 
 def test_a_record_and_json_lines_are_told_apart(tmp_path):
     (tmp_path / "lines.json").write_text(json.dumps({"text": "x"}))
-    (tmp_path / "record.json").write_text(json.dumps({"checksum": "x"}, indent=1))
+    (tmp_path / "record.json").write_text('{"checksum":"x"}\n')
+    (tmp_path / "s.jsonl.xz").write_bytes(b"")
     # no collection either, but nothing to remove
     (tmp_path / "own.json").write_text(json.dumps({"text": "x"}, indent=1))
-    names = ("lines.json", "record.json", "own.json", "none.json")
-    assert [lab.search.names_record(str(tmp_path / name)) for name in names] == [
+    names = ("lines.json", "record.json", "own.json", "none.json", "s.jsonl.xz", "lines.jsonl")
+    assert [search.names_record(str(tmp_path / name)) for name in names] == [
         False,
         True,
         False,
         True,
+        True,
+        False,
     ]
 
 

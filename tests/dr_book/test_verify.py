@@ -93,7 +93,7 @@ def test_a_run_is_rebuilt_from_its_record(own_recipe, tmp_path, monkeypatch, cap
     monkeypatch.setenv("DR_DATA", str(tmp_path))
     recipe = own_recipe.with_(objective="mlm", base="embedded", passage_length=24)
     Study("s/t", {"mlm": recipe}, scale="smoke", progress=False).run()
-    (path,) = (places.cache_root() / "records" / "smoke").glob("*.json")
+    (path,) = (places.cache_root() / "records" / "smoke").glob("*.jsonl.xz")
     monkeypatch.chdir(tmp_path)
     assert (
         main(["verify", str(path), "--margin", "50", "--to", str(tmp_path / "certificates")]) == 0

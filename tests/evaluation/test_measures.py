@@ -16,7 +16,7 @@ from dr_book.statistics import paired_difference
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores, check_measures, evaluate, evaluate_split
-from dr_lib.evaluation.measures import BY_JUDGEMENT, compress, cut_of, parse
+from dr_lib.evaluation.measures import BY_JUDGEMENT, cut_of, parse
 from dr_lib.retrieval import Ranking, holds_answer
 
 IDS = [f"p{i}" for i in range(60)]
@@ -329,18 +329,17 @@ def scores(values, ids=None, measure="R@1") -> Scores:
     return Scores(ids or [f"q{i}" for i in range(len(values))], {measure: np.array(values)})
 
 
-def test_saved_scores_load_unchanged_and_are_small(tmp_path):
+def test_saved_scores_load_unchanged(tmp_path):
     rng = np.random.default_rng(0)
     made = Scores([f"query {i} é" for i in range(5000)], {"MRR@10": 1 / rng.integers(1, 11, 5000)})
     made.save(tmp_path / "scores.json")
     loaded = Scores.load(tmp_path / "scores.json")
     assert loaded.query_ids == made.query_ids
     assert (loaded.values["MRR@10"] == made.values["MRR@10"]).all()
-    assert (tmp_path / "scores.json").stat().st_size < 8 * 5000
 
 
 @pytest.mark.parametrize("distinct", [2, 300, 70_000])
-def test_packed_scores_come_back_to_the_last_digit(distinct):
+def test_scores_come_back_to_the_last_digit(distinct):
     rng = np.random.default_rng(distinct)
     queries = [f"q{number}" for number in range(max(distinct, 1000))]
     values = rng.random((2, distinct)).astype(np.float32)[
@@ -355,11 +354,11 @@ def test_packed_scores_come_back_to_the_last_digit(distinct):
     )
 
 
-def packed(queries: str, measures: object = (), content: bytes = b"") -> str:
-    """Scores as saved, with any text in place of the ids."""
-    return json.dumps(
-        {"queries": compress(queries.encode()), "measures": measures, "packed": compress(content)}
-    )
+def told(
+    queries: object, measures: object = ("R@1",), values: object = (), row: object = ()
+) -> str:
+    """Scores as saved."""
+    return json.dumps({"queries": queries, "measures": measures, "values": values, "row": row})
 
 
 @pytest.mark.parametrize(
@@ -368,18 +367,21 @@ def packed(queries: str, measures: object = (), content: bytes = b"") -> str:
         "{",
         "null",
         "[]",
-        '{"measures": [], "packed": ""}',
-        '{"queries": "AAAA", "measures": [], "packed": ""}',
-        '{"queries": 1, "measures": [], "packed": ""}',
-        '{"queries": "\u00e9", "measures": [], "packed": ""}',
-        packed("[" * 100_000),
-        packed("null"),
-        packed("[1, 2]"),
-        packed('[["a"]]'),
-        packed('["a"]', 1),
-        packed('["a"]', ["R@1"], b"odd"),
-        packed('["a"]', ["R@1"], b"\0\0\0\0\1\0\0\0"),
-        packed('["a"]', ["R@1"], b"\xff" * 4 + b"\0" * 4),
+        '{"queries": [], "measures": [], "values": []}',
+        told(None),
+        told(1),
+        told([1, 2], values=[[1.0]], row=[0, 0]),
+        told([["a"]], values=[[1.0]], row=[0]),
+        told(["a"], 1, [[1.0]], [0]),
+        told(["a"], ["R@1", "R@5"], [[1.0]], [0]),
+        told(["a"], values=[["x"]], row=[0]),
+        told(["a"], values=[[1.0]], row=[1]),
+        told(["a"], values=[[1.0]], row=[-1]),
+        told(["a"], values=[[1.0]], row=[0.0]),
+        told(["a"], values=[[1.0]], row=[0, 0]),
+        told(["a"], values=[[1.0]], row=["0"]),
+        told(["a"], values=[[float("nan")]], row=[0]),
+        told(["a", "a"], values=[[1.0]], row=[0, 0]),
     ],
 )
 def test_broken_file_is_refused(tmp_path, text):
@@ -414,3 +416,10 @@ def test_different_queries_cannot_be_compared():
         paired_difference(scores([1, 0]), scores([1]), "R@1")
     with pytest.raises(InputError, match="no scores"):
         paired_difference([], scores([1]), "R@1")
+
+
+def test_judged_passages_that_the_collection_lacks_all_count_as_missed():
+    ranking = Ranking(["q"], np.array([[0, 1]]), np.array([[2.0, 1.0]]))
+    qrels = {"q": {"a": 1, "gone": 1, "lost": 1, "away": 1}}
+    values = evaluate(ranking, qrels, ["a", "b"], ["R@2", "AP@2"]).values
+    assert values["R@2"].tolist() == [0.25] and values["AP@2"].tolist() == [0.25]

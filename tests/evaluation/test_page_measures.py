@@ -83,6 +83,8 @@ def test_passages_without_a_document_are_pages_of_their_own():
 def test_a_page_has_the_best_grade_of_its_passages():
     qrels = page_qrels({"q": {"p1": 1, "p8": 2, "p2": 0, "gone": 1}}, PAGES, IDS)
     assert qrels == {"q": {"page 1": 2, "page 2": 0, "passage gone": 1}}
+    backwards = page_qrels({"q": {"p8": 2, "p1": 1}}, PAGES, IDS)
+    assert backwards == {"q": {"page 1": 2}}
 
 
 def test_page_level_r_precision_is_that_of_the_pages():

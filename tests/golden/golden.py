@@ -2,7 +2,8 @@
 
 `python -m tests.golden.golden --check` runs all of it (about a minute on one core) and prints every
 number that is not the recorded one, to the last digit: for use before and after a change, on one
-machine. `--write` records anew; a moved number needs a named cause in the commit. The test beside
+machine. `--write` records anew; where a number has moved, it wants `--epoch REASON` and raises the
+epoch, which every record of a run holds: numbers of one epoch compare. The test beside
 this file compares within a tolerance, since processors round differently. Everything is drawn from
 seeds: the base model from numpy's generator, so that it is the same everywhere.
 
@@ -376,6 +377,16 @@ def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
 # Comparing.
 
 
+def moved(expected: dict[str, Numbers], found: dict[str, Numbers]) -> bool:
+    """Whether a number that was recorded is another one now; new runs move none."""
+    return any(
+        found[label].get(name) != values
+        for label, numbers in expected.items()
+        for name, values in numbers.items()
+        if label in found
+    )
+
+
 def differences(expected: dict[str, Numbers], found: dict[str, Numbers]) -> list[str]:
     """Every number that is not the recorded one, one a line."""
     lines = []
@@ -396,6 +407,9 @@ def main() -> int:
     what.add_argument("--check", action="store_true", help="print every number that differs")
     what.add_argument("--write", action="store_true", help="record anew")
     parser.add_argument("--times", action="store_true", help="print the seconds of each run")
+    parser.add_argument(
+        "--epoch", metavar="REASON", help="with --write: which numbers moved, and why"
+    )
     options, found = parser.parse_args(), {}
     with tempfile.TemporaryDirectory() as work, contextlib.redirect_stdout(sys.stderr):
         before = time.monotonic()
@@ -404,12 +418,17 @@ def main() -> int:
             if options.times:
                 print(f"{now - before:6.1f} s  {label}", file=sys.stderr)
             before = now
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    lines = differences(recorded["runs"], found)
     if options.write:
-        RECORDED.write_text(
-            json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        if moved(recorded["runs"], found):
+            if not options.epoch:
+                parser.error("\n".join([*lines, "numbers moved: say why with --epoch REASON"]))
+            recorded["epoch"] += 1
+            recorded["epochs"][str(recorded["epoch"])] = options.epoch
+        content = json.dumps(recorded | {"runs": found}, indent=1, ensure_ascii=False)
+        RECORDED.write_text(content + "\n", encoding="utf-8")
         return 0
-    lines = differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
     print("\n".join(lines) or f"{len(found)} runs: every number is the recorded one")
     return bool(lines)
 

@@ -30,7 +30,7 @@ def found(tmp_path_factory) -> dict[str, golden.Numbers]:
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, golden.Numbers]:
-    return json.loads(golden.RECORDED.read_text(encoding="utf-8"))
+    return json.loads(golden.RECORDED.read_text(encoding="utf-8"))["runs"]
 
 
 @pytest.mark.slow

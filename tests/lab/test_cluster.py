@@ -15,7 +15,6 @@ import pytest
 from dr_lib import lab, stages
 from dr_lib.errors import InputError
 from dr_lib.lab import Cluster, Study
-from dr_lib.lab.cluster import ON_GPU
 from dr_lib.locks import hold
 from dr_lib.stages import Cache
 
@@ -140,16 +139,17 @@ def test_where_workers_have_gpus_what_needs_one_waits_for_it(tiny_recipe, tmp_pa
 
 
 def test_every_stage_whose_code_asks_for_the_device_waits_for_a_gpu():
-    marked = re.compile(r"^@stage.*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
-    package, asking = Path(lab.__file__).parents[1], set()
+    marked = re.compile(r"^@stage\((.*)\)\n(?:@.*\n)*def (\w+)", re.MULTILINE)
+    package, asking, waiting = Path(lab.__file__).parents[1], set(), set()
     for path in package.rglob("*.py"):
-        for kind in marked.findall(path.read_text(encoding="utf-8")):
+        for options, kind in marked.findall(path.read_text(encoding="utf-8")):
             module, seen = ".".join(path.relative_to(package.parent).with_suffix("").parts), {}
             stages._follow(module, (kind,), seen)
             asking |= {kind} if "dr_lib.training.machine.device" in seen else set()
+            waiting |= {kind} if "gpu=True" in options else set()
     # one moves weights, the other asks BM25
-    assert asking - {*ON_GPU} == {"untuned", "question_collection"}
-    assert asking >= {*ON_GPU}
+    assert asking - waiting == {"untuned", "question_collection"}
+    assert asking >= waiting
 
 
 def test_without_a_scheduler_it_says_so():

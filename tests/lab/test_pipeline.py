@@ -412,6 +412,10 @@ def test_the_pool_holds_dev_queries_their_passages_and_what_bm25_finds(
         pool.query_rows
     ]
     assert set(pool.passage_rows.tolist()) == relevant | set(found[found >= 0].tolist())
+    pools.clear()
+    other = pipeline(untrained.with_(finetuning__validation=LOOKS | {"seed": 6}))
+    shared.get(other.retriever)
+    assert set(pools[0].query_rows.tolist()) != set(pool.query_rows.tolist())
 
 
 # Cross-encoders -----------------------------------------------------------------------------------

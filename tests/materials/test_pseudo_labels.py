@@ -1,12 +1,15 @@
 """Pseudo-labels against a loop over queries, their counts, and what is refused."""
 
+import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.materials.pseudo_labels import count_labels, label, probabilities
+from dr_lib.materials.pseudo_labels import count_labels, label, probabilities, unlabelled_queries
+from dr_lib.materials.texts import Texts
 
 
 @pytest.fixture
@@ -105,3 +108,17 @@ def test_counts_are_those_of_the_labels(scores, rows):
         assert counts["known_positive"] == (np.array(ours) & (chances > s_pos)).sum()
         assert counts["known_negative"] == (np.array(ours) & (chances < s_neg)).sum()
         assert all(type(number) in (int, float) for number in counts.values())
+
+
+def test_queries_of_every_split_but_train_are_held_out(tmp_path, tiny_tokenizer):
+    asked = {"train": "who wrote it", "dev": "what is dense", "test": "where is york"}
+    collection = SimpleNamespace(splits=list(asked), queries=lambda split: {"text": [asked[split]]})
+    lines = [{"_id": str(row), "text": text} for row, text in enumerate([*asked.values(), "why"])]
+    file = tmp_path / "queries.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    folder = tmp_path / "made"
+    folder.mkdir()
+    unlabelled_queries.body(folder, file, tmp_path / "tokenizer", [collection])
+    assert Texts.open(folder).strings["text"][:] == ["who wrote it", "why"]
+    assert json.loads((folder / "counts.json").read_text())["held_out"] == 2

@@ -22,6 +22,18 @@ def row_masks(monkeypatch) -> list[tuple[torch.Tensor, dict]]:
     return seen
 
 
+def test_rows_are_drawn_at_the_rate_of_the_decoder(make, batch, seeded, monkeypatch):
+    rates, per_row = [], masking.per_row
+
+    def remember(batch, rate, *rest, **options):
+        rates.append(rate)
+        return per_row(batch, rate, *rest, **options)
+
+    monkeypatch.setattr(masking, "per_row", remember)
+    make("retromae", encoder_rate=0.2, decoder_rate=0.7)(batch, seeded())
+    assert rates == [0.7]
+
+
 def decode_by_hand(objective, batch, first, unseen):
     """Decoder states of BERT: queries are the vector plus raw positions, contents the clean
     embedding behind it.

@@ -99,7 +99,10 @@ def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage
     rng, passages, width = np.random.default_rng(0), 3000, 200
     relevant = [rng.permutation(passages)[: rng.integers(0, 4)] for _ in range(1500)]
     collection = SimpleNamespace(
-        passages=range(passages), same_text=None, positives=lambda split: relevant
+        passages=range(passages),
+        same_text=None,
+        own_rows=lambda split: None,
+        positives=lambda split: relevant,
     )
     rows = rng.permuted(np.tile(np.arange(passages), (len(relevant), 1)), axis=1)
     Ranking(
@@ -141,7 +144,11 @@ def test_passages_of_other_splits_alone_are_left_out_of_the_lists_where_that_is_
     right = {"train": [[0], [1]], "dev": [[1], [2]], "test": [[3, 0]]}
     rows_of = {split: [np.array(rows) for rows in queries] for split, queries in right.items()}
     collection = SimpleNamespace(
-        passages=range(6), splits=tuple(right), same_text=None, positives=rows_of.get
+        passages=range(6),
+        splits=tuple(right),
+        same_text=None,
+        own_rows=lambda split: None,
+        positives=rows_of.get,
     )
     Ranking(
         ["a", "b"], np.array([[3, 1, 2, 0], [2, 3, 4, 1]]), np.array([[4.0, 3, 2, 1]] * 2)
@@ -177,6 +184,7 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
         passages=datasets.Dataset.from_dict({"text": texts}),
         queries=lambda split: datasets.Dataset.from_dict(asked),
         same_text=None,
+        own_rows=lambda split: None,
         positives=lambda split: [np.array([2]), np.array([6])],
     )
     rows = np.array([[5, 3, 2, 0, 7], [4, 1, 6, 3, 5]])
@@ -211,3 +219,16 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
             [2, 5, 0, 6, 1],
             [0, 3, 5],
         )
+
+
+def test_the_stage_draws_by_the_seed_it_is_given(tmp_path):
+    made = ranking(12, 20, 200)
+    made.save(tmp_path / "ranking")
+    collection = SimpleNamespace(
+        passages=range(200), same_text=None, positives=lambda split: positives(made, (0,))
+    )
+    drawn = []
+    for seed in (0, 0, 1):
+        negatives.body(tmp_path, tmp_path, collection, depth=19, random_negatives=3, seed=seed)
+        drawn.append(np.load(tmp_path / "negatives.npy"))
+    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])

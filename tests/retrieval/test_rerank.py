@@ -181,7 +181,10 @@ def test_a_teacher_scores_every_positive_and_every_listed_negative(
     encoder.save(tmp_path / "scorer" / "model")
     relevant = [np.array(rows, int) for rows in ([1, 2], [], [], [7], [])]
     collection = SimpleNamespace(
-        same_text=None, positives={"train": relevant}.get, passages=range(40)
+        same_text=None,
+        own_rows=lambda split: None,
+        positives={"train": relevant}.get,
+        passages=range(40),
     )
     np.save(
         tmp_path / "negatives.npy",

@@ -49,3 +49,21 @@ def test_a_module_on_the_path_is_the_readers_own(imported):
 def test_libraries_of_the_environment_are_none_of_the_readers():
     assert [stages._source(name) for name in ("json", "numpy", "torch")] == [None] * 3
     assert stages._source("dr_lib.stages") is not None
+
+
+@pytest.mark.parametrize("constant", ["LIMIT: int = {}", "LIMIT = 1\nLIMIT += {}"])
+def test_a_constant_counts_however_it_is_assigned(constant, tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "_started", sys.maxsize)
+    digests = []
+    for number in (3, 4):
+        name = f"of_the_reader_{number}"
+        (tmp_path / f"{name}.py").write_text(
+            f"{constant.format(number)}\n\ndef area(radius):\n    return LIMIT * radius\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        module = importlib.import_module(name)
+        seen = {}
+        stages._follow(name, ("area",), seen)
+        digests.append(seen[f"{name}.LIMIT"])
+        sys.modules.pop(module.__name__)
+    assert digests[0] != digests[1]

@@ -117,6 +117,32 @@ def test_a_part_of_a_result_reaches_the_body_as_a_path(cache, tmp_path):
     )
 
 
+def test_the_key_holds_which_part_of_a_result_is_read():
+    @stage()
+    def size(folder, file): ...
+
+    read, other = (size(words("a") / name) for name in ("x", "y"))
+    assert read.key != other.key and read.key == size(words("a") / "x").key
+
+
+def test_stages_inside_lists_and_mappings_are_inputs():
+    @stage()
+    def joined(folder, shards, named): ...
+
+    one, two, three = words("a"), words("b"), words("c")
+    made = joined([one, [two / "words.json"]], {"third": three})
+    assert [upstream.key for upstream in made.inputs] == [one.key, two.key, three.key]
+    assert {stage.key for stage in made.walk()} == {made.key, one.key, two.key, three.key}
+
+
+def test_a_new_process_notices_an_altered_file_of_equal_size(cache):
+    made = words("a b")
+    (cache.get(made) / "words.json").write_text('["a", "c"]')
+    assert cache.get(made)  # looked at once
+    with pytest.raises(InputError, match="was altered since it was written"):
+        Cache(cache.root).get(made)
+
+
 def test_what_cannot_be_digested_is_refused():
     with pytest.raises(TypeError, match="ndarray"):
         _ = words(np.zeros(3)).key

@@ -73,3 +73,12 @@ def test_mode_none_ignores_the_title():
 def test_padded_length_is_the_next_multiple_within_the_limit():
     assert padded_length(np.array([1, 16, 17, 31]), 16, 100).tolist() == [16, 16, 32, 32]
     assert padded_length(np.array([1, 16, 17, 31]), 16, 31).tolist() == [16, 16, 31, 31]
+
+
+def test_a_random_window_may_be_the_first_and_the_last_one():
+    body, title = np.full(4, 30), np.zeros(4, np.int64)
+    room, surplus = 10, 20
+    lots = np.array([0, surplus, surplus + 1, 2 * surplus + 1], np.uint64)
+    left = truncate(title, body, max_length=room + 2, mode="pair", lots=lots)
+    assert left.body.tolist() == [room] * 4
+    assert left.body_start.tolist() == [0, surplus, 0, surplus]

@@ -49,7 +49,10 @@ def test_the_first_positive_alone_is_taken_where_that_is_the_rule(examples):
 def test_the_first_positive_is_the_one_judged_first_and_stays_it_beside_pseudo_labels():
     (annotated,) = judged_rows({"q": {"c": 1, "b": 0, "a": 2}}, ["q"], ["a", "b", "c", "d", "e"])
     collection = SimpleNamespace(
-        passages=range(8), same_text=None, positives=lambda split: [np.array([6]), annotated]
+        passages=range(8),
+        same_text=None,
+        own_rows=lambda split: None,
+        positives=lambda split: [np.array([6]), annotated],
     )
     given = training_examples(collection)
     both = merge_examples(given, Examples.of([1, 3], [[1, 2], [5]], passages=8))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.training import Examples, training_examples
+from dr_lib.training import Examples, training_examples, training_set
 
 
 def test_ragged_positives_are_found_again():
@@ -46,7 +46,9 @@ def test_saved_examples_open_as_they_were(tmp_path, negatives):
 
 def test_passages_that_hold_an_answer_stand_behind_the_judged_positives(tmp_path):
     judged = {"train": [np.array([5, 2]), np.array([], int), np.array([0]), np.array([], int)]}
-    collection = SimpleNamespace(same_text=None, positives=judged.get, passages=range(9))
+    collection = SimpleNamespace(
+        same_text=None, own_rows=lambda split: None, positives=judged.get, passages=range(9)
+    )
     np.save(tmp_path / "negatives.npy", np.array([[3, 4], [1, 8], [6, 1], [2, 3]], np.int32))
     np.save(tmp_path / "positives.npy", np.array([[0, 7], [0, 1], [1, 6]], np.int32))
     found = training_examples(collection, tmp_path)
@@ -57,3 +59,17 @@ def test_passages_that_hold_an_answer_stand_behind_the_judged_positives(tmp_path
     assert found.negatives.tolist() == [[3, 4], [1, 8], [6, 1]]
     (tmp_path / "positives.npy").unlink()
     assert training_examples(collection, tmp_path).query_rows.tolist() == [0, 2]
+
+
+def test_the_stage_draws_its_share_by_the_seed_it_is_given(tmp_path):
+    relevant = [np.array([row]) for row in range(40)]
+    collection = SimpleNamespace(
+        same_text=None, positives=lambda split: relevant, passages=range(40)
+    )
+    drawn = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        folder = tmp_path / name
+        folder.mkdir()
+        training_set.body(folder, collection, share=0.5, share_seed=seed)
+        drawn[name] = Examples.open(folder / "examples").query_rows.tolist()
+    assert drawn["a"] == drawn["b"] != drawn["c"]

@@ -5,6 +5,7 @@ import torch
 from dr_lib.errors import InputError
 from dr_lib.tokens import Layout
 from dr_lib.training import Examples, RetrievalBatches
+from dr_lib.training.batches import Visits
 
 
 @pytest.fixture
@@ -96,3 +97,18 @@ def test_only_queries_are_cut_at_the_named_end(make, counted_store, monkeypatch)
     monkeypatch.setattr(counted_store, "batch", noting)
     make(layout=Layout(query_side="left")).batch(0)
     assert cut == ["left", "right"]
+
+
+def test_every_epoch_visits_everything_once_in_an_order_of_its_own():
+    things = np.arange(3, 27)
+    visits = Visits(things, at_once=6, seed=4)
+    epochs = [
+        np.concatenate([visits.of(4 * epoch + step)[1] for step in range(4)]) for epoch in range(3)
+    ]
+    for order in epochs:
+        assert np.array_equal(np.sort(order), things)
+    companions = [
+        {frozenset(order[i : i + 6].tolist()) for i in range(0, 24, 6)} for order in epochs
+    ]
+    assert not companions[0] & companions[1] and not companions[1] & companions[2]
+    assert np.array_equal(Visits(things, at_once=6, seed=4).of(5)[1], visits.of(5)[1])

@@ -1,5 +1,6 @@
 """From a collection's name to its folder: fetch, convert, write, check the digest."""
 
+import re
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -42,6 +43,8 @@ CONVERTERS: dict[str, Callable[[Files], Made]] = {
     **{f"xquad-{language}": partial(xquad, language=language) for language in ("de", "vi", "zh")},
 }
 """Name of a collection -> what makes its files of those of its source."""
+ROLE = re.compile(r"\s*\{[a-z:]+\}`[^`]*`")
+"""A reference that only a page of the book can follow."""
 
 
 def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: bool = False) -> str:
@@ -76,9 +79,9 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
                 raise
             problem = f"not the files that its sheet names ({type(error).__name__}: {error})"
             raise InputError(problem, where=files.folder, fix="Take its source again.") from error
-        write_text(
-            draft / "README.md", f"# {sheet.title}\n\nLicence: {sheet.licence}\n\n{sheet.text}\n"
-        )
+        words = ROLE.sub("", sheet.text)
+        readme = f"# {sheet.title}\n\nLicence: {sheet.licence}\n\n{words}\n"
+        write_text(draft / "README.md", readme)
         with tempfile.TemporaryDirectory() as cache:
             differs = _differences(draft, sheet, Path(cache))
         if differs and not allow_changes:

@@ -26,7 +26,8 @@ class Sheet:
             None where that is not known.
         counts: passages, and queries by split; of a set that is none, pairs or rows by split.
         load: the name by which `collections.load` has it without a folder; "" where it has not.
-        checked: whether files of its source were seen to give the digest.
+        checked: what is known of the conversion; "" where it was compared with the script that
+            had made the collection, on made-up sources.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Sheet:
     sources: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
     load: str = ""
-    checked: bool = False
+    checked: str = ""
 
     @property
     def command(self) -> str:

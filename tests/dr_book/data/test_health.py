@@ -151,6 +151,19 @@ def test_medquad_drops_what_stands_under_unrelated_pages(converted, all_kept):
     assert len(texts) == 3  # the first passages of the last two are the same
 
 
+def test_a_question_that_only_boilerplate_answers_leaves_its_id_to_the_next_page(
+    converted, all_kept
+):
+    made = medquad(
+        converted,
+        page("A", "First", ("How is it inherited?", BOILERPLATE)),
+        page("A", "Second", ("How is it inherited?", "By one gene of the mother alone.")),
+        page("A", "Third", ("How is Third inherited?", BOILERPLATE)),
+    )
+    (query,) = made["queries.jsonl.gz"]
+    assert query["_id"].startswith("A-0000002-")
+
+
 def test_medquad_leaves_groups_out_but_none_that_liveqa_judges(converted, monkeypatch):
     monkeypatch.setattr(health, "LEFT_OUT", 1.0)
     made = medquad(

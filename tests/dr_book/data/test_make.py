@@ -159,6 +159,8 @@ def test_squad_from_its_official_files_is_a_folder_of_the_same_digest(tmp_path):
     place = lay_out(tmp_path / "source", official)
     told = make(sheet_of("squad"), tmp_path / "squad", place, allow_changes=True)
     assert "1 passages (of the records: 20,958)" in told
+    readme = (tmp_path / "squad" / "README.md").read_text()
+    assert "of English Wikipedia. The" in " ".join(readme.split()) and "{cite" not in readme
     made = collections.load(tmp_path / "squad", cache=tmp_path / "c")
     assert made.digest == collections.load(place, cache=tmp_path / "c", allow_changes=True).digest
 

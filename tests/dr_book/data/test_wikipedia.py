@@ -64,6 +64,7 @@ def test_articles_with_an_answer_come_first_and_tested_ones_never(converted, sma
                 ("who was born near the city with a piano", "Frederic Chopin"),
                 ("which emperor was it", "Napoleon"),
                 ("how many people saw the bridge", "14"),
+                ("what was seen by the people on the bridge", "was"),
             ),
             "nq_open/NQ-open.efficientqa.dev.1.1.jsonl": questions(
                 ("which river is it", "nilé nile")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dr_lib import losses
 from dr_lib.models import layer_states
 
 DOCUMENTS = [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 5]
@@ -94,3 +95,22 @@ def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_k
         found.append((loss.item(), torch.cat(slopes)))
     assert found[0][0] == found[1][0]
     assert (found[0][1] - found[1][1]).norm() <= 1e-5 * found[0][1].norm()
+
+
+def test_spans_of_other_processes_are_compared_too(make_loud, batches_of, seeded, monkeypatch):
+    objective, batch = make_loud("cocondenser"), batches_of("cocondenser")(0)
+    alone = objective(batch, seeded())
+    gathered = []
+
+    def twice(tensor):
+        gathered.append(tensor)
+        other = tensor.flip(0) * 0.5 if tensor.is_floating_point() else tensor + 1000
+        return torch.cat([tensor, other])
+
+    monkeypatch.setattr(losses, "gather", twice)
+    together = objective(batch, seeded())
+    vectors, documents = gathered
+    assert len(vectors) == len(documents) == len(batch.documents)
+    expected = losses.siblings(twice(vectors.detach()), twice(documents))
+    torch.testing.assert_close(together["contrastive_loss"], expected)
+    assert together["contrastive_loss"] > alone["contrastive_loss"]

@@ -1,0 +1,211 @@
+"""Folders of models from elsewhere: whatever is in one, it opens or ends in one line; nothing in it
+runs, nothing outside it is read.
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dr_lib.errors import InputError
+from dr_lib.lab.base import model_digest, open_checkpoint
+from dr_lib.models import SentenceEncoder, load_masked_lm, save_masked_lm
+
+EVIL = "from pathlib import Path\nPath({!r}).write_text('ran')\nclass Evil: pass\n"
+
+
+def config(**changes) -> Callable[[Path], None]:
+    """Change entries of the configuration."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], None]:
+    """Put a file in place of another."""
+    content = content if isinstance(content, bytes) else content.encode()
+    return lambda folder: (folder / name).write_bytes(content) and None
+
+
+def modules(*paths: str, kind: str = "sentence_transformers.models.Transformer") -> Callable:
+    return write(
+        "modules.json", json.dumps([{"idx": 0, "name": "0", "path": paths[0], "type": kind}])
+    )
+
+
+def weights_at(place: str) -> Callable[[Path], None]:
+    """Move the weights and name their new place in an index."""
+
+    def change(folder: Path) -> None:
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        names = list(load_file(folder / "model.safetensors"))
+        (folder / "model.safetensors").rename(target)
+        index = {"metadata": {}, "weight_map": dict.fromkeys(names, place)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return change
+
+
+def number(value: float) -> Callable[[Path], None]:
+    """One wrong number in the weights."""
+
+    def change(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        next(iter(weights.values())).view(-1)[7] = value
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return change
+
+
+def code(folder: Path) -> None:
+    (folder / "evil.py").write_text(EVIL.format(str(folder.parent / "owned")))
+    config(
+        auto_map=dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "evil.Evil")
+    )(folder)
+
+
+def module_of_code(folder: Path) -> None:
+    (folder / "evil.py").write_text(EVIL.format(str(folder.parent / "owned")))
+    modules("", kind="evil.Evil")(folder)
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_text(f"cos\nsystem\n(S'touch {folder.parent}/owned'\ntR.")
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+REFUSED: dict[str, Callable[[Path], None]] = {
+    "attention of a hub": config(attn_implementation="org/kernel"),
+    "attention of a hub, old key": config(_attn_implementation="org/kernel"),
+    "attention of a hub, inner key": config(_attn_implementation_internal="org/kernel"),
+    "attention of a hub by part": config(attn_implementation={"": "org/kernel:forward"}),
+    "attention of a hub within": config(text_config={"attn_implementation": "org/kernel"}),
+    "experts of a hub": config(experts_implementation="org/kernel"),
+    "kernels of a hub": config(kernel_config={"kernel_mapping": {"Linear": "org/kernel:Linear"}}),
+    "ten million layers": config(num_hidden_layers=10_000_000),
+    "layers beyond the file's": config(num_hidden_layers=500),
+    "labels without end": config(num_labels=10**6),
+    "deep configuration": write("config.json", DEEP),
+    "configuration is a list": write("config.json", "[1, 2]"),
+    "configuration is no JSON": write("config.json", "{"),
+    "configuration is no text": write("config.json", b"\xff\xfe{"),
+    "no head": config(num_attention_heads=0),
+    "heads are a word": config(num_attention_heads="two"),
+    "unknown activation": config(hidden_act="nosuch"),
+    "padding beyond the vocabulary": config(pad_token_id=10**9),
+    "unknown type": config(model_type="nosuch"),
+    "weights above the folder": weights_at("../w.safetensors"),
+    "weights below the folder": weights_at("inner/w.safetensors"),
+    "hidden weights": weights_at(".w.safetensors"),
+    "weights of another kind": weights_at("w.bin"),
+    "index of nonsense": write("model.safetensors.index.json", "[]"),
+    "weights cut short": cut,
+    "weights with a huge header": write("model.safetensors", struct.pack("<Q", 2**60) + b"{}"),
+    "weights are pickled": pickled,
+    "not a number": number(np.nan),
+    "infinite": number(np.inf),
+    "an adapter": write("adapter_config.json", "{}"),
+    "modules above the folder": modules("../other"),
+    "modules in a hidden place": modules(".other"),
+    "modules elsewhere": modules("/etc"),
+    "modules are a number": write("modules.json", "7"),
+    "modules are bare names": write("modules.json", '["a"]'),
+}
+# refused in one line or opened without harm, as the library decides
+EITHER: dict[str, Callable[[Path], None]] = {
+    "tokenizer is no JSON": write("tokenizer.json", "{"),
+    "code of its own": code,
+    "code of another": config(auto_map={"AutoModelForMaskedLM": "org/repo--evil.Evil"}),
+    "module of its own": module_of_code,
+    "module of Python": modules("", kind="os.system"),
+    "quantised": config(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
+    "no layer": config(num_hidden_layers=0),
+    "fewer than no layers": config(num_hidden_layers=-1),
+    "no width": config(hidden_size=0),
+    "huge width": config(hidden_size=2**30),
+    "huge vocabulary": config(vocab_size=2**40),
+    "architectures are a number": config(architectures=3),
+    "dropout of 7": config(hidden_dropout_prob=7),
+    "tokenizer has code": write(
+        "tokenizer_config.json", '{"auto_map": {"AutoTokenizer": ["evil.Evil", null]}}'
+    ),
+}  # fmt: skip
+# found when the model is built or its weights are read, not when its configuration is
+LATER = {name for name in REFUSED if name.startswith("weights")}
+LATER |= {"not a number", "infinite"}
+LATER |= {"no head", "unknown activation", "padding beyond the vocabulary"}
+WAYS = {
+    "masked LM": load_masked_lm,
+    "sentence encoder": SentenceEncoder,
+    "base of a recipe": lambda folder: open_checkpoint(str(folder)),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, tiny_bert, tiny_tokenizer) -> Path:
+    """A small sound model, with what sentence-transformers wants besides."""
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [*REFUSED, *EITHER])
+def test_a_hostile_folder_ends_in_one_line_and_runs_nothing(folder, kind, way, counted):
+    (REFUSED | EITHER)[kind](folder)
+    # what needs only configuration and tokenizer opens where the weights alone are wrong
+    harmless = kind in EITHER or (way == "base of a recipe" and kind in LATER)
+    try:
+        WAYS[way](folder)
+    except InputError as error:
+        assert "\n" not in str(error) and str(folder.parent) in error.where
+    else:
+        assert harmless, "opened"
+    assert not (folder.parent / "owned").exists(), "its code ran"
+    counted("hostile folders of models", 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sound_folder_opens(folder, way):
+    WAYS[way](folder)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("way", ["masked LM", "sentence encoder"])
+def test_weights_that_are_no_numbers_are_said_on_every_way(folder, value, way):
+    number(value)(folder)
+    with pytest.raises(InputError, match="is finite"):
+        WAYS[way](folder)
+
+
+def test_what_the_digest_of_a_folder_covers_is_all_that_is_read(folder):
+    """Weights in several files: each change of one changes the digest."""
+    weights = load_file(folder / "model.safetensors")
+    names = sorted(weights)
+    halves = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
+    for file, part in halves.items():
+        save_file({name: weights[name] for name in part}, folder / file, {"format": "pt"})
+    (folder / "model.safetensors").unlink()
+    index = {name: file for file, part in halves.items() for name in part}
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
+    before = model_digest(str(folder))
+    whole = load_masked_lm(folder).state_dict()
+    torch.testing.assert_close(whole[names[1]], weights[names[1]])
+    save_file({name: 1.3 * weights[name] for name in names[1::2]}, folder / "model-2.safetensors")
+    assert model_digest(str(folder)) != before
