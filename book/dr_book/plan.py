@@ -162,7 +162,7 @@ class Verdict:
 
     Attributes:
         contrast: as the plan has it: `id`, `block`, `compare`, `on`, `says`.
-        shown: the estimate in words' stead, or None where a run is missing.
+        shown: the estimate, in points, or a rank correlation; None where a run is missing.
         word: "supported", "contradicted", "open" or "not run".
         lacks: what the plan asked for and is not there.
     """
@@ -207,6 +207,7 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Record | None) -> list[Verdi
         "masking-over-none": lambda: _above(blocks["squad"], "mlm", "none"),
         "gain-follows-overlap": lambda: _by_overlap(blocks["squad"], overlaps),
         "coverage-predicts-gain": lambda: _foretold(blocks["squad"]),
+        "teacher": lambda: _admitted(blocks["re-ranker, dev"]),
     }
     found = []
     for contrast in planned()["contrasts"]:
@@ -258,6 +259,17 @@ def _by_overlap(block: Block, overlaps: Record) -> tuple[Estimate, str]:
     groups = fifths(block, overlaps)
     estimate = block.between_groups("autoencoder", "none", planned()["measure"], groups)
     return estimate, sign(estimate)
+
+
+def _admitted(block: Block) -> tuple[Estimate, str]:
+    """A re-ranker above its retriever on dev, and no more than a point above its shorter
+    training.
+    """
+    shorter, longer = (f"base, 5e-4, {steps} steps" for steps in ("5,000", "10,000"))
+    retriever = "retriever 2, held-out negatives dropped"
+    gain = cluster_mean(block.differences(longer, retriever, planned()["measure"]), block.clusters)
+    rise = block.differences(longer, shorter, planned()["measure"]).mean()
+    return gain, "supported" if gain.interval().low > 0 and rise <= 1 else "open"
 
 
 def _foretold(block: Block) -> tuple[float, str]:

@@ -10,12 +10,36 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from dr_book import figures
-from dr_book.plan import FIFTHS, Parts
+from dr_book.plan import FIFTHS, Parts, Verdict
 from dr_book.statistics import Estimate
-from dr_book.tables import data_named, named
+from dr_book.tables import data_named, named, named_in, spell, table
 
 INK = "#1b1f24"
 """Of numbers on a coloured cell, on light and on dark pages."""
+
+
+def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) -> HTML:
+    """The plan's contrasts, what was found, and what is not there yet.
+
+    Args:
+        verdicts: as `plan.verdicts` gives them.
+        labels: methods, which are shown by their names.
+        caption: of the table.
+    """
+    columns = ["what was to be decided", "compared", "found", "verdict", "not there"]
+    rows = []
+    for verdict in verdicts:
+        value = verdict.shown
+        if isinstance(value, Estimate):
+            found = spell(value.interval(), sign=True)
+        else:
+            found = None if value is None else f"{value:.2f}"
+        decided = verdict.word in ("supported", "contradicted")
+        word = f"{verdict.word} so far" if verdict.lacks and decided else verdict.word
+        told = verdict.contrast
+        compared = named_in(told["compare"], labels)
+        rows.append([told["says"].strip(), compared, found, word, verdict.lacks])
+    return table(columns, rows, caption=caption)
 
 
 def by_fifth(gains: Mapping[str, Sequence[Estimate]]) -> HTML:
@@ -60,7 +84,10 @@ def coverage_against_gain(shares: Mapping[str, float], gains: Mapping[str, float
             colour = palette.series[families.index(kind)] if kind in families else palette.text
             x, y = 100 * shares[label], gains[label]
             axes.plot(x, y, "o", color=colour, markersize=9)
-            right = x < 33
+            crowded = any(
+                0 < 100 * shares[other] - x < 5 and abs(gains[other] - y) < 0.4 for other in labels
+            )
+            right = x < 33 and not crowded
             axes.annotate(
                 named(label),
                 (x, y),
@@ -73,7 +100,7 @@ def coverage_against_gain(shares: Mapping[str, float], gains: Mapping[str, float
             xlabel="% of a passage's pieces foretold before fine-tuning",
             ylabel="points of MRR@10 gained",
         )
-        axes.margins(x=0.12, y=0.1)
+        axes.margins(x=0.2, y=0.1)
         return figure
 
     told = "; ".join(
@@ -199,7 +226,7 @@ def detectable(parts: Parts, seeds: Sequence[int], articles: Sequence[int]) -> H
         axes.annotate("gaps of 0.1 to 0.5", (articles[0], 0.28), (2, 0), textcoords="offset points")
         axes.set(
             xscale="log",
-            xlabel="articles that the questions stand on",
+            xlabel="articles of equal size that the questions stand on",
             ylabel="smallest detectable difference, points",
             ylim=(0, None),
         )
