@@ -60,7 +60,7 @@ test-faults: setup
 # Nothing is written into the checkout outside _build/ and .cache/. What pages take longest to make is made beside the
 # notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do; in a first build alone.
 book: setup
-	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_book batch --scale $(SCALE) --to _build/executed
+	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) book/_ext/run_notebooks.py --scale $(SCALE) --to _build/executed
 	$(MAKE) --no-print-directory pages
 
 # Pages, executed notebooks and generated pages meet in _build/source, where what is unchanged keeps its time: Sphinx then

@@ -7,18 +7,18 @@ import os
 import shutil
 import stat
 import tempfile
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import BaseModel, ValidationError
 
-from dr_lib.errors import InputError, visible
+from dr_lib.errors import InputError, first_line, visible
 
-Content = TypeVar("Content")
+LARGEST_YAML = 2**24  # bytes
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -67,10 +67,17 @@ def write_json(path: Path, value: Any, *, lines: bool = False) -> None:
     )
 
 
-def _read(path: Path) -> bytes:
-    """A file's content; one that is missing, a folder or not to be read raises `InputError`."""
+def _read(path: Path, most: int | None = None) -> bytes:
+    """A file's content; one that is missing, a folder, not to be read or of more than `most` bytes
+    raises `InputError`.
+    """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read() if most is None else file.read(most + 1)
+        if most is not None and len(content) > most:
+            fix = "Check that it is what you meant, or cut it."
+            raise InputError(f"has more than {most:,} bytes", where=path, fix=fix)
+        return content
     except OSError as error:
         problem = (
             "no such file"
@@ -82,11 +89,11 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def read_json(path: Path, fix: str = "Restore or remove it.") -> Any:
-    """Read a JSON file; a missing or broken one raises `InputError` naming file and line, a broken
-    one with the fix.
+def read_json(path: Path, fix: str = "Restore or remove it.", most: int | None = None) -> Any:
+    """Read a JSON file of at most `most` bytes; a missing or broken one raises `InputError` naming
+    file and line, a broken one with the fix.
     """
-    content = _read(path)
+    content = _read(path, most)
     try:
         return json.loads(content)
     # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
@@ -102,32 +109,47 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"checksum": json_digest(content)}
 
 
-def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
-    """Read a JSON object that holds a checksum of itself; one that is broken or altered raises
-    `InputError` with the fix.
+def read_sealed(
+    path: Path, kind: str, fix: str, model: type[BaseModel] | None = None
+) -> dict[str, Any]:
+    """Read a JSON object that holds a checksum of itself.
+
+    Args:
+        path: the file.
+        kind: what it is, for the message.
+        fix: what to do if it is broken.
+        model: the fields that it must have, and their types.
+
+    Raises:
+        InputError: it is broken, altered, holds what no JSON can (NaN, 1e999, half a surrogate), or
+            lacks what the model wants.
     """
     content = read_json(path, fix)
     if not isinstance(content, dict) or "checksum" not in content:
         raise InputError(f"not a {kind}", where=path, fix=fix)
-    if content.pop("checksum") != json_digest(content):
+    try:
+        checksum, digest = content.pop("checksum"), json_digest(content)
+    except (ValueError, RecursionError) as error:
+        problem = f"not a {kind} ({first_line(error)})"
+        raise InputError(problem, where=path, fix=fix) from None
+    if checksum != digest:
         raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    if model is not None:
+        check_fields(content, model, f"not a {kind}", path, fix)
     return content
 
 
-def read_each(paths: Iterable[Path], read: Callable[[Path], Content]) -> list[Content]:
-    """What `read` makes of each file; those of which it makes an `InputError` are left out, and one
-    warning names them all.
+def check_fields(content: Any, model: type[BaseModel], problem: str, where: Path, fix: str) -> None:
+    """Raise `InputError` that names the first field of a JSON object that a model does not
+    allow.
     """
-    contents, broken = [], []
-    for path in paths:
-        try:
-            contents.append(read(path))
-        except InputError as error:
-            broken.append(str(error))
-    if broken:
-        lines = "\n".join(broken)
-        warnings.warn(f"left out, as they cannot be read:\n{lines}", RuntimeWarning, stacklevel=3)
-    return contents
+    try:
+        model.model_validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "all of it"
+        said = f"{problem} ({visible(field[:80])}: {first['msg']})"
+        raise InputError(said, where=where, fix=fix) from None
 
 
 def json_digest(value: Any) -> str:
@@ -142,18 +164,40 @@ def json_digest(value: Any) -> str:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping; `InputError` names the file and the line of a mistake."""
-    content = _read(path)
-    try:
-        values = yaml.load(content, Loader=YAML_LOADER)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise InputError("not valid YAML", where=f"{path}{line}", fix="Correct the line.") from None
+    values = parse_yaml(_read(path, LARGEST_YAML), path)
     if not isinstance(values, dict):
         raise InputError(
             "not a mapping of keys to values", where=path, fix="Write one `key: value` a line."
         )
+    if strange := [key for key in values if not isinstance(key, str)]:
+        problem = f"the key {strange[0]!r} is no text"
+        raise InputError(problem, where=path, fix="Write it in quotes.")
     return values
+
+
+def parse_yaml(content: bytes | str, where: object) -> Any:
+    """The value that a YAML text has.
+
+    Aliases are refused: a few lines of them stand for more values than memory holds.
+
+    Raises:
+        InputError: no YAML, a date or number that is none, too deep, or an alias; names the line.
+    """
+    try:
+        if "*" in (content if isinstance(content, str) else content.decode("utf-8", "replace")):
+            for event in yaml.parse(content, Loader=YAML_LOADER):
+                if isinstance(event, yaml.AliasEvent):
+                    raise yaml.MarkedYAMLError(
+                        problem="an alias (*)", problem_mark=event.start_mark
+                    )
+        return yaml.load(content, Loader=YAML_LOADER)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        alias = getattr(error, "problem", None) == "an alias (*)"
+        problem = "an alias, which is not allowed here" if alias else "not valid YAML"
+        fix = "Write the value itself." if alias else "Correct the line."
+        raise InputError(problem, where=f"{where}{line}", fix=fix) from None
 
 
 def file_digest(path: Path) -> str:

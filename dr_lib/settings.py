@@ -2,6 +2,7 @@
 names the valid ones.
 """
 
+import reprlib
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -64,7 +65,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
             fix=f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}.",
         )
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-    given = "" if first["type"] in ("value_error", "missing") else f" (got {first['input']!r})"
+    given = (
+        ""
+        if first["type"] in ("value_error", "missing")
+        else f" (got {reprlib.repr(first['input'])})"
+    )
     return InputError(problem + given, where=where, fix="Correct this key.")
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import BaseFileLock
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from safetensors import SafetensorError
 
 from dr_lib import places
@@ -417,7 +417,11 @@ def time_is_up() -> bool:
         return False
     if _rings():
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return time.time() >= float(stop_at)
+    try:
+        return time.time() >= float(stop_at)
+    except ValueError:
+        fix = "Unset it: it is set by what bounds the time."
+        raise InputError("is no time", where=f"{STOP_AT}={stop_at}", fix=fix) from None
 
 
 @contextmanager
@@ -690,6 +694,30 @@ class Cache:
         self._checked.add(_token(folder))
 
 
+class StageFile(BaseModel):
+    """A file of a finished stage."""
+
+    bytes: int = Field(ge=0)
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What `manifest.json` holds, see `make_manifest`."""
+
+    kind: str
+    version: int
+    key: str = Field(min_length=16)
+    code: str = ""
+    parameters: dict[str, Any]
+    inputs: list[str]
+    files: dict[str, StageFile]
+    seconds: float
+    processor_seconds: float = 0.0
+    resumed: bool
+    created: str
+    versions: dict[str, str]
+
+
 def make_manifest(
     one: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool
 ) -> dict[str, Any]:
@@ -729,9 +757,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read a finished stage's manifest; a broken or altered one raises `InputError` with the
     remedy.
     """
-    return read_sealed(
-        folder / MANIFEST, "manifest of a finished stage", f"Remove {folder} and run again."
-    )
+    fix = f"Remove {folder} and run again."
+    return read_sealed(folder / MANIFEST, "manifest of a finished stage", fix, Manifest)
 
 
 def _token(folder: Path) -> tuple[str, int]:

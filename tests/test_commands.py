@@ -1,4 +1,4 @@
-"""The command line itself: help with examples that parse, and completion by the shell."""
+"""The command line itself: help with examples that parse."""
 
 import shlex
 import subprocess
@@ -11,13 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from dr_book.commands import EXAMPLES, main, parser
 from dr_lib.errors import InputError
 
-COMMANDS = [
-    *next(
-        action
-        for action in parser()._actions
-        if action.choices and action.dest != "print_completion"
-    ).choices
-]
+COMMANDS = [*next(action for action in parser()._actions if action.choices).choices]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -35,33 +29,10 @@ def test_the_help_of_every_command_has_examples_that_it_accepts(command, capsys)
         parser().parse_args(shlex.split(line)[1:])
 
 
-def test_bash_completes_every_command_and_the_names_of_files(tmp_path):
-    script = subprocess.check_output(
-        [sys.executable, "-m", "dr_lib", "--print-completion", "bash"], text=True
-    )
-    (tmp_path / "corpus.jsonl").touch()
-
-    def completed(*words: str) -> list[str]:
-        ask = (
-            f'COMP_WORDS=({" ".join(words)} "${{1-}}"); COMP_CWORD={len(words)}; _shtab_dr_lib'
-            f' dr-lib "$1" {words[-1]}'
-        )
-        told = subprocess.run(
-            ["bash", "-c", f'{script}\n{ask}; printf "%s\\n" "${{COMPREPLY[@]}}"', "bash", ""],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
-        return told.stdout.split()
-
-    assert {*COMMANDS} <= {*completed("dr-lib")}
-    assert "corpus.jsonl" in completed("dr-lib", "search")
-
-
-def test_help_imports_neither_the_library_nor_the_completion():
+def test_help_imports_no_library():
     program = (
-        "import sys, dr_book.commands as command; command.parser(); print({'torch', 'numpy',"
-        " 'shtab'} & {*sys.modules})"
+        "import sys, dr_book.commands as command; command.parser(); print({'torch', 'numpy'}"
+        " & {*sys.modules})"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
@@ -97,8 +68,6 @@ MISTAKES = {
         "error: argument -k: '0' is no whole number above 0. See: dr-lib search --help"
     ),
     "search x y -k two": "error: argument -k: 'two' is no whole number above 0",
-    "batch --jobs 0": "error: argument --jobs: '0' is no whole number above 0",
-    "batch --threads -1": "error: argument --threads: '-1' is no whole number above 0",
     "pretrain x --steps 0 --to y": "error: argument --steps: '0' is no whole number above 0",
     "try x --minutes soon": "error: argument --minutes: invalid float value: 'soon'",
 }
@@ -166,8 +135,6 @@ def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
     "options",
     [
         "verify nothere.json",
-        "batch nothere.json",
-        "base nothere.json",
         "export nothere.json --to out",
         "search primer x --reranker nothere.json",
         "search primer x --model nothere.json",

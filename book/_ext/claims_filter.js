@@ -2,7 +2,7 @@
    since the page has it on one line. */
 {
   const form = document.currentScript.previousElementSibling;
-  const rows = () => [...document.querySelectorAll("[data-claim]")].map((one) => [one.closest("tr"), JSON.parse(one.dataset.claim)]);
+  const rows = () => [...document.querySelectorAll("[data-claim]")].map((one) => [one, JSON.parse(one.dataset.claim)]);
   const choose = () => {
     const chosen = [...new FormData(form)].filter(([, value]) => value);
     let shown = 0;
@@ -10,9 +10,6 @@
     for (const [row, facts] of all) {
       row.hidden = !chosen.every(([name, value]) => facts[name] === value);
       shown += row.hidden ? 0 : 1;
-    }
-    for (const table of document.querySelectorAll(".dr-table:has([data-claim])")) {
-      table.hidden = !table.querySelector("tbody tr:not([hidden])");
     }
     form.querySelector("output").textContent = `${shown} of ${all.length} claims`;
   };

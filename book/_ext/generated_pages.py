@@ -20,22 +20,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from data_sheets import anchor, here_table, sheet_sections
 from explorers import COMPARED, write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
 from measured_numbers import seeds as seeds_of
-from predictions import judged, spell_seeds
 from pretrain_tab import write_tab
 from search_page import write_search
 from teaching import load_plan, routes_page
 
-from dr_book.comparison import Comparison, title_of
-from dr_book.figures import curves
-from dr_book.ledger import SCALES, ledger
-from dr_book.measured import mean_intervals, recorded, recorded_collections
+from dr_book.comparison import Comparison, pairs_cell, title_of
+from dr_book.figures import Series, curves, intervals
+from dr_book.ledger import SHOWN, counts, ledger
+from dr_book.ledger import pairs as pairs_of
+from dr_book.measured import (
+    SCALES,
+    clusters_of,
+    difference,
+    mean_intervals,
+    per_query,
+    recorded,
+    recorded_collections,
+)
+from dr_book.statistics import mean_interval
 from dr_book.tables import (
     Cell,
     Markup,
@@ -47,6 +55,7 @@ from dr_book.tables import (
     per_cent,
     scientific,
     soft,
+    spell,
     spell_data,
     table,
     times,
@@ -54,7 +63,7 @@ from dr_book.tables import (
     verdict_badge,
 )
 from dr_lib import places
-from dr_lib.files import read_json, write_json, write_text
+from dr_lib.files import read_json, read_yaml, write_json, write_text
 from dr_lib.lab import BaseRecipe, Record, load_records, recorded_folder
 from dr_lib.lab.records import PACKED
 from dr_lib.stages import spell_seconds
@@ -65,6 +74,7 @@ SPEEDS = ("speed", "speed-quiet")
 PARTS = (
     "extra/found/papers.inc",
     "extra/found/methods.inc",
+    "extra/found/interval.inc",
     *(f"extra/found/{name}.inc" for name in SPEEDS),
 )
 """Parts of the first page and of that of the speed, in the staged source of the book."""
@@ -93,7 +103,7 @@ DIGEST = 10
 """Letters shown of a digest."""
 
 Entry = Mapping[str, Any]
-"""A claim with its verdict, as `lab.ledger` gives it."""
+"""A claim with its verdict, as `ledger.ledger` gives it."""
 
 
 def write_pages(to: Path) -> list[Path]:
@@ -123,7 +133,11 @@ def write_pages(to: Path) -> list[Path]:
     write_json(to / "extra" / "claims.json", entries)
     measured = places.project_root() / "book" / "reference" / "measured"
     speeds = [speed_table(read_json(measured / f"{name}.json")).data for name in SPEEDS]
-    parts = zip(PARTS, (paper_cards(entries), methods_figure().data, *speeds), strict=True)
+    parts = zip(
+        PARTS,
+        (paper_cards(entries), methods_figure().data, interval_figure().data, *speeds),
+        strict=True,
+    )
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
     return [to / name for name in pages]
@@ -379,64 +393,107 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
-FILTERS = ("paper", "verdict", "scale", "epoch", "seeds", "answered by")
+FILTERS = ("paper", "verdict", "scale", "protocol", "epoch", "waits for")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
+PLAN = places.project_root() / "book" / "plan.yaml"
+PROTOCOLS = {
+    "same": "the paper's data, measure and stage",
+    "scaled": "that kind of data, smaller",
+    "stand-in": "other data",
+}
+"""What a claim is judged on, as against what the paper did."""
 
 
 def claims_page(entries: Sequence[Entry]) -> str:
-    """Every claim of the five papers with its verdict; a filter, and a heading and a table for each
-    paper.
+    """Every claim of the five papers, one line each with its details folded; a filter, and a
+    heading for each paper.
     """
+    blocks = {block["number"]: block["name"] for block in read_yaml(PLAN)["blocks"]}
     parts: list[str | HTML] = []
     for key in dict.fromkeys(entry["paper"] for entry in entries):
-        name, own = short_name(key), [entry for entry in entries if entry["paper"] == key]
-        rows = [
-            [typographic(per_cent(entry["statement"])), _source(entry), *_verdict(entry)]
-            for entry in own
-        ]
-        columns = ["claim", "in the paper", "verdict", "records", "comparison and result"]
-        parts += [
-            f"## {name}",
-            table(columns, rows, caption=f"{name}: its claims, and what answers them."),
-        ]
+        own = [_claim_line(entry, blocks) for entry in entries if entry["paper"] == key]
+        parts += [f"## {short_name(key)}", HTML(f'<div class="dr-claim-list">{"".join(own)}</div>')]
+    looks = [one for one in entries if one["verdict"] in ("held", "contradicted")]
+    sure = sum(entry["p_over_claims"] < 0.05 for entry in looks)
     return _page(
         "All claims",
-        f"The five papers make {len(entries)} claims about their tables and figures. The first"
-        " table counts how they stand by our records; below it each claim is given in our words,"
-        " with what our records say about it and a link to the page that runs its table.",
-        "*Held in part* means that all pairs of rows that were run hold, and that others were not"
-        " run. Where a row was trained only once, a claim *leans* one way and bears the badge *one"
-        " seed*. A *stand-in* is another comparison than the paper's own; its row says what it"
-        " cannot show. The {doc}`verdicts <../ideas/statistics>` are computed when the book is"
-        " built, from the records that `book/papers` names for each claim; `python -m dr_lib"
-        " ledger` prints them, and with `--json` everything that is known of each, as in <a"
-        ' href="../claims.json" download>claims.json</a>.',
+        f"The five papers make {len(entries)} claims about their tables and figures, and a claim is"
+        " one or more *pairs*: two rows in an order, several within a margin, a share in a range."
+        " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
+        " test, whatever their numbers, decides nothing. A claim is *held* where all pairs that"
+        " its sentence is about are supported, *contradicted* where one of them is, else *open*.",
+        "*Scaled* is the paper's kind of data, smaller; a *stand-in* is other data. Click a claim"
+        " for its pairs. The {doc}`rules <../ideas/statistics>` are applied when the book is"
+        " built, to the records that `book/papers` names; `python -m dr_book ledger` prints the"
+        ' same, and `--json` everything that is known, as in <a href="../claims.json"'
+        f" download>claims.json</a>. Of the {len(looks)} decided claims {sure} stay significant"
+        " when the share of false ones among all of them is held at 5 % (Benjamini and Hochberg).",
         counts_table(entries),
-        HTML(_filter(entries)),
+        _bm25(entries),
+        HTML(_filter(entries, blocks)),
         *parts,
         wide=True,
     )
 
 
-def _facts(entry: Entry) -> dict[str, str]:
+def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
+    """A claim on one line, and folded below it its pairs, what they rest on, and what is not
+    tested.
+    """
+    facts = html.escape(json.dumps(_facts(entry, blocks)), quote=True)
+    shown = verdict_badge(entry["verdict"], entry["protocol"] if entry["scale"] else None).html
+    statement = soft(typographic(per_cent(entry["statement"])))
+    labels = {pair[side] for pair in entry["pairs"] for side in ("better", "worse")}
+    told = [named_in(note, labels) for note in entry["notes"]]
+    if entry["scale"]:
+        listed = entry["collection"]
+        places_ = ", ".join(map(data_named, [listed] if isinstance(listed, str) else listed))
+        protocol = PROTOCOLS[entry["protocol"]]
+        told.append(f"Judged on {places_}, {entry['scale']} scale ({protocol}).")
+    told += filter(None, (entry["lacks"], entry["why"]))
+    if entry["unchecked"]:
+        told.append(f"Not checked: {entry['unchecked']}.")
+    if entry["block"]:
+        told.append(f"Waits for block {entry['block']} of the plan: {blocks[entry['block']]}.")
+    lines = "".join(f"<p>{soft(typographic(per_cent(line)))}</p>" for line in told)
+    pairs = pairs_cell(entry["pairs"])
+    listed_pairs = f"<p>{pairs.html}</p>" if pairs else ""
+    source = _source(entry)
+    where = source.html if isinstance(source, Markup) else html.escape(str(source))
+    counted = html.escape(counted_pairs(entry))
+    return (
+        f'<details class="dr-claim" data-claim="{facts}"><summary>{shown} {statement}'
+        f" <small>{counted}</small></summary><div><p><small>{where};"
+        f' <span class="claim-id">{html.escape(entry["claim"])}</span></small></p>'
+        f"{listed_pairs}{lines}</div></details>"
+    )
+
+
+def counted_pairs(entry: Entry) -> str:
+    """How the pairs of a claim stand: ``3 for, 1 against, 2 open``; "" where none was tested."""
+    words = {"supported": "for", "contradicted": "against", "open": "open"}
+    return ", ".join(f"{entry['counts'][state]} {word}" for state, word in words.items()) * bool(
+        sum(entry["counts"][state] for state in words)
+    )
+
+
+def _facts(entry: Entry, blocks: Mapping[int, str]) -> dict[str, str]:
     """What the filter looks at."""
-    seeds = str(entry["fewest_seeds"]) if entry["seeds"] else "none"
-    answered = entry["protocol"] or "nothing here"
     epochs = ", ".join(str(epoch or "unknown") for epoch in entry["epochs"]) or "none"
     values = (
         short_name(entry["paper"]),
-        standing(entry),
+        entry["verdict"],
         entry["scale"] or "none",
+        entry["protocol"] or "nothing here",
         epochs,
-        seeds,
-        answered,
+        f"{entry['block']} {blocks[entry['block']]}" if entry["block"] else "no block",
     )
     return dict(zip(FILTERS, values, strict=True))
 
 
-def _filter(entries: Sequence[Entry]) -> str:
-    """Choices above the tables; without JavaScript they stay hidden, and every claim is shown."""
-    facts, choices = [_facts(entry) for entry in entries], []
+def _filter(entries: Sequence[Entry], blocks: Mapping[int, str]) -> str:
+    """Choices above the claims; without JavaScript they stay hidden, and every claim is shown."""
+    facts, choices = [_facts(entry, blocks) for entry in entries], []
     for name in FILTERS:
         values = sorted({one[name] for one in facts})
         options = "".join(f"<option>{html.escape(value)}</option>" for value in values)
@@ -455,95 +512,105 @@ IDEAS = {
     "master": "One encoder, five decoders with a task each.",
     "pair": "Compare passages with passages, not only with the query.",
 }
-SEEN = {
-    "held": "held",
-    "held in part": "held in part",
-    "reversed": "reversed",
-    "one seed, held": "leaning held",
-    "one seed, held in part": "leaning held in part",
-    "one seed, reversed": "leaning reversed",
-    "one seed, inconclusive": "inconclusive",
-    "inconclusive": "inconclusive",
-    "not run": "not run",
-    "unanswerable": "unanswerable",
-}
-"""What the first page calls the state of a claim; of one seed, the way it leans."""
 
 
-def standing(entry: Entry) -> str:
-    """What the first page calls the state of a claim."""
-    return SEEN[f"one seed, {entry['leans']}" if entry["state"] == "one seed" else entry["state"]]
-
-
-def seen(entries: Sequence[Entry]) -> Counter[str]:
-    """How many claims stand how, in the order of `SEEN`."""
-    counts = Counter(map(standing, entries))
-    return Counter({name: counts[name] for name in SEEN.values() if counts[name]})
+def bar(entries: Sequence[Entry]) -> str:
+    """A bar of the pairs of some claims by their state, hollow where only stand-ins tested them."""
+    parts, words = [], []
+    for state in SHOWN:
+        each = {
+            hollow: sum(
+                pair["state"] == state
+                for pair in pairs_of(entries)
+                if (pair["protocol"] == "stand-in") is hollow
+            )
+            for hollow in (False, True)
+        }
+        parts += [
+            f'<i class="{state}{" hollow" * hollow}" style="flex:{number}"></i>'
+            for hollow, number in each.items()
+            if number
+        ]
+        if sum(each.values()):
+            words.append(f"{sum(each.values())} {state}")
+    told = ", ".join(words) or "none tested"
+    return f'<span class="bar" role="img" aria-label="{told}">{"".join(parts)}</span>'
 
 
 def paper_cards(entries: Sequence[Entry]) -> str:
-    """The first page's summary: a card with a bar for each paper, and what was claimed, what held
-    and what was not seen.
+    """The first page's summary: a card with a bar of its pairs for each paper, and what the pairs
+    of all five say.
     """
     cards = []
     for key, idea in IDEAS.items():
-        counts = seen([entry for entry in entries if entry["paper"] == key])
-        words = ", ".join(f"{number} {name}" for name, number in counts.items())
-        bar = "".join(
-            f'<i class="{name.replace(" ", "-")}" style="flex:{number}"></i>'
-            for name, number in counts.items()
-        )
+        own = [entry for entry in entries if entry["paper"] == key]
+        number = counts(own)
+        tested = sum(number[state] for state in SHOWN)
         cards.append(
             f'<a class="dr-paper" href="papers/{key}.html"><strong>{short_name(key)}</strong>'
-            f"<span>{html.escape(idea)}</span>"
-            f'<span class="bar" role="img" aria-label="{words}">{bar}</span>'
-            f"<small>{counts.total()} claims</small></a>"
+            f"<span>{html.escape(idea)}</span>{bar(own)}<small>{tested} pairs tested, of"
+            f" {len(own)} claims</small></a>"
         )
-    counts = seen(entries)
-    decided = judged(entries)
-    legend = "".join(
-        f'<li><i class="{name.replace(" ", "-")}"></i>'
-        f'<a href="reference/claims.html?verdict={quote(name)}">{number} {name}</a></li>'
-        for name, number in counts.items()
+    number = counts(entries)
+    legend = "".join(f'<li><i class="{state}"></i>{number[state]} {state}</li>' for state in SHOWN)
+    hollow = sum(
+        pair["protocol"] == "stand-in" and pair["state"] in SHOWN for pair in pairs_of(entries)
     )
-    seeds = Counter(entry["fewest_seeds"] for entry in decided)
-    by = ", ".join(f"{number} by {spell_seeds(one)}" for one, number in sorted(seeds.items()))
+    tested = sum(number[state] for state in SHOWN)
     words = (
-        f"{len(decided)} of {len(entries)} claims have a verdict: {by}. With one seed a verdict"
-        " only leans; two seeds decide."
+        f"Of the pairs of rows that the five papers put in an order, {tested} were tested here:"
+        f" {hollow} of them on other data than the paper's (hollow). Another"
+        f" {number['not testable here']} cannot be tested here, and {number['not run']} are not"
+        " run."
     )
-    turned = [entry for entry in decided if entry["leans"] == "reversed"]
-    by_bm25 = [
-        entry
-        for entry in turned
-        if all("BM25" in pair["worse"] for pair in entry["pairs"] if pair["state"] == "reversed")
-    ]
+    claims = Counter(entry["verdict"] for entry in entries)
     words += (
-        f" Of the {len(turned)} that are reversed or lean that way, BM25 alone decides"
-        f" {len(by_bm25)}."
-    )
-    words += (
-        " Sizes, times and counts, which need no training, decide"
-        f" {sum(not entry['trained'] for entry in decided)}."
+        f" Of {len(entries)} claims, {claims['held']} are held, {claims['contradicted']}"
+        f" contradicted and {claims['open']} open."
     )
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul><p'
         f' class="dr-note">{words} <a href="reference/claims.html">Every claim with its'
-        " verdict</a></p>"
+        " pairs</a></p>"
     )
 
 
 def counts_table(entries: Sequence[Entry]) -> HTML:
-    """How many claims of each paper stand how, in the words of the first page."""
+    """How the pairs and the claims of each paper stand."""
     rows: list[list[Cell]] = []
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
-        counts = Counter(standing(entry) for entry in entries if key in (None, entry["paper"]))
+        own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
-        rows.append([name, counts.total(), *(counts[one] or None for one in seen(entries))])
+        pairs, claims = counts(own), Counter(entry["verdict"] for entry in own)
+        rows.append(
+            [
+                name,
+                *(pairs[state] or None for state in (*SHOWN, "not testable here", "not run")),
+                len(own),
+                *(claims[word] or None for word in ("held", "contradicted")),
+            ]
+        )
+    columns = ["paper", *(f"pairs {state}" for state in (*SHOWN, "not testable here", "not run"))]
     return table(
-        ["paper", "claims", *seen(entries)],
+        [*columns, "claims", "claims held", "claims contradicted"],
         rows,
-        caption="What our records say about the claims of the papers.",
+        caption="What our records say of the pairs and claims of the papers.",
+    )
+
+
+def _bm25(entries: Sequence[Entry]) -> HTML:
+    """BM25 against dense retrievers, told once: it decides nothing about a method."""
+    number = sum(
+        not pair["testable"] and "BM25" in pair["worse"] and entry["study"] is not None
+        for entry in entries
+        for pair in entry["pairs"]
+    )
+    return HTML(
+        f'<p class="dr-note">{number} pairs compare a dense retriever with BM25. They are told'
+        ' once, in <a href="../notebooks/evaluation/zero_shot.html">search without training</a>,'
+        " and decide nothing here: SQuAD's questions were written with the passage in view and"
+        " repeat its words, and BM25 leads on every collection that our two-layer encoders"
+        " search.</p>"
     )
 
 
@@ -551,40 +618,6 @@ def _source(entry: Entry) -> Cell:
     """Where the paper says it, with a link where a page of the book runs that table."""
     source = re.sub(r" (?=\d)", "\N{NO-BREAK SPACE}", entry["source"])
     return link(source, f"../{entry['page']}.html") if entry["page"] else source
-
-
-def _verdict(entry: Entry) -> list[Cell]:
-    """Badge, records and words; what the filter needs hangs on the badge."""
-    facts = html.escape(json.dumps(_facts(entry)), quote=True)
-    shown = verdict_badge(
-        entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])
-    ).html
-    records = None
-    if entry["scale"]:
-        listed = (
-            [entry["collection"]] if isinstance(entry["collection"], str) else entry["collection"]
-        )
-        place = ", ".join(map(data_named, listed))
-        states = Counter(pair["state"] for pair in entry["pairs"])
-        each = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-        whole = f"{entry['comparisons']} pair{'s' * (entry['comparisons'] > 1)}"
-        parts = f"; {len(entry['pairs'])} of {whole} run" + f": {each}" * bool(each)
-        seeds = f", {spell_seeds(entry['fewest_seeds'])}" * bool(entry["fewest_seeds"])
-        records = f"{place}, {entry['scale']} scale{seeds}{parts}"
-    lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
-    labels = {
-        *entry["missing"],
-        *(pair[side] for pair in entry["pairs"] for side in ("better", "worse")),
-    }
-    told = [
-        line
-        for line in (entry["why"], *(named_in(note, labels) for note in entry["notes"]), lacks)
-        if line
-    ]
-    lines = (
-        Markup("<br>".join(soft(typographic(per_cent(line))) for line in told)) if told else None
-    )
-    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, lines]
 
 
 def short_name(key: str) -> str:
@@ -612,13 +645,37 @@ def methods_figure() -> HTML:
         return HTML("<p>Nothing is recorded yet.</p>")
     labels = sorted(means, key=lambda label: -means[label].mean)
     figure = Comparison(COMPARED, {}, MEASURE, records=runs).differences_figure("none", labels)
-    seeds = seeds_of([record for own in runs.values() for record in own])
+    seeds = seeds_of([*runs.values()])
     caption = (
         f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base"
         f" model fine-tuned directly reaches {means['none'].mean:.1f} %. Recorded:"
         f" {spell_data(runs)}, {seeds}."
     )
     return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
+
+
+def interval_figure() -> HTML:
+    """One difference of ideas/statistics with three intervals: as if queries were independent, over
+    articles, and over articles and seeds.
+    """
+    runs = recorded("simlm/table07")
+    if not {"SimLM", "MLM"} <= runs.keys():
+        return HTML("<p>Nothing is recorded yet.</p>")
+    sides = runs["SimLM"], runs["MLM"]
+    means = [per_query(own, MEASURE).mean(axis=0) for own in sides]
+    steps = {
+        "as if queries were independent": mean_interval(means[0] - means[1]),
+        "over articles": mean_interval(means[0] - means[1], clusters_of(sides[0][0])),
+        "over articles and seeds": difference(*sides, MEASURE).estimate.interval(),
+    }
+    told = "; ".join(f"{name} {spell(step, sign=True)}" for name, step in steps.items())
+    return intervals(
+        [Series("SimLM minus masked LM", "recorded", steps, f"points of {MEASURE}")],
+        [*steps],
+        zero=True,
+        rows="interval",
+        alt=f"SimLM minus masked LM with three intervals: {told}.",
+    )
 
 
 def speed_table(found: Mapping[str, Any]) -> HTML:
@@ -852,7 +909,7 @@ def base_page() -> str:
     return _page(
         "The base model",
         "Smoke and laptop runs start from a small BERT that comes with the book. The book's own"
-        " loop (`python -m dr_lib base RECIPE`) trained its vocabulary and weights, as the table"
+        " loop (`lab.build_base`) trained its vocabulary and weights, as the table"
         f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
         " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
         " text, including the passages of test documents, but never a query.",

@@ -27,7 +27,7 @@ from dr_lib.training import hash64
 
 FOLDER = "extra/masks-explorer"
 WRITTEN = ("data.js", "example.inc")
-PASSAGES, SHORTEST, LONGEST = 12, 25, 45
+PASSAGES, SHORTEST, LONGEST = 12, 60, 90
 MOST_WORDS = 6000
 """As many words of several pieces are in the data, the most frequent ones; others count 1 on the
 page.
@@ -76,7 +76,7 @@ def write_explorer(to: Path, sources: Sources | None = None) -> list[Path]:
 
 
 def chosen_rows(sources: Sources) -> np.ndarray:
-    """Rows of some passages of 25 to 45 words, spread over the collection: mostly plain words, few
+    """Rows of some passages of 60 to 90 words, spread over the collection: mostly plain words, few
     of them cut up.
     """
     tokens = np.array(sources.tokenizer.convert_ids_to_tokens(range(sources.store.vocab_size)))

@@ -4,7 +4,13 @@
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact` on one of several collections
     {measured}`simlm/table03; SimLM; gigabytes` an amount in its own unit; a cosine as it is
 
-    {seeds}`simlm/table08` how many seeds its trained rows have, in words
+    {measured}`simlm/table07; SimLM; queries` how many queries it was measured on
+
+    {difference}`simlm/table07; SimLM minus MLM; MRR@10` with its interval; `; mean`, `; clusters`
+    or `; p` put one part of it {spread}`MRR@10; squad; retriever1` the pooled standard deviation
+    from seed to seed
+
+    {seeds}`simlm/table08` how many runs its trained rows have, in words
 
     {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10` the difference of two rows
@@ -17,28 +23,37 @@ Study, label and measure are those of the record; where none has them the build 
 read again where a record of its studies has changed.
 """
 
-from itertools import compress
+from collections.abc import Sequence
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from dr_book.ledger import SCALES
-from dr_book.measured import on_processors, recorded
+from dr_book.measured import (
+    SCALES,
+    all_runs,
+    difference,
+    on_processors,
+    possible,
+    recorded,
+    recorded_by_collection,
+    seed_variances,
+    trained_in,
+    value,
+)
 from dr_book.papers import load_paper
 from dr_book.papers import number as number_of
-from dr_book.tables import Markup, data_named, named, table
+from dr_book.tables import Markup, data_named, minus, named, spell, table
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.evaluation import unit_of
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.records import PACKED
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
-    """The records that a cell names, one a seed, and the measure; `InputError` where there is
-    none.
+    """The records of the configuration that a cell names, one a run, and the measure; `InputError`
+    where there is none.
     """
     study, label, measure, *place = (part.strip() for part in cell.split(";"))
     for scale in SCALES:
@@ -52,12 +67,16 @@ def records_of(cell: str) -> tuple[list[Record], str]:
             for record in records
             if not place or record.data["collection"]["name"] == place[0]
         ]:
-            return chosen, measure
+            return (chosen if len({*map(_place, chosen)}) > 1 else all_runs(chosen)), measure
     raise InputError(
         f"no record for {cell!r}",
         where="{measured}",
         fix="Name study, label and measure of a record.",
     )
+
+
+def _place(record: Record) -> str:
+    return record.data["collection"]["digest"]
 
 
 def measured(cell: str) -> str:
@@ -66,16 +85,19 @@ def measured(cell: str) -> str:
 
 
 def number(cell: str, records: list[Record], measure: str) -> str:
-    """The same of records that were read already."""
+    """The same of records that were read already: the value of their configuration over all its
+    runs, as tables have it.
+    """
     if len({record.data["collection"]["digest"] for record in records}) > 1:
         raise InputError(
             f"several collections for {cell!r}",
             where="{measured}",
             fix="Name one behind a fourth semicolon.",
         )
-    mean = sum(record.measured.mean(measure) for record in records) / len(records)
-    # s(p+, q): a cosine
-    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:,.1f}"
+    if measure == "queries":
+        return f"{len(records[0].query_ids):,}"
+    mean = value(records, measure).estimate.value
+    return f"{mean / 100:.2f}" if measure.startswith("s(") else f"{mean:,.1f}"  # a cosine
 
 
 class Measured(SphinxRole):
@@ -89,36 +111,81 @@ class Measured(SphinxRole):
         return [nodes.inline("", number(self.text, records, measure), classes=["measured"])], []
 
 
-def trained_rows(study: str) -> list[Record]:
-    """The records of a study whose numbers another seed would change; `InputError` where it has
-    none.
+def trained_rows(study: str) -> list[list[Record]]:
+    """The rows of a study whose numbers another seed would change, each with its runs;
+    `InputError` where it has none.
     """
-    for scale in SCALES:
-        records = load_records(recorded_folder(scale), study)
-        recipes = [one.recipe for one in records]
-        trained = [
-            one["evaluation"].get("kind") != "bm25" and not one.get("retriever") for one in recipes
-        ]
-        if any(trained):
-            return [*compress(records, trained)]
+    rows = [own for runs in recorded_by_collection(study).values() for own in runs.values()]
+    trained = [own for own in rows if trained_in(own[0].recipe) is not None]
+    if not trained:
+        raise InputError(
+            f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records."
+        )
+    return trained
+
+
+def seeds(rows: Sequence[Sequence[Record]]) -> str:
+    """How many runs some rows have, in words.
+
+    Example:
+        >>> seeds([["a"], ["b", "c"]]), seeds([["a", "b"]])
+        ('one or two runs', 'two runs')
+    """
+    low, high = min(map(len, rows)), max(map(len, rows))
+    words = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), 1))
+    between = "" if low == high else f"{words[low]} {'or' if high == low + 1 else 'to'} "
+    return f"{between}{words.get(high, high)} run{'s' * (high > 1)}"
+
+
+def differing(cell: str) -> tuple[str, list[Record]]:
+    """The difference of two rows as prose shows it, and its records: ``+1.3 [+0.5, +2.1]``, or one
+    part of it.
+    """
+    study, rows, measure, *more = (part.strip() for part in cell.split(";"))
+    part = next((one for one in more if one in ("mean", "clusters", "p")), None)
+    place = "".join(f"; {one}" for one in more if one != part)
+    sides = [records_of(f"{study}; {row}; {measure}{place}")[0] for row in rows.split(" minus ")]
+    found = difference(*sides, measure)
+    interval = found.estimate.interval(within=possible(measure, difference=True))
+    text = {
+        None: spell(interval, sign=True),
+        "mean": f"{found.estimate.value:+.1f}",
+        "clusters": f"{found.clusters:,}",
+        "p": f"{found.estimate.p():.4f}",
+    }[part]
+    return minus(text), [record for side in sides for record in side]
+
+
+class Difference(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put the difference, whose records the page then depends on."""
+        text, records = differing(self.text)
+        for record in records:
+            self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
+        return [nodes.inline("", text, classes=["measured"])], []
+
+
+def spread(cell: str) -> str:
+    """The pooled standard deviation from seed to seed, with its interval: ``0.24 [0.20, 0.32]``."""
+    measure, collection, stage = (part.strip() for part in cell.split(";"))
+    for _, name, end, pool in seed_variances(measure):
+        if (name, end) == (collection, stage):
+            return spell(pool.interval(), digits=2)
     raise InputError(
-        f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records."
+        f"no repeated training for {cell!r}",
+        where="{spread}",
+        fix="Name measure, collection and stage of some that were trained twice.",
     )
 
 
-def seeds(records: list[Record]) -> str:
-    """How many seeds the rows of a study have, in words.
+class Spread(SphinxRole):
+    """The role."""
 
-    Example:
-        one seed; one or two seeds; two to four seeds
-    """
-    rows: dict[tuple[str, str], set[int]] = {}
-    for record in records:
-        rows.setdefault((record.label, record.data["collection"]["name"]), set()).add(record.seed)
-    low, high = min(map(len, rows.values())), max(map(len, rows.values()))
-    words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
-    between = "" if low == high else f"{words[low]} {'or' if high == low + 1 else 'to'} "
-    return f"{between}{words[high]} seed{'s' * (high > 1)}"
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put the standard deviation."""
+        return [nodes.inline("", spread(self.text), classes=["measured"])], []
 
 
 class Seeds(SphinxRole):
@@ -126,10 +193,10 @@ class Seeds(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Put the words, which the page's records decide."""
-        records = trained_rows(self.text)
-        for record in records:
+        rows = trained_rows(self.text)
+        for record in (record for own in rows for record in own):
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
-        return [nodes.Text(seeds(records))], []
+        return [nodes.Text(seeds(rows))], []
 
 
 def printed(cell: str) -> str:
@@ -231,6 +298,8 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Register them."""
     app.connect("env-get-outdated", pages_to_read)
     app.add_role("measured", Measured())
+    app.add_role("difference", Difference())
+    app.add_role("spread", Spread())
     app.add_role("seeds", Seeds())
     app.add_role("paper", Printed())
     app.add_directive("pretraining-costs", Costs)

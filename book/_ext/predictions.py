@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dr_book.measured import presentable, recorded
+from dr_book.measured import presentable, recorded, value
 from dr_book.papers import load_paper
 from dr_book.tables import named, spell_data, typographic
 from dr_lib.files import read_yaml
@@ -86,10 +86,7 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
     runs = presentable(recorded(asked["study"]))
     runs = {label: runs[label] for label in asked["options"] if label in runs}
     if runs:
-        means = {
-            label: 100 * sum(one.measured.mean(asked["measure"]) for one in own) / len(own)
-            for label, own in runs.items()
-        }
+        means = {label: value(own, asked["measure"]).estimate.value for label, own in runs.items()}
         low, high = min(map(len, runs.values())), max(map(len, runs.values()))
         seeds = f"{low} to {spell_seeds(high)}" if low < high else spell_seeds(high)
         found["records"] = (
@@ -105,8 +102,12 @@ def load_questions() -> Mapping[str, Any]:
 
 
 def judged(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those entries of the ledger that have a verdict."""
-    return [entry for entry in entries if entry["state"] not in ("not run", "unanswerable")]
+    """Those entries of the ledger of which some pair was run and could be tested."""
+    return [
+        entry
+        for entry in entries
+        if any(entry["counts"][state] for state in ("supported", "contradicted", "open"))
+    ]
 
 
 def spell_seeds(number: int) -> str:

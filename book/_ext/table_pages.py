@@ -20,12 +20,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from generated_pages import short_name
+from generated_pages import counted_pairs, short_name
 from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
 
 from dr_book.comparison import NOT_YET
-from dr_book.tables import data_named, leaning, per_cent, typographic, verdict_badge
+from dr_book.tables import data_named, per_cent, typographic, verdict_badge
 from dr_lib import places
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
@@ -57,7 +57,7 @@ def arrange(
     Args:
         notebook: as nbformat stores it; it is changed.
         page: its name in the book, "notebooks/simlm/table07_objectives".
-        entries: claims that the page is about, with their verdicts, as `lab.ledger` gives them.
+        entries: claims that the page is about, with their verdicts, as `ledger.ledger` gives them.
         links: HTML of what lies beside the page.
         prediction: HTML of what the reader predicts before everything else,
             `predictions.prediction_html`.
@@ -215,12 +215,13 @@ def claims_html(entries: Sequence[Entry]) -> str:
     items = [_claim(entry, several, papers) for entry in entries]
     decided = judged(entries)
     data = {name: None for entry in decided for name in _listed(entry["collection"])}
-    seeds = sorted({entry["fewest_seeds"] for entry in decided})
+    runs = [number for entry in decided for pair in entry["pairs"] for number in pair["seeds"]]
+    seeds = sorted({min(runs), max(runs)}) if runs else []
     from_one_to = f"{seeds[0]} to " if len(seeds) > 1 else ""
     line = (
         f"Judged on {', '.join(map(data_named, data))}, {decided[0]['scale']} scale,"
         f" {from_one_to}{spell_seeds(seeds[-1])}"
-        if decided
+        if seeds
         else ""
     )
     parts = [f"<ul>{''.join(items[:SHOWN])}</ul>"]
@@ -236,18 +237,15 @@ def _listed(names: str | Sequence[str]) -> Sequence[str]:
 
 
 def _claim(entry: Entry, source: bool, paper: bool) -> str:
-    """A claim with its badge, of one seed also which way it leans; on request with its source and
-    the paper's name.
+    """A claim with its badge and how its pairs stand; on request with its source and the paper's
+    name.
     """
-    badge = verdict_badge(
-        entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])
-    ).html
-    leans = f" {html.escape(leaning(entry['leans']))}" if entry["state"] == "one seed" else ""
+    badge = verdict_badge(entry["verdict"], entry["protocol"] if entry["scale"] else None).html
     where = f"{short_name(entry['paper'])}, {entry['source']}" if paper else entry["source"]
     about = f" <small>({html.escape(where)})</small>" if source or paper else ""
     return (
         f"<li>{html.escape(typographic(per_cent(entry['statement'])))}{about}"
-        f" <span>{badge}{leans}</span></li>"
+        f" <span>{badge} {html.escape(counted_pairs(entry))}</span></li>"
     )
 
 

@@ -6,15 +6,16 @@ Page of the book: quickstart. Imports are late, so that help answers at once.
 
 import argparse
 import gc
+import io
 import json
 import math
 import os
+import reprlib
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,21 +30,23 @@ EXAMPLES = """Examples:
   dr-lib search mydata --json < questions.txt
   dr-lib export --study your_corpus/mydata-1f9c02 --label simlm --to my-retriever
   dr-lib export --study your_corpus/mydata-1f9c02 --label BM25 --run --to bm25.trec
-  dr-lib batch notebooks/simlm --scale laptop -p collection mydata
   dr-lib status --study simlm/table08
   dr-lib clean --partials --dry-run
   dr-lib clean --study your_corpus/mydata-1f9c02
   dr-lib ledger --scale laptop
-  dr-lib base notebooks/scales/base-2x128.yaml --to my-base
   dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
   dr-lib publish simlm/table08 --scale laptop
-  dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
-  dr-lib plan --hours 8
+  dr-lib verify --cheapest
+  dr-lib verify methods/equal-budgets mlm
   dr-lib data squad --to data/squad
   dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
-# as shtab.FILE has it: most arguments are paths
-FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
+# what no reader of a file has named
+BEYOND = {
+    UnicodeError: "something that was given is no text. Save it as UTF-8.",
+    RecursionError: "something that was given is nested too deeply. Write it in fewer levels.",
+    MemoryError: "this needs more memory than there is. Give less, or take a larger machine.",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,6 +58,12 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ |= {
             name: os.environ.get(name, "60") for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL")
         }
+    for stream in (sys.stdout, sys.stderr):
+        # a sign that the terminal's encoding lacks is written out, as `visible` writes it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # as arguments are read; see check_queries
     try:
         options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):
@@ -73,9 +82,14 @@ def main(arguments: list[str] | None = None) -> int:
         # before the libraries of the models are imported, which takes seconds
         for path in missing(options):
             raise InputError("no such file or folder", where=path, fix="Check the path.")
-        return options.command(options) or 0
+        status = options.command(options) or 0
+        sys.stdout.flush()  # what cannot be written is said here and not as Python ends
+        return status
     except InputError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
+    except tuple(BEYOND) as error:
+        told = next(told for kind, told in BEYOND.items() if isinstance(error, kind))
+        print(f"error: {told}", file=sys.stderr)
     except KeyboardInterrupt:
         print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
         return 130
@@ -87,6 +101,10 @@ def main(arguments: list[str] | None = None) -> int:
             f"error: {visible(told)}. Check the path, its permissions and the free disk space.",
             file=sys.stderr,
         )
+        try:
+            sys.stdout.flush()
+        except OSError:  # else Python says so once more as it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
@@ -94,7 +112,7 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
     """Paths given on the command line where nothing lies; what might be the name of a model is left
     to whoever looks for it.
     """
-    for option in ("notebooks", "record", "recipe", "reranker", "model"):
+    for option in ("reranker", "model"):
         given = getattr(options, option, None) or []
         for path in map(Path, given if isinstance(given, list) else [given]):
             named = option == "model" and not path.name.endswith((".jsonl.xz", ".json"))
@@ -122,19 +140,9 @@ def parameters(given: list[list[str]]) -> dict[str, Any]:
     """The values of `-p KEY VALUE` as YAML reads them; `InputError` names the key of one that it
     cannot read.
     """
-    import yaml
+    from dr_lib.files import parse_yaml  # with numpy, which help does not need
 
-    values = {}
-    for name, value in given:
-        try:
-            values[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise InputError(
-                f"{value!r} is not valid YAML",
-                where=f"-p {name}",
-                fix="Close every bracket and quote.",
-            ) from None
-    return values
+    return {name: parse_yaml(value, f"-p {name} {reprlib.repr(value)}") for name, value in given}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -145,10 +153,6 @@ def parser() -> argparse.ArgumentParser:
         description="Dense retrieval, reproducible.",
         epilog=EXAMPLES,
         formatter_class=text,
-    )
-    what = "print a script that lets this shell complete the commands"
-    top.add_argument(
-        "--print-completion", action=PrintCompletion, choices=("bash", "zsh"), help=what
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
@@ -163,9 +167,7 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(command=run)
 
         def option(*names: str, **given: Any) -> None:
-            action = added.add_argument(*names, **given)
-            if action.nargs != 0:
-                action.complete = FILES
+            added.add_argument(*names, **given)
 
         return option
 
@@ -203,29 +205,9 @@ def parser() -> argparse.ArgumentParser:
     clean("--partials", action="store_true", help="what killed runs left, and nobody is building")
     clean("--dry-run", action="store_true", help="only say what would be removed")
 
-    batch = command("batch", run_batch)
-    batch("notebooks", nargs="*", type=Path, help="notebooks or folders (default: notebooks/)")
-    batch(
-        "--scale",
-        default="smoke",
-        help="a name in notebooks/scales, or a YAML file (default: smoke)",
-    )
-    batch("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
-    batch("--jobs", type=count, help="notebooks at a time (default: cores / threads per notebook)")
-    batch("--threads", type=count, default=1, help="threads per notebook (default: 1)")
-    batch(
-        "--cluster",
-        help="address of a Dask scheduler, or a number of workers to start: they build the stages",
-    )
-    batch("--to", type=Path, help="folder for the executed notebooks (default: _build/executed)")
-
     ledger = command("ledger", show_ledger)
     ledger("--scale", help="records of one scale only")
     ledger("--json", action="store_true", help="machine-readable")
-
-    base = command("base", train_base)
-    base("recipe", type=Path, help="for instance notebooks/scales/base-2x128.yaml")
-    base("--to", type=Path, help="also copy model and record to this folder")
 
     pretrain = command("pretrain", pretrain_base)
     pretrain("collection", help="the passages; queries are not needed")
@@ -264,26 +246,23 @@ def parser() -> argparse.ArgumentParser:
     )
 
     verify = command("verify", verify_record)
-    verify("record", type=Path, help="the file of a record")
+    verify("record", nargs="?", help="a study of the book, such as simlm/table08, or a file")
+    verify("label", nargs="?", help="the configuration; of a file also the number of a line")
+    verify("--seed", type=int, help="the seed (default: the lowest)")
+    verify("--scale", help="scale of the record (default: the first that has the study)")
+    verify(
+        "--cheapest",
+        action="store_true",
+        help="the trained record that takes the shortest time, of those whose data are here",
+    )
     verify(
         "--margin",
         type=float,
-        default=2.0,
-        help="points of a mean that count as no difference (default: 2)",
+        default=0.5,
+        help="points of a mean that matter (default: 0.5, or what two trainings differ by)",
     )
     verify("--collection", help="its collection's folder, where that is not found by its name")
-    verify(
-        "--to", type=Path, help="folder for the certificate (default: certificates in the cache)"
-    )
-
-    plan = command("plan", plan_runs)
-    plan(
-        "--hours",
-        type=float,
-        required=True,
-        help="time to spend on a machine like that of the records",
-    )
-    plan("--scale", default="laptop", help="records to plan from (default: laptop)")
+    verify("--keep", action="store_true", help="add the certificate to the record in the book")
 
     export = command("export", export_model)
     export(
@@ -329,23 +308,6 @@ def parser() -> argparse.ArgumentParser:
     made("--from", dest="source", type=Path, help="a folder with its public files (default: fetch)")
     made("--allow-changes", action="store_true", help="keep it where its digest is another one")
     return top
-
-
-class PrintCompletion(argparse.Action):
-    """Prints the script; an action, because no command is given then."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        options: argparse.Namespace,
-        shell: Any,
-        name: Any = None,
-    ) -> None:
-        """Print it and end."""
-        import shtab
-
-        print(shtab.complete(parser, shell))
-        parser.exit()
 
 
 def check_collection(name: str) -> None:
@@ -442,21 +404,6 @@ def clean_cache(options: argparse.Namespace) -> None:
     print("\n".join(clean(options.study, options.partials, options.dry_run)))
 
 
-def run_batch(options: argparse.Namespace) -> int:
-    """run notebooks through papermill, several at a time"""
-    from dr_book.batch import run_notebooks
-
-    # ends notebooks under way too, where the default would not
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    given = {name: getattr(options, name) for name in ("scale", "jobs", "threads", "to")}
-    with ExitStack() as stack:
-        if options.cluster:
-            from dr_lib.lab.cluster import Cluster
-
-            os.environ["DR_CLUSTER"] = stack.enter_context(Cluster(options.cluster)).address
-        return run_notebooks(options.notebooks, parameters=parameters(options.parameter), **given)
-
-
 def show_ledger(options: argparse.Namespace) -> None:
     """list the papers' claims with their verdicts"""
     from dr_book.ledger import ledger, ledger_lines
@@ -467,13 +414,6 @@ def show_ledger(options: argparse.Namespace) -> None:
         if options.json
         else "\n".join(ledger_lines(entries))
     )
-
-
-def train_base(options: argparse.Namespace) -> None:
-    """train a base model from a base recipe"""
-    from dr_lib.lab.base import BaseRecipe, build_base
-
-    print(build_base(BaseRecipe.load(options.recipe), to=options.to))
 
 
 def pretrain_base(options: argparse.Namespace) -> int:
@@ -522,27 +462,25 @@ def publish_records(options: argparse.Namespace) -> None:
 
 
 def verify_record(options: argparse.Namespace) -> int:
-    """rebuild a run from its record and certify whether it comes out again"""
-    from dr_book.verify import GOOD, certificate_lines, verify
+    """make a recorded run again and say whether it comes out"""
+    from dr_book import verify
+    from dr_lib.stages import spell_seconds
 
-    certificate = verify(
-        options.record, margin=options.margin / 100, collection=options.collection, to=options.to
+    if options.cheapest == bool(options.record):
+        fix = "Name a study or a file, or take --cheapest."
+        raise InputError("which record is not said", where="verify", fix=fix)
+    record = (
+        verify.cheapest()
+        if options.cheapest
+        else verify.find(options.record, options.label, seed=options.seed, scale=options.scale)
     )
-    print("\n".join(certificate_lines(certificate)))
-    return 0 if certificate["outcome"] in GOOD else 1
-
-
-def plan_runs(options: argparse.Namespace) -> None:
-    """rank runs by the claims that they decide in an hour, and print what runs them"""
-    from dr_book.ledger import plan, plan_lines
-
-    if options.scale == "smoke":
-        raise InputError(
-            "smoke runs decide nothing",
-            where="plan",
-            fix="Give a scale whose records say something.",
-        )
-    print("\n".join(plan_lines(plan(options.hours, scale=options.scale))))
+    took = spell_seconds(verify.cost(record))
+    print(f"{record.study}, {record.label}, seed {record.seed}: took {took}", flush=True)
+    certificate = verify.verify(record, collection=options.collection, margin=options.margin)
+    print("\n".join(verify.certificate_lines(record, certificate)))
+    if options.keep:
+        print(verify.keep(record, certificate))
+    return 0 if certificate["outcome"] in verify.GOOD else 1
 
 
 def export_model(options: argparse.Namespace) -> None:
@@ -598,14 +536,14 @@ def search_collection(options: argparse.Namespace) -> None:
     # what is wrong is said before the libraries of the models are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
     named = [name for name in options.model if not name.expanduser().exists()]
-    if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
-        check_collection(options.collection)
     if named:
         from dr_lib import objectives
 
         for name in named:
             if objectives.word(str(name)) not in objectives.names():  # else perhaps trained here
                 places.find_encoder(name)
+    if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
+        check_collection(options.collection)
     from dr_book.search import searcher_for
 
     searcher = searcher_for(

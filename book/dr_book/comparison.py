@@ -15,8 +15,8 @@ from IPython.display import HTML
 
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
-from dr_book.ledger import answer, recipe_length
-from dr_book.measured import Pair, Runs, presentable
+from dr_book.ledger import answer
+from dr_book.measured import Pair, Runs, presentable, recipe_length
 from dr_book.papers import Claim
 from dr_book.statistics import Interval
 from dr_book.tables import (
@@ -31,8 +31,6 @@ from dr_book.tables import (
     spell_data,
     typographic,
 )
-from dr_book.verdicts import PairResult, Verdict
-from dr_lib.evaluation import unit_of
 from dr_lib.files import read_json
 from dr_lib.lab import Recipe, Record
 from dr_lib.places import notebook_of, project_root
@@ -146,7 +144,7 @@ class Comparison:
                 for one in cells
             ]
             if name == "recorded":
-                columns["record"] = [_links(runs.get(label, ())) for label in shown]
+                columns["record"] = [_links(runs.get(label, ()), self.measure) for label in shown]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()]
         measure = self.measure if data else self.paper_measure
         first = measure[:1] if measure[1:2].isupper() else measure[:1].upper()  # nDCG begins small
@@ -157,11 +155,7 @@ class Comparison:
             for record in own
         }
         each = tables.PLURALS[things.pop()] if len(things) == 1 else "queries"
-        over = (
-            f", with 95 % bootstrap intervals over {each} and, where a row has several, over seeds"
-            if data
-            else ""
-        )
+        over = f", with 95 % intervals over clusters of {each} and over seeds" if data else ""
         about = " ".join([caption, f"{first}{measure[1:]} in percent{over}.", *data])
         parts = (
             [tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=about)]
@@ -294,24 +288,21 @@ class Comparison:
             columns["smallest detectable"] = [
                 none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs
             ]
-            trained = [
-                own
-                for pair in found
-                for own in map(self.runs.get, pair)
-                if measured.trained_in(own[0].recipe)
+            sides = [
+                measured.Side(self.runs[label], self.measure) for pair in found for label in pair
             ]
-            if alone := [own for own in trained if len(own) == 1]:
-                which = (
-                    "One seed: these intervals do"
-                    if len(alone) == len(trained)
-                    else "For rows with one seed, intervals do"
+            trained = [side for side in sides if side.trained]
+            if trained and not any(pool.freedom for pool in measured.pools_of(trained).values()):
+                caption += (
+                    " One seed: these intervals do not include how far another training run would"
+                    " differ."
                 )
-                caption += f" {which} not include how far another training run would differ."
         if len(columns) == 1:
             return NOTHING
         unit = f"Points of {self.measure if found else self.paper_measure}"
         unit += (
-            "; 95 % intervals from paired differences; smallest detectable: with a power of 80 %."
+            "; 95 % intervals over clusters of queries and over seeds; smallest detectable: with a"
+            " power of 80 %."
             if found
             else "."
         )
@@ -368,36 +359,28 @@ class Comparison:
             found, records = answer(claim, live if own else None)
             told = html.escape(typographic(per_cent(claim.statement)))
             statement = Markup(f'{told} <small class="claim-id">{html.escape(claim.id)}</small>')
-            units |= {unit_of(pair.measure)[1] for pair in found.pairs}
+            run = [pair for pair in found.pairs if pair.difference is not None]
+            units |= {pair.unit for pair in run}
             source = (
                 ""
                 if own or not records
                 else f" (study {claim.answered_by.study}, not the table above)"
             )
-            data = (
-                f"Measured{source}: {spell_data({'': records})}." if records and found.pairs else ""
+            data = f"Measured{source}: {spell_data({'': records})}." if run else ""
+            answered = claim.answered_by if run else None
+            lacks = (
+                f"Other than in the paper: {answered.lacks}" if answered and answered.lacks else ""
             )
-            labels = {
-                *found.missing,
-                *(label for pair in found.pairs for label in (pair.better, pair.worse)),
-            }
-            lacks = claim.answered_by.lacks if claim.answered_by and records else ""
-            # the pairs say that
-            notes = " ".join(
-                one for one in found.notes if not one.startswith(("Reversed", "Inconclusive"))
-            )
-            note = " ".join(
-                filter(None, [named_in(notes, labels), data, lacks and f"Stand-in: {lacks}"])
-            )
-            state = tables.verdict_badge(found.state, bool(lacks))
-            rows.append(
-                [statement, state, _pairs(found, self.measure), typographic(per_cent(note)) or None]
-            )
+            labels = {label for pair in found.pairs for label in (pair.better, pair.worse)}
+            note = " ".join(filter(None, [named_in(found.note, labels), data, lacks]))
+            state = tables.verdict_badge(found.verdict, answered.protocol if answered else None)
+            pairs = pairs_cell(found.to_dict()["pairs"], self.measure)
+            rows.append([statement, state, pairs, typographic(per_cent(note)) or None])
         about = "The paper's claims, judged by what was measured."
         if units:
             about += (
-                " 95 % intervals from a claim's own rows, so those above may differ; Holm's"
-                " correction over its pairs."
+                " 95 % intervals over clusters of queries and over seeds (90 % where two are"
+                " said to be level); Holm's correction over the pairs that speak against a claim."
             )
         else:  # nothing that could be compared is run
             rows = [[*row[:2], row[3]] for row in rows]
@@ -412,47 +395,42 @@ def _setting(record: Record) -> tuple[object, ...]:
     return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
 
 
-def _pairs(found: Verdict, measure: str) -> Cell:
-    """The pairs of a verdict, one a line; more than `UNFOLDED` stand behind a line that counts
-    their states.
+def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
+    """The pairs of a claim that were run, one a line; more than `UNFOLDED` stand behind a line that
+    counts their states.
+
+    Args:
+        pairs: as `Verdict.to_dict` gives them.
+        measure: the page's own, which is not named again.
     """
-    # of one seed no pair is decided either
-    said = tables.leaning if found.state == "one seed" else str
-    states = [said(pair.state) for pair in found.pairs]
-    listed = "<br>".join(
-        _pair(pair, state, measure) for pair, state in zip(found.pairs, states, strict=True)
-    )
-    if len(states) > UNFOLDED:
-        numbers = {state: states.count(state) for state in states}.items()
-        told = (
-            f"{number} {state if number == 1 else state.replace('leans', 'lean')}"
-            for state, number in numbers
-        )
-        listed = folded(f"{len(states)} comparisons: {', '.join(told)}", HTML(listed)).data
+    run = [pair for pair in pairs if pair["difference"] is not None]
+    listed = "<br>".join(_pair(pair, measure) for pair in run)
+    if len(run) > UNFOLDED:
+        states = [pair["state"] for pair in run]
+        told = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        listed = folded(f"{len(run)} pairs: {told}", HTML(listed)).data
     return Markup(listed) if listed else None
 
 
-def _pair(pair: PairResult, state: str, measure: str) -> str:
-    """One pair, in a state, with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2
-    [+0.5, +1.9], leans held``.
+def _pair(pair: Mapping[str, Any], measure: str) -> str:
+    """One pair with its difference and state: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9],
+    supported``.
 
     Another measure than the page's is named. The number of a range has no sign; an interval that
     says nothing is left out.
     """
-    times, unit = unit_of(pair.measure)
-    end = 100.0 if times == 100 else float("inf")
-    values = [
-        min(max(times * one, -end), end)
-        for one in (pair.interval.mean, pair.interval.low, pair.interval.high)
-    ]
-    amount = spell(Interval(*values), sign=not pair.relation.startswith("within")).replace(
-        ", ", ",\N{NO-BREAK SPACE}"
-    )
-    amount = amount if values[1] < values[2] < values[1] + 2 * end else amount.partition(" [")[0]
-    what = f" {unit}" if times == 1 else f" of {pair.measure}" if pair.measure != measure else ""
-    what += ", too few queries for an interval" * (values[1:] == [-end, end])
-    said = html.escape(f"{named(pair.better)} {pair.relation} {named(pair.worse)}")
-    return f'<span class="pair">{said}: {amount}{html.escape(what)}, {html.escape(state)}</span>'
+    ends = [pair["difference"], pair["low"], pair["high"]]
+    known = None not in ends and ends[1] < ends[2]
+    share = pair["unit"] == "%"
+    interval = Interval(*(ends if known else [ends[0]] * 3))
+    amount = spell(interval, sign=not share).replace(", ", ",\N{NO-BREAK SPACE}")
+    amount = amount if known else amount.partition(" [")[0]
+    unit = f" {pair['unit']}" if pair["unit"] not in ("points", "%") else ""
+    what = unit or (f" of {pair['measure']}" if pair["measure"] != measure else "")
+    relation = "" if share and pair["worse"].startswith("the others") else f"{pair['relation']} "
+    said = html.escape(f"{named(pair['better'])} {relation}{named(pair['worse'])}")
+    state = html.escape(pair["state"])
+    return f'<span class="pair">{said}: {amount}{html.escape(what)}, {state}</span>'
 
 
 def notice(
@@ -604,12 +582,11 @@ def nearest(study: str, measure: str, about: str) -> str:
         about: what these are records of, such as "ten methods at equal steps".
     """
     runs = {
-        label: own for label, own in measured.recorded(study).items() if measure in own[0].means
+        label: own
+        for label, own in measured.recorded(study).items()
+        if measured.Side(own, measure).runs
     }
-    means = {
-        label: 100 * sum(record.means[measure] for record in own) / len(own)
-        for label, own in runs.items()
-    }
+    means = {label: measured.value(own, measure).estimate.value for label, own in runs.items()}
     order = sorted(means, key=lambda label: -means[label])
     values = "; ".join(
         f"{html.escape(named(label))} <strong>{means[label]:.1f}</strong>" for label in order
@@ -655,14 +632,20 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
     ]
 
 
-def _links(records: Sequence[Record]) -> Cell:
-    """A link to each file that holds records, with their seeds."""
+def _links(records: Sequence[Record], measure: str) -> Cell:
+    """A link to each file that holds records of runs that have the measure, with their seeds, and
+    below it which code, precision and machines trained them.
+    """
+    runs = measured.Side(records, measure).runs
     seeds: dict[str, list[str]] = {}
-    for record in records:
+    for record in runs:
         file = f"{RECORDS}/{record.scale}/{record.file_name}"
         seeds.setdefault(file, []).append(str(record.seed))
     names = {file: f"seed\N{NO-BREAK SPACE}{', '.join(found)}" for file, found in seeds.items()}
-    return Markup(", ".join(tables.link(name, file).html for file, name in names.items()))
+    links = ", ".join(tables.link(name, file).html for file, name in names.items())
+    made = dict.fromkeys(filter(None, map(measured.made_by, runs)))
+    about = f'<br><small class="dr-note">{html.escape("; ".join(made))}</small>' if made else ""
+    return Markup(links + about)
 
 
 def _in_words(series: Sequence[Series]) -> str:

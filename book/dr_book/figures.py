@@ -26,19 +26,12 @@ from matplotlib.lines import Line2D
 
 from dr_book.statistics import Interval
 from dr_book.tables import named, typographic
+from dr_lib import objectives
 from dr_lib.lab import Record
+from dr_lib.objectives import FAMILIES
 
-FAMILIES = {
-    "one vector for a decoder": (
-        "simlm cdmae encdecmlm encdecrtd autoencoder bow condenser cocondenser retromae master"
-    ),
-    "pairs of texts": "ict bfs paq reddit nsp pair",
-    "masked words alone": "mlm maskedlm rtd",
-    "not pre-trained": "none nopretraining bertbase bert bm25",
-}
-"""Kinds of methods by their names in small letters; each has a colour of its own in figures that
-compare several.
-"""
+BASELINES = {"BERT-base", "BERT", "BM25"}
+"""Labels of papers for what is not pre-trained here."""
 PARTS = {"mkp": "masked keywords", "cmp": "complementary mask", "npr": "neighbouring passage"}
 PARTS |= {"dor": "questions", "gor": "continuations", "follows": "next sentence"}
 """What a figure calls the parts of MASTER's loss, and of BERT's."""
@@ -129,8 +122,18 @@ def family(label: str) -> str | None:
         >>> family("Enc-Dec MLM"), family("MLM"), family("30% / 50%")
         ('one vector for a decoder', 'masked words alone', None)
     """
-    word = re.sub(r"[^a-z0-9]", "", re.split(r", | / ", label)[0].lower())
-    return next((name for name, words in FAMILIES.items() if word in words.split()), None)
+
+    def plain(name: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", name.lower())
+
+    named = plain(re.split(r", | / ", label)[0])
+    if named in map(plain, BASELINES):
+        return objectives.method("none").family
+    methods = ((name, objectives.method(name)) for name in objectives.names())
+    return next(
+        (method.family for name, method in methods if named in (plain(name), plain(method.title))),
+        None,
+    )
 
 
 def tick(label: str) -> str:

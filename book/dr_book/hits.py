@@ -117,5 +117,8 @@ def check_queries(queries: Sequence[str], k: int) -> None:
     """
     if any(not query.strip() for query in queries):
         raise InputError("the query is empty", where="search", fix="Write a question.")
+    for query in queries:
+        if any("\ud800" <= sign <= "\udfff" for sign in query):
+            raise InputError("a question is not UTF-8", where=query, fix="Save it as UTF-8.")
     if k < 1:
         raise InputError(f"k is {k}", where="k", fix="Give 1 or more.")

@@ -1,33 +1,63 @@
 """From records to the numbers of a page: means with intervals, paired differences, and what a page
 may show at all.
 
-The one place where a record becomes a number; tables and figures only show what comes out of here.
+The one place where a record becomes a number. A configuration is a recipe without its seed: all
+recorded runs of it count, whichever study they were made for, so a row has the same number on every
+page. How sure a number is: ideas/statistics.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from dr_book.ledger import SCALES, recipe_length
 from dr_book.statistics import (
+    Estimate,
+    Influence,
     Interval,
+    SeedVariance,
     aligned,
-    bootstrap_intervals,
-    bootstrap_means,
-    crossing,
-    detectable_among,
+    combined,
     holm,
-    interval_of,
+    influence,
     paired_difference,
-    randomisation_tests,
-    smallest_detectable_difference,
+    seed_variance,
+    set_influence,
 )
+from dr_lib.errors import InputError
+from dr_lib.evaluation import unit_of
+from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
+from dr_lib.files import json_digest
 from dr_lib.lab import Record, load_records, recipe_at, recorded_folder
 from dr_lib.lab.records import grouped, newest_states
+from dr_lib.objectives import parameters
+
+SCALES = ("paper", "gpu", "laptop")
+"""Largest first; smoke runs only show that everything works, so they decide nothing."""
+UNUSED = {
+    "pretrained": ("finetuning", "finetuning2", "negatives", "mining", "distillation", "reranking"),
+    "retriever1": ("finetuning2", "mining", "distillation", "reranking"),
+    "retriever2": ("distillation", "reranking"),
+    "reranker": ("distillation",),
+}
+"""Where a pipeline ends -> sections of its recipe that it never reads."""
+MADE_BY = {
+    "questions": "question_generator",
+    "paq_pairs": "generated_pairs",
+    "pseudo_labels": "pseudo_labels",
+    "cross_encoder": "cross_encoder",
+    "continuations": "continuations",
+}
+"""Auxiliary section of a recipe -> the stage that it sets; not read where a run has no such
+stage.
+"""
 
 Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
@@ -36,8 +66,8 @@ Pair = tuple[str, str]
 
 
 def recorded(study: str) -> dict[str, list[Record]]:
-    """The book's own records of a study, on the collection that has most of them, in its newest
-    state: label -> records by seed.
+    """The book's own records of a study's configurations, on the collection that has most of them,
+    in its newest state: label -> records, one a run, those of other studies among them.
 
     Args:
         study: name of the study, e.g. "simlm/table08".
@@ -47,8 +77,8 @@ def recorded(study: str) -> dict[str, list[Record]]:
 
 
 def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
-    """The book's own records of a study over many collections, each in its newest state: collection
-    -> label -> records by seed.
+    """The book's own records of a study's configurations over many collections, each in its newest
+    state: collection -> label -> records, one a run.
     """
     records = _at_largest_scale(study)
     newest = newest_states(records)
@@ -58,7 +88,12 @@ def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
         if one.data["collection"]["digest"] == newest[one.data["collection"]["name"]]
     ]
     return {
-        name: grouped([one for one in kept if one.data["collection"]["name"] == name], "label")
+        name: {
+            label: all_runs(own)
+            for label, own in grouped(
+                [one for one in kept if one.data["collection"]["name"] == name], "label"
+            ).items()
+        }
         for name in newest
     }
 
@@ -104,6 +139,16 @@ def trained_in(recipe: Mapping[str, Any]) -> tuple[str, str, str] | None:
     if (recipe.get("evaluation") or {}).get("kind") == "bm25" or recipe.get("retriever"):
         return None
     return recipe["base"], recipe["objective"]["name"], recipe.get("final") or "retriever1"
+
+
+def recipe_length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Length of passages and steps of fine-tuning, which no study of a method varies in all its
+    rows; None where unknown.
+
+    Args:
+        recipe: as `Recipe.portable` gives it.
+    """
+    return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
 
 
 def usual_seconds(recipe: Mapping[str, Any]) -> float | None:
@@ -167,12 +212,445 @@ def presentable(runs: Runs) -> Runs:
     }
 
 
+# Configurations -----------------------------------------------------------------------------------
+
+
+def configuration(record: Record) -> Hashable:
+    """What was trained and measured, whatever the seed, the code and the machine; equal for runs
+    that differ in nothing else.
+
+    What a recipe does not tell apart (sizes, times, groups of queries that a notebook made itself)
+    is told by study and label.
+    """
+    place = record.scale, record.data["collection"]["digest"]
+    if not _told_by_recipe(record):
+        return record.study, record.label, *place
+    recipe = deepcopy({**record.recipe, "seed": None})
+    final = recipe.get("final") or "retriever1"
+    for section in ("label", *UNUSED.get(final, ())):
+        recipe.pop(section, None)
+    stages = {name.removeprefix("earlier ").rstrip(" 23") for name in record.keys}
+    auxiliary = recipe.get("auxiliary") or {}
+    recipe["auxiliary"] = {
+        section: own
+        for section, own in auxiliary.items()
+        if MADE_BY.get(section) in stages or (section not in MADE_BY and own)
+    }
+    recipe["evaluation"].pop("measures", None)
+    method = recipe.get("objective") or {}
+    with suppress(InputError, KeyError):  # of a parameter that is gone
+        settings = parameters(method["name"], **method.get("params", {}))
+        method["params"] = settings.model_dump(mode="json")
+    if "params" in method:
+        method["params"].pop("init_seed", None)
+    return json_digest(recipe), *place, hash(tuple(record.query_ids))
+
+
+def _told_by_recipe(record: Record) -> bool:
+    kind = (record.recipe.get("evaluation") or {}).get("kind")
+    return kind in ("search", "bm25", "dialogue", "nlu") and len(record.keys) > 1
+
+
+_indexed: dict[Hashable, dict[Hashable, list[Record]]] = {}
+"""State of the book's folders of records -> its records by configuration; the last state alone."""
+
+
+def by_configuration() -> dict[Hashable, list[Record]]:
+    """All records of the book by their configuration."""
+    folders = [folder for folder in map(recorded_folder, SCALES) if folder.is_dir()]
+    state = tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
+    if state not in _indexed:
+        _indexed.clear()
+        groups = defaultdict(list)
+        for record in _all_recorded():
+            groups[configuration(record)].append(record)
+        _indexed[state] = dict(groups)
+    return _indexed[state]
+
+
+def all_runs(records: Sequence[Record]) -> list[Record]:
+    """Some records of one configuration, and the book's others of it: each run once, by seed.
+
+    A run that several studies show has a record in each; the one with most measures stands for it,
+    that of the given records before others. Two trainings with one seed, by other code or on
+    another machine, are two runs.
+    """
+    others = (
+        other
+        for name in {configuration(one): None for one in records}
+        for other in by_configuration().get(name, ())
+    )
+    runs: list[Record] = []
+    for record in (*records, *others):
+        same = next((place for place, one in enumerate(runs) if _same_run(one, record)), None)
+        if same is None:
+            runs.append(record)
+        elif len(record.means) > len(runs[same].means):
+            runs[same] = record
+    return sorted(runs, key=lambda record: record.seed)
+
+
+def _same_run(one: Record, other: Record) -> bool:
+    if one is other:
+        return True
+    shared = next((name for name in one.means if name in other.means), None)
+    if one.seed != other.seed or shared is None or _origin(one) == _origin(other):
+        return False
+    return np.array_equal(one.per_query(shared), other.per_query(shared))
+
+
+def _origin(record: Record) -> tuple[str, str]:
+    return record.study, record.label
+
+
+# Numbers ------------------------------------------------------------------------------------------
+
+
+def clusters_of(record: Record) -> list[Hashable]:
+    """The cluster of each query of a record: a document, a question template, a dialogue, or the
+    query itself.
+    """
+    clusters = record.clusters
+    if not clusters.names:
+        return [*record.query_ids]
+    return [clusters.names[place] for place in clusters.of]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Runs of one configuration, and what is measured of them.
+
+    Attributes:
+        records: one a run; those without the measure are left out.
+        measure: e.g. "MRR@10".
+        answered: whether a value counts as 1 where it is above 0.
+    """
+
+    records: Sequence[Record]
+    measure: str
+    answered: bool = False
+
+    @property
+    def runs(self) -> list[Record]:
+        """The records that have the measure."""
+        return [record for record in self.records if has_measure(record, self.measure)]
+
+    @property
+    def trained(self) -> bool:
+        """Whether another seed would change the number."""
+        runs = self.runs
+        return bool(runs) and trained_in(runs[0].recipe) is not None
+
+    def parts(self) -> list[tuple[float, Influence]]:
+        """Mean of each run, in the unit that is shown, and what each cluster adds to it."""
+        return [_moved(record, self.measure, self.answered) for record in self.runs]
+
+
+def has_measure(record: Record, measure: str) -> bool:
+    """Whether a record has a measure, or what makes one of a whole set."""
+    values = record.measured.values
+    return (
+        measure in values
+        or (measure in OF_A_SET and "predicted" in values)
+        or bool(_cut(measure) and "MRR@10" in values)
+    )
+
+
+def _cut(measure: str) -> int:
+    """k of Success@k up to 10, which a reciprocal rank also tells."""
+    kind, _, cut = measure.partition("@")
+    return int(cut) if kind == "Success" and cut.isdigit() and int(cut) <= 10 else 0
+
+
+_moves: dict[tuple[int, str, bool], tuple[Record, tuple[float, Influence]]] = {}
+
+
+def _moved(record: Record, measure: str, answered: bool) -> tuple[float, Influence]:
+    key = id(record), measure, answered
+    if key not in _moves or _moves[key][0] is not record:
+        _moves[key] = record, _fresh(record, measure, answered)
+    return _moves[key][1]
+
+
+def _fresh(record: Record, measure: str, answered: bool) -> tuple[float, Influence]:
+    factor = unit_of(measure)[0]
+    if measure in OF_A_SET and "predicted" in record.measured.values:
+        whole, moves = set_influence(record.measured, measure)
+        return factor * whole, {row: factor * move for row, move in moves.items()}
+    if measure in record.measured.values:
+        values = factor * record.per_query(measure).astype(np.float64)
+    else:
+        values = factor * (record.per_query("MRR@10") > 1 / (_cut(measure) + 0.5)).astype(float)
+    if answered:
+        values = factor * (values > 0)
+    place = record.data["collection"]["digest"]
+    moves = influence(values, clusters_of(record))
+    return float(values.mean()), {(place, cluster): move for cluster, move in moves.items()}
+
+
+def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
+    """The variance from seed to seed that the book's records show on the collections of some sides,
+    of their measures, where their pipelines end; of runs on a collection that no record of the book
+    is of, what these runs show themselves.
+    """
+    means: dict[Hashable, list[list[float]]] = defaultdict(list)
+    for side in sides:
+        means[_kind_of(side)].append([mean for mean, _ in side.parts()])
+    return {
+        kind: _pools(kind[1], kind[2]).get(kind[0]) or seed_variance(own)
+        for kind, own in means.items()
+    }
+
+
+def _kind_of(side: Side) -> tuple[Hashable, str, bool]:
+    return _kind(side.runs[0]), side.measure, side.answered
+
+
+def _kind(record: Record) -> Hashable:
+    """What runs share whose means scatter alike from seed to seed."""
+    place = record.scale, record.data["collection"]["digest"]
+    if not _told_by_recipe(record):
+        return record.study, *place
+    stage = record.recipe.get("final") or "retriever1"
+    return stage, hash(tuple(record.query_ids)), *place
+
+
+_pooled: dict[tuple[int, str, bool], tuple[Any, dict[Hashable, SeedVariance]]] = {}
+
+
+def _pools(measure: str, answered: bool = False) -> dict[Hashable, SeedVariance]:
+    groups = by_configuration()
+    key = id(groups), measure, answered
+    if key not in _pooled or _pooled[key][0] is not groups:
+        means: dict[Hashable, list[list[float]]] = defaultdict(list)
+        for side in _repeated(measure, answered):
+            means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
+        _pooled[key] = groups, {kind: seed_variance(own) for kind, own in means.items()}
+    return _pooled[key][1]
+
+
+def _repeated(measure: str, answered: bool = False) -> list[Side]:
+    """The configurations that were trained at least twice by code of one epoch."""
+    found = []
+    for records in by_configuration().values():
+        runs = [record for record in _once(records) if has_measure(record, measure)]
+        for epoch in dict.fromkeys(record.epoch for record in runs):
+            own = [record for record in runs if record.epoch == epoch]
+            side = Side(own, measure, answered)
+            if side.trained and len(own) > 1:
+                found.append(side)
+    return found
+
+
+def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
+    """Scale, collection, stage and variance from seed to seed of what the book's records pool, the
+    best known first.
+    """
+    first = {_kind(side.records[0]): side.records[0] for side in reversed(_repeated(measure))}
+    found = [
+        (
+            record.scale,
+            record.data["collection"]["name"],
+            record.recipe.get("final") or "retriever1",
+            _pools(measure)[kind],
+        )
+        for kind, record in first.items()
+        if _told_by_recipe(record)
+    ]
+    return sorted(found, key=lambda row: -row[-1].freedom)
+
+
+def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
+    """The variance from run to run of configurations whose runs share precision and device, and of
+    those that mix them.
+    """
+    alike: list[list[float]] = []
+    mixed: list[list[float]] = []
+    for side in _repeated(measure):
+        record = side.records[0]
+        if record.data["collection"]["name"] == collection and record.recipe.get("final") != (
+            "pretrained"
+        ):
+            made = {made_by(run) for run in side.records}
+            (alike if len(made) == 1 else mixed).append([mean for mean, _ in side.parts()])
+    return seed_variance(alike), seed_variance(mixed)
+
+
+def _once(records: Sequence[Record]) -> list[Record]:
+    runs: list[Record] = []
+    for record in records:
+        if not any(_same_run(one, record) for one in runs):
+            runs.append(record)
+    return runs
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number made of means, how sure it is, and whether it may decide anything.
+
+    Attributes:
+        estimate: in the unit that is shown (percent, points, GB, ...).
+        floor: standard error of the clusters alone, were there seeds without end; None where one
+            seed hides it.
+        seeds: runs of each configuration.
+        clusters: of its queries.
+        why_open: why it decides nothing; "" where it may.
+    """
+
+    estimate: Estimate
+    floor: float | None
+    seeds: tuple[int, ...]
+    clusters: int
+    why_open: str = ""
+
+    @property
+    def detectable(self) -> float:
+        """The difference that is found with power 0.8; where all agree, what so many clusters
+        cannot rule out of a share (Clopper and Pearson 1934).
+        """
+        if self.estimate.error > 1e-7:
+            return self.estimate.detectable
+        return 100 * (1 - 0.05 ** (1 / self.clusters))
+
+
+FEWEST = 10
+"""Clusters below which nothing is decided: the spread of fewer is hardly known."""
+
+
+def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
+    """A weighted sum of the means of some configurations.
+
+    Sides on one collection share its clusters; collections are independent. Seeds add the pooled
+    variance of their collection, measure and stage, once for each run; where configurations scatter
+    unequally, what these runs show themselves.
+
+    Args:
+        terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
+            difference, over several collections an average of these.
+
+    Raises:
+        InputError: a side without a run that has its measure.
+    """
+    for _, side in terms:
+        if not side.runs:
+            raise InputError(
+                "no run has it", where=side.measure, fix="Measure the rows of this comparison."
+            )
+    places: dict[str, list[tuple[float, float, Influence]]] = defaultdict(list)
+    for weight, side in terms:
+        digest = side.runs[0].data["collection"]["digest"]
+        parts = side.parts()
+        places[digest] += [(weight / len(parts), mean, moves) for mean, moves in parts]
+    each = [combined(parts) for parts in places.values()]
+    estimate = Estimate(sum(one.value for one in each), each[0].error, each[0].freedom)
+    estimate = estimate.with_seeds(*((one.error**2, one.freedom) for one in each[1:]))
+    clusters = min(int(one.freedom) + 1 for one in each)
+    variances, why = _of_seeds([(weight, side) for weight, side in terms if side.trained])
+    if clusters < FEWEST:
+        why = f"{clusters} clusters of queries are too few to decide anything"
+    seeds = tuple(len(side.runs) for _, side in terms)
+    return Compared(estimate.with_seeds(*variances), _floor(terms, estimate), seeds, clusters, why)
+
+
+def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, float]], str]:
+    """Variances that seeds add, each with its degrees of freedom, and why they decide nothing."""
+    pools = pools_of([side for _, side in terms])
+    single = any(len(side.runs) == 1 for _, side in terms)
+    why = ""
+    if single and not all(pool.decides_single_runs for pool in pools.values()):
+        why = "a row has one seed, and how far another would move it is not known well enough"
+    weights: dict[Hashable, float] = defaultdict(float)
+    for weight, side in terms:
+        weights[_kind_of(side)] += weight**2 / len(side.runs)
+    shown = seed_variance([[mean for mean, _ in side.parts()] for _, side in terms])
+    variances = []
+    for kind, weight in weights.items():
+        pool = pools[kind]
+        if pool.p < 0.05 and shown.freedom and not single:
+            pool = shown
+        if pool.freedom:
+            variances.append((pool.variance * weight, pool.freedom))
+    return variances, why
+
+
+def _floor(terms: Sequence[tuple[float, Side]], estimate: Estimate) -> float | None:
+    """The error of the clusters less what seeds scatter in each of them."""
+    scatter = 0.0
+    for weight, side in terms:
+        moves = [own for _, own in side.parts()]
+        if not side.trained:
+            continue
+        if len(moves) < 2:
+            return None
+        sums = np.array([[own.get(cluster, 0.0) for cluster in moves[0]] for own in moves])
+        scatter += weight**2 * float(sums.var(axis=0, ddof=1).sum()) / len(moves)
+    return float(np.sqrt(max(estimate.error**2 - scatter, 0.0)))
+
+
+def run_interval(record: Record, measure: str) -> Interval:
+    """The value of one run with its 95 % interval over clusters of queries alone."""
+    mean, moves = _moved(record, measure, False)
+    within = possible(measure, difference=False)
+    return combined([(1.0, mean, moves)]).interval(within=within)
+
+
+def value(records: Sequence[Record], measure: str) -> Compared:
+    """The value of a configuration over all given runs, in percent or in its own unit."""
+    return compared([(1.0, Side(records, measure))])
+
+
+def difference(first: Sequence[Record], second: Sequence[Record], measure: str) -> Compared:
+    """First minus second, in points or in the measure's own unit.
+
+    Raises:
+        InputError: the two were measured on different queries.
+    """
+    sides = Side(first, measure), Side(second, measure)
+    _asked_alike([*sides[0].runs, *sides[1].runs])
+    return compared([(1.0, sides[0]), (-1.0, sides[1])])
+
+
+def _asked_alike(runs: Sequence[Record]) -> None:
+    for run in runs[1:]:
+        if run.query_ids != runs[0].query_ids and set(run.query_ids) != set(runs[0].query_ids):
+            odd = sorted({*run.query_ids} ^ {*runs[0].query_ids})[0]
+            fix = "Measure both on the same split of the same collection."
+            raise InputError(f"query {odd!r} was scored in one run only", where="scores", fix=fix)
+
+
+def possible(measure: str, *, difference: bool) -> tuple[float, float]:
+    """Where a mean, or a difference of two, can lie."""
+    if unit_of(measure)[1] != "points":
+        return (-np.inf, np.inf) if difference else (0.0, np.inf)
+    signed = measure.startswith("s(") or measure in ("Matthews", "Pearson", "Spearman")
+    low, high = (-100.0 if signed else 0.0), 100.0
+    return (low - high, high - low) if difference else (low, high)
+
+
+def made_by(record: Record) -> str:
+    """Epoch of the code, precision and device of a run's training, as a page shows them; "" where
+    nothing was trained.
+
+    Example:
+        "epoch 5, bf16, H100"
+    """
+    logs = list(record.training.values())
+    if not logs:
+        return ""
+    facts = record.machine
+    device = (facts.get("gpus") or [str(facts.get("cpu"))])[0]
+    chip = re.search(r"[A-Z]\d{2,3}\b|AMD|Intel|Apple \w+|ARM", device)
+    epoch = record.epoch
+    parts = ["" if epoch is None else f"epoch {epoch}", logs[-1].get("precision")]
+    return ", ".join(map(str, filter(None, [*parts, chip[0] if chip else device])))
+
+
 def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
     """Scores of one configuration, in percent.
 
     Args:
         records: the same recipe with different seeds; all must have been measured on the same
-            queries.
+            queries. Those without the measure are left out.
         measure: e.g. "MRR@10".
 
     Returns:
@@ -181,7 +659,8 @@ def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
     Raises:
         InputError: the records answer different queries.
     """
-    return 100.0 * aligned([record.measured for record in records], records[0].measured, measure)
+    runs = Side(records, measure).runs
+    return 100.0 * aligned([record.measured for record in runs], runs[0].measured, measure)
 
 
 def paired(first: Sequence[Record], second: Sequence[Record], measure: str) -> np.ndarray:
@@ -191,94 +670,53 @@ def paired(first: Sequence[Record], second: Sequence[Record], measure: str) -> n
     Raises:
         InputError: the two were measured on different queries.
     """
-    return 100.0 * paired_difference(
-        *([record.measured for record in side] for side in (first, second)), measure
-    )
+    sides = ([record.measured for record in Side(own, measure).runs] for own in (first, second))
+    return 100.0 * paired_difference(*sides, measure)
 
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
-    """Label -> mean over queries and seeds in percent, with its 95 % bootstrap interval, which ends
-    at 0 and 100.
+    """Label -> mean over queries and seeds in percent, with its 95 % interval, which ends at 0 and
+    100.
 
     Raises:
         InputError: two configurations were measured on different queries.
     """
-    filled = {label: per_query(records, measure) for label, records in runs.items() if records}
-    found = bootstrap_intervals(list(filled.values())) if filled else []
+    filled = {label: Side(own, measure) for label, own in runs.items() if Side(own, measure).runs}
+    if unit_of(measure)[1] == "points":
+        _asked_alike([record for side in filled.values() for record in side.runs])
+    within = possible(measure, difference=False)
     return {
-        label: replace(
-            own, low=max(own.low, min(0.0, own.mean)), high=min(own.high, max(100.0, own.mean))
-        )
-        for label, own in zip(filled, found, strict=True)
+        label: compared([(1.0, side)]).estimate.interval(within=within)
+        for label, side in filled.items()
+    }
+
+
+def _differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Compared]:
+    return {
+        (a, b): difference(runs[a], runs[b], measure)
+        for a, b in pairs
+        if all(Side(runs.get(label, ()), measure).runs for label in (a, b))
     }
 
 
 def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Interval]:
     """First minus second of each pair that was run: difference of the means in points, with its
     interval.
-
-    Both sides resample the same queries, and of as many seeds the same ones; one that has more
-    seeds keeps them all, so that differences are those of the means that a page shows.
     """
-    sides, run = _sides(pairs, runs, measure)
-    drawn = dict(zip(sides, bootstrap_means([*sides.values()]), strict=True)) if sides else {}
-    return {
-        (a, b): interval_of(float(sides[a].mean() - sides[b].mean()), drawn[a] - drawn[b])
-        for a, b in run
-    }
+    within = possible(measure, difference=True)
+    found = _differences(pairs, runs, measure)
+    return {pair: one.estimate.interval(within=within) for pair, one in found.items()}
 
 
 def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """p-value of each pair that was run, with Holm's correction: of flips of sign and, over seeds,
-    of resamples the larger.
-    """
-    sides, run = _sides(pairs, runs, measure)
-    if not run:
-        return {}
-    p_values = randomisation_tests([paired(runs[a], runs[b], measure) for a, b in run])
-    if max(map(len, sides.values())) > 1:  # flips know nothing of the spread from seed to seed
-        drawn = dict(zip(sides, bootstrap_means([*sides.values()]), strict=True))
-        for number, (a, b) in enumerate(run):
-            if max(len(sides[a]), len(sides[b])) > 1:
-                p_values[number] = max(
-                    p_values[number],
-                    crossing(sides[a].mean() - sides[b].mean(), drawn[a] - drawn[b]),
-                )
-    return dict(zip(run, map(float, holm(p_values)), strict=True))
+    """p-value of each pair that was run, with Holm's correction."""
+    found = _differences(pairs, runs, measure)
+    p_values = holm([one.estimate.p() for one in found.values()])
+    return dict(zip(found, map(float, p_values), strict=True))
 
 
 def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """The smallest difference in points that the queries, and where there are several the seeds, of
-    each pair can detect.
-
-    Power 0.8, level 0.05; with several seeds from the resamples of `differences`, as a verdict has
-    it.
+    """The smallest difference in points that the queries and seeds of each pair can detect, with a
+    power of 0.8 at level 0.05.
     """
-    sides, run = _sides(pairs, runs, measure)
-    found = {
-        (a, b): 100 * smallest_detectable_difference(paired(runs[a], runs[b], measure) / 100)
-        for a, b in run
-    }
-    if max(map(len, sides.values()), default=1) > 1:
-        drawn = dict(zip(sides, bootstrap_means([*sides.values()]), strict=True))
-        found |= {
-            (a, b): detectable_among(drawn[a] - drawn[b])
-            for a, b in run
-            if max(len(sides[a]), len(sides[b])) > 1
-        }
-    return found
-
-
-def _sides(
-    pairs: Sequence[Pair], runs: Runs, measure: str
-) -> tuple[dict[str, np.ndarray], list[Pair]]:
-    """Scores `[seeds, queries]` in percent of every label of the pairs that were run, queries in
-    one order; these pairs.
-    """
-    run = [pair for pair in pairs if all(runs.get(label) for label in pair)]
-    labels = dict.fromkeys(label for pair in run for label in pair)
-    first = next((runs[label][0].measured for label in labels), None)
-    return {
-        label: 100.0 * aligned([one.measured for one in runs[label]], first, measure)
-        for label in labels
-    }, run
+    return {pair: one.detectable for pair, one in _differences(pairs, runs, measure).items()}

@@ -366,6 +366,10 @@ class Compared(corpus_study.Compared):
         return told
 
 
+compare = Compared.run
+"""Compare systems on a collection, as `corpus_study.Compared.run` says."""
+
+
 class Recorded(Compared):
     """A comparison of the book's records: verdict, table, figure and differences; the text itself
     is not at hand.

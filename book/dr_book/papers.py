@@ -7,7 +7,7 @@ and rows that exist is for the tests to see. Page of the book: the opener of eac
 import re
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -89,6 +89,8 @@ class Check(Settings):
             below a row may be and still count as level.
         low, high: bounds in percent.
         paired: False where the rows are groups of queries and no systems on the same queries.
+        carrying: as in `Mark`.
+        testable, because: as in `Mark`.
     """
 
     kind: Literal["order", "best", "equal", "cases", "wins", "within", "gain"]
@@ -98,8 +100,35 @@ class Check(Settings):
     low: float = 0.0
     high: float = 100.0
     paired: bool = True
+    carrying: bool = False
+    testable: bool = True
+    because: str = ""
 
 
+class Mark(Settings):
+    """What is special about some pairs of a claim.
+
+    Attributes:
+        pairs: [better, worse] each.
+        carrying: whether the sentence is about them: where a claim marks such pairs, these decide.
+        testable: False where what is run here cannot test them, whatever its numbers; they then
+            decide nothing.
+        because: the reason.
+    """
+
+    pairs: list[tuple[str, str]] = Field(min_length=1)
+    carrying: bool = False
+    testable: bool = True
+    because: str = ""
+
+    @model_validator(mode="after")
+    def _reasoned(self) -> "Mark":
+        if self.testable == bool(self.because):
+            raise ValueError("`because` says why pairs are not testable, and only then")
+        return self
+
+
+Protocol = Literal["same", "scaled", "stand-in"]
 Stage = Literal["none", "pretrained", "retriever1", "retriever2", "distilled", "reranker"]
 
 
@@ -108,7 +137,8 @@ class AnsweredBy(Settings):
     most records are.
 
     Attributes:
-        study: of the records, such as "simlm/table07".
+        study: of the records, such as "simlm/table07"; all runs of the same recipes in other
+            studies count with them.
         rows: row of the paper -> label of our run; a row that is left out is a system that is not
             run here.
         measure: ours, of the claim's pairs and of every check that names none; or of each row its
@@ -116,12 +146,15 @@ class AnsweredBy(Settings):
         collection: what is searched; several are averaged, each with the same weight.
         stage: where the pipeline of each run ends, or of each row its own; "none" where nothing is
             retrieved.
-        pairs: those that carry the claim, where not all do; also such as follow from the paper's by
-            transitivity.
-        protocol: "same" is the paper's own comparison in small; "stand-in" is another one in its
-            place.
+        pairs: those that are judged, where they are not the paper's own; such as follow from these
+            by transitivity.
+        marks: of pairs. One with a row that is left out of `rows` needs none: it is not testable
+            here.
+        protocol: "same" is data, measure and stage of the paper; "scaled" that kind of data,
+            smaller; "stand-in" other data.
         lacks: what a stand-in cannot show.
         why: why these records answer it, and what is still to be run.
+        block: of `book/plan.yaml` whose runs the claim waits for.
     """
 
     study: str
@@ -130,14 +163,22 @@ class AnsweredBy(Settings):
     collection: str | tuple[str, ...]
     stage: Stage | dict[str, Stage]
     pairs: list[tuple[str, str]] | None = Field(default=None, min_length=1)
-    protocol: Literal["same", "stand-in"]
+    marks: tuple[Mark, ...] = ()
+    protocol: Protocol
     lacks: str = ""
     why: str
+    block: int | None = None
 
     @property
     def collections(self) -> tuple[str, ...]:
         """Names of the collections."""
         return (self.collection,) if isinstance(self.collection, str) else self.collection
+
+    def measure_of(self, row: str, otherwise: str | None = None) -> str:
+        """What is measured of a row: its own measure where rows have one, else that of the check,
+        else the claim's.
+        """
+        return self.measure[row] if isinstance(self.measure, dict) else otherwise or self.measure
 
     def stage_of(self, row: str) -> str:
         """Where the pipeline of a row's run ends."""
@@ -154,6 +195,7 @@ class Claim(Settings):
         statement: the claim in our words.
         compare: the order of rows of the paper's table that it states, if any.
         checks: what else our runs must show.
+        unchecked: what of the statement none of this tests.
         trained: False where nothing is trained (sizes, times, statistics of masks), so that one run
             decides.
         answered_by: which of our records answer it.
@@ -166,6 +208,7 @@ class Claim(Settings):
     statement: str
     compare: Compare | None
     checks: tuple[Check, ...] = ()
+    unchecked: str = ""
     trained: bool = True
     answered_by: AnsweredBy | None = None
     unanswerable: str | None = None

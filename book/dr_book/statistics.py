@@ -1,40 +1,26 @@
-"""The certainty of a difference: intervals and tests on paired per-query differences, over seeds.
+"""How sure a mean or a difference is: clusters of queries, one variance of seeds, and corrections.
 
-All take differences `[queries]` (one run each) or `[seeds, queries]` (the seeds of two
-configurations, paired). A new seed is not a new query: intervals draw queries and then move by the
-spread of the seeds (`seed_moves`), so that of several seeds they also cover what another training
-might bring; flips of sign and equivalence average the seeds of a query first. Page of the book:
+Queries are not independent: questions about one document share its difficulty. So the standard
+error of a mean is that of sums over clusters (Liang and Zeger 1986; the small-sample factor CR1), a
+seed adds the variance that a collection's repeated trainings show, and Satterthwaite's (1946)
+degrees of freedom join the two. Nothing is drawn at random but the flips of sign. Page of the book:
 ideas/statistics.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy  # which loads its parts where they are used: the distributions take half a second
-from scipy.special import ndtri
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.evaluation.nlu import MEASURES
 
-DRAWS = 10_000
-AT_ONCE = 1 << 22
-FEW = 5
-"""Fewer queries than these that differ from the rest say little of how far others may differ."""
-COLUMNS = 256  # of which sums are kept
-IN_CACHE = 100_000  # numbers of 8 bytes that stay in a core's own cache
-KEPT = 1 << 27  # numbers drawn that are kept in memory, at most
-POWER = float(ndtri(0.975) + ndtri(0.8))
-"""Standard errors that a difference must measure to be found at level 0.05 in four of five
-repetitions.
-"""
-
-Draw = Callable[[np.random.Generator, int, int], np.ndarray]
-"""(source, draws, queries) -> `[draws, queries]`."""
+LEVEL, FLIPS = 0.95, 10_000
+ENOUGH = 10
+"""Degrees of freedom from which on a pooled variance of seeds speaks for a single run."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +28,7 @@ class Interval:
     """A mean and the interval it lies in with a given level of confidence.
 
     Attributes:
-        mean: mean over queries (and seeds), in the unit of the values given.
+        mean: in the unit of the values that it was taken from.
         low, high: the ends of the interval.
         level: e.g. 0.95.
     """
@@ -50,7 +36,125 @@ class Interval:
     mean: float
     low: float
     high: float
-    level: float = 0.95
+    level: float = LEVEL
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean or a difference, its standard error, and the degrees of freedom that this rests on."""
+
+    value: float
+    error: float
+    freedom: float
+
+    def interval(
+        self, level: float = LEVEL, within: tuple[float, float] = (-np.inf, np.inf)
+    ) -> Interval:
+        """Student's interval, cut at the ends of what is possible."""
+        known = self.freedom > 0
+        reach = self._quantile((1 + level) / 2) * self.error if known else np.inf
+        ends = np.clip([self.value - reach, self.value + reach], *within)
+        return Interval(self.value, *map(float, ends), level)
+
+    def p(self, border: float = 0.0) -> float:
+        """Two-sided p-value of the hypothesis that the true value is `border`."""
+        if self.freedom <= 0:
+            return 1.0
+        if not self.error:
+            return float(self.value == border)
+        return float(2 * scipy.stats.t.sf(abs(self.value - border) / self.error, self.freedom))
+
+    def p_within(self, margin: float) -> float:
+        """p-value of two one-sided tests (Schuirmann 1987) that the true value lies within `margin`
+        of 0: that of the nearer border.
+        """
+        inside = margin - abs(self.value)
+        half = self.p(np.copysign(margin, self.value)) / 2
+        return half if inside > 0 else 1 - half
+
+    @property
+    def detectable(self) -> float:
+        """The true difference that a two-sided test of level 0.05 finds four times in five."""
+        known = self.freedom > 0
+        return (self._quantile(0.975) + self._quantile(0.8)) * self.error if known else np.inf
+
+    def with_seeds(self, *variances: tuple[float, float]) -> "Estimate":
+        """The same with further variances, each with its degrees of freedom (Satterthwaite)."""
+        parts = [(self.error**2, self.freedom), *variances]
+        total = sum(variance for variance, _ in parts)
+        if min(freedom for _, freedom in parts) <= 0:  # of one cluster nothing is known
+            return Estimate(self.value, float(np.sqrt(total)), 0)
+        below = sum(variance**2 / freedom for variance, freedom in parts)
+        freedom = total**2 / below if below else self.freedom
+        return Estimate(self.value, float(np.sqrt(total)), freedom)
+
+    def times(self, factor: float) -> "Estimate":
+        """The same in another unit."""
+        return Estimate(factor * self.value, abs(factor) * self.error, self.freedom)
+
+    def _quantile(self, level: float) -> float:
+        return float(scipy.stats.t.ppf(level, self.freedom))
+
+
+Influence = Mapping[object, float]
+"""Cluster -> how far its queries move a mean: the sum of (value - mean) / queries."""
+
+
+def influence(values: np.ndarray, clusters: Sequence | None = None) -> dict[object, float]:
+    """What each cluster adds to the mean of `values` [queries]; None makes each query its own."""
+    _refuse(values)
+    moves = (values - values.mean()) / len(values)
+    if clusters is None:
+        return dict(enumerate(moves.tolist()))
+    names, rows = np.unique(np.asarray(clusters), return_inverse=True)
+    return dict(zip(names.tolist(), np.bincount(rows, moves).tolist(), strict=True))
+
+
+def combined(parts: Sequence[tuple[float, float, Influence]]) -> Estimate:
+    """A weighted sum of means whose queries share clusters.
+
+    The sandwich estimator of its variance with CR1's factor G / (G - 1) and G - 1 degrees of
+    freedom, G the number of clusters. Of one cluster nothing is known: its freedom is 0.
+
+    Args:
+        parts: (weight, mean, influence) of each.
+    """
+    sums: dict[object, float] = {}
+    for weight, _, moves in parts:
+        for cluster, move in moves.items():
+            sums[cluster] = sums.get(cluster, 0.0) + weight * move
+    number, squares = len(sums), float(np.sum(np.square([*sums.values()])))
+    variance = squares * number / max(number - 1, 1)
+    return Estimate(
+        float(sum(weight * mean for weight, mean, _ in parts)), float(np.sqrt(variance)), number - 1
+    )
+
+
+def cluster_mean(values: np.ndarray, clusters: Sequence | None = None) -> Estimate:
+    """The mean of `[queries]` or `[seeds, queries]` (seeds averaged) with its cluster-robust error.
+
+    Example:
+        >>> found = cluster_mean(np.array([0.0, 0.0, 1.0, 1.0]), ["a", "a", "b", "b"])
+        >>> found.value, round(found.error, 3), found.freedom
+        (0.5, 0.5, 1)
+    """
+    averaged = np.atleast_2d(np.asarray(values, np.float64)).mean(axis=0)
+    return combined([(1.0, float(averaged.mean()), influence(averaged, clusters))])
+
+
+def mean_interval(
+    values: np.ndarray,
+    clusters: Sequence | None = None,
+    within: tuple[float, float] = (-np.inf, np.inf),
+) -> Interval:
+    """The mean of `[queries]` or `[seeds, queries]` with its 95 % interval.
+
+    Example:
+        >>> found = mean_interval(np.array([0.0, 1.0, 1.0, 1.0]), within=(0, 1))
+        >>> found.mean, found.low, found.high
+        (0.75, 0.0, 1.0)
+    """
+    return cluster_mean(values, clusters).interval(within=within)
 
 
 def paired_difference(
@@ -106,139 +210,95 @@ def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
     return np.stack(columns)
 
 
-def bootstrap_interval(
-    differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0, level: float = 0.95
-) -> Interval:
-    """Percentile bootstrap interval of a mean over queries.
+@dataclass(frozen=True)
+class SeedVariance:
+    """The variance of a run's mean from seed to seed, pooled over configurations.
 
-    Args:
-        differences: `[queries]` or `[seeds, queries]`; plain scores give the interval of a mean
-            score.
-        draws: number of resamples.
-        seed: of the resampling; equal input gives an equal interval.
-        level: confidence, in (0, 1).
+    Attributes:
+        spreads: (degrees of freedom, variance) of each configuration with two or more runs.
+    """
 
-    Raises:
-        InputError: nothing given, or a value that is not a number.
+    spreads: tuple[tuple[int, float], ...]
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom: runs minus configurations."""
+        return sum(freedom for freedom, _ in self.spreads)
+
+    @property
+    def variance(self) -> float:
+        """Pooled over the configurations."""
+        return sum(freedom * spread for freedom, spread in self.spreads) / max(self.freedom, 1)
+
+    @cached_property
+    def p(self) -> float:
+        """p-value of the hypothesis that all configurations share it: how often the largest of as
+        many variances of normal values lies as far above the pooled one (Cochran 1941), from draws
+        of a fixed seed.
+        """
+        if len(self.spreads) < 2 or not self.variance:
+            return 1.0
+        freedoms = np.array([freedom for freedom, _ in self.spreads])
+        drawn = np.random.default_rng(0).chisquare(freedoms, (FLIPS, len(freedoms)))
+        largest = (drawn / freedoms).max(axis=1) / (drawn.sum(axis=1) / freedoms.sum())
+        seen = max(spread for _, spread in self.spreads) / self.variance
+        return float((1 + (largest >= seen).sum()) / (1 + FLIPS))
+
+    @property
+    def decides_single_runs(self) -> bool:
+        """Whether it is known well enough to judge a configuration that was trained once."""
+        return self.freedom >= ENOUGH and self.p >= 0.05
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """The standard deviation and its interval from chi-square quantiles."""
+        ends = scipy.stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], self.freedom)
+        return Interval(
+            np.sqrt(self.variance), *np.sqrt(self.freedom * self.variance / ends), level
+        )
+
+
+def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
+    """Pool means `[runs]` of several configurations; one with a single run says nothing.
 
     Example:
-        >>> interval = bootstrap_interval(np.array([0.0, 1.0, 1.0, 1.0]))
-        >>> interval.mean, interval.low, interval.high
-        (0.75, 0.25, 1.0)
+        >>> found = seed_variance([[1.0, 3.0], [5.0], [2.0, 2.0]])
+        >>> found.variance, found.freedom
+        (1.0, 2)
     """
-    return bootstrap_intervals([differences], draws=draws, seed=seed, level=level)[0]
+    several = [group for group in groups if len(group) > 1]
+    return SeedVariance(tuple((len(group) - 1, float(np.var(group, ddof=1))) for group in several))
 
 
-def bootstrap_intervals(
-    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95
-) -> list[Interval]:
-    """`bootstrap_interval` of several differences on the same queries, for little more than the
-    price of one.
-    """
-    means = bootstrap_means(differences, draws=draws, seed=seed)
-    return [
-        interval_of(float(np.mean(own, dtype=np.float64)), drawn, level)
-        for own, drawn in zip(differences, means, strict=True)
-    ]
+def sign_flips(
+    differences: np.ndarray, clusters: Sequence | None = None, *, draws: int = FLIPS, seed: int = 0
+) -> float:
+    """Two-sided p-value of a mean difference by random flips of sign, a whole cluster at a time.
 
-
-def interval_of(mean: float, drawn: np.ndarray, level: float = 0.95) -> Interval:
-    """The percentile interval of a mean from the means of its resamples `[draws]`."""
-    return Interval(
-        mean, *map(float, np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])), level
-    )
-
-
-def bootstrap_means(
-    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, source: int = 0
-) -> list[np.ndarray]:
-    """Means `[draws]` float64 of resamples of queries, those of one draw the same for all given,
-    moved as `seed_moves` says.
-    """
-    seeded = _seeded(differences)
-    queries = seeded[0].shape[1]
-    columns = np.concatenate(seeded).T
-    ends = np.cumsum([0, *map(len, seeded)])
-    moves = seed_moves([own.mean(axis=1) for own in seeded], draws, source)
-    by_seed = _sums(columns, draws, seed) / queries
-    return [
-        by_seed[:, start:stop].mean(axis=1) + moved
-        for start, stop, moved in zip(ends[:-1], ends[1:], moves, strict=True)
-    ]
-
-
-def seed_moves(means: Sequence[np.ndarray], draws: int, source: int = 0) -> list[np.ndarray]:
-    """How far other seeds might have moved the means of some configurations: `[draws]` for each.
-
-    The spread from seed to seed is taken to be the same for all configurations given, so that two
-    seeds of six rows say as much of it as seven seeds of one. The moves of a mean of n seeds are
-    that spread over sqrt(n) times draws from Student's t distribution, with the degrees of freedom
-    that the spread rests on: resamples of two or three values would be too narrow by far. A seed is
-    one training, whatever it is measured on: equal configurations get equal draws in every call of
-    one source. That is cautious where measurements are averaged; where one is subtracted from
-    another, equal draws would cancel, and each takes a source of its own.
+    Under the null hypothesis the two runs may be swapped in any cluster. The observed assignment
+    counts as one of the draws, so p is never 0.
 
     Args:
-        means: `[seeds]` of each configuration; of one seed there is nothing to say, and nothing
-            moves.
-        draws: how many.
-        source: of the draws.
-    """
-    known = {tuple(own) for own in means if len(own) > 1}
-    freedom = sum(len(own) - 1 for own in known)
-    if not freedom:
-        return [np.zeros(draws)] * len(means)
-    rng, squares = (
-        np.random.default_rng([0, source] if source else 0),
-        sum(len(own) * np.var(own) for own in known),
-    )
-    spread = np.sqrt(squares / rng.chisquare(freedom, draws))
-    moves = [rng.standard_normal(draws) * spread for _ in means]
-    return [
-        move / np.sqrt(len(own)) if len(own) > 1 else 0 * move
-        for own, move in zip(means, moves, strict=True)
-    ]
-
-
-def randomisation_tests(
-    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0
-) -> list[float]:
-    """Two-sided p-values of mean differences by random flips of sign, one per query, the same for
-    all differences.
-
-    Under the null hypothesis the two runs may be swapped on any query. The observed assignment is
-    counted as one of the draws: p = (1 + flips at least as far from 0) / (1 + draws), so p is never
-    0.
-
-    Args:
-        differences: each `[queries]` or `[seeds, queries]`, of the same queries.
-        draws: number of random flips.
-        seed: of the flips.
+        differences: `[queries]` or `[seeds, queries]`.
+        clusters: of the queries; None makes each query its own.
+        draws, seed: of the flips.
 
     Example:
-        >>> [round(p, 4) for p in randomisation_tests([np.zeros(20), np.ones(20)])]
-        [1.0, 0.0001]
+        >>> round(sign_flips(np.ones(20)), 4), sign_flips(np.ones(20), ["a"] * 20)
+        (0.0001, 1.0)
     """
-    columns = np.stack([own.mean(axis=0) for own in _seeded(differences)], axis=1)
-    # Flips that give the same mean in another order of rounding must count as equally far.
-    observed = np.abs(columns.sum(axis=0)) - 1e-9 * np.abs(columns).sum(axis=0)
-    far = np.zeros(columns.shape[1], np.int64)
-    for _, signs in _drawn(_signs, draws, len(columns), seed):
-        far += (np.abs(_times(signs, columns)) >= observed).sum(axis=0)
-    return [(1 + int(count)) / (1 + draws) for count in far]
-
-
-def crossing(mean: float, drawn: np.ndarray, low: float = 0.0, high: float = np.inf) -> float:
-    """Twice the share of resamples `[draws]` on the other side of a border of (low, high) than the
-    mean itself.
-
-    At the upper end of what other draws might have given (one-sided, 95 %): at the level no verdict
-    hangs on the draws.
-    """
-    inside = (drawn > low) & (drawn < high)
-    other = int((~inside if low < mean < high else inside).sum())
-    hidden = scipy.stats.norm.ppf(0.95) * np.sqrt(other * (1 - other / len(drawn)))
-    return float(min(1.0, 2 * (1 + other + hidden) / (1 + len(drawn))))
+    averaged = np.atleast_2d(np.asarray(differences, np.float64)).mean(axis=0)
+    _refuse(averaged)
+    rows = np.arange(len(averaged))
+    if clusters is not None:
+        rows = np.unique(np.asarray(clusters), return_inverse=True)[1]
+    sums = np.bincount(rows, averaged)
+    rng, far = np.random.default_rng(seed), 0
+    # Flips that give the same sum in another order of rounding count as equally far.
+    observed = abs(sums.sum()) - 1e-9 * np.abs(sums).sum()
+    for _ in range(0, draws, 1000):
+        signs = 1.0 - 2 * rng.integers(0, 2, (min(1000, draws), len(sums)), dtype=np.int8)
+        far += int((np.abs(signs @ sums) >= observed).sum())
+    return (1 + far) / (1 + -(-draws // 1000) * min(1000, draws))
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -263,62 +323,59 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
-def detectable_among(drawn: np.ndarray) -> float:
-    """`smallest_detectable_difference` from resamples `[draws]` of a difference, whose spread may
-    have long tails.
+def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
+    """Adjusted p-values that bound the share of false ones among those called significant
+    (Benjamini and Hochberg 1995).
 
-    Their spread is half the width of the middle 68 %: of two or three seeds no variance exists.
+    Example:
+        >>> benjamini_hochberg([0.01, 0.04, 0.03])
+        array([0.03, 0.04, 0.04])
     """
-    return float(POWER * np.diff(np.quantile(drawn, [0.1587, 0.8413]))[0] / 2)
+    p_values = np.asarray(p_values, np.float64)
+    order = np.argsort(p_values, kind="stable")[::-1]
+    steps = p_values[order] * len(order) / np.arange(len(order), 0, -1)
+    adjusted = np.empty_like(steps)
+    adjusted[order] = np.minimum(np.minimum.accumulate(steps), 1.0)
+    return adjusted
 
 
-def smallest_detectable_difference(differences: np.ndarray) -> float:
+def smallest_detectable_difference(
+    differences: np.ndarray, clusters: Sequence | None = None
+) -> float:
     """The smallest true mean difference that a two-sided test of level 0.05 on so many queries
     finds with power 0.8.
 
-    Normal approximation: the sum of the two quantiles times the standard error of the paired
-    differences, over queries and, where there are several, over seeds. A difference below it cannot
-    be expected to show, so "inconclusive" says nothing about it.
+    A difference below it cannot be expected to show, so "open" says nothing about it.
 
     Args:
-        differences: `[queries]` or `[seeds, queries]`, at least two queries, of a measure between 0
-            and 1.
+        differences: `[queries]` or `[seeds, queries]`, at least two clusters.
+        clusters: of the queries; None makes each query its own.
 
     Example:
         >>> round(smallest_detectable_difference(np.tile([0.0, 1.0], 50)), 3)
-        0.141
+        0.142
     """
-    values = _seeded([differences])[0]
-    seeds, queries = values.shape
-    if queries < 2:
+    found = cluster_mean(differences, clusters)
+    if found.freedom < 1:
         raise InputError(
             "one query tells nothing of the spread", where="differences", fix="Give two or more."
         )
-    variance = values.mean(axis=0).var(ddof=1) / queries
-    # two or three say little of their spread: as wide as Student's middle 68 %, not the normal one
-    if seeds > 1:
-        variance += (
-            values.mean(axis=1).var(ddof=1)
-            / seeds
-            * scipy.stats.t.isf(scipy.stats.norm.sf(1), seeds - 1) ** 2
-        )
-    found = float(POWER * np.sqrt(variance))
-    # All agree, but for rounding: what so many queries cannot rule out, as in `equivalence_test`.
-    return found if found > 1e-9 else 1 - 0.05 ** (1 / queries)
+    return found.detectable
 
 
 def equivalence_test(
-    differences: np.ndarray, margin: float, alpha: float = 0.05
+    differences: np.ndarray, margin: float, alpha: float = 0.05, *, clusters: Sequence | None = None
 ) -> tuple[Interval, float]:
     """Two one-sided t-tests (Schuirmann 1987): whether a mean difference lies within a margin on
     either side of 0.
 
     Args:
-        differences: `[queries]` or `[seeds, queries]`, at least two queries, of a measure between 0
-            and 1.
+        differences: `[queries]` or `[seeds, queries]`, at least two clusters, of a measure between
+            0 and 1.
         margin: the largest difference that does not matter, above 0, in the unit of the
             differences.
         alpha: level of each test.
+        clusters: of the queries; None makes each query its own.
 
     Returns:
         The mean with its interval of level 1 - 2 alpha, which lies inside the margins where p <
@@ -329,197 +386,77 @@ def equivalence_test(
         >>> round(interval.high, 4), p < 0.05
         (0.0017, True)
     """
-    values = _seeded([differences])[0].mean(axis=0)
-    if len(values) < 2:
+    found = cluster_mean(differences, clusters)
+    if found.freedom < 1:
         raise InputError(
             "one query tells nothing of the spread", where="differences", fix="Give two or more."
         )
     if not margin > 0:
         raise InputError(f"the margin is {margin}", where="margin", fix="Give a number above 0.")
-    queries, mean, error = (
-        len(values),
-        float(values.mean()),
-        float(values.std(ddof=1) / np.sqrt(len(values))),
-    )
-    reach, unseen = float(scipy.stats.t.ppf(1 - alpha, queries - 1)) * error, 0.0
-    p = (
-        float(scipy.stats.t.sf((margin - abs(mean)) / error, queries - 1))
-        if error
-        else float(abs(mean) >= margin)
-    )
-    if odd_ones(values) < FEW:
-        # What so few cannot show: a share of all queries may differ by 1 and none of these be among
-        # them, with probability (1 - share) ** queries. Without this, two queries that agree would
-        # prove as much as two thousand.
-        unseen = (1 - min(max(margin - abs(mean), 0.0), 1.0)) ** queries
-        reach = max(reach, 1 - alpha ** (1 / queries))
-    # the larger p is that of the nearer margin
-    return Interval(mean, mean - reach, mean + reach, 1 - 2 * alpha), max(p, unseen)
-
-
-def odd_ones(values: np.ndarray) -> int:
-    """How many of `[queries]` values are another one than the most frequent."""
-    return len(values) - int(np.unique(values.round(9), return_counts=True)[1].max())
-
-
-def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Every entry as `[seeds, queries]` float64, all of the same queries."""
-    seeded = [np.atleast_2d(np.asarray(own, np.float64)) for own in differences]
-    shapes = [own.shape for own in seeded]
-    if not seeded or any(
-        len(shape) != 2 or 0 in shape or shape[1] != shapes[0][1] for shape in shapes
-    ):
-        problem = f"shapes {shapes} are not [queries] or [seeds, queries] of the same queries"
-        raise InputError(problem, where="differences", fix="Give one value for each query.")
-    if not all(np.isfinite(own).all() for own in seeded):
-        raise InputError("a value is not a number", where="differences", fix="Measure again.")
-    return seeded
-
-
-# Drawing costs many times what it costs to use the draws, and all claims on one set of queries use
-# the same ones. A page asks for the same runs several times: in its table, its figure, its
-# differences and its tests.
-
-_summed: dict[tuple[int, int, bytes], np.ndarray] = {}
-"""(draws, seed, digest of a column) -> sums `[draws]` of its resamples."""
-
-
-def _sums(columns: np.ndarray, draws: int, seed: int) -> np.ndarray:
-    """Sums `[draws, columns]` of resamples of `[queries, columns]`; a column that was summed before
-    is not summed again.
-    """
-    keys = [(draws, seed, hashlib.sha256(column.tobytes()).digest()) for column in columns.T]
-    if len(_summed) > COLUMNS:
-        _summed.clear()
-    if new := {key: place for place, key in enumerate(keys) if key not in _summed}:
-        chosen = np.ascontiguousarray(columns[:, [*new.values()]])
-        parts = [
-            _times(counts, chosen) for _, counts in _drawn(_resamples, draws, len(columns), seed)
-        ]
-        _summed.update(zip(new, np.ascontiguousarray(np.concatenate(parts).T), strict=True))
-    return np.stack([_summed[key] for key in keys], axis=1)
-
-
-def _drawn(draw: Draw, draws: int, queries: int, seed: int) -> Iterable[tuple[slice, np.ndarray]]:
-    """Draws in parts that fit in memory, kept for the next call where they all do and are more than
-    one part, thus dear.
-    """
-    what = draw, draws, queries, seed, max(1, AT_ONCE // queries)
-    return _kept(*what) if AT_ONCE < draws * queries <= KEPT else _parts(*what)
-
-
-@lru_cache(maxsize=4)
-def _kept(*what: Any) -> list[tuple[slice, np.ndarray]]:
-    """What was drawn last, of resamples and of signs, for two numbers of queries: claims on two
-    collections alternate.
-    """
-    return list(_parts(*what))
-
-
-def _parts(
-    draw: Draw, draws: int, queries: int, seed: int, size: int
-) -> Iterator[tuple[slice, np.ndarray]]:
-    rng = np.random.default_rng(seed)
-    for start in range(0, draws, size):
-        stop = min(draws, start + size)
-        yield slice(start, stop), draw(rng, stop - start, queries)
-
-
-def draw_beforehand(queries: int, draws: int = DRAWS, seed: int = 0) -> None:
-    """Draw now what intervals and tests on so many queries will use; nothing where it is not worth
-    keeping.
-    """
-    _drawn(_resamples, draws, queries, seed)
-    _drawn(_signs, draws, queries, seed)
-
-
-def _times(drawn: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """`drawn @ columns` in float64, a few rows at a time: they are kept as bytes, and so few stay
-    in a processor's cache.
-    """
-    few = max(1, IN_CACHE // drawn.shape[1])
-    return np.concatenate(
-        [drawn[row : row + few].astype(np.float64) @ columns for row in range(0, len(drawn), few)]
-    )
-
-
-def _resamples(rng: np.random.Generator, draws: int, queries: int) -> np.ndarray:
-    """How often each query was drawn in each resample, `[draws, queries]`: resampled means are then
-    one product of matrices.
-    """
-    counts = np.empty((draws, queries), np.uint8)  # none of thousands of queries is drawn 256 times
-    # one at a time stays in a processor's cache, which is more than twice as fast as all at once
-    for own in counts:
-        own[:] = np.bincount(rng.integers(0, queries, queries, dtype=np.int32), minlength=queries)
-    return counts
-
-
-def _signs(rng: np.random.Generator, draws: int, queries: int) -> np.ndarray:
-    """1 and -1 at random, `[draws, queries]` int8."""
-    return 1 - 2 * rng.integers(0, 2, (draws, queries), dtype=np.int8)
+    interval, p = found.interval(1 - 2 * alpha), found.p_within(margin)
+    values = np.atleast_2d(differences).mean(axis=0)
+    if np.ptp(values) < 1e-9:
+        # What queries that all agree cannot show: a share of all others may differ by 1 and none of
+        # these be among them, with probability (1 - share) ** queries (Clopper and Pearson 1934).
+        unseen = 1 - alpha ** (1 / len(values))
+        p = max(p, (1 - min(max(margin - abs(found.value), 0.0), 1.0)) ** len(values))
+        interval = replace(interval, low=found.value - unseen, high=found.value + unseen)
+    return interval, p
 
 
 # Measures of a whole set --------------------------------------------------------------------------
 
-SET_DRAWS = 1_000
+
+def set_influence(run: Scores, name: str) -> tuple[float, dict[object, float]]:
+    """A measure of a whole set, and how far each row moves it when it is left out (jackknife)."""
+    predicted, actual = run.per_query("predicted"), run.per_query("actual")
+    measure: Callable[[np.ndarray, np.ndarray], float] = MEASURES[name]
+    rows, whole = len(actual), measure(predicted, actual)
+    left = np.array(
+        [measure(np.delete(predicted, row), np.delete(actual, row)) for row in range(rows)]
+    )
+    moves = (rows - 1) / rows * (left.mean() - left)
+    return whole, dict(enumerate(moves.tolist()))
 
 
-def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS) -> Interval:
-    """A measure of one configuration and its bootstrap interval over rows and seeds.
-
-    Such a measure is no mean over rows, so each resample of the rows is measured anew.
+def measure_difference(first: Sequence[Scores], second: Sequence[Scores], name: str) -> Interval:
+    """First minus second configuration (or the first alone) by a measure that is no mean over rows,
+    with an interval over rows.
 
     Args:
-        runs: one per seed, with the columns "predicted" and "actual", of the same rows.
+        first, second: one per seed, with the columns "predicted" and "actual", of the same rows.
         name: a key of `MEASURES`.
-        draws: number of resamples.
 
     Raises:
         InputError: no run, or runs of different rows.
+    """
+    truth = [run.per_query("actual") for run in (*first, *second)]
+    if not first or any(not np.array_equal(actual, truth[0]) for actual in truth):
+        raise InputError(
+            "runs of different rows, or none", where="nlu", fix="Measure all on the same file."
+        )
+    parts = [
+        (sign / len(side), *set_influence(run, name))
+        for sign, side in ((1.0, first), (-1.0, second))
+        for run in side
+    ]
+    return combined(parts).interval(within=(-1.0 - bool(second), 1.0 + bool(second)))
+
+
+def measure_interval(runs: Sequence[Scores], name: str) -> Interval:
+    """A measure of one configuration and its interval over rows.
 
     Example:
         >>> rows = {"predicted": [1, 1, 0, 0], "actual": [1, 0, 0, 0]}
         >>> measure_interval([Scores(list("abcd"), rows)], "accuracy").mean
         0.75
     """
-    return interval_of(*difference_draws(runs, (), name, draws=draws))
+    return measure_difference(runs, (), name)
 
 
-def measure_difference(
-    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS
-) -> Interval:
-    """First minus second configuration, both measured on the same resampled rows."""
-    return interval_of(*difference_draws(first, second, name, draws=draws))
-
-
-def difference_draws(
-    first: Sequence[Scores],
-    second: Sequence[Scores],
-    name: str,
-    *,
-    draws: int = SET_DRAWS,
-    seed: int = 0,
-    source: int = 0,
-) -> tuple[float, np.ndarray]:
-    """First minus second configuration (or the first alone), and the same on resampled rows and
-    over seeds `[draws]`.
-
-    `seed` is that of the resamples, `source` that of `seed_moves`.
-    """
-    columns = [(run.per_query("predicted"), run.per_query("actual")) for run in (*first, *second)]
-    if not columns or any(not np.array_equal(actual, columns[0][1]) for _, actual in columns):
-        raise InputError(
-            "runs of different rows, or none", where="nlu", fix="Measure all on the same file."
-        )
-
-    def values(rows: np.ndarray) -> list[float]:
-        return [MEASURES[name](predicted[rows], actual[rows]) for predicted, actual in columns]
-
-    rng, rows = np.random.default_rng(seed), len(columns[0][1])
-    drawn = np.array([values(rng.integers(0, rows, rows)) for _ in range(draws)])
-    whole = np.array(values(np.arange(rows)))
-    sides = [slice(len(first)), slice(len(first), None)][: 2 if second else 1]
-    moves = seed_moves([whole[side] for side in sides], draws, source)
-    moved = [drawn[:, side].mean(axis=1) + move for side, move in zip(sides, moves, strict=True)]
-    mean = whole[sides[0]].mean() - (whole[sides[1]].mean() if second else 0.0)
-    return float(mean), moved[0] - (moved[1] if second else 0.0)
+def _refuse(values: np.ndarray) -> None:
+    if values.ndim != 1 or not len(values):
+        problem = f"shape {values.shape} is not [queries] or [seeds, queries]"
+        raise InputError(problem, where="differences", fix="Give one value for each query.")
+    if not np.isfinite(values).all():
+        raise InputError("a value is not a number", where="differences", fix="Measure again.")

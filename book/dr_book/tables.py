@@ -204,19 +204,10 @@ def badge(state: str) -> Markup:
     )
 
 
-def verdict_badge(state: str, stand_in: bool = False) -> Markup:
-    """The badge of a verdict, with a second one where a stand-in answers."""
-    return Markup(badge(state).html + (" " + badge("stand-in").html if stand_in else ""))
-
-
-def leaning(state: str) -> str:
-    """The state that runs of one seed would have with another like it, in words.
-
-    Example:
-        >>> leaning("held"), leaning("inconclusive")
-        ('leans held', 'leans to neither side')
-    """
-    return "leans to neither side" if state == "inconclusive" else f"leans {state}"
+def verdict_badge(verdict: str, protocol: str | None = None) -> Markup:
+    """The badge of a verdict, with a second one where other data than the paper's answer."""
+    own = badge(verdict).html
+    return Markup(f"{own} {badge(protocol).html}" if protocol in ("scaled", "stand-in") else own)
 
 
 def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:

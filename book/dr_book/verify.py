@@ -1,31 +1,62 @@
-"""Running a record again: the run is rebuilt from its record alone, and a certificate says how the
-two compare.
+"""Making a record again: a run is rebuilt from its record alone, and a certificate says how the two
+compare. Page of the book: reference/records.
 
-Equal weights are asked for first. Where they differ, as on another processor, the scores of the
-queries have to be equivalent: two one-sided tests on paired differences, within a margin that the
-certificate names. Page: reference/status.
+- **equal**: all weights have the recorded digests, and every query its score.
+- **scores equal**: every query has its score to the last digit.
+- **equivalent**: the means differ by no more than a margin. It is 0.5 points, which on SQuAD 85 of
+  100 pairs of trainings of one recipe keep; where fewer than 80 would, it is what 95 keep.
+- **different**: the means differ by more than two trainings of one recipe do in 95 of 100 cases.
+
+Processors round differently, and a training carries that on until its weights are as far from the
+recorded ones as those of another seed. So what a faithful run may differ by is known from the
+seeds: a difference d of two runs has the standard error s sqrt(2), where s is pooled over all
+recipes that the book's records have several seeds of, on that collection and at that stage. The
+queries are the same in both, and add nothing. A certificate says how often two faithful runs come
+as near as the margin, and gives the interval of d; where d is outside of chance and inside the
+margin, the runs are both equivalent and different.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from dr_book.statistics import equivalence_test, paired_difference
+import scipy
+
+from dr_book.measured import SCALES, Side, pools_of
+from dr_book.statistics import paired_difference
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import sealed, write_json
+from dr_lib.evaluation import unit_of
 from dr_lib.lab.pipeline import pipeline
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import Record, load_record, slug
+from dr_lib.lab.records import (
+    FILES,
+    Record,
+    epoch,
+    load_records,
+    named_record,
+    publish,
+    read_records,
+    recorded_folder,
+)
 from dr_lib.lab.study import Run, data_facts, execute
 from dr_lib.stages import Cache
 
-LEVEL = 0.05
-GOOD = ("equal", "equivalent")
+MARGIN, LEVEL, ENOUGH = 0.5, 0.95, 0.8
+GOOD = ("equal", "scores equal", "equivalent", "equivalent and different")
 """Outcomes that confirm a record."""
 
 
+class Noise(NamedTuple):
+    """The standard deviation of a run's mean from training to training, and its degrees of freedom,
+    0 where no records show it.
+    """
+
+    deviation: float
+    freedom: int
+
+
 def verify(
-    path: Path, *, margin: float = 0.02, collection: str | None = None, to: Path | None = None
+    record: Record, *, collection: str | None = None, margin: float = MARGIN
 ) -> dict[str, Any]:
     """Rebuild a run and certify how it compares with its record.
 
@@ -33,124 +64,208 @@ def verify(
     that was stopped goes on from it.
 
     Args:
-        path: the record.
-        margin: the largest difference of a mean that counts as none (0.02 is two points of a
-            hundred).
+        record: of the run.
         collection: place of the collection, where it is not found by its name.
-        to: folder for the certificate, default `certificates` in the cache; those of the book lie
-            in book/certificates.
+        margin: the least difference of the means that matters, in points; wider where trainings
+            scatter by more.
 
     Returns:
-        The certificate, as `compare` gives it with machine, versions, commit and time; it holds no
-        name or path.
+        The certificate: what `compare` gives, with machine, versions, commit, epoch, time and
+        seconds; it holds no name or path.
 
     Raises:
-        InputError: the record is broken, or what it was made from is not here or not the same.
+        InputError: the recipe is of another time, or what it was made from is not here or not the
+            same.
     """
-    record = load_record(path)
+    recipe = recipe_of(record, collection)
+    cache = Cache(places.cache_root() / "rebuilt" / record.name)
+    rebuilt = execute(Run(record.study, record.label, record.scale, recipe), cache)
+    measure = measure_of(record)
+    facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created", "epoch"})
+    certificate = compare(record, rebuilt, seed_noise(record, measure), margin)
+    return certificate | facts | {"seconds": round(sum(rebuilt.seconds.values()), 1)}
+
+
+def recipe_of(record: Record, collection: str | None = None) -> Recipe:
+    """The recipe of a record, whose collections and models are here and the same; else
+    `InputError`.
+    """
     try:
         recipe = Recipe(**record.recipe)
     except InputError as error:
-        fix = (
-            f"Check out the record's commit, {record.commit['id']}, or verify a record of today's"
-            " recipe."
-        )
-        raise InputError(
-            f"its recipe is an older one ({error.where}: {error.problem})", where=path, fix=fix
-        ) from None
-    if collection:
-        recipe = recipe.with_(collection=collection)
-    check_sources(record, data_facts(pipeline(recipe)))
-    cache = Cache(places.cache_root() / "rebuilt" / record.name)
-    rebuilt = execute(Run(record.study, record.label, record.scale, recipe), cache)
-    facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created"})
-    certificate = (
-        compare(record, rebuilt, margin)
-        | facts
-        | {"seconds": round(sum(rebuilt.seconds.values()), 1)}
-    )
-    machine = slug(str((rebuilt.machine.get("gpus") or [rebuilt.machine.get("cpu")])[0]))
-    file = (
-        to or places.cache_root() / "certificates"
-    ) / f"{record.name}.{machine}.json"
-    write_json(file, sealed(certificate))
-    return certificate | {"file": str(file)}
-
-
-def check_sources(record: Record, found: dict[str, Any]) -> None:
-    """Raise `InputError` where a collection or model that a run was made from is another one
-    today.
-    """
+        problem = f"its recipe is of another time ({error.where}: {error.problem})"
+        fix = f"Check out the record's commit, {record.commit['id']}, or verify another record."
+        raise InputError(problem, where=record.name, fix=fix) from None
+    recipe = recipe.with_(collection=collection) if collection else recipe
+    here = data_facts(pipeline(recipe))
     for role, facts in record.data.items():
-        now = found.get(role, {})
-        if changed := [
-            key for key in ("digest", "tokenizer", "key") if facts.get(key) != now.get(key)
-        ]:
-            problem = (
-                f"the {role} {facts.get('name')!r} is another one today ({changed[0]} differs)"
-            )
-            fix = (
-                "Check out the commit of the record, or name its collection's folder with"
-                " --collection."
-            )
-            raise InputError(problem, where=record.name, fix=fix)
+        today = here.get(role, {})
+        differing = [name for name in ("digest", "tokenizer") if facts.get(name) != today.get(name)]
+        if differing:
+            problem = f"the {role} {facts.get('name')!r} is another one today"
+            fix = "Check out the record's commit, or name its collection's folder (--collection)."
+            raise InputError(f"{problem} ({differing[0]} differs)", where=record.name, fix=fix)
+    return recipe
 
 
-def compare(record: Record, rebuilt: Record, margin: float) -> dict[str, Any]:
+def compare(
+    record: Record, rebuilt: Record, noise: Noise, margin: float = MARGIN
+) -> dict[str, Any]:
     """How two runs of one recipe compare.
 
     Returns:
-        `outcome`: "equal" where all weights have the recorded digests and every query its score
-            (where nothing was
-        trained, the scores alone), "equivalent" where every measure is, else "not shown";
-        `weights`, training -> whether
-        they are equal (None: the record holds no digests); `measures`; `code`, what was made by
-            other code.
+        `outcome`; `weights`, training -> whether they are equal (None: the record holds no
+        digests); `measure`, which decides; `means`, measure -> recorded and rebuilt, in the unit
+        that is shown; `same`, whether every query has its score; `difference`, `low`, `high` of the
+        measure; the `margin`; `noise`, its `freedom`, and `faithful`, the share of pairs of
+        trainings that come as near as the margin; `code`, what was made by other code.
     """
-    known = {name: facts.get("weights") for name, facts in record.training.items()}
+    measure = measure_of(record)
+    same = all(
+        not paired_difference(rebuilt.measured, record.measured, name).any()
+        for name in record.means
+    )
     weights = {
-        name: own and own == rebuilt.training[name].get("weights") for name, own in known.items()
+        name: log.get("weights") and log["weights"] == rebuilt.training[name].get("weights")
+        for name, log in record.training.items()
     }
-    measures = {}
-    for name in record.means:
-        differences = paired_difference(rebuilt.measured, record.measured, name)
-        interval, p = equivalence_test(differences, margin, LEVEL)
-        found = {
-            "recorded": record.means[name],
-            "rebuilt": rebuilt.means[name],
-            "same": not differences.any(),
-        }
-        measures[name] = found | {
-            "difference": interval.mean,
-            "low": interval.low,
-            "high": interval.high,
-            "p": p,
-        }
-    equal = all(weights.values()) and all(one["same"] for one in measures.values())
-    shown = all(one["p"] < LEVEL for one in measures.values())
+    means = {
+        name: [unit_of(name)[0] * run.means[name] for run in (record, rebuilt)]
+        for name in record.means
+    }
+    difference = means[measure][1] - means[measure][0]
+    known, chance = noise.freedom > 0, scipy.stats.t(noise.freedom, scale=noise.deviation * 2**0.5)
+    reach = float(chance.ppf((1 + LEVEL) / 2)) if known else None
+    if known and 2 * chance.cdf(margin) - 1 < ENOUGH:
+        margin = reach
+    faithful = float(2 * chance.cdf(margin) - 1) if known else None
+    words = ["equivalent"] if abs(difference) <= margin else []
+    words += ["different"] if known and abs(difference) > reach else []
+    if same:
+        words = ["equal" if all(weights.values()) else "scores equal"]
     return {
-        "record": record.name,
-        "record_created": record.created,
-        "outcome": "equal" if equal else "equivalent" if shown else "not shown",
-        "margin": margin,
+        "outcome": " and ".join(words) or "not shown",
         "weights": weights,
-        "measures": measures,
+        "measure": measure,
+        "means": means,
+        "same": same,
+        "difference": difference,
+        "low": difference - reach if known else None,
+        "high": difference + reach if known else None,
+        "margin": margin,
+        "noise": noise.deviation if known else None,
+        "freedom": noise.freedom,
+        "faithful": faithful,
         "code": sorted(kind for kind in record.code if record.code[kind] != rebuilt.code.get(kind)),
     }
 
 
-def certificate_lines(certificate: dict[str, Any]) -> list[str]:
+def measure_of(record: Record) -> str:
+    """The measure that decides: MRR@10, else the first."""
+    return "MRR@10" if "MRR@10" in record.means else next(iter(record.means))
+
+
+def seed_noise(record: Record, measure: str) -> Noise:
+    """What the book's records on this collection, with this last stage, show of the spread from
+    training to training.
+    """
+    (pool,) = pools_of([Side([record], measure)]).values()
+    return Noise(pool.variance**0.5, pool.freedom)
+
+
+# Which record -------------------------------------------------------------------------------------
+
+
+def find(
+    source: str, label: str | None = None, *, seed: int | None = None, scale: str | None = None
+) -> Record:
+    """The record that a command line names.
+
+    Args:
+        source: a study of the book, such as "simlm/table08", or a file of records.
+        label: the configuration; of a file also the number of a line.
+        seed: None takes the lowest.
+        scale: of the book's records; None takes the first scale that has the study.
+
+    Raises:
+        InputError: no such record, or several to choose from.
+    """
+    if Path(source).is_file() or source.endswith(FILES):
+        records, broken = read_records(Path(source))
+        if broken:
+            raise broken[0]
+        if label and label.isdecimal() and label not in {record.label for record in records}:
+            if not 1 <= int(label) <= len(records):
+                fix = f"It has {len(records)}."
+                raise InputError(f"no line {label}", where=source, fix=fix)
+            return records[int(label) - 1]
+        return named_record(records, label, seed, source)
+    scales = [scale] if scale else SCALES
+    found = [load_records(recorded_folder(name), source) for name in scales]
+    return named_record(next(filter(None, found), []), label, seed, source)
+
+
+def cheapest() -> Record:
+    """The trained record that takes the shortest time to make again, of those of this epoch that a
+    processor has made and whose collections are here.
+
+    Raises:
+        InputError: there is none.
+    """
+    records = [record for name in SCALES for record in load_records(recorded_folder(name))]
+    trained = [
+        record
+        for record in records
+        if record.training and record.epoch == epoch() and not record.machine.get("gpus")
+    ]
+    for record in sorted(trained, key=cost):
+        try:
+            recipe_of(record)
+        except InputError:
+            continue
+        return record
+    fix = "Set DR_DATA to the folder with the collections (`dr-lib data` makes them)."
+    raise InputError("no trained record that can be made again here", where="verify", fix=fix)
+
+
+def cost(record: Record) -> float:
+    """Seconds that its stages took."""
+    return sum(record.seconds.values())
+
+
+def keep(record: Record, certificate: dict[str, Any]) -> Path:
+    """Add a certificate to its record in the book; return the file."""
+    added = {"rebuilt": (*record.rebuilt, certificate)}
+    return publish([record.model_copy(update=added)])[0]
+
+
+def certificate_lines(record: Record, certificate: dict[str, Any]) -> list[str]:
     """A certificate in words."""
     said = {True: "have the recorded digests", False: "differ", None: "have no recorded digests"}
-    lines = [f"{certificate['record']}: {certificate['outcome']}"]
+    lines = [f"{record.study}, {record.label}, seed {record.seed}: {certificate['outcome']}"]
     lines += [f"  weights of {name} {said[same]}" for name, same in certificate["weights"].items()]
-    form = (
-        "  {}: recorded {:.2f}, rebuilt {:.2f}, difference {:.2f} [{:.2f}, {:.2f}], margin {:g}, p"
-        " {:.2g}"
-    )
-    for name, one in certificate["measures"].items():
-        percent = (100 * one[key] for key in ("recorded", "rebuilt", "difference", "low", "high"))
-        lines.append(form.format(name, *percent, 100 * certificate["margin"], one["p"]))
+    if certificate["same"]:
+        lines.append("  every query has its recorded score, to the last digit")
+    for name, (recorded, rebuilt) in certificate["means"].items():
+        unit = unit_of(name)[1]
+        lines.append(f"  {name}: recorded {recorded:.2f}, rebuilt {rebuilt:.2f} {unit}")
+    if not certificate["same"]:
+        lines.append(_difference(certificate))
+    if record.epoch != certificate["epoch"]:
+        lines.append(f"  recorded in epoch {record.epoch}, rebuilt in {certificate['epoch']}")
     if certificate["code"]:
         lines.append(f"  made by other code than the record: {', '.join(certificate['code'])}")
-    return [*lines, f"certificate: {certificate['file']}"]
+    return lines
+
+
+def _difference(certificate: dict[str, Any]) -> str:
+    """The difference of the means, and what chance allows."""
+    told = f"  {certificate['measure']} differs by {certificate['difference']:.2f}"
+    margin = f"margin {certificate['margin']:.2f}"
+    if not certificate["freedom"]:
+        return f"{told} ({margin}; no records show how trainings scatter)"
+    return (
+        f"{told} [{certificate['low']:.2f}, {certificate['high']:.2f}] ({margin}, which"
+        f" {100 * certificate['faithful']:.0f} % of pairs of trainings keep; one scatters by"
+        f" {certificate['noise']:.2f})"
+    )

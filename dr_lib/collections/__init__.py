@@ -161,5 +161,5 @@ def _names() -> str:
         local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
     return (
         "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
-        f" .jsonl or .csv, or {local}."
+        f" .jsonl or .csv, or {local}; `dr-lib data` makes those of the records."
     )

@@ -21,6 +21,7 @@ from dr_lib.collections.store import NOT_IN_NAMES, SPLITS, Judgement, Passage, Q
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, write_text
 
+LONGEST_LINE = 2**25  # bytes: a small gzip file may unpack to one line that no memory holds
 HEADER = "query-id\tcorpus-id\tscore"
 GENERATED = "Generated questions"
 """Subject of the line in a README that says who wrote the queries, where it was a model."""
@@ -191,8 +192,12 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     where, encoding = f"{path} line 1", "utf-8-sig"
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            lines = iter(partial(file.readline, LONGEST_LINE + 1), b"")
+            for number, line in enumerate(lines, start=1):
                 where = f"{path} line {number}"
+                if len(line) > LONGEST_LINE:
+                    problem = f"the line has more than {LONGEST_LINE:,} bytes"
+                    raise InputError(problem, where=where, fix="Break it into lines.")
                 yield where, line.decode(encoding).rstrip("\r\n")
                 encoding = "utf-8"
     except UnicodeDecodeError as error:

@@ -51,7 +51,7 @@ class Clusters(Settings):
     @model_validator(mode="after")
     def _in_range(self) -> Self:
         ends = (min(self.of, default=0), max(self.of, default=-1))
-        if ends[0] < 0 or self.names and ends[1] >= len(self.names):
+        if ends[0] < 0 or (self.names and ends[1] >= len(self.names)):
             raise ValueError("a query belongs to a cluster that has no name")
         return self
 
@@ -146,7 +146,8 @@ def dialogues_of(exchanges: Iterable[Exchange]) -> Clusters:
     """The dialogue of each row of a file, as far as neighbouring rows show it.
 
     Example:
-        >>> talk = [Exchange(("Hi.",), "Hello."), Exchange(("Hello.",), "Bye."), Exchange(("So?",), "Yes.")]
+        >>> turns = (("Hi.", "Hello."), ("Hello.", "Bye."), ("So?", "Yes."))
+        >>> talk = [Exchange((said,), answer) for said, answer in turns]
         >>> dialogues_of(talk).of
         (0, 0, 1)
     """

@@ -124,8 +124,11 @@ class Scores:
         each query. A value is the shortest decimal that reads as the same float32.
 
         Example:
-            >>> Scores(["a", "b", "c"], {"MRR": [0.1, 1, 0.1], "R": [1, 1, 1]}).to_dict()
-            {'queries': ['a', 'b', 'c'], 'measures': ['MRR', 'R'], 'values': [[0.1, 1.0], [1.0, 1.0]], 'row': [0, 1, 0]}
+            >>> kept = Scores(["a", "b", "c"], {"MRR": [0.1, 1, 0.1], "R": [1, 1, 1]}).to_dict()
+            >>> kept["queries"], kept["measures"]
+            (['a', 'b', 'c'], ['MRR', 'R'])
+            >>> kept["values"], kept["row"]
+            ([[0.1, 1.0], [1.0, 1.0]], [0, 1, 0])
         """
         table = np.array([*self.values.values()], np.float32).reshape(len(self.values), -1).T
         distinct, row = np.unique(table, axis=0, return_inverse=True)

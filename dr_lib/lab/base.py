@@ -43,8 +43,9 @@ from dr_lib.lab.recipe import (
     without_places,
 )
 from dr_lib.lab.records import commit, training_log
-from dr_lib.models import locate
+from dr_lib.models import check_tokenizer, locate
 from dr_lib.models.folders import check_model_folder
+from dr_lib.models.kinds import check_kind, longest
 from dr_lib.places import PACKAGED, find_encoder, from_hub
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
@@ -224,18 +225,16 @@ def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
     check_model_folder(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        sizes = (
-            config.num_hidden_layers,
-            config.hidden_size,
-            config.vocab_size,
-            config.max_position_embeddings,
-        )
+        sizes = (config.num_hidden_layers, config.hidden_size, config.vocab_size, longest(config))
     except Exception as error:  # it asks to run code of its own, is no encoder, or is absurd
         fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
         raise InputError(
             f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix
         ) from error
-    tokenizer = Data(place, tokenizer_digest(load_tokenizer(place)))
+    check_kind(config, place)
+    opened = load_tokenizer(place)
+    check_tokenizer(config, opened, role=place)
+    tokenizer = Data(place, tokenizer_digest(opened))
     pooling = pooling_of(Path(place))
     if fresh := pooling is not None and not has_head(Path(place)):
         model = with_head(model) / "model"

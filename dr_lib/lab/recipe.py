@@ -67,7 +67,8 @@ class CollectionSettings(Settings):
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty for the whole collection."""
-        sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates", "strict"}, exclude_none=True)
+        others = {"name", "seed", "allow_duplicates", "strict"}
+        sizes = self.model_dump(exclude=others, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 
 

@@ -17,13 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from dr_lib import objectives, places
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, first_line
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import json_digest, read_json, sealed, write_bytes
 from dr_lib.lab.recipe import is_place
@@ -103,6 +103,13 @@ class Record(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Record":
+        collection = self.data.get("collection")
+        for facts in (collection, self.data.get("trained_on", collection)):
+            named = isinstance(facts, dict) and isinstance(facts.get("name"), str)
+            if not named or not isinstance(facts.get("digest"), str):
+                raise ValueError("data names no collection with its digest")
+        if "evaluation" not in self.keys:
+            raise ValueError("no key of its evaluation")
         if json_digest(self.recipe) != self.recipe_digest:
             raise ValueError("the recipe does not have the digest given for it")
         if self.recipe.get("seed") != self.seed:
@@ -111,6 +118,8 @@ class Record(Settings):
         try:
             values = np.array(self.scores["values"], np.float32).astype(np.float64)
             row = np.array(self.scores["row"], np.int64)
+            if row.shape != (len(self.scores["queries"]),):
+                raise ValueError("not one row a query")
             if row.max(initial=0) >= len(values):
                 raise ValueError("a query has a row that is not there")
             queries = np.bincount(row, minlength=len(values))
@@ -129,6 +138,8 @@ class Record(Settings):
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {value:.4g}" for name, value in [*self.means.items()][:3])
         return f"Record({self.study}, {self.label!r}, seed {self.seed}, {self.scale}: {means})"
+
+    __str__ = __repr__
 
     @property
     def name(self) -> str:
@@ -283,7 +294,7 @@ def _record(line: bytes, where: str, shared: Shared) -> Record:
         line, queries = shared.taken_out(line, "queries")
         line, clusters = shared.taken_out(line, "clusters")
     try:
-        content = json.loads(line)
+        content = json.loads(line, parse_constant=_refuse)
     # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON ({error})", where=where, fix=RESTORE) from None
@@ -292,7 +303,7 @@ def _record(line: bytes, where: str, shared: Shared) -> Record:
     checksum = content.pop("checksum")
     if not unaltered:
         queries = clusters = None
-        if checksum != json_digest(content):
+        if checksum != _digest_of(content):
             raise InputError(
                 "altered since it was written (checksum differs)", where=where, fix=RESTORE
             )
@@ -304,11 +315,27 @@ def _record(line: bytes, where: str, shared: Shared) -> Record:
             clusters = shared.add("clusters", Clusters(**told), told)
         changed = {"scores": scores | {"queries": queries}, "clusters": clusters}
         return Record(**content | changed)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"not a record ({error})", where=where, fix=RESTORE) from None
     except InputError as error:
         problem = f"{error.where}: {error.problem}"
         raise InputError(problem, where=where, fix=RESTORE) from None
+    # of values that are sealed and yet no record's
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+        problem = f"not a record ({first_line(error)})"
+        raise InputError(problem, where=where, fix=RESTORE) from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _digest_of(content: Any) -> str | None:
+    """The digest of a JSON value; None of one that JSON cannot hold, as 1e999 or half a
+    surrogate.
+    """
+    try:
+        return json_digest(content)
+    except (ValueError, RecursionError):
+        return None
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
@@ -484,18 +511,26 @@ def find_record(
     Raises:
         InputError: no such record, or several labels to choose from.
     """
-    records = load_records(live_folder(scale), study)
+    return named_record(load_records(live_folder(scale), study), label, seed, f"{study} at {scale}")
+
+
+def named_record(
+    records: Sequence[Record], label: str | None, seed: int | None, where: object
+) -> Record:
+    """The record of a label and seed, as `find_record` chooses it; `InputError` names `where` and
+    the labels that there are.
+    """
     labels = {label, objectives.word(label)} if label else {record.label for record in records}
     found = [record for record in records if record.label in labels and seed in (None, record.seed)]
     if len({record.label for record in found}) != 1:
         known = ", ".join(dict.fromkeys(repr(record.label) for record in records))
         problem = "several configurations" if found else "no record of these names"
         fix = (
-            f"Name one with --label; there are: {known}."
+            f"Name one with its label; there are: {known}."
             if known
             else f"Name another scale (--scale), or: {TRAIN}"
         )
-        raise InputError(problem, where=f"{study} at {scale}", fix=fix)
+        raise InputError(problem, where=where, fix=fix)
     return max(found, key=lambda record: (-record.seed, record.created))
 
 

@@ -23,10 +23,12 @@ from torch.utils.checkpoint import checkpoint
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
     BertConfig,
     BertForMaskedLM,
     BertModel,
     ElectraModel,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
@@ -36,11 +38,13 @@ from transformers.utils import logging
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
 from dr_lib.models.folders import check_finite, check_model_folder
+from dr_lib.models.kinds import check_kind, longest, set_dropout
 from dr_lib.places import embedded_base, model_folder
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
 from dr_lib.tokens.layout import to_device
 
 EXTRA_FILE = "extra.safetensors"
+ENCODERS = (AutoModelForMaskedLM, AutoModelForSequenceClassification)
 WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
 # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
 ROWS_MULTIPLE = 256
@@ -100,7 +104,7 @@ def read_pretrained(
     Args:
         kind: one of the `AutoModel...` classes.
         name_or_path: ``"embedded"``, a local folder, or a name on the Hugging Face hub.
-        dropout: None keeps the checkpoint's.
+        dropout: of encoders; None keeps the checkpoint's.
         device: where to load it.
         fresh: whether a weight, by its name, may be missing; it is then drawn anew from `seed`.
         seed: the global random state is left as it was.
@@ -108,16 +112,18 @@ def read_pretrained(
         changes: entries of the configuration that differ from the checkpoint's.
 
     Raises:
-        InputError: nothing to read under that name, a folder that asks to run code of its own or
-            that `check_model_folder` refuses, or weights missing or not finite.
+        InputError: nothing to read under that name, an encoder of a kind that is not tested, a
+            folder that asks to run code of its own or that `check_model_folder` refuses, or weights
+            missing or not finite.
     """
     source = model_folder(locate(name_or_path))
     check_model_folder(source)
     try:
         with quiet_transformers(), seeded(seed):
-            config = AutoConfig.from_pretrained(
-                source, trust_remote_code=False, **dropout_settings(dropout), **changes
-            )
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **changes)
+            if kind in ENCODERS:
+                check_kind(config, name_or_path)
+                set_dropout(config, dropout)
             model, info = kind.from_pretrained(
                 source,
                 config=config,
@@ -127,6 +133,8 @@ def read_pretrained(
                 trust_remote_code=False,
                 attn_implementation=attention_for(device) if attention == "fastest" else attention,
             )
+    except InputError:
+        raise
     except Exception as error:  # whatever a checkpoint makes the library raise
         fix = (
             "Give a folder with config.json and model.safetensors, a hub name (needs the network),"
@@ -173,13 +181,6 @@ def locate(name_or_path: str | Path) -> str:
 def attention_for(device: torch.device | str) -> str:
     """The attention implementation that is fastest on `device`."""
     return "eager" if torch.device(device).type == "cpu" else "sdpa"
-
-
-def dropout_settings(dropout: float | None) -> dict[str, float]:
-    """Both dropout entries of a BERT-like configuration; none where the checkpoint's are kept."""
-    if dropout is None:
-        return {}
-    return {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
 
 
 @contextmanager
@@ -241,7 +242,8 @@ def new_bert(
         max_position_embeddings=max_positions,
         pad_token_id=0,
         attn_implementation=attention_for(device),
-        **dropout_settings(dropout),
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
     )
     with seeded(seed):
         return BertForMaskedLM(config).to(device).eval()
@@ -303,7 +305,7 @@ def named_parts(tensors: Mapping[str, Tensor], modules: Iterable[str]) -> dict[s
 
 
 def check_tokenizer(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, role: str = "model"
+    config: PretrainedConfig, tokenizer: PreTrainedTokenizerFast, *, role: object = "model"
 ) -> None:
     """Raise `InputError` where the model's vocabulary or special ids are not the tokenizer's.
 
@@ -312,15 +314,17 @@ def check_tokenizer(
     then they fit each other.
 
     Args:
+        config: of the model.
+        tokenizer: whose ids it will read.
         role: the model's name in the message, such as ``generator``.
     """
     fix = "Load model and tokenizer from the same checkpoint, or train one for the other."
-    rows, pieces = model.config.vocab_size, len(tokenizer)
+    rows, pieces = config.vocab_size, len(tokenizer)
     if rows < pieces or rows - pieces >= 128:
         raise InputError(
             f"vocabulary of {rows} does not fit a tokenizer of {pieces} pieces", where=role, fix=fix
         )
-    pad, expected = model.config.pad_token_id, special_ids(tokenizer)["pad"]
+    pad, expected = config.pad_token_id, special_ids(tokenizer)["pad"]
     if pad is not None and pad != expected:
         raise InputError(f"padding id {pad} is not the tokenizer's {expected}", where=role, fix=fix)
 
@@ -342,10 +346,10 @@ def lm_head(model: PreTrainedModel) -> LmHead:
     """Take the head of a masked LM apart: transform, output weight `[vocab, width]` (tied), bias
     `[vocab]`.
     """
-    output = model.get_output_embeddings()
-    if hasattr(model, "generator_predictions"):
+    output, kind = model.get_output_embeddings(), model.config.model_type
+    if kind == "electra" and hasattr(model, "generator_predictions"):
         return LmHead(model.generator_predictions, output.weight, output.bias)
-    if hasattr(model, "cls") and hasattr(model.cls, "predictions"):
+    if kind == "bert" and hasattr(model, "cls") and hasattr(model.cls, "predictions"):
         return LmHead(model.cls.predictions.transform, output.weight, output.bias)
     problem = f"{type(model).__name__} has a head of an unknown kind"
     raise InputError(problem, where="model", fix="Use a BERT or an ELECTRA generator.")
@@ -433,7 +437,7 @@ def _run(
 
 def check_length(model: PreTrainedModel, ids: Tensor) -> None:
     """Raise `InputError` where ids `[batch, length]` are longer than the model has positions."""
-    positions = model.config.max_position_embeddings
+    positions = longest(model.config)
     if ids.shape[1] > positions:
         problem = f"{ids.shape[1]} tokens are more than the model's {positions} positions"
         raise InputError(
@@ -650,8 +654,8 @@ class TextModel(nn.Module):
         seed: int = 0,
         **values: Any,
     ) -> Self:
-        """Open a saved model, or start one from any BERT or ELECTRA, whose own head is dropped; in
-        eval mode.
+        """Open a saved model, or start one from an encoder of any of `kinds.KINDS`, whose own head
+        is dropped; in eval mode.
 
         Args:
             name_or_path: ``"embedded"``, a local folder, or a hub name.
@@ -662,8 +666,8 @@ class TextModel(nn.Module):
                 with them.
 
         Raises:
-            InputError: no such model, weights missing, or a value that contradicts the saved
-                settings.
+            InputError: no such model, one of a kind that is not tested, weights missing, a
+                tokenizer that does not fit, or a value that contradicts the saved settings.
         """
         place = model_folder(locate(name_or_path))
         settings = saved_settings(cls.settings_type, place / cls.settings_file, values)
@@ -671,7 +675,9 @@ class TextModel(nn.Module):
         encoder = cls.load_encoder(
             name_or_path, is_saved=is_saved, dropout=dropout, device=device, seed=seed
         )
-        model = cls(encoder, settings, load_tokenizer(name_or_path), seed=seed)
+        tokenizer = load_tokenizer(name_or_path)
+        check_tokenizer(encoder.config, tokenizer, role=name_or_path)
+        model = cls(encoder, settings, tokenizer, seed=seed)
         beside = named_parts(load_extra(place), cls.saved_beside)
         check_finite(beside.items(), place / EXTRA_FILE)
         if is_saved and (

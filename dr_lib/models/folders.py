@@ -16,6 +16,7 @@ from torch import Tensor
 from dr_lib.errors import InputError, visible
 from dr_lib.files import read_json
 
+LARGEST = 2**24  # bytes of a configuration or a list of weights
 MOST_LABELS = 50_000  # for each of which the library makes a name
 FIX = "Save the model again with sentence-transformers or transformers, or give another."
 # keys of a configuration whose value, with a slash in it, is fetched from a hub and run
@@ -52,7 +53,7 @@ def _modules(folder: Path) -> list[str]:
     """The places of a model's parts in its folder: itself, and those that modules.json lists."""
     if not (folder / "modules.json").is_file():
         return [""]
-    modules = read_json(folder / "modules.json", FIX)
+    modules = read_json(folder / "modules.json", FIX, LARGEST)
     try:
         paths = [str(module["path"]) for module in modules]
     except (TypeError, KeyError):
@@ -68,7 +69,7 @@ def _modules(folder: Path) -> list[str]:
 def _check_configuration(folder: Path) -> None:
     """Refuse code of a hub, and more layers than the folder's weights have tensors."""
     path, tensors = folder / "config.json", _count_tensors(folder)
-    for key, value in _entries(read_json(path, FIX)):
+    for key, value in _entries(read_json(path, FIX, LARGEST)):
         strings = [value] if isinstance(value, str) else [one for _, one in _entries(value)]
         if any(name in key for name in CODE_KEYS) and any("/" in str(one) for one in strings):
             problem = f"{visible(key)} names code of a hub: {visible(str(value)[:80])}"
@@ -111,7 +112,7 @@ def _check_index(path: Path) -> None:
     """Refuse a list of weights that names anything but safetensors beside it, which no digest of
     the folder would cover.
     """
-    index = read_json(path, FIX)
+    index = read_json(path, FIX, LARGEST)
     names = index.get("weight_map") if isinstance(index, dict) else None
     for name in {str(value) for value in names.values()} if isinstance(names, dict) else {"?"}:
         strange = any(sign in name for sign in "/\\\0") or name.startswith(".")

@@ -6,6 +6,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.objectives.base import (
+    FAMILIES,
     MaskedObjective,
     MaskedSettings,
     NoObjective,
@@ -52,27 +53,7 @@ METHODS: dict[str, type[Objective]] = {
     "pair": Pair,
 }
 
-NAMES = {
-    "none": "no pre-training",
-    "mlm": "masked LM",
-    "rtd": "replaced tokens (ELECTRA)",
-    "simlm": "SimLM",
-    "cdmae": "CDMAE",
-    "encdec_mlm": "Enc-Dec MLM",
-    "encdec_rtd": "Enc-Dec RTD",
-    "autoencoder": "auto-encoder",
-    "bow": "bag of words",
-    "condenser": "Condenser",
-    "cocondenser": "coCondenser",
-    "retromae": "RetroMAE",
-    "master": "MASTER",
-    "ict": "ICT",
-    "bfs": "BFS",
-    "paq": "generated questions (PAQ)",
-    "reddit": "posts (Reddit)",
-    "nsp": "pairs read together (BERT)",
-    "pair": "PAIR",
-}
+NAMES = {name: chosen.title for name, chosen in METHODS.items()}
 """Code word -> what a page calls the method: `"mlm"` is masked LM, `"paq"` generated questions
 (PAQ).
 """

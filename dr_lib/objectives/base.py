@@ -83,6 +83,10 @@ class Source:
         return BatchStream(self.store, **budget, **self.layout.passages, **changes)
 
 
+FAMILIES = ("one vector for a decoder", "pairs of texts", "masked words alone", "not pre-trained")
+"""Kinds of methods; each has a colour of its own in figures that compare several."""
+
+
 class Objective(nn.Module, ABC):
     """A masked LM and what a method adds to it in order to pre-train it.
 
@@ -98,6 +102,10 @@ class Objective(nn.Module, ABC):
     settings: Settings
     settings_type: ClassVar[type[Settings]] = Settings
     """What `settings` is annotated with."""
+    title: ClassVar[str]
+    """What a page calls the method."""
+    family: ClassVar[str]
+    """What kind of method it is, one of `FAMILIES`."""
     cites: ClassVar[tuple[str, ...]] = ()
     """Keys of `book/references.bib`: the papers that the method comes from."""
     needs_generator: ClassVar[bool] = False
@@ -188,6 +196,7 @@ class NoObjective(Objective):
     """
 
     cites = ("karpukhin2020",)
+    title, family = "no pre-training", "not pre-trained"
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Refuse: there is nothing to train."""

@@ -114,6 +114,7 @@ class EncdecMlm(EncoderDecoder):
     """
 
     cites = ("simlm",)
+    title, family = "Enc-Dec MLM", "one vector for a decoder"
     settings: EncdecMlmSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -173,6 +174,7 @@ class Autoencoder(EncoderDecoder):
     """Write the passage from its vector alone: the decoder reads nothing else but [MASK]."""
 
     cites = ("simlm",)
+    title, family = "auto-encoder", "one vector for a decoder"
     settings: AutoencoderSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:

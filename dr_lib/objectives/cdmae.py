@@ -77,6 +77,7 @@ class Cdmae(EncoderDecoder):
     """
 
     cites = ("cdmae",)
+    title, family = "CDMAE", "one vector for a decoder"
     settings: CdmaeSettings
 
     @classmethod

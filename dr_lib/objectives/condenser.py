@@ -67,6 +67,7 @@ class Condenser(MaskedObjective):
     """
 
     cites = ("gao2021",)
+    title, family = "Condenser", "one vector for a decoder"
     saved_beside: ClassVar[tuple[str, ...]] = ("head",)
     settings: CondenserSettings
 
@@ -175,6 +176,7 @@ class Cocondenser(Condenser):
     """
 
     cites = ("gao2021", "gao2022")
+    title, family = "coCondenser", "one vector for a decoder"
     shares_batches = True
     settings: CocondenserSettings
 

@@ -153,6 +153,7 @@ class Master(MaskedObjective):
     """
 
     cites = ("master",)
+    title, family = "MASTER", "one vector for a decoder"
     saved_beside: ClassVar[tuple[str, ...]] = ("decoders",)
     settings: MasterSettings
 

@@ -41,6 +41,7 @@ class Mlm(MaskedObjective):
     """Hide some tokens, predict them from what is left."""
 
     cites = ("devlin2019",)
+    title, family = "masked LM", "masked words alone"
     settings: MlmSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:

@@ -52,6 +52,7 @@ class Nsp(Mlm):
     """
 
     cites = ("devlin2019", "dpr_paq")
+    title, family = "pairs read together (BERT)", "pairs of texts"
     shares_batches: ClassVar[bool] = True
     saved_beside: ClassVar[tuple[str, ...]] = ("follows",)
     settings: NspSettings

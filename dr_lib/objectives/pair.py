@@ -43,6 +43,7 @@ class Pair(Contrastive):
     """Find a query's passage, and a passage's query."""
 
     cites = ("pair",)
+    title, family = "PAIR", "pairs of texts"
     settings: PairSettings
 
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:

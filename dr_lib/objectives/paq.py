@@ -47,6 +47,7 @@ class Paq(Contrastive):
     """
 
     cites = ("dpr_paq", "lewis2021")
+    title, family = "generated questions (PAQ)", "pairs of texts"
     saved_beside: ClassVar[tuple[str, ...]] = ("projection",)
     settings: PaqSettings
 
@@ -80,4 +81,5 @@ class Reddit(Contrastive):
     """
 
     cites = ("dpr_paq",)
+    title, family = "posts (Reddit)", "pairs of texts"
     settings: RedditSettings

@@ -95,7 +95,7 @@ def assemble(
     Raises:
         InputError: model, tokenizer and generator do not fit each other.
     """
-    models.check_tokenizer(model, tokenizer)
+    models.check_tokenizer(model.config, tokenizer)
     if getattr(settings, "init_seed", seed) is None:
         settings = settings.model_copy(update={"init_seed": seed})
     if not method.needs_generator:
@@ -103,5 +103,5 @@ def assemble(
     if generator_model is None:
         fix = "Pass `generator_model`: a masked LM of equal vocabulary."
         raise InputError("no generator given", where=method.__name__, fix=fix)
-    models.check_tokenizer(generator_model, tokenizer, role="generator")
+    models.check_tokenizer(generator_model.config, tokenizer, role="generator")
     return method(model, tokenizer, settings, generator_model)

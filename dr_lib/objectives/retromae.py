@@ -59,6 +59,7 @@ class Retromae(MaskedObjective):
     """
 
     cites = ("xiao2022",)
+    title, family = "RetroMAE", "one vector for a decoder"
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: RetromaeSettings
 

@@ -44,6 +44,7 @@ class Rtd(MaskedObjective):
     """
 
     cites = ("clark2020",)
+    title, family = "replaced tokens (ELECTRA)", "masked words alone"
     needs_generator: ClassVar[bool] = True
     saved_beside: ClassVar[tuple[str, ...]] = ("detector",)
     settings: RtdSettings

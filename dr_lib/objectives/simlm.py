@@ -63,6 +63,7 @@ class Simlm(EncoderDecoder):
     """
 
     cites = ("simlm",)
+    title, family = "SimLM", "one vector for a decoder"
     needs_generator: ClassVar[bool] = True
     settings: SimlmSettings
 
@@ -178,6 +179,7 @@ class EncdecRtd(Simlm):
     """
 
     cites = ("simlm", "clark2020")
+    title, family = "Enc-Dec RTD", "one vector for a decoder"
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder", "detector")
 
     def __init__(self, model: PreTrainedModel, *others: Any):

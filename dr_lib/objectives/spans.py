@@ -63,6 +63,7 @@ class Ict(Contrastive):
     """Find the passage that a sentence was taken from."""
 
     cites = ("lee2019",)
+    title, family = "ICT", "pairs of texts"
     settings: IctSettings
 
     @classmethod
@@ -119,6 +120,7 @@ class Bfs(Contrastive):
     """Find a passage of the document that a lead sentence begins."""
 
     cites = ("chang2020",)
+    title, family = "BFS", "pairs of texts"
     settings: BfsSettings
 
     @classmethod

@@ -72,6 +72,8 @@ class TokenBatch:
             at special positions; None where a method needs none.
         lengths: `[batch]` int64, real tokens of each sequence, as numbers of the host: whoever
             sorts a batch on a GPU need not wait for it. None where they are not known.
+        share: the part of a full batch of this length that it is; less than 1 at the end of an
+            epoch. Accumulated batches are weighed by it.
     """
 
     input_ids: Tensor
@@ -82,6 +84,7 @@ class TokenBatch:
     rows: Tensor
     values: Tensor | None = None
     lengths: np.ndarray | None = None
+    share: float = 1.0
 
     def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on another device."""
@@ -104,9 +107,9 @@ class TokenBatch:
         self, change: Callable[[Tensor], Tensor], lengths: np.ndarray | None
     ) -> "TokenBatch":
         """The batch with every tensor changed, and these lengths."""
-        tensors = {part.name: getattr(self, part.name) for part in fields(self)} | {"lengths": None}
-        changed = {name: part if part is None else change(part) for name, part in tensors.items()}
-        return TokenBatch(**changed | {"lengths": lengths})
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        changed = {name: change(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **changed, lengths=lengths)
 
     def with_ids(self, input_ids: Tensor) -> "TokenBatch":
         """The same positions with other ids, for masked or replaced input."""

@@ -7,6 +7,7 @@ resumes at any step without replaying the earlier ones; of several processes, nu
 the steps `W * step + r`. Explained in the book's chapter on your own corpus.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
@@ -135,13 +136,16 @@ class BatchStream:
         self.steps_per_epoch = len(self.plan(0))
 
     def batch(self, step: int) -> TokenBatch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """The batch of a step, counted from 0 over all epochs; the last of an epoch may be a
+        `share` of a full one.
+        """
         epoch, index = self.locate(step)
         rows, layout = self.plan(epoch)[index], self._layout
         if self.window == "random":
             random = np.random.default_rng([self.seed, epoch, index])
             layout = layout | {"lots": random.integers(2**63, size=len(rows), dtype=np.uint64)}
-        batch = self.store.batch(rows, **layout)
+        full = max(1, self.tokens_per_batch // int(self._lengths[rows[0]]))
+        batch = replace(self.store.batch(rows, **layout), share=len(rows) / full)
         return batch if self.values is None else self.values.attach(batch, **layout)
 
     def locate(self, step: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -30,12 +31,38 @@ from dr_lib.files import (
     sealed,
     write_json,
 )
+from dr_lib.training.log import TrainLog
 
 KEEP = 2  # the newest, and the one before it, should that be damaged
 MODEL, OPTIMIZER, BEST = "model.safetensors", "optimizer.safetensors", "best.safetensors"
 STATE = "state.json"
 FILES = (MODEL, OPTIMIZER, BEST, STATE)
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class OpenRow(BaseModel):
+    """Sums since the last row of the log."""
+
+    row: dict[str, list[float]]
+    tokens: int
+    seconds: float
+
+
+class Progress(BaseModel):
+    """Log and open sums of a run."""
+
+    log: TrainLog
+    open_row: OpenRow
+
+
+class State(BaseModel):
+    """What `state.json` holds, see `save_checkpoint`."""
+
+    step: int
+    settings: dict[str, Any]
+    shapes: dict[str, list[int]]
+    progress: Progress
+    files: dict[str, str]
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -202,7 +229,7 @@ def read_state(path: Path) -> dict[str, Any]:
         InputError: something is missing, truncated or altered.
     """
     fix = "Remove this checkpoint; the one before it, or the beginning, gives the same weights."
-    state = read_sealed(path / STATE, "checkpoint", fix)
+    state = read_sealed(path / STATE, "checkpoint", fix, State)
     for name, digest in state["files"].items():
         if not (path / name).is_file() or file_digest(path / name) != digest:
             raise InputError("file is missing, truncated or altered", where=path / name, fix=fix)

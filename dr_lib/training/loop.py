@@ -86,9 +86,9 @@ def train(
 
     Args:
         module: `module(batch, generator)` returns a dict with `loss` (a scalar with gradient, a
-            mean over the micro-batch) and any other scalars to log. Frozen parameters are neither
-            trained nor kept. Where it has a method `before_update(settings, step)`, that is called
-            before each update.
+            mean over the micro-batch, of which an accumulated one counts by its `share`) and any
+            other scalars to log. Frozen parameters are neither trained nor kept. Where it has a
+            method `before_update(settings, step)`, that is called before each update.
         batches: micro-step -> micro-batch; the same number must always give the same batch.
         settings: steps, rate, precision, seed and so on.
         folder: the run's own folder, for checkpoints and `log.json`.
@@ -234,8 +234,12 @@ def train(
                 group["lr"] = rate
             if hasattr(module, "before_update"):
                 module.before_update(settings, step)
+            shares = 0.0
             for _ in micro_steps(step):
                 index, batch, tokens = next(ready)
+                # of several micro-batches a small one counts for the part of a full one that it is
+                share = share_of(batch) if settings.accumulation > 1 else 1.0
+                shares += share
                 draw = index * processes + accelerator.process_index if together else index
                 # dropout, masks and samples depend on nothing that came before
                 seed_step(settings.seed, draw, generator)
@@ -246,8 +250,11 @@ def train(
                     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                         parts = model(batch, generator)
                     # divided by the accumulation: gradients add up to their mean
-                    accelerator.backward(parts["loss"])
+                    accelerator.backward(parts["loss"] if share == 1 else share * parts["loss"])
                 meter.add(index, parts | {"tokens": tokens})
+            if settings.accumulation > 1:
+                whole = settings.accumulation // turns
+                weigh_gradients(accelerator, trained.values(), shares, whole, together)
             norm = accelerator.clip_grad_norm_(trained.values(), settings.clip or float("inf"))
             meter.add(index, {"grad_norm": norm})
 
@@ -421,6 +428,43 @@ def real_tokens(batch: Any) -> int:
         if is_dataclass(batch)
         else 0
     )
+
+
+def share_of(batch: Any) -> float:
+    """The part of a full micro-batch that a batch is, 1 where it does not say."""
+    if hasattr(batch, "share"):
+        return batch.share
+    parts = [getattr(batch, part.name) for part in fields(batch)] if is_dataclass(batch) else []
+    return min(map(share_of, parts), default=1.0)
+
+
+def weigh_gradients(
+    accelerator: Accelerator,
+    trained: Iterable[nn.Parameter],
+    shares: float,
+    whole: int,
+    together: bool,
+) -> None:
+    """Make of gradients that were added up by shares, and divided by the number of micro-batches,
+    the mean weighted by shares. Where all micro-batches are full, nothing changes.
+
+    Args:
+        accelerator: knows the processes.
+        trained: whose gradients.
+        shares: sum over this process's micro-batches of the update.
+        whole: their number.
+        together: whether all processes have the same micro-batches.
+    """
+    factor: Tensor | float = whole / shares
+    if accelerator.num_processes > 1 and not together:
+        # gradients are the mean over processes, of which each has shares of its own
+        summed = torch.tensor(shares, dtype=torch.float32, device=accelerator.device)
+        factor = whole / accelerator.reduce(summed, reduction="mean")
+    elif factor == 1:
+        return
+    for parameter in trained:
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)
 
 
 def describe_rows(batch: Any, limit: int = 64) -> str:

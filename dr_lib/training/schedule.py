@@ -31,7 +31,8 @@ class Training(Settings):
             runs to the end.
         weight_decay: AdamW's decay of matrices; biases, norms and other vectors are never decayed.
         clip: largest gradient norm over all parameters; None leaves gradients as they are.
-        accumulation: micro-batches (per process) whose mean gradient makes one update.
+        accumulation: micro-batches whose mean gradient makes one update; a last, small one of an
+            epoch counts by the part of a full one that it is.
         precision: `"bf16"` (autocast; weights, optimiser and losses stay fp32), `"fp32"`, or
             `"auto"`: bf16 where the machine computes it natively.
         betas: AdamW's decay rates of the two moments, each in [0, 1).

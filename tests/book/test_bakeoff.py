@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from check_pages import ROOT
 
-from dr_book import statistics, tables
+from dr_book import measured, statistics, tables
 
 CELLS = {
     cell.id: cell.source
@@ -47,6 +47,7 @@ def judged(records: list[Any], secret: int = 0) -> dict[str, Any]:
     space = {
         "lab": lab,
         "np": np,
+        "measured": measured,
         "statistics": statistics,
         "tables": tables,
         "place": None,

@@ -223,11 +223,13 @@ def test_a_page_that_is_written_is_planned_no_longer():
 def test_masked_terms_lead_with_records_and_fold_what_a_smoke_build_draws():
     cells = read_json(ROOT / "notebooks" / "cdmae" / "fig2_fig3_masked_terms.ipynb")["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    drawn = [source for source in code if "report.show(" in source]
+    drawn = [source for source in code if "figures.show(" in source]
     assert len(drawn) == 2 and all(
         "drawn_here(figures.show(" in source and "leading" not in source for source in drawn
     )
-    assert next(i for i, one in enumerate(code) if "report.recorded(" in one) < code.index(drawn[0])
+    assert next(i for i, one in enumerate(code) if "measured.recorded(" in one) < code.index(
+        drawn[0]
+    )
 
 
 def test_no_page_gives_a_verdict_of_a_smoke_run():
@@ -235,5 +237,5 @@ def test_no_page_gives_a_verdict_of_a_smoke_run():
     for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):
         for cell in read_json(path)["cells"]:
             source = "".join(cell["source"])
-            if cell["cell_type"] == "code" and "report.badge(" in source:
+            if cell["cell_type"] == "code" and "tables.badge(" in source:
                 assert "smoke" in source, path.name

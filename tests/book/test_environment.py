@@ -131,9 +131,9 @@ def test_no_index_is_named():
 
 def test_the_installed_package_answers_from_anywhere(tmp_path):
     source, target = tmp_path / "source", tmp_path / "installed"
-    shutil.copytree(
-        ROOT / "dr_lib", source / "dr_lib", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    for folder in ("dr_lib", "book/dr_book", "book/data"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip = [
@@ -150,9 +150,11 @@ def test_the_installed_package_answers_from_anywhere(tmp_path):
     subprocess.run([*pip, source], check=True, cwd=tmp_path, capture_output=True)
     names = {path.relative_to(target / "dr_lib") for path in (target / "dr_lib").rglob("*.py")}
     assert names == {path.relative_to(ROOT / "dr_lib") for path in (ROOT / "dr_lib").rglob("*.py")}
-    command, environment = (
-        [target / "bin" / "dr-lib", "--help"],
-        os.environ | {"PYTHONPATH": str(target)},
-    )
-    answer = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
-    assert "batch" in answer and "ledger" in answer
+    command, environment = target / "bin" / "dr-lib", os.environ | {"PYTHONPATH": str(target)}
+
+    def answer(argument: str) -> str:
+        told = [command, argument]
+        return subprocess.check_output(told, env=environment, cwd=tmp_path, text=True)
+
+    assert "batch" in answer("--help") and "ledger" in answer("--help")
+    assert (target / "share" / "dr_lib" / "data" / "squad.md").is_file()

@@ -32,7 +32,7 @@ ENDS = (
     "to a new value in the same way",
     "for the first time on this page",
 )
-TEXTS = [f"{SENTENCE} {end}" for end in ENDS]
+TEXTS = [f"{SENTENCE} {end} and {SENTENCE} {end}" for end in ENDS]
 TYPED = [
     "New York is in New-York; naïve ÜBER-cats can't!",
     "<script>alert('x')</script>",
@@ -112,7 +112,7 @@ def test_data_hold_words_with_their_pieces_counts_and_importances(data, sources,
     words = data["passages"][0]["words"]
     assert "".join("".join(pieces) for pieces, *_ in words) == TEXTS[first].replace(" ", "")
     counts = {"".join(pieces): count for pieces, count, *_ in words}
-    assert (counts["builtins"], counts["model"]) == (3, 3)
+    assert (counts["builtins"], counts["model"]) == (6, 6)
     batch, _ = masks_explorer.batch_of(sources, first)
     least = sources.minseg.batch(np.array([first]), **masks_explorer.WHOLE)
     for place, values in ((2, batch.values), (3, least)):

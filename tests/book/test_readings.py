@@ -9,8 +9,10 @@ from itertools import pairwise
 import nbformat
 import pytest
 from check_pages import ROOT
-from measured_numbers import measured
+from measured_numbers import differing, measured
 from test_measured_numbers import typed
+
+from dr_book.measured import difference, recorded_by_collection
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 BEST_PUPIL = "taught by late interaction, full labels, temperature 3"
@@ -437,3 +439,51 @@ def test_every_cell_in_a_notebook_has_a_record():
             if cell.cell_type == "markdown":
                 for one in re.findall(r"\{measured\}`([^`]+)`", cell.source):
                     assert value(one) >= 0
+
+
+SURE = {
+    "methods/equal-budgets": ["condenser minus none", "mlm minus none", "simlm minus none"],
+    "simlm/table07": ["Enc-Dec MLM minus MLM", "MLM minus BERT-base", "SimLM minus MLM"],
+    "cdmae/table04": ["w/o projection minus w/ projection"],
+}
+PERHAPS = {
+    "methods/equal-budgets": ["condenser minus mlm", "paq minus none", "cocondenser minus none"],
+    "simlm/table07": [
+        "Enc-Dec MLM minus Condenser",
+        "SimLM minus Enc-Dec MLM",
+        "Condenser minus MLM",
+    ],
+    "methods/stages": [
+        f"{name}, retriever 2 minus {name}, retriever 1" for name in ("SimLM", "MASTER")
+    ],
+    "simlm/table10": ["target passages minus general text"],
+    "dpr_paq/table04": ["PAQ minus None"],
+}
+"""Study -> differences in MRR@10 that prose calls certain, or chance perhaps."""
+
+
+@pytest.mark.parametrize(
+    ("sure", "cell"),
+    [
+        (sure, f"{study}; {rows}; MRR@10" + "; squad" * (study == "simlm/table10"))
+        for sure, cells in ((True, SURE), (False, PERHAPS))
+        for study, listed in cells.items()
+        for rows in listed
+    ],
+)
+def test_a_difference_that_prose_calls_certain_excludes_zero_and_the_others_do_not(sure, cell):
+    study, rows, measure, *_ = (part.strip() for part in cell.split(";"))
+    first, second = rows.split(" minus ")
+    runs = recorded_by_collection(study)["squad"]
+    found = difference(runs[first], runs[second], measure)
+    assert (found.estimate.p() < 0.05 and not found.why_open) is sure, found
+    assert not sure or found.estimate.value > 0
+
+
+def test_every_difference_that_a_page_names_is_there():
+    pages = [*NOTEBOOKS, *(ROOT / "book").glob("*.md"), *(ROOT / "book").glob("*/*.md")]
+    text = "".join(path.read_text(encoding="utf-8") for path in pages)
+    cells = re.findall(r"\{difference\}`([^`]+)`", text)
+    assert len(cells) > 10
+    for cell in cells:
+        assert re.search(r"\d", differing(cell)[0]), cell

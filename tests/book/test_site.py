@@ -190,7 +190,8 @@ def test_the_masks_explorer_works_by_keyboard(browser):
 
 def test_the_claims_are_filtered_by_keyboard(browser):
     visit(browser, "reference/claims")
-    shown = "[...document.querySelectorAll('article tr')].filter((one) => one.offsetParent).length"
+    claims = "[...document.querySelectorAll('article .dr-claim')]"
+    shown = f"{claims}.filter((one) => one.offsetParent).length"
     before = browser.run(shown)
     focus(browser, ".dr-filter select")
     browser.press("ArrowDown")

@@ -18,11 +18,12 @@ ENTRY = {
     "paper": "simlm",
     "source": "Table 7",
     "statement": "a < b",
-    "state": "one seed",
-    "leans": "held",
+    "verdict": "open",
     "protocol": "stand-in",
+    "counts": {"supported": 1, "contradicted": 0, "open": 2},
+    "pairs": [{"seeds": [1, 1]}],
 }
-ENTRY |= {"scale": "laptop", "collection": "squad", "seeds": [0], "fewest_seeds": 1}
+ENTRY |= {"scale": "laptop", "collection": "squad"}
 
 
 def markdown(text: str) -> dict:
@@ -184,18 +185,16 @@ def test_a_card_below_recorded_numbers_stays_where_it_is():
 
 
 def test_claims_have_their_badges_and_say_what_judged_them():
-    html = claims_html(
-        [ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"fewest_seeds": 2}]
-    )
+    nothing = {"supported": 0, "contradicted": 0, "open": 0}
+    unrun = ENTRY | {"verdict": "not run", "scale": None, "counts": nothing, "pairs": []}
+    html = claims_html([ENTRY, unrun, ENTRY, ENTRY | {"pairs": [{"seeds": [1, 2]}]}])
     assert (
-        html.count(">one seed</span>") == 3
+        html.count(">open</span>") == 3
         and html.count(">stand-in</span>") == 3
-        and " leans held" in html
+        and html.count("1 for, 0 against, 2 open") == 3
     )
-    assert (
-        "<summary>1 more</summary>" in html
-        and "Judged on SQuAD, laptop scale, 1 to 2 seeds." in html
-    )
+    assert "<summary>1 more</summary>" in html
+    assert "Judged on SQuAD, laptop scale, 1 to 2 seeds." in html
     assert "<small>" not in html and claims_html([]) == ""
     of_two = claims_html([ENTRY, ENTRY | {"paper": "dpr_paq"}])
     assert (

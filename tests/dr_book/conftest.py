@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dr_lib.evaluation import Scores
+from dr_lib.evaluation import Clusters, Scores
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,9 @@ def record():
             "scale": scale,
             "file_name": f"{label}.jsonl.xz",
             "query_ids": ids,
+            "clusters": Clusters.alone(len(ids)),
+            "epoch": None,
+            "machine": {},
             "study": "simlm/table08",
             "created": "2026-01-01T00:00:00+00:00",
             "data": {"collection": {"name": "tiny", "digest": "c0", "passages": 1200}},

@@ -18,7 +18,6 @@ from transformers import BertConfig, BertForSequenceClassification
 from dr_book.commands import main
 from dr_book.export import card, export, plain
 from dr_book.pretrain import PRETRAINED
-from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import WRITTEN, check_replaceable, fresh_folder, read_json
 from dr_lib.models import CrossEncoder, CrossEncoderSettings, DenseEncoder, save_masked_lm
@@ -340,14 +339,13 @@ def commands(saved, tmp_path) -> dict[str, list[str]]:
     corpus.mkdir()
     (corpus / "a.txt").write_text("The encoder reads a passage.\n\nThe decoder predicts it.\n")
     return {
-        "base": ["base", str(places.scale_file("base-2x128"))],
         "pretrain": ["pretrain", str(corpus), "--base", "embedded", "--steps", "2"],
         "export": ["export", str(saved())],
     }
 
 
 @pytest.mark.parametrize("target", ["proj", ".", "..", "link", "file", "paper"])
-@pytest.mark.parametrize("command", ["base", "pretrain", "export"])
+@pytest.mark.parametrize("command", ["pretrain", "export"])
 def test_no_command_writes_over_what_is_the_readers(
     commands, tmp_path, monkeypatch, capsys, counted, command, target
 ):

@@ -47,7 +47,10 @@ def points(**values: float) -> dict[str, Interval]:
 
 
 def test_every_method_has_a_name_and_a_family():
-    assert objectives.NAMES.keys() == set(objectives.names())
+    methods = [objectives.method(name) for name in objectives.names()]
+    assert len({method.title for method in methods}) == len(methods)
+    assert {method.family for method in methods} == {*FAMILIES}
+    assert all(family(method.title) == method.family for method in methods)
     assert all(family(name) for name in objectives.names()) and all(
         map(family, ("BERT-base", "Enc-Dec MLM", "MLM"))
     )
@@ -134,7 +137,7 @@ def test_every_figure_is_as_narrow_as_a_phone(drawn, record):
     sources = "".join(
         path.read_text() for path in (places.project_root() / "notebooks").rglob("*.ipynb")
     )
-    assert set(re.findall(r"figsize=\(([^,]+)", sources)) == {"report.WIDTH"}
+    assert set(re.findall(r"figsize=\(([^,]+)", sources)) == {"figures.WIDTH"}
 
 
 def test_rates_have_the_colour_of_their_source(drawn):

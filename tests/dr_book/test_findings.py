@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dr_book.findings import KEPT, advice, next_steps, unfinished
 from dr_book.measured import corrected_tests, detectable, differences, mean_intervals
@@ -168,7 +169,8 @@ def test_without_a_secured_difference_the_verdict_says_how_many_queries_are_miss
     }
     found = advice(some, "MRR@10", generated=False)
     difference = (scores - runs["BM25"][0].per_query("MRR@10")).astype(float)
-    wanted = 60 * ((2.8016 * difference.std(ddof=1) / np.sqrt(60) / difference.mean()) ** 2 - 1)
+    quantiles = stats.t.ppf(0.975, 59) + stats.t.ppf(0.8, 59)
+    wanted = 60 * ((quantiles * difference.std(ddof=1) / np.sqrt(60) / difference.mean()) ** 2 - 1)
     shown = float(re.search(r"judge about ([\d,]+) more", found.text.data)[1].replace(",", ""))
     assert (
         found.label is None

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from generated_pages import (
     IDEAS,
-    SEEN,
+    bar,
     claims_page,
+    counted_pairs,
     counts_table,
     faults_section,
     methods_figure,
     paper_cards,
     rebuilt_section,
     records_tables,
-    seen,
     speed_table,
     splits_tables,
 )
@@ -30,107 +30,120 @@ from dr_lib.lab import load_records, recorded_folder
 from dr_lib.lab.records import read_records
 from dr_lib.training import machine
 
+PAIR = {
+    "better": "SimLM",
+    "worse": "MLM",
+    "measure": "MRR@10",
+    "relation": "over",
+    "state": "not run",
+    "testable": True,
+    "unit": "points",
+    "difference": None,
+    "low": None,
+    "high": None,
+    "seeds": [],
+}
 ENTRY = {
     "statement": "a < b",
     "source": "Table 8",
     "scale": None,
     "collection": "squad",
-    "seeds": [],
+    "study": "simlm/table08",
     "notes": ["unseen"],
-}
-ENTRY |= {
-    "protocol": None,
+    "verdict": "not run",
+    "protocol": "scaled",
     "lacks": "",
     "why": "because",
-    "pairs": [],
-    "comparisons": 3,
+    "block": None,
+    "unchecked": "",
     "page": None,
-    "missing": [],
+    "p_over_claims": 0.01,
+    "pairs": [PAIR],
     "epochs": [],
 }
+TESTED = PAIR | {"difference": 1.26, "low": 0.4, "high": 2.1, "seeds": [2, 3]}
+
+
+def counted(entry):
+    """An entry with the counts of its pairs."""
+    states = [pair["state"] for pair in entry["pairs"]]
+    return entry | {"counts": {state: states.count(state) for state in STATES}}
 
 
 def entries():
-    """One entry a claim, in the form of the ledger, the first one held."""
+    """One entry a claim, in the form of the ledger: the first is held, the second contradicted."""
     made = [
-        ENTRY | {"paper": key, "claim": claim.id, "state": "not run"}
+        ENTRY | {"paper": key, "claim": claim.id}
         for key, paper in load_papers().items()
         for claim in paper.claims
     ]
+    bm25 = PAIR | {"worse": "BM25", "state": "not testable here", "testable": False}
     made[0] |= {
-        "state": "held",
+        "verdict": "held",
         "scale": "laptop",
-        "collection": "squad",
-        "seeds": [0, 1],
-        "fewest_seeds": 2,
         "notes": ["told"],
-    }
-    made[0] |= {
-        "pairs": [{"state": "held", "better": "SimLM", "worse": "BM25"}],
         "epochs": [0, 3],
-        "trained": True,
-    }
-    made[0] |= {
         "protocol": "stand-in",
         "lacks": "no <i>NQ</i>.",
+        "block": 4,
         "page": "notebooks/simlm/table08_replace_rates",
+        "pairs": [TESTED | {"state": "supported"}, TESTED | {"state": "open"}, bm25],
     }
-    return made
+    made[1] |= {
+        "verdict": "contradicted",
+        "scale": "laptop",
+        "pairs": [TESTED | {"state": "contradicted"}],
+    }
+    return [counted(entry) for entry in made]
 
 
-def test_counts_add_up_over_papers():
+def test_pairs_and_claims_add_up_over_papers():
     html = counts_table(entries()).data
     assert '<a href="#dpr-paq">DPR-PAQ</a>' in html
     assert html.count("<tr>") == 2 + len(load_papers())
-    assert f'<td>all</td><td class="number">{len(entries())}</td><td class="number">1</td>' in html
+    number = '<td class="number">{}</td>'.format
+    left = len(entries()) - 2
+    row = "".join(map(number, (1, 1, 1, 1, left, len(entries()), 1, 1)))
+    assert f"<td>all</td>{row}" in html
 
 
-def test_the_first_page_says_what_was_claimed_what_held_and_what_was_not_seen_at_how_many_seeds():
-    made = [one | {"leans": one["state"]} for one in entries()]
-    made[1] |= {
-        "state": "one seed",
-        "leans": "reversed",
-        "scale": "laptop",
-        "seeds": [0, 1],
-        "fewest_seeds": 1,
-    }
-    made[1] |= {"trained": False}
-    made[1] |= {
-        "pairs": [{"state": "reversed", "worse": "BM25"}, {"state": "held", "worse": "MLM"}]
-    }
+def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
+    made = entries()
     html = paper_cards(made)
-    assert {*IDEAS} == {*load_papers()} and {one.removeprefix("one seed, ") for one in SEEN} == {
-        *STATES
-    } - {"one seed"}
-    first = sum(one["paper"] == made[0]["paper"] for one in made)
-    assert (
-        f'aria-label="1 held, 1 leaning reversed, {first - 2} not run"' in html
-        and html.count('dr-paper"') == 5
-    )
-    assert (
-        f'href="reference/claims.html?verdict=not%20run">{len(made) - 2} not run</a></li>' in html
-    )
-    assert "Of the 1 that are reversed or lean that way, BM25 alone decides 1." in html
-    assert "Sizes, times and counts, which need no training, decide 1." in html
-    assert f"2 of {len(made)} claims have a verdict: 1 by 1 seed, 1 by 2 seeds." in html
-    made[1]["leans"] = "held in part"
-    assert seen(made)["leaning held in part"] == 1 and not seen(made)["leaning held"]
-    made[1]["leans"] = "held"  # another record, another page
-    assert "1 leaning held" in paper_cards(made) and seen(made)["leaning held"] == 1
+    assert {*IDEAS} == {*load_papers()} and html.count('dr-paper"') == 5
+    assert 'aria-label="1 supported, 1 open, 1 contradicted"' in html
+    assert '<i class="supported hollow" style="flex:1"></i>' in html
+    assert '<i class="contradicted" style="flex:1"></i>' in html
+    assert "3 pairs tested, of 25 claims" in html and "0 pairs tested" in html
+    assert "3 were tested here: 2 of them on other data than the paper's (hollow)" in html
+    assert f"Of {len(made)} claims, 1 are held, 1 contradicted and 0 open." in html
+    assert "leaning" not in html and 'aria-label="none tested"' in bar(made[3:4])
 
 
-def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
+def test_a_changed_pair_changes_card_bar_and_table():
+    made = entries()
+    changed = counted(made[1] | {"pairs": [TESTED | {"state": "open"}]})
+    after = [made[0], changed, *made[2:]]
+    assert 'aria-label="1 supported, 2 open"' in paper_cards(after)
+    assert counted_pairs(made[1]) == "0 for, 1 against, 0 open"
+    assert counted_pairs(changed) == "0 for, 0 against, 1 open"
+    assert counts_table(after).data != counts_table(made).data
+
+
+def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on():
     page = claims_page(entries())
     assert "\n# All claims\n" in page and page.index("## SimLM") < page.index(
         "## DPR-PAQ"
     ) < page.index("## PAIR")
-    assert page.count("a &lt; b") == len(entries())
-    assert "SQuAD, laptop scale, 2 seeds; 1 of 3 pairs run: 1 held" in page and "told" in page
-    nothing = claims_page([entries()[0] | {"state": "not run", "pairs": [], "fewest_seeds": 0}])
-    assert "SQuAD, laptop scale; 0 of 3 pairs run" in nothing
+    assert page.count("a &lt; b") == page.count('<details class="dr-claim"') == len(entries())
+    assert "Judged on SQuAD, laptop scale (other data)." in page
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
-    assert "because<br>told<br>Stand-in: no &lt;i&gt;NQ&lt;/i&gt;." in page
+    assert "SimLM over masked LM: +1.3 [+0.4,\N{NO-BREAK SPACE}+2.1] of MRR@10, supported" in page
+    assert "<p>no &lt;i&gt;NQ&lt;/i&gt;.</p><p>because</p>" in page and "told" in page
+    assert "Waits for block 4 of the plan: re-ranker." in page
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
+    assert "1 pairs compare a dense retriever with BM25" in page
+    assert "Of the 2 decided claims 2 stay significant" in page
 
 
 def test_claims_can_be_filtered_by_what_they_rest_on():
@@ -140,10 +153,10 @@ def test_claims_can_be_filtered_by_what_they_rest_on():
         "paper": "SimLM",
         "verdict": "held",
         "scale": "laptop",
+        "protocol": "stand-in",
         "epoch": "unknown, 3",
-        "seeds": "2",
+        "waits for": "4 re-ranker",
     }
-    expected |= {"answered by": "stand-in"}
     assert len(facts) == len(entries()) and facts[0] == expected
     (form,) = re.findall(r"<form.*?</form>", page)
     # without JavaScript nothing is hidden but the form
@@ -202,7 +215,7 @@ def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeyp
     )
     html = methods_figure().data
     assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
-    assert "directly reaches 25.0 %" in html and "one seed" in html
+    assert "directly reaches 25.0 %" in html and "one run" in html
 
 
 def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():

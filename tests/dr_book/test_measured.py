@@ -2,10 +2,12 @@
 out.
 """
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dr_book import measured
 from dr_book.measured import (
@@ -21,10 +23,8 @@ from dr_book.measured import (
     recorded_collections,
     recorded_studies,
 )
-from dr_book.papers import Claim
-from dr_book.statistics import bootstrap_interval
+from dr_book.statistics import cluster_mean
 from dr_book.tables import spell_data
-from dr_book.verdicts import verdict
 from dr_lib.errors import InputError
 
 
@@ -39,10 +39,11 @@ def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
 
 
 def test_of_one_seed_each_the_interval_is_that_of_the_paired_differences(runs):
+    """Where no record tells how seeds scatter, and each query is its own cluster."""
     found = differences([("level", "BM25")], runs, "MRR@10")["level", "BM25"]
-    alone = bootstrap_interval(paired(runs["level"], runs["BM25"], "MRR@10"))
+    alone = cluster_mean(paired(runs["level"], runs["BM25"], "MRR@10")).interval()
     assert (found.mean, found.low, found.high) == pytest.approx(
-        (alone.mean, alone.low, alone.high), abs=1e-9
+        (alone.mean, alone.low, alone.high), abs=1e-6
     )
 
 
@@ -79,31 +80,45 @@ def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):
     spread = (runs["level"][0].per_query("MRR@10") - runs["BM25"][0].per_query("MRR@10")).astype(
         float
     )
-    expected = 100 * (1.959964 + 0.841621) * spread.std(ddof=1) / np.sqrt(60)
+    quantiles = stats.t.ppf(0.975, 59) + stats.t.ppf(0.8, 59)
+    expected = 100 * quantiles * spread.std(ddof=1) / np.sqrt(60)
     assert detectable([("level", "BM25")], runs, "MRR@10")["level", "BM25"] == pytest.approx(
         expected, rel=1e-5
     )
 
 
-def test_what_two_seeds_can_detect_is_what_a_verdict_says(record):
+def test_seeds_add_their_variance_once_for_each_run(record):
+    """Two rows of two and three runs whose means are told: by hand."""
     rng = np.random.default_rng(0)
-    runs = {
-        row: [record(row, rng.random(60) + 0.05 * seed, seed=seed) for seed in (0, 1)]
-        for row in ("a", "b")
-    }
-    claim = Claim(
-        id="x-y",
-        source="Table 1",
-        statement="s",
-        compare=None,
-        checks=[{"kind": "order", "measure": "MRR@10", "rows": ("a", "b")}],
-    )
-    (pair,) = verdict(
-        claim, {row: [one.measured for one in own] for row, own in runs.items()}
-    ).pairs
-    assert detectable([("a", "b")], runs, "MRR@10")["a", "b"] == pytest.approx(
-        100 * pair.detectable, rel=1e-6
-    )
+    queries = rng.random(60) / 2
+
+    def runs(*means):
+        return [record("x", queries + mean, seed=seed) for seed, mean in enumerate(means)]
+
+    first, second = runs(0.10, 0.12), runs(0.05, 0.06, 0.10)
+    found = measured.difference(first, second, "MRR@10")
+    assert found.estimate.value == pytest.approx(100 * (0.11 - 0.07), abs=1e-4)
+    # no record of the book is of this collection, so these runs show their own spread
+    squares = [np.var(means) * len(means) for means in ((0.10, 0.12), (0.05, 0.06, 0.10))]
+    variance = 100**2 * sum(squares) / 3 * (1 / 2 + 1 / 3)
+    assert found.estimate.error == pytest.approx(np.sqrt(variance), rel=1e-3)
+    assert found.estimate.freedom == pytest.approx(3, rel=1e-3)
+    assert found.seeds == (2, 3) and not found.why_open
+
+
+def test_a_single_run_decides_nothing_where_seeds_are_not_known(runs):
+    found = measured.difference(runs["ahead"], runs["behind"], "MRR@10")
+    assert "one seed" in found.why_open
+    untrained = [*runs["BM25"]]
+    for one in untrained:
+        one.recipe["evaluation"] = {"kind": "bm25"}
+    alone = measured.difference(untrained, untrained, "MRR@10")
+    assert not alone.why_open
+
+
+def test_too_few_clusters_decide_nothing(record):
+    few = [record("a", [1.0] * 4)], [record("b", [0.0] * 4)]
+    assert "4 clusters" in measured.difference(*few, "MRR@10").why_open
 
 
 def test_smoke_runs_are_not_presentable(record):
@@ -143,7 +158,8 @@ def test_what_has_a_score_is_named(record):
 def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypatch):
     def one(study, label, collection="x", created="2026-01-02"):
         data = {"collection": {"name": collection, "digest": f"{collection} {created}"}}
-        return SimpleNamespace(study=study, label=label, data=data, created=created)
+        more = {"scale": "laptop", "keys": {}, "recipe": {}, "means": {}, "seed": 0, "epoch": None}
+        return SimpleNamespace(study=study, label=label, data=data, created=created, **more)
 
     kept = {
         "gpu": [one("methods/pipeline-b", "p")],
@@ -158,9 +174,9 @@ def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypa
     kept["laptop"] += [one("z", label, "x", "2026-01-01") for label in "prst"]
 
     def load(scale, study=None):
-        return [record for record in kept.get(scale, []) if study in (None, record.study)]
+        return [record for record in kept.get(str(scale), []) if study in (None, record.study)]
 
-    monkeypatch.setattr(measured, "recorded_folder", lambda scale: scale)
+    monkeypatch.setattr(measured, "recorded_folder", Path)
     monkeypatch.setattr(measured, "load_records", load)
     assert recorded_studies("methods/pipeline-") == ["methods/pipeline-a", "methods/pipeline-b"]
     found = recorded_by_collection("z")

@@ -148,16 +148,14 @@ def test_clean_without_anything_named_is_refused(capsys):
     assert "--study" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "command", [["ledger"], ["publish", "simlm/table08"], ["try", "primer"], ["batch"]]
-)
+@pytest.mark.parametrize("command", [["ledger"], ["publish", "simlm/table08"], ["try", "primer"]])
 def test_an_unknown_scale_is_refused_everywhere(command, capsys):
     assert main([*command, "--scale", "nosuch"]) == 1
     assert "no scale 'nosuch'. Choose one of gpu, laptop" in capsys.readouterr().err
 
 
 def test_an_error_writes_out_what_a_terminal_would_act_on(capsys, tmp_path):
-    assert main(["base", str(tmp_path / "\x9b31m\x1b[2J.yaml")]) == 1
+    assert main(["verify", str(tmp_path / "\x9b31m\x1b[2J.json")]) == 1
     said = capsys.readouterr().err
     assert said.rstrip("\n").isprintable() and "31m" in said
 

@@ -230,7 +230,7 @@ def rewritten(path, **changes):
         ({"scores": make_record().scores | {"row": [0, 7]}}, "not scores of queries"),
         ({"scores": make_record().scores | {"row": [0, 1 << 40]}}, "not scores of queries"),
         ({"scores": make_record().scores | {"measures": ["MRR@10", "R@1"]}}, "not scores"),
-        ({"scores": make_record().scores | {"row": [1, 0, 0, 1]}}, "not every query has a cluster"),
+        ({"scores": make_record().scores | {"row": [1, 0, 0, 1]}}, "not one row a query"),
         ({"scores": []}, "not a record"),
         ({"clusters": None}, "not a record"),
         ({"clusters": {"by": "document", "names": ["a"], "of": [0]}}, "not every query"),

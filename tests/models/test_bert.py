@@ -87,19 +87,19 @@ def test_broken_weights_are_one_clear_error(tiny_bert, tiny_tokenizer, tmp_path)
 
 
 def test_unequal_vocabularies_are_refused_with_both_sizes(tiny_bert, tiny_tokenizer):
-    check_tokenizer(tiny_bert(), tiny_tokenizer)
+    check_tokenizer(tiny_bert().config, tiny_tokenizer)
     small = new_bert(64, hidden=32, max_positions=16)
     with pytest.raises(
         InputError, match=rf"generator: vocabulary of 64 .* {len(tiny_tokenizer)} pieces"
     ):
-        check_tokenizer(small, tiny_tokenizer, role="generator")
+        check_tokenizer(small.config, tiny_tokenizer, role="generator")
 
 
 def test_other_padding_id_is_refused(tiny_bert, tiny_tokenizer):
     model = tiny_bert()
     model.config.pad_token_id = 3
     with pytest.raises(InputError, match="padding id 3"):
-        check_tokenizer(model, tiny_tokenizer)
+        check_tokenizer(model.config, tiny_tokenizer)
 
 
 @pytest.fixture(params=["bert", "electra"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -262,3 +263,25 @@ def test_a_run_that_stops_before_its_schedule_ends_is_the_beginning_of_the_longe
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, longer.state_dict()[name]), name
     assert log.column("lr").tolist()[:2] == whole.column("lr").tolist()[:2]
+
+
+def test_a_state_of_odd_values_is_passed_over_for_the_checkpoint_before(
+    tmp_path, unbroken, killable
+):
+    killable.run(killable.Miniature(), tmp_path, stop_after=10)
+    path = checkpoint_folders(tmp_path)[-1] / "state.json"
+    path.write_text(re.sub(r'"seconds": [\d.]+', '"seconds": NaN', path.read_text(), count=1))
+    assert "NaN" in path.read_text()
+    with pytest.warns(RuntimeWarning, match="passed over"):
+        log = killable.run(killable.Miniature(), tmp_path)
+    assert log.resumed_at == [5]
+    assert_same_run(unbroken, tmp_path)
+
+
+def test_a_folder_with_a_checkpoint_of_another_program_is_left_alone(tmp_path, killable):
+    (tmp_path / "checkpoint-5").mkdir()
+    for name in ("model.safetensors", "trainer_state.json"):
+        (tmp_path / "checkpoint-5" / name).write_text("mine")
+    with pytest.raises(InputError, match=r"checkpoint-5: holds trainer_state\.json"):
+        killable.run(killable.Miniature(), tmp_path)
+    assert (tmp_path / "checkpoint-5" / "model.safetensors").read_text() == "mine"

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+import run_notebooks as batch
+from run_notebooks import main
 
-from dr_book import batch
-from dr_book.commands import main
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 
@@ -45,7 +45,7 @@ def project(tmp_path, monkeypatch):
 def test_a_batch_keeps_whole_results_and_names_the_failing_cell(project, capsys):
     write_notebook(project / "notebooks" / "simlm" / "good.ipynb", GOOD)
     write_notebook(project / "notebooks" / "simlm" / "bad.ipynb", BAD)
-    assert main(["batch", "--scale", "smoke", "-p", "word", "bottleneck", "--jobs", "2"]) == 1
+    assert main(["--scale", "smoke", "-p", "word", "bottleneck", "--jobs", "2"]) == 1
     told = capsys.readouterr().out
     assert "simlm/bad.ipynb: FAILED" in told
     assert "cell [4]: ValueError: the third bolt is loose" in told  # papermill adds a cell
@@ -72,7 +72,7 @@ def test_notebooks_share_nothing_but_what_was_imported(project, capsys):
     look = f"import multiprocessing, os, sys, dr_lib\nprint({shown})"
     for name, cell in (("a", mark), ("b", look)):
         write_notebook(project / "notebooks" / f"{name}.ipynb", [cell])
-    assert main(["batch", "--scale", "smoke", "--jobs", "1"]) == 0
+    assert main(["--scale", "smoke", "--jobs", "1"]) == 0
     cells = read_json(project / "_build" / "executed" / "b.ipynb")["cells"]
     (printed,) = ["".join(out["text"]).split() for cell in cells for out in cell.get("outputs", [])]
     assert printed == [
@@ -91,7 +91,7 @@ def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys
         project / "notebooks" / "a.ipynb",
         [load, "x = torch.ones(700, 700)\nprint(was, int((x @ x)[0, 0]))"],
     )
-    assert main(["batch", "--scale", "smoke", "--jobs", "1", "--threads", "2"]) == 0
+    assert main(["--scale", "smoke", "--jobs", "1", "--threads", "2"]) == 0
     cells = read_json(project / "_build" / "executed" / "a.ipynb")["cells"]
     assert [out["text"] for cell in cells for out in cell.get("outputs", [])] in (
         ["False 700\n"],
@@ -99,18 +99,20 @@ def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys
     )
 
 
+EXT = str(Path(batch.__file__).parent)
 PREPARED = """
 import sys
 from pathlib import Path
 from dr_lib import places
 if sys.argv[1:]:
     places.project_root = lambda: Path(sys.argv[1])
-import dr_book.prepared
-from dr_book import statistics
+sys.path.insert(0, EXT)
+import prepared
+from dr_book import measured
 from dr_lib.lab import records
 from dr_lib.stages import names_in
 print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 40,
-      statistics._kept.cache_info().currsize)
+      len(measured._indexed))
 """
 
 
@@ -123,10 +125,13 @@ def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_pat
     printed = []
     for root in ([], [str(tmp_path)]):
         done = subprocess.run(
-            [sys.executable, "-c", PREPARED, *root], capture_output=True, text=True, check=True
+            [sys.executable, "-c", PREPARED.replace("EXT", repr(EXT)), *root],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         printed.append(done.stdout.split())
-    assert printed == [["True", "True", "2"], ["True", "False", "0"]]
+    assert printed == [["True", "True", "1"], ["True", "False", "1"]]
 
 
 def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
@@ -134,7 +139,7 @@ def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
         project / "notebooks" / "dies.ipynb",
         ["import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"],
     )
-    assert main(["batch", "--scale", "smoke"]) == 1
+    assert main(["--scale", "smoke"]) == 1
     assert "dies.ipynb: FAILED" in capsys.readouterr().out
 
 
@@ -184,7 +189,7 @@ def test_two_notebooks_of_one_name_elsewhere_are_refused(project):
 
 def run(project, capsys, *options: str) -> str:
     """Run the only notebook; returns `ran` or `unchanged`."""
-    assert main(["batch", "--scale", "smoke", "--jobs", "1", *options]) == 0
+    assert main(["--scale", "smoke", "--jobs", "1", *options]) == 0
     return "unchanged" if "0 of 1 notebooks ran" in capsys.readouterr().out else "ran"
 
 
@@ -256,7 +261,7 @@ def test_a_result_that_is_gone_is_made_again(once, capsys):
 def test_a_collection_that_cannot_be_opened_is_refused_before_a_kernel_starts(project, capsys):
     write_notebook(project / "notebooks" / "simlm" / "good.ipynb", GOOD)
     (project / "mine.jsonl").write_text('{"text": "a"}\n{')
-    assert main(["batch", "-p", "collection", str(project / "mine.jsonl")]) == 1
+    assert main(["-p", "collection", str(project / "mine.jsonl")]) == 1
     told, said = capsys.readouterr()
     assert told == "" and "mine.jsonl line 2: not a JSON object" in said and said.count("\n") == 1
     assert not (project / "_build").exists()
@@ -277,7 +282,7 @@ def test_a_parameter_that_no_notebook_has_is_refused(project):
 def test_a_file_that_is_no_notebook_is_named(project, capsys):
     (project / "notebooks").mkdir(exist_ok=True)
     (project / "notebooks" / "one.ipynb").write_text("{}")
-    assert main(["batch", str(project / "notebooks" / "one.ipynb")]) == 1
+    assert main([str(project / "notebooks" / "one.ipynb")]) == 1
     assert capsys.readouterr().err.endswith(
         "one.ipynb: is no notebook. Give a file that Jupyter has saved.\n"
     )

@@ -1,5 +1,7 @@
 """Run notebooks through papermill: processes of their own for each, several side by side, whole
-outputs or none.
+outputs or none::
+
+    python book/_ext/run_notebooks.py [NOTEBOOKS] [--scale NAME] [-p NAME VALUE] [--cluster WHERE]
 
 Unchanged notebooks are not run again: an executed notebook contains the digest of everything it
 depends on.
@@ -8,6 +10,7 @@ Page of the book: practice/ci-batches. Every notebook has its own log; a failing
 its cell and error, the others still run, and the exit status says so.
 """
 
+import argparse
 import ast
 import atexit
 import gc
@@ -24,16 +27,19 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from importlib.metadata import distributions
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tqdm import tqdm
 
+from dr_book.commands import Parser, count, parameters
 from dr_lib import places
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, visible
 from dr_lib.files import file_digest, folder_digest, json_digest, read_json, read_yaml, write_json
 from dr_lib.lab.base import open_collection
 from dr_lib.stages import drop_docstrings, spell_seconds
@@ -255,7 +261,7 @@ def forking(variables: Mapping[str, str], number: int = 1) -> Any:
     variables.
     """
     context, before = multiprocessing.get_context("forkserver"), dict(os.environ)
-    context.set_forkserver_preload([*IMPORTED, *["dr_book.prepared"] * (number >= SEVERAL)])
+    context.set_forkserver_preload([*IMPORTED, *["prepared"] * (number >= SEVERAL)])
     os.environ.update(variables)  # libraries read the number of their threads as they are imported
     forkserver.ensure_running()
     os.environ.clear()
@@ -293,11 +299,9 @@ def execute(
 
 
 def fork_kernel() -> None:
-    """Fork the notebook's kernel from this process; jupyter_client gets it where it would start
-    one.
+    """Fork the notebook's kernel from this process, and register a provisioner by which
+    jupyter_client gets it where it would start one.
     """
-    from jupyter_client.provisioning import local_provisioner
-
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -326,12 +330,23 @@ def fork_kernel() -> None:
             os._exit(status)
     os.close(reads)
 
-    def launch(command: Sequence[str], **_: Any) -> Forked:
-        with os.fdopen(writes, "w") as pipe:
-            pipe.write("\0".join(command[command.index("-f") :]))
-        return Forked(pid)
+    # after the fork: nothing of it may be in the kernel
+    from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
-    local_provisioner.launch_kernel = launch
+    class ForkedProvisioner(LocalProvisioner):
+        """Tells the kernel that waits where its connection is."""
+
+        async def launch_kernel(self, cmd: list[str], **options: Any) -> dict[str, Any]:
+            with os.fdopen(writes, "w") as pipe:
+                pipe.write("\0".join(cmd[cmd.index("-f") :]))
+            # it leads a session, hence a group, of its own
+            self.process, self.pid, self.pgid = Forked(pid), pid, pid
+            self.cwd = options.get("cwd", Path.cwd())
+            return self.connection_info
+
+    factory = KernelProvisionerFactory.instance()
+    factory.provisioners["forked"] = SimpleNamespace(name="forked", load=lambda: ForkedProvisioner)
+    factory.default_provisioner_name = "forked"
 
 
 class Forked:
@@ -412,11 +427,12 @@ def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
     place = places.find_data(values["collection"]) if values.get("collection") else None
     code = {
         path.relative_to(root).as_posix(): code_of(path)
-        for path in sorted((root / "dr_lib").rglob("*.py"))
+        for package in ("dr_lib", "book/dr_book")
+        for path in sorted((root / package).rglob("*.py"))
     }
     code |= {
         path.name: file_digest(path)
-        for path in (root / "dr_lib" / "report").glob("*.*")
+        for path in (root / "book" / "dr_book").glob("*.*")
         if path.suffix != ".py"
     }
     shown = (root / name for name in SHOWN)
@@ -443,7 +459,9 @@ def environment(threads: int) -> dict[str, str]:
     """The process environment: threads, no hidden parallelism, and this checkout first on the
     path.
     """
-    path = os.pathsep.join(filter(None, [str(places.project_root()), os.environ.get("PYTHONPATH")]))
+    # this folder: `prepared` is imported by a process that starts without it on its path
+    first = [str(places.project_root()), str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
+    path = os.pathsep.join(filter(None, first))
     quiet = {"TOKENIZERS_PARALLELISM": "false", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     return {
         **os.environ,
@@ -452,3 +470,54 @@ def environment(threads: int) -> dict[str, str]:
         "PYTHONPATH": path,
         **quiet,
     }
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line takes."""
+    made = Parser(prog="run_notebooks.py", description=__doc__.splitlines()[0])
+    add = made.add_argument
+    add("notebooks", nargs="*", type=Path, help="notebooks or folders (default: notebooks/)")
+    add(
+        "--scale",
+        default="smoke",
+        help="a name in notebooks/scales, or a YAML file (default: smoke)",
+    )
+    add("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    add("--jobs", type=count, help="notebooks at a time (default: cores / threads per notebook)")
+    add("--threads", type=count, default=1, help="threads per notebook (default: 1)")
+    add(
+        "--cluster",
+        help="address of a Dask scheduler, or a number of workers to start: they build the stages",
+    )
+    add("--to", type=Path, help="folder for the executed notebooks (default: _build/executed)")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run them; return 0, or 1 where one failed or with one clear line on stderr."""
+    options = parser().parse_args(arguments)
+    # a log gets a line a minute of each bar, where a terminal sees ten a second
+    if not sys.stderr.isatty():
+        for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL"):
+            os.environ.setdefault(name, "60")
+    # ends notebooks under way too, where the default would not
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    given = {name: getattr(options, name) for name in ("scale", "jobs", "threads", "to")}
+    try:
+        with ExitStack() as stack:
+            if options.cluster:
+                from dr_lib.lab import Cluster
+
+                os.environ["DR_CLUSTER"] = stack.enter_context(Cluster(options.cluster)).address
+            values = parameters(options.parameter)
+            return run_notebooks(options.notebooks, parameters=values, **given)
+    except InputError as error:
+        print(f"error: {visible(str(error))}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
+        return 130
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
