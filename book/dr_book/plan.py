@@ -214,7 +214,7 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Record | None) -> list[Verdi
         try:
             shown, word = judges[contrast["id"]]()
             found.append(Verdict(contrast, shown, word, LACKS.get(contrast["id"], "")))
-        except (KeyError, StopIteration):
+        except LookupError:  # a row of it, or all, is not there
             found.append(Verdict(contrast, None, "not run"))
     return found
 

@@ -176,6 +176,10 @@ def _excludes_zero(estimate: Estimate) -> bool:
     return not interval.low <= 0 <= interval.high
 
 
+def _seeds(number: int) -> str:
+    return f"{number} seed{'s' * (number > 1)}"
+
+
 def make_up(parts: Parts, seeds: Sequence[int]) -> HTML:
     """Stacked bars: what the variance of a difference is made of, by number of seeds."""
     shares = {number: parts.shares(number) for number in seeds}
@@ -190,14 +194,14 @@ def make_up(parts: Parts, seeds: Sequence[int]) -> HTML:
             colour = palette.series[number]
             axes.barh(places, widths, left=left, color=colour, height=0.66, label=source)
             left += widths
-        axes.set_yticks(places, [f"{number} seed{'s' * (number > 1)}" for number in seeds])
+        axes.set_yticks(places, [_seeds(number) for number in seeds])
         axes.set_xlabel("variance of a difference, points²")
         axes.grid(visible=False, axis="y")
         figure.legend(loc="outside lower left", ncols=2)
         return figure
 
     told = "; ".join(
-        f"{number} seeds: "
+        f"{_seeds(number)}: "
         + ", ".join(
             f"{source} {100 * one / sum(own.values()):.0f} %" for source, one in own.items()
         )
@@ -220,8 +224,9 @@ def detectable(parts: Parts, seeds: Sequence[int], articles: Sequence[int]) -> H
         for place, (number, values) in enumerate(curves.items()):
             colour = palette.series[place]
             axes.plot(articles, values, "o-", color=colour, markersize=4, linewidth=2)
-            ends = f"{number} seed{'s' * (number > 1)}"
-            axes.annotate(ends, (articles[-1], values[-1]), (8, -4), textcoords="offset points")
+            axes.annotate(
+                _seeds(number), (articles[-1], values[-1]), (8, -4), textcoords="offset points"
+            )
         axes.axhspan(0.1, 0.5, color=palette.paper, alpha=0.18, linewidth=0)
         axes.annotate("gaps of 0.1 to 0.5", (articles[0], 0.28), (2, 0), textcoords="offset points")
         axes.set(
@@ -236,7 +241,7 @@ def detectable(parts: Parts, seeds: Sequence[int], articles: Sequence[int]) -> H
         return figure
 
     told = "; ".join(
-        f"{number} seeds: "
+        f"{_seeds(number)}: "
         + ", ".join(
             f"{value:.2f} at {several}" for several, value in zip(articles, own, strict=True)
         )
