@@ -3,6 +3,7 @@ names the valid ones.
 """
 
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -71,6 +72,49 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
         else f" (got {reprlib.repr(first['input'])})"
     )
     return InputError(problem + given, where=where, fix="Correct this key.")
+
+
+def check_parameters(**parameters: tuple[Any, Any]) -> None:
+    """Refuse parameters of a notebook that are of another kind than it reads, before it builds
+    anything: papermill takes ``-p ask vitamin`` for a text, whose letters would be a list.
+
+    Args:
+        parameters: by name the value and its kind: ``[int]`` is a list of whole numbers from 0,
+            ``[float]`` of numbers, ``[str]`` of texts, ``[list]`` of lists; ``dict`` is a mapping.
+
+    Raises:
+        InputError: names the parameter, and how it is given.
+
+    Example:
+        >>> check_parameters(seeds=([0, 1], [int]), recipe=({}, dict))
+        >>> check_parameters(ask=("vitamin", [str]))
+        Traceback (most recent call last):
+        dr_lib.errors.InputError: ask: 'vitamin' is no list of texts. Give it as -y "ask: [...]".
+    """
+    for name, (value, kind) in parameters.items():
+        if kind is dict:
+            fits, wanted, form = isinstance(value, Mapping), "mapping", f"{name}: {{...: ...}}"
+        else:
+            wanted, form = f"list of {LISTED[kind[0]]}", f"{name}: [...]"
+            fits = isinstance(value, list | tuple) and all(_fits(one, kind[0]) for one in value)
+        if not fits:
+            raise InputError(
+                f"{value!r} is no {wanted}"[:200], where=name, fix=f'Give it as -y "{form}".'
+            )
+
+
+LISTED = {int: "whole numbers", float: "numbers", str: "texts", list: "lists"}
+
+
+def _fits(value: Any, kind: type) -> bool:
+    """Whether a value may stand in a list of a kind."""
+    if isinstance(value, bool):
+        return False
+    if kind is str:
+        return isinstance(value, str) and bool(value.strip())
+    if kind is int:
+        return isinstance(value, int) and value >= 0
+    return isinstance(value, int | float if kind is float else list | tuple)
 
 
 def keys_at(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -33,7 +33,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
-from filelock import BaseFileLock
+from filelock import BaseFileLock, Timeout
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError
 
@@ -48,13 +48,14 @@ from dr_lib.files import (
     sealed,
     write_json,
 )
-from dr_lib.locks import file_lock, hold
+from dr_lib.locks import file_lock, hold, names_in_use, reading
 
 MANIFEST = "manifest.json"
 # what serves to go on after a kill, and half-written files; no part of a result
 SCRATCH = ("checkpoint-*", ".*")
 WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
-# variable with the second since 1970 at which what is being built stops: processes inherit it
+# variable with the second of the machine's monotonic clock at which what is being built stops:
+# processes inherit it
 STOP_AT = "DR_STOP_AT"
 # seconds after which an alarm rings once more, should a library have swallowed the first
 RING_AGAIN = 30.0
@@ -69,7 +70,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
 CARRIERS += ("dr_lib.locks",)
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
-_started = time.time()
+_started, _written = time.time(), {}
 
 
 @functools.cache
@@ -158,10 +159,38 @@ def _source(module: str) -> Path | None:
         return None
     if path.startswith(_libraries()) and module.split(".")[0] not in ("dr_lib", "dr_book"):
         return None
-    if Path(path).stat().st_mtime > _started:
+    if _edited(path):
         fix = "Restart the kernel or process, so that it runs the code as it is now."
         raise InputError("this file was edited after the process had started", where=path, fix=fix)
     return Path(path)
+
+
+def _note(paths: Iterable[str]) -> None:
+    """Remember when files of code were last written."""
+    for path in paths:
+        with suppress(OSError):
+            _written.setdefault(path, Path(path).stat().st_mtime_ns)
+
+
+def _edited(path: str) -> bool:
+    """Whether a file of code was written since this process looked at it first. What a clock says
+    counts only for files that were imported later: they may have been edited before this look.
+    """
+    written = Path(path).stat().st_mtime_ns
+    if path in _written:
+        return written != _written[path]
+    _note([path])
+    return _started < written / 1e9 <= time.time()
+
+
+_note(str(path) for path in Path(__file__).parent.rglob("*.py"))
+_note(
+    path
+    for module in [*sys.modules.values()]
+    # a lazy module would import what it is asked for
+    if str(path := getattr(module, "__dict__", {}).get("__file__")).endswith(".py")
+    and not str(path).startswith(_libraries())
+)
 
 
 Definitions = dict[str, list[tuple[str, list[tuple[str, ...]]]]]
@@ -418,7 +447,7 @@ def time_is_up() -> bool:
     if _rings():
         signal.setitimer(signal.ITIMER_REAL, 0)
     try:
-        return time.time() >= float(stop_at)
+        return time.monotonic() >= float(stop_at)
     except ValueError:
         fix = "Unset it: it is set by what bounds the time."
         raise InputError("is no time", where=f"{STOP_AT}={stop_at}", fix=fix) from None
@@ -426,8 +455,8 @@ def time_is_up() -> bool:
 
 @contextmanager
 def until(stop_at: float | None) -> Iterator[None]:
-    """Let a block run until a time (seconds since 1970): then `TimeIsUpError` is raised in it, at
-    the latest by an alarm.
+    """Let a block run until a time (of `time.monotonic`, which no change of the clock moves): then
+    `TimeIsUpError` is raised in it, at the latest by an alarm.
 
     Alarms ring in the main thread of a process, and not on Windows: elsewhere, as on Dask's
     workers, what does not ask `time_is_up` is finished first. Only trainings ask.
@@ -435,7 +464,7 @@ def until(stop_at: float | None) -> Iterator[None]:
     if stop_at is None:
         yield
         return
-    if (left := stop_at - time.time()) <= 0:
+    if (left := stop_at - time.monotonic()) <= 0:
         raise TimeIsUpError("the time is up")
     before = signal.getsignal(signal.SIGALRM) if _rings() else None
     # from here on: it may ring before the block is entered, and what it would leave behind would
@@ -483,7 +512,7 @@ class Cache:
     Attributes:
         built: names of the stages that this object built itself, in order; empty after a run that
             found all.
-        stop_at: the second since 1970 after which it builds nothing; None: never. See `within`.
+        stop_at: the second of `time.monotonic` after which it builds nothing; None: never. See `within`.
     """
 
     def __init__(self, root: Path | str | None = None, announce: Callable[[str], None] = print):
@@ -507,7 +536,7 @@ class Cache:
                 fix="Give a number above 0, or None for no limit.",
             )
         bounded = copy(self)
-        bounded.stop_at = None if minutes is None else time.time() + 60 * minutes
+        bounded.stop_at = None if minutes is None else time.monotonic() + 60 * minutes
         return bounded
 
     def folder(self, one: Stage) -> Path:
@@ -553,7 +582,7 @@ class Cache:
         return [
             path.parent
             for path in sorted(self.root.glob(f"*/{MANIFEST}"))
-            if path.parent.suffix != ".partial"
+            if path.parent.suffix not in (".partial", ".removed")
         ]
 
     def get(self, one: Stage) -> Path:
@@ -568,6 +597,26 @@ class Cache:
             TimeIsUpError: there is something to build, and the time of `within` is up, or was
                 before it was finished.
         """
+        if self.finished(one):
+            self._sweep(one)
+        else:
+            with self.reading(one.walk()):
+                self._provide(one)
+        self.check(self.folder(one))
+        return self.folder(one)
+
+    def reading(self, stages: Iterable[Stage]) -> AbstractContextManager[None]:
+        """A block that reads stages, finished or not: no process removes them meanwhile
+        (`in_use`).
+        """
+        return reading(self.root / "locks", {one.name for one in stages})
+
+    def in_use(self) -> set[str]:
+        """Names of the stages that blocks of `reading` read, in whatever process."""
+        return names_in_use(self.root / "locks")
+
+    def _provide(self, one: Stage) -> None:
+        """Build a stage and what it needs, where that is not there yet."""
         if not self.finished(one):
             if os.environ.get("WORLD_SIZE", "1") != "1":
                 fix = (
@@ -578,7 +627,7 @@ class Cache:
                     "stages are built by one process alone", where="WORLD_SIZE", fix=fix
                 )
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
-                self.get(upstream)
+                self._provide(upstream)
             fix = (
                 "Make room or set DR_CACHE to another folder, then run again: finished stages are"
                 " kept."
@@ -602,8 +651,7 @@ class Cache:
                 if "I/O error" not in str(error):
                     raise
                 raise InputError(f"{one.name}: {error}", where=self.root, fix=fix) from error
-        self.check(self.folder(one))
-        return self.folder(one)
+            self.check(self.folder(one))
 
     def inputs(self, one: Stage) -> dict[str, Any]:
         """The arguments of a stage as its body receives them, what they rest on built: to run the
@@ -641,19 +689,31 @@ class Cache:
         check_held()
         write_json(draft / MANIFEST, sealed(manifest))
         draft.replace(target)
-        for pattern in SCRATCH:  # only now: a build killed before the rename still needs them
-            for scratch in target.glob(pattern):
-                shutil.rmtree(scratch) if scratch.is_dir() else scratch.unlink()
+        _remove_scratch(target)  # only now: a build killed before the rename still needs it
         self._checked.add(_token(target))
         self.built.append(one.name)
         if seconds["seconds"] >= WORTH_TELLING:
             self.announce(f"{one.name}: finished in {spell_seconds(seconds['seconds'])}")
 
-    def remove(self, folder: Path) -> None:
-        """Remove the folder of a stage, finished or not, from this cache."""
-        if folder.parent != self.root:
-            raise InputError("is no stage of this cache", where=folder, fix="Name one of its own.")
-        shutil.rmtree(folder)
+    def remove(self, *folders: Path) -> None:
+        """Remove folders of stages, finished or not, from this cache: each is gone at once. What an
+        earlier removal that was stopped has left goes too.
+        """
+        for folder in folders:
+            if folder.parent != self.root:
+                fix = "Name one of its own."
+                raise InputError("is no stage of this cache", where=folder, fix=fix)
+            folder.rename(folder.with_name(f".{folder.name}.removed"))
+            shutil.rmtree(folder.with_name(f".{folder.name}.removed"))
+        for left in self.root.glob(".*.removed"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _sweep(self, one: Stage) -> None:
+        """Remove what a build that was killed behind its last step left in a finished stage."""
+        folder = self.folder(one)
+        if _token(folder) not in self._checked and next(_scratch(folder), None):
+            with suppress(Timeout, OSError), self.lock(one.name).acquire(timeout=0):
+                _remove_scratch(folder)
 
     def _resolve(self, value: Any) -> Any:
         """What the body receives: finished folders in place of stages, paths in place of data."""
@@ -692,6 +752,15 @@ class Cache:
                 fix = f"Remove {folder} and run again."
                 raise InputError(f"this file of a finished stage {problem}", where=path, fix=fix)
         self._checked.add(_token(folder))
+
+
+def _scratch(folder: Path) -> Iterator[Path]:
+    return (path for pattern in SCRATCH for path in folder.glob(pattern))
+
+
+def _remove_scratch(folder: Path) -> None:
+    for path in _scratch(folder):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class StageFile(BaseModel):

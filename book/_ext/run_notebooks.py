@@ -404,8 +404,17 @@ moved on.
 
 
 def key_of(notebook: Path, inputs: str) -> str:
-    """The key of a notebook and of what else its result depends on."""
-    return json_digest([file_digest(notebook), inputs])
+    """The key of a notebook and of what else its result depends on; folders and files that its own
+    parameters name count by content.
+    """
+    texts = [
+        part.value
+        for cell in read_json(notebook)["cells"]
+        if "parameters" in cell["metadata"].get("tags", [])
+        for part in ast.walk(ast.parse("".join(cell["source"])))
+        if isinstance(part, ast.Constant)
+    ]
+    return json_digest([file_digest(notebook), inputs, contents_of(texts)])
 
 
 def key_in(result: Path) -> str | None:
@@ -417,29 +426,43 @@ def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
     """Digest of everything that an executed notebook depends on besides itself; None where it has
     to run again in any case.
 
-    That is: its parameters and collection, the code of the library, what it shows of the book, the
-    packages installed. A run with a time budget is never the last one: the next continues where it
-    had to stop.
+    That is: its parameters and the content of every folder or file that they name, the code of both
+    packages, what it shows of the book, the packages installed. A run with a time budget is never
+    the last one: the next continues where it had to stop.
     """
     root = places.project_root()
     if values.get("minutes"):
         return None
-    place = places.find_data(values["collection"]) if values.get("collection") else None
     code = {
-        path.relative_to(root).as_posix(): code_of(path)
-        for package in ("dr_lib", "book/dr_book")
-        for path in sorted((root / package).rglob("*.py"))
+        path.relative_to(root).as_posix(): (
+            code_of(path) if path.suffix == ".py" else file_digest(path)
+        )
+        for package in (root / "dr_lib", root / "book" / "dr_book")
+        for path in sorted(package.rglob("*.*"))
+        if path.is_file() and path.suffix != ".pyc"
     }
-    code |= {
-        path.name: file_digest(path)
-        for path in (root / "book" / "dr_book").glob("*.*")
-        if path.suffix != ".py"
-    }
-    shown = (root / name for name in SHOWN)
-    folders = [folder_digest(folder) for folder in (*shown, place) if folder and folder.exists()]
+    folders = [folder_digest(root / name) for name in SHOWN if (root / name).exists()]
+    read = {name: value for name, value in values.items() if name not in WRITTEN}
     packages = sorted({f"{one.name}=={one.version}" for one in distributions()})
     device = {name: os.environ.get(name) for name in ("DR_DATA", "DR_DEVICE")}
-    return json_digest([values, threads, code, folders, packages, sys.version, device])
+    given = contents_of(read)
+    return json_digest([values, threads, code, folders, packages, sys.version, device, given])
+
+
+WRITTEN = ("export_to",)
+"""Parameters that name what a notebook writes."""
+
+
+def contents_of(value: Any) -> dict[str, str]:
+    """The digest of every file and folder that a value names, by itself or in lists and mappings
+    within it: a collection, an encoder, a base model, a file of pairs.
+    """
+    if isinstance(value, Mapping | list | tuple):
+        parts = value.values() if isinstance(value, Mapping) else value
+        return {name: digest for part in parts for name, digest in contents_of(part).items()}
+    if isinstance(value, str) and value.strip() and (place := places.find_data(value)):
+        return {value: folder_digest(place)}
+    return {}
 
 
 def code_of(path: Path) -> str:

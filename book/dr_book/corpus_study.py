@@ -105,7 +105,7 @@ class Compared:
             TimeIsUpError: not even the questions to test on could be written; the same call goes
                 on.
         """
-        started, (share, most) = time.time(), FOR_THE_PAGE
+        started, (share, most) = time.monotonic(), FOR_THE_PAGE
         bound = None if minutes is None else minutes - min(share * minutes, most)
         live_folder(scale)  # refuses what is no name of a scale now, not after the questions
         given, trained = sort_systems(systems)
@@ -150,7 +150,7 @@ class Compared:
         recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
         study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache)
         Study(study.name, {BM25: recipes[BM25]}, seeds, scale=scale, cache=cache).run()
-        study.minutes = None if bound is None else max(0.0, bound - (time.time() - started) / 60)
+        study.minutes = None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
         result = study.run()
         pending = {run.label: far for run, far in result.pending.items()} | pending
         return cls(whole, start, generated, given, trained, result.runs(), pending)

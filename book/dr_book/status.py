@@ -132,7 +132,8 @@ def clean(
         A line for each thing removed, and one with the total.
 
     Raises:
-        InputError: nothing named to remove, or no record of that study.
+        InputError: nothing named to remove, no record of that study, or a process under way reads
+            its stages.
     """
     cache, sizes = cache or Cache(), {}
     if not study and not partials:
@@ -162,9 +163,13 @@ def clean(
         sizes = own_stages([record for _, record in records], cache)[study] | {
             path: path.stat().st_size for path in chosen
         }
-    for path in sizes:
-        if not dry_run:
-            cache.remove(path) if path.is_dir() else path.unlink()
+    if busy := sorted(cache.in_use() & {path.name for path in sizes}):
+        problem = f"{len(busy)} of its stages, such as {busy[0]}, are read by a process under way"
+        raise InputError(problem, where=study or "clean", fix="Wait until it has ended.")
+    if not dry_run:
+        cache.remove(*(path for path in sizes if path.is_dir()))
+        for path in sizes:
+            path.unlink(missing_ok=True)  # records
     for path in sorted(cache.root.glob("*.partial")) if partials else []:
         # else somebody is building it
         with suppress(Timeout), cache.lock(path.stem).acquire(timeout=0):

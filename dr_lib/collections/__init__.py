@@ -135,6 +135,7 @@ def _find_source(name: str) -> Source:
             f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
         )
         raise InputError(problem, where="collection", fix=_names())
+    plain.check_links(place)
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
     if pages := kilt.pages_file(place):

@@ -7,6 +7,7 @@ words per passage, as in DPR's Wikipedia (Karpukhin et al. 2020, section 4.1), b
 torn apart unless it is longer than a passage. Page of the book: practice/own-corpus.
 """
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -132,6 +133,20 @@ def text_files(place: Path) -> list[Path]:
     return files
 
 
+def check_links(folder: Path) -> None:
+    """Raise `InputError` where a file that could be read is a link that leads out of the folder:
+    whoever made the folder would choose what is shown of other places.
+    """
+    inside = folder.resolve()
+    for path in folder.rglob("*"):
+        if path.is_symlink() and path.name.lower().endswith(TEXTS + LINES):
+            target = Path(os.path.realpath(path))  # a circle of links ends
+            if target.is_file() and not target.is_relative_to(inside):
+                problem = f"is a link that leads out of {folder.name}"
+                fix = "Copy the file here, or give it by its own name."
+                raise InputError(problem, where=path, fix=fix)
+
+
 def line_files(folder: Path) -> list[Path]:
     """The files of a folder that may hold a passage a line."""
     return [
@@ -157,6 +172,10 @@ def texts_source(place: Path) -> Source:
     found = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
     files = {name: path for name, path in found.items() if _holds_text(path)}
     counts = {"files": len(files), "empty_files_left_out": len(found) - len(files)}
+    # what lies behind a link to a folder is not read
+    linked = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
+    if place.is_dir() and linked:
+        counts["linked_folders_left_out"] = len(linked)
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."

@@ -45,4 +45,5 @@ from dr_lib.lab.records import (
     stage_folder,
 )
 from dr_lib.lab.study import Run, Study, StudyError, StudyResult, execute, measured, zero_shot
+from dr_lib.settings import check_parameters
 from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError, code_digest, stage

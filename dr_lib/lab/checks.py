@@ -8,7 +8,8 @@ from dr_lib import evaluation
 from dr_lib.errors import InputError
 from dr_lib.lab.base import Checkpoint, open_sample
 from dr_lib.lab.inputs import TUNING, Inputs
-from dr_lib.training import Finetuning
+from dr_lib.training import Finetuning, machine
+from dr_lib.training.memory import Step, bert_weights
 
 TRAININGS = ("finetuning", "finetuning2", "distillation")
 
@@ -85,6 +86,7 @@ def check_trainings(inputs: Inputs) -> None:
     if dialogue := recipe.evaluation.dialogue:
         check_length(dialogue.context_length, base, "evaluation.dialogue.context_length")
     check_batch(inputs, recipe.finetuning.batch_queries, "finetuning.batch_queries")
+    check_memory(inputs, machine.gpu_memory())
     ends = {"pretrained": (), "distilled": tuple(trainings)}.get(
         recipe.final, ("finetuning", "finetuning2")
     )
@@ -177,3 +179,83 @@ def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
                 where=f"{name}.validation.split",
                 fix=f"Name a split that shares no query with {split!r}.",
             )
+
+
+# Stages that end a pipeline -> trainings that it has run by then, with a gradient on a GPU
+RUN_BY = {
+    "pretrained": ("pretraining",),
+    "retriever1": ("pretraining", "finetuning"),
+    "retriever2": ("pretraining", "finetuning", "finetuning2"),
+    "reranker": ("pretraining", "finetuning", "finetuning2", "cross_encoder"),
+    "distilled": ("pretraining", "finetuning", "finetuning2", "cross_encoder", "distillation"),
+}
+
+
+def steps_of(inputs: Inputs) -> dict[str, Step]:
+    """What each training of a recipe has in memory in a step, by the key of its settings.
+
+    Batches are counted as if every sequence had its full length, activations of a gradient cache
+    as one chunk. An encoder of pre-training has the layers of a decoder beside its own.
+    """
+    recipe = inputs.recipe
+    wanted = RUN_BY.get(recipe.final, RUN_BY["distilled"])
+    layers, hidden, vocabulary, positions = inputs.base.shape
+    weights = bert_weights(layers, hidden, vocabulary, positions)
+    steps = {}
+    if "pretraining" in wanted and recipe.objective.name != "none":
+        beside = recipe.objective.params.get("decoder_layers", 2)
+        whole = layers + beside
+        extra = 12 * beside * hidden**2
+        tokens = recipe.pretraining.tokens_per_batch
+        steps["pretraining"] = Step(tokens, whole, hidden, weights + extra)
+    for name in TRAININGS:
+        if name in wanted and (options := getattr(recipe, name)):
+            passages = options.batch_queries * (options.negatives + 1)
+            chunk = options.chunk or passages
+            at_once = min(passages, chunk) * recipe.passage_length
+            if options.chunk is None:
+                at_once += options.batch_queries * recipe.query_length
+            steps[name] = Step(at_once, layers, hidden, weights * (1 if options.shared else 2))
+    if "cross_encoder" in wanted:
+        options = recipe.auxiliary.cross_encoder
+        pairs = options.batch_queries * (options.negatives + 1) * (2 if options.r_drop else 1)
+        layers, hidden, vocabulary, positions = inputs.reader.shape
+        weights = bert_weights(layers, hidden, vocabulary, positions)
+        steps["auxiliary.cross_encoder"] = Step(pairs * options.length, layers, hidden, weights)
+    return steps
+
+
+def check_memory(inputs: Inputs, memory: int | None) -> None:
+    """Refuse a training that would run out of memory, perhaps after hours of others.
+
+    Args:
+        inputs: the recipe with its models.
+        memory: bytes of the GPU; None where there is none, and nothing is refused.
+    """
+    for name, step in steps_of(inputs).items() if memory else ():
+        if step.positions > (fitting := step.fitting(memory)):
+            problem = (
+                f"a step would keep {step.positions:,} positions, about"
+                f" {step.bytes() / 2**30:.0f} GiB; this GPU of {memory / 2**30:.0f} GiB holds"
+                f" {fitting:,}"
+            )
+            raise InputError(problem, where=name, fix=way_out(name, inputs, fitting))
+
+
+def way_out(name: str, inputs: Inputs, fitting: int) -> str:
+    """The key to change, and a value with which a training fits."""
+    recipe = inputs.recipe
+    if name in TRAININGS:
+        return f"Set {name}.chunk to {max(1, fitting // recipe.passage_length)} or less."
+    if name == "pretraining":
+        pieces = -(-recipe.pretraining.tokens_per_batch // max(1, fitting))
+        tokens = recipe.pretraining.tokens_per_batch // pieces
+        accumulation = recipe.pretraining.accumulation * pieces
+        return f"Set {name}.tokens_per_batch to {tokens} and {name}.accumulation to {accumulation}."
+    options = recipe.auxiliary.cross_encoder
+    lists = max(1, fitting // ((options.negatives + 1) * options.length))
+    pieces = -(-options.batch_queries // lists)
+    return (
+        f"Set {name}.batch_queries to {options.batch_queries // pieces or 1} and"
+        f" {name}.accumulation to {options.accumulation * pieces}."
+    )

@@ -69,16 +69,20 @@ class Cluster(Executor):
     def submit(self, fn: Callable[..., Any], run: Any, cache: Cache) -> Future:
         """The stages of a run that are not there yet, and `fn(run, cache)` once they are."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        on_gpu = {"GPU": 1} if any("GPU" in one["resources"] for one in workers) else {}
+        on_gpu = {"GPU": 1} if any("GPU" in worker["resources"] for worker in workers) else {}
         building: dict[str, Any] = {}
-        for one in cache.missing([pipeline(run.recipe).end]):
-            before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
+        for stage in cache.missing([pipeline(run.recipe).end]):
+            before = [
+                building[upstream.key] for upstream in stage.inputs if upstream.key in building
+            ]
             options = {
-                "key": one.name,
+                "key": stage.name,
                 "retries": RETRIES,
-                "resources": on_gpu if one.gpu else None,
+                "resources": on_gpu if stage.gpu else None,
             }
-            building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
+            building[stage.key] = self.client.submit(
+                build, run, stage.key, cache, before, **options
+            )
         last = self.client.get_executor(pure=False, retries=RETRIES).submit(
             finish, fn, run, cache, list(building.values())
         )
@@ -95,8 +99,8 @@ class Cluster(Executor):
 def build(run: Any, key: str, cache: Cache, before: Any) -> None:
     """Build one stage of a run, on a worker, once those that it needs are there."""
     with TURNS:
-        (one,) = (one for one in pipeline(run.recipe).end.walk() if one.key == key)
-        cache.get(one)
+        (stage,) = (stage for stage in pipeline(run.recipe).end.walk() if stage.key == key)
+        cache.get(stage)
 
 
 def finish(fn: Callable[..., Any], run: Any, cache: Cache, before: Any) -> Any:

@@ -37,6 +37,7 @@ from dr_lib.lab.records import (
     load_records,
     training_log,
 )
+from dr_lib.settings import check_parameters
 from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
@@ -80,12 +81,12 @@ def execute(run: Run, cache: Cache) -> Record:
         plan = pipeline(run.recipe)
         scores = Scores.load(cache.get(plan.end) / "scores.json")
     stages = plan.stages()
-    manifests = {name: cache.manifest(one) for name, one in stages.items()}
+    manifests = {name: cache.manifest(stage) for name, stage in stages.items()}
     trainings, seconds = {}, {name: manifest["seconds"] for name, manifest in manifests.items()}
-    for name, one in stages.items():
-        if one.kind in TRAINED and "log.json" in (files := manifests[name]["files"]):
+    for name, stage in stages.items():
+        if stage.kind in TRAINED and "log.json" in (files := manifests[name]["files"]):
             # unread so far if what rests on it was there already
-            cache.check(folder := cache.folder(one))
+            cache.check(folder := cache.folder(stage))
             log = training_log(folder / "log.json")
             # a manifest has those of the last part, if it was resumed
             seconds[name] = log["wall_seconds"]
@@ -98,9 +99,11 @@ def execute(run: Run, cache: Cache) -> Record:
                 # of the last part, likewise
                 spent = {"processor_seconds": manifests[name].get("processor_seconds")}
                 trainings[name] = log | spent | {"weights": weights}
-    code = {one.kind: one.code for one in stages.values()}
+    code = {stage.kind: stage.code for stage in stages.values()}
     earlier = [
-        one.parameters["method"] for name, one in stages.items() if one.kind == "pretrained" != name
+        stage.parameters["method"]
+        for name, stage in stages.items()
+        if stage.kind == "pretrained" != name
     ]
     code |= {method["code"]: method["digest"] for method in earlier}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
@@ -110,7 +113,7 @@ def execute(run: Run, cache: Cache) -> Record:
         run,
         scores,
         clusters=clusters(plan, scores.query_ids),
-        keys={name: one.key for name, one in stages.items()},
+        keys={name: stage.key for name, stage in stages.items()},
         code=code,
         data=data_facts(plan),
         training=trainings,
@@ -183,7 +186,7 @@ def versions_of(manifests: Any) -> dict[str, str]:
     for manifest in manifests:
         for name, version in manifest["versions"].items():
             merged[name].add(version)
-    return {name: " and ".join(sorted(found)) for name, found in sorted(merged.items())}
+    return {name: " and ".join(sorted(known)) for name, known in sorted(merged.items())}
 
 
 def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
@@ -206,14 +209,14 @@ def data_facts(plan: Plan) -> dict[str, Any]:
     inputs, recipe = plan.inputs, plan.inputs.recipe
     options = recipe.evaluation
     if task := options.nlu or options.dialogue:
-        given = (
-            one
-            for one in plan.end.arguments.values()
-            if isinstance(one, Data) and Path(one.place).is_file()
+        files = (
+            file
+            for file in plan.end.arguments.values()
+            if isinstance(file, Data) and Path(file.place).is_file()
         )
         measured_on = {
             "name": Path(task.folder).name,
-            "digest": " ".join(one.digest for one in given),
+            "digest": " ".join(file.digest for file in files),
         }
         measured_on |= {"task": task.task} if options.nlu else {}
     else:
@@ -264,8 +267,10 @@ class StudyResult:
         """Label -> records in the order of their seeds, as tables and figures take them; of one
         searched collection, if named.
         """
-        own = [record for run, record in self.records.items() if searched in (None, run.searched)]
-        return grouped(sorted(own, key=lambda record: record.seed), "label")
+        records = [
+            record for run, record in self.records.items() if searched in (None, run.searched)
+        ]
+        return grouped(sorted(records, key=lambda record: record.seed), "label")
 
     def by_collection(self) -> dict[str, dict[str, list[Record]]]:
         """Collection -> label -> records, of `zero_shot`."""
@@ -321,6 +326,7 @@ class Study:
         records: Path | None = None,
         progress: bool = True,
     ):
+        check_parameters(seeds=(seeds if isinstance(seeds, int | str) else [*seeds], [int]))
         if not recipes or not seeds:
             raise InputError(
                 "nothing to run", where=name, fix="Give at least one recipe and one seed."
@@ -350,7 +356,8 @@ class Study:
         cache = self.cache.within(self.minutes)
         records = load_records(self.folder, self.name)
         earlier = {
-            (one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records
+            (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
+            for record in records
         }
         result, ends = StudyResult(), {run: pipeline(run.recipe).end for run in self.planned}
         # a record made from exactly the same stages is taken as it is
@@ -359,16 +366,19 @@ class Study:
                 result.records[run] = record
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
-            told = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
-            tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {told}")
-        with tqdm(
-            total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting
-        ) as bar:
+            work = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
+            tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {work}")
+        hidden = not self.progress or not waiting
+        read = [stage for end in ends.values() for stage in end.walk()]
+        with (
+            cache.reading(read),
+            tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar,
+        ):
             while True:
                 while (
                     waiting
                     and len(under_way) < self.at_once
-                    and not (cache.stop_at and time.time() >= cache.stop_at)
+                    and not (cache.stop_at and time.monotonic() >= cache.stop_at)
                 ):
                     run = waiting.pop(0)
                     bar.set_postfix_str(run.name)
@@ -419,9 +429,9 @@ def outlook(ends: Iterable[Stage], cache: Cache) -> str:
     """What is to be trained, encoded and written for some stages, and how long it takes; empty
     where nothing of this is left.
     """
-    missing = [one for one in cache.missing(ends) if one.cost]
-    work = dict.fromkeys(WORK.get(one.kind, one.kind.replace("_", " ")) for one in missing)
-    operations = sum(one.cost for one in missing)
+    missing = [stage for stage in cache.missing(ends) if stage.cost]
+    work = dict.fromkeys(WORK.get(stage.kind, stage.kind.replace("_", " ")) for stage in missing)
+    operations = sum(stage.cost for stage in missing)
     times = ", ".join(
         f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items()
     )
@@ -432,12 +442,12 @@ def how_far(end: Stage, cache: Cache) -> str:
     """What below a stage is begun and not finished: "1,250 of 2,000 steps of pre-training"; empty
     where nothing is.
     """
-    for one in cache.missing([end]):
-        work, draft = WORK.get(one.kind, one.kind.replace("_", " ")), cache.draft(one)
+    for stage in cache.missing([end]):
+        work, draft = WORK.get(stage.kind, stage.kind.replace("_", " ")), cache.draft(stage)
         if (draft / "log.json").is_file():
             log = TrainLog.load(draft / "log.json")
             return f"{log.step:,} of {log.steps:,} steps of {work}"
-        if one.resumable and draft.is_dir():
+        if stage.resumable and draft.is_dir():
             return f"part of the {work}"
     return ""
 
@@ -494,7 +504,7 @@ def zero_shot(
     searched = (
         collections
         if isinstance(collections, Mapping)
-        else {Path(one).name: str(one) for one in collections}
+        else {Path(name).name: str(name) for name in collections}
     )
     if not recipes or not searched:
         raise InputError(

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, first_line
 from dr_lib.files import remove_drafts
 from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.tokens.layout import finest, to_device
@@ -247,10 +247,15 @@ def train(
                     accelerator.accumulate(model),
                     meter.counting(tokens if shown and not settings.compile else 0),
                 ):
-                    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-                        parts = model(batch, generator)
-                    # divided by the accumulation: gradients add up to their mean
-                    accelerator.backward(parts["loss"] if share == 1 else share * parts["loss"])
+                    try:
+                        with torch.autocast(
+                            device.type, torch.bfloat16, enabled=precision == "bf16"
+                        ):
+                            parts = model(batch, generator)
+                        # divided by the accumulation: gradients add up to their mean
+                        accelerator.backward(parts["loss"] if share == 1 else share * parts["loss"])
+                    except torch.OutOfMemoryError as error:
+                        raise out_of_memory(title, batch, settings, error) from None
                 meter.add(index, parts | {"tokens": tokens})
             if settings.accumulation > 1:
                 whole = settings.accumulation // turns
@@ -323,6 +328,19 @@ def train(
         raise SystemExit  # what follows a training, such as its files, is the first process's
     module.eval()
     return log
+
+
+def out_of_memory(title: str, batch: Any, settings: TrainSettings, error: Exception) -> InputError:
+    """The error that ends a training whose micro-batch does not fit, with what to change."""
+    tokens, accumulation = real_tokens(batch), settings.accumulation
+    problem = f"out of memory at a micro-batch of {tokens:,} tokens ({first_line(error)[:160]})"
+    fix = (
+        f"Make micro-batches half as large (tokens_per_batch {tokens // 2}, or half of"
+        f" batch_queries where queries are not compared with each other) and set accumulation to"
+        f" {2 * accumulation}; contrastive trainings: set chunk (practice/gpu). The last"
+        " checkpoint is untouched."
+    )
+    return InputError(problem, where=title, fix=fix)
 
 
 def out_of_time(accelerator: Accelerator) -> bool:

@@ -210,6 +210,11 @@ def peak_memory() -> dict[str, int]:
     return peak
 
 
+def gpu_memory() -> int | None:
+    """Bytes of the GPU that is computed on; None where there is none."""
+    return torch.cuda.get_device_properties(0).total_memory if device().type == "cuda" else None
+
+
 def encoding_budget() -> int:
     """Tokens encoded at a time: what fits a processor's caches, or what fills a GPU."""
     return 4_096 if device().type == "cpu" else 131_072

@@ -253,6 +253,38 @@ def test_another_parameter_runs_again_and_a_time_budget_always(once, capsys):
     assert run(once, capsys, *options, "-p", "minutes", "5") == "ran"
 
 
+@pytest.mark.parametrize(
+    "value", ["{base: model}", "{auxiliary: {questions: {model: model}}}", "[one, model]", "model"]
+)
+def test_a_folder_that_any_parameter_names_counts_by_its_content(once, capsys, value):
+    (once / "model").mkdir()
+    (once / "model" / "weights").write_text("1")
+    options = ("-p", "collection", "texts", "-p", "word", value)
+    assert [run(once, capsys, *options) for _ in range(2)] == ["ran", "unchanged"]
+    (once / "model" / "weights").write_text("2")
+    assert [run(once, capsys, *options) for _ in range(2)] == ["ran", "unchanged"]
+
+
+def test_a_folder_that_a_notebook_names_itself_counts_by_its_content(once, capsys):
+    (once / "none").mkdir()  # the value that the notebook gives its parameter
+    options = ("-p", "collection", "texts")
+    assert [run(once, capsys, *options) for _ in range(2)] == ["ran", "unchanged"]
+    (once / "none" / "pairs").write_text("1")
+    assert [run(once, capsys, *options) for _ in range(2)] == ["ran", "unchanged"]
+
+
+def test_what_a_notebook_writes_is_not_what_it_depends_on(tmp_path):
+    (tmp_path / "out").mkdir()
+    given = {"export_to": str(tmp_path / "out")}
+    before = batch.inputs_digest(given, 1)
+    (tmp_path / "out" / "model").write_text("1")
+    assert batch.inputs_digest(given, 1) == before
+    given = {"systems": [str(tmp_path / "out")], "export_to": None}
+    before = batch.inputs_digest(given, 1)
+    (tmp_path / "out" / "model").write_text("2")
+    assert batch.inputs_digest(given, 1) != before
+
+
 def test_a_result_that_is_gone_is_made_again(once, capsys):
     (once / "_build" / "executed" / "one.ipynb").unlink()
     assert run(once, capsys, "-p", "collection", "texts") == "ran"

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 
 import pytest
@@ -394,3 +395,36 @@ def test_an_array_is_refused_with_the_way_to_lines(tmp_path, cache):
     (tmp_path / "tides.json").write_text(json.dumps(LINES, indent=1), encoding="utf-8")
     with pytest.raises(InputError, match=r"tides\.json line 1: not a JSON object .*jq -c"):
         collections.load(tmp_path / "tides.json", cache=cache)
+
+
+@pytest.mark.parametrize(
+    "name", ["b.txt", "inner/b.md", "README.md", "corpus.jsonl", "qrels/test.tsv", "b.txt.gz"]
+)
+def test_a_link_that_leads_out_of_a_folder_is_refused(tmp_path, name, counted):
+    (tmp_path / "secret.key").write_text("the key\n")
+    folder = tmp_path / "docs"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / "a.txt").write_text("The moon pulls the sea.\n")
+    (folder / name).symlink_to(os.path.relpath(tmp_path / "secret.key", (folder / name).parent))
+    with pytest.raises(InputError, match="is a link that leads out of docs") as refused:
+        collections.load(str(folder))
+    assert refused.value.where == str(folder / name) and "the key" not in str(refused.value)
+    counted("links that lead out of a collection's folder", 1)
+
+
+def test_links_within_a_folder_and_to_the_folder_are_followed_and_folders_behind_links_said(
+    tmp_path,
+):
+    folder, other = tmp_path / "docs", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (folder / "a.txt").write_text("The moon pulls the sea.\n")
+    (other / "c.txt").write_text("Elsewhere.\n")
+    (folder / "b.txt").symlink_to("a.txt")
+    (folder / "behind").symlink_to(other)
+    (tmp_path / "link").symlink_to("docs")
+    (tmp_path / "named.txt").symlink_to("other/c.txt")
+    collection = collections.load(str(tmp_path / "link"), allow_duplicates=True)
+    assert sorted(collection.passages["doc"]) == ["a.txt", "b.txt"]
+    assert collection.info["linked_folders_left_out"] == 1
+    assert collections.load(str(tmp_path / "named.txt")).passages["text"] == ["Elsewhere."]

@@ -11,6 +11,7 @@ from dr_book import status
 from dr_book.commands import main
 from dr_lib import lab, places
 from dr_lib.errors import InputError
+from dr_lib.locks import reading
 
 DAMAGED = (
     ("bm25_index", "index/*.npy"),
@@ -131,16 +132,29 @@ def test_clean_removes_what_a_killed_process_left_on_a_network_disk(cache, monke
 def test_clean_that_was_stopped_is_finished_by_the_same_call(two_studies, monkeypatch):
     remove, calls = shutil.rmtree, []
 
-    def stopped(path) -> None:
+    def stopped(path, **options) -> None:
         if calls:
             raise KeyboardInterrupt
-        calls.append(remove(path))
+        calls.append(remove(path, **options))
 
     planned = status.clean("own/second", dry_run=True, cache=two_studies)
     with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
         interrupted.setattr("dr_lib.stages.shutil.rmtree", stopped)
         status.clean("own/second", cache=two_studies)
-    assert status.clean("own/second", cache=two_studies)[:-1] == planned[1:-1] and len(planned) > 3
+    assert status.clean("own/second", cache=two_studies)[:-1] == planned[2:-1] and len(planned) > 3
+    assert not list(two_studies.root.glob(".*"))
+
+
+def test_clean_leaves_what_a_process_under_way_reads(two_studies, counted):
+    planned = status.clean("own/second", dry_run=True, cache=two_studies)
+    folder = two_studies.root / planned[0].partition(":")[0]
+    before = sorted(path.name for path in two_studies.root.iterdir())
+    with reading(two_studies.root / "locks", [folder.name]):
+        with pytest.raises(InputError, match="are read by a process under way"):
+            status.clean("own/second", cache=two_studies)
+        assert sorted(path.name for path in two_studies.root.iterdir()) == before
+    assert status.clean("own/second", cache=two_studies)[:-1] == planned[:-1]
+    counted("stages to be removed that another process reads", 1)
 
 
 def test_clean_without_anything_named_is_refused(capsys):

@@ -121,7 +121,7 @@ def test_two_processes_stop_after_the_same_step_and_go_on_as_if_they_had_not(
     stage = pipeline(recipe).pretrained
     with (
         pytest.raises(TimeIsUpError, match="stopped after 1 of 30 steps"),
-        until(time.time() + 0.5),
+        until(time.monotonic() + 0.5),
     ):
         # up before they have begun; no alarm ends them
         built(stage, tmp_path / "stopped", 2, shared, monkeypatch)

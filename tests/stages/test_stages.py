@@ -216,7 +216,7 @@ def test_an_alarm_that_rings_before_its_block_is_entered_leaves_nothing_behind(m
             signal.raise_signal(signal.SIGALRM)
 
     monkeypatch.setattr(signal, "setitimer", ring_at_once)
-    with pytest.raises(TimeIsUpError), until(time.time() + 60):
+    with pytest.raises(TimeIsUpError), until(time.monotonic() + 60):
         raise AssertionError("entered")
     assert not time_is_up() and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGALRM) is before and STOP_AT not in os.environ
@@ -500,6 +500,60 @@ def test_edited_code_changes_the_digest_of_what_runs_it_and_of_nothing_else(
 ):
     after = digests(tmp_path, file, old, new)
     assert {name for name in before if after[name] != before[name]} == affected
+
+
+@pytest.mark.parametrize("dated", ["now", "an hour ahead", "1970"])
+def test_code_that_was_not_edited_is_accepted_whatever_date_it_bears(tmp_path, dated):
+    """A network disk, or a clock that was put back, may date a file ahead."""
+    seconds = {"now": time.time(), "an hour ahead": time.time() + 3600, "1970": 1}[dated]
+    (tmp_path / "early.py").write_text("def f(): return 1\n")
+    (tmp_path / "late.py").write_text("def f(): return 1\n")
+    for name in ("early", "late"):
+        os.utime(tmp_path / f"{name}.py", (seconds, seconds))
+    code = (
+        "import early, dr_lib.stages as s, late\n"
+        "assert s.code_digest(early.f) != s.code_digest(late.f)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env=ENVIRONMENT)
+
+
+def test_a_clock_that_is_set_moves_no_budget(cache, monkeypatch):
+    @stage()
+    def waits(folder):
+        time.sleep(0.3)
+
+    bounded = cache.within(1)
+    for hours in (-5, 5):
+        wall = time.time
+        with monkeypatch.context() as patched:
+            patched.setattr("time.time", lambda wall=wall, hours=hours: wall() + 3600 * hours)
+            bounded.get(waits())
+        bounded.remove(bounded.folder(waits()))
+    with pytest.raises(TimeIsUpError):
+        cache.within(0.001).get(waits())
+
+
+def test_what_a_kill_behind_the_last_step_left_is_removed_when_the_stage_is_found(cache, counted):
+    folder = cache.get(words("a b"))
+    (folder / "checkpoint-3").mkdir()
+    (folder / "checkpoint-3" / "model.safetensors").write_bytes(bytes(1000))
+    (folder / ".words.json.abc").write_text("half")
+    assert Cache(cache.root).get(words("a b")) == folder
+    assert {path.name for path in folder.iterdir()} == {"words.json", "manifest.json"}
+    counted("kills between the last step of a stage and its tidying", 1)
+
+
+def test_what_a_study_under_way_reads_is_known_to_all_and_forgotten_with_it(cache):
+    one, other = words("a b"), words("c")
+    names = {stage.name for stage in (one, other)}
+    with cache.reading([one]), cache.reading([other]):
+        assert Cache(cache.root).in_use() == names
+    assert cache.in_use() == set()
+    lines = "import os; os.kill(os.getpid(), 9)"
+    code = f"from dr_lib.locks import reading\nwith reading(Path({str(cache.root / 'locks')!r}), ['a']): {lines}"
+    subprocess.run([sys.executable, "-c", "from pathlib import Path\n" + code], env=ENVIRONMENT)
+    assert list((cache.root / "locks").glob("reading-*.json"))
+    assert cache.in_use() == set() and not list((cache.root / "locks").glob("reading-*.json"))
 
 
 def test_code_edited_under_a_living_process_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Notebooks are stored bare, take parameters, and stay short; every scale file is valid."""
 
+import ast
 from pathlib import Path
 
 import nbformat
@@ -45,6 +46,32 @@ def test_notebook_is_stored_without_outputs(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_has_one_cell_of_parameters(path):
     assert len(parameters(path)) == 1
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_parameters_are_one_assignment_a_line_and_lists_are_checked_before_anything_runs(path):
+    """papermill reads a line at a time, and takes a text for a list."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", []))
+    assigned = ast.parse(cells[place].source).body
+    for statement in assigned:
+        targets = [statement.target] if isinstance(statement, ast.AugAssign) else statement.targets
+        assert [type(target) for target in targets] == [ast.Name]
+        assert statement.lineno == statement.end_lineno
+    several = {
+        statement.targets[0].id
+        for statement in assigned
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.List | ast.Dict)
+    }
+    following = ast.parse(cells[place + 1].source).body
+    calls = [one for one in following if not isinstance(one, ast.Import | ast.ImportFrom)][:1]
+    checked = {
+        keyword.arg
+        for call in calls
+        if ast.unparse(call).startswith("lab.check_parameters(")
+        for keyword in call.value.keywords
+    }
+    assert several == checked
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -115,7 +142,7 @@ def test_exercises_of_a_lesson_have_folded_solutions_that_are_executed(path):
 
 
 def test_all_scales_are_there():
-    assert {"smoke", "laptop", "gpu", "paper"} == {path.stem for path in SCALES}
+    assert {"smoke", "laptop", "gpu", "paper", "paper-24gb"} == {path.stem for path in SCALES}
 
 
 @pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)
