@@ -172,6 +172,8 @@ ABBREVIATIONS = [
 ]
 NO_END = "".join(f"(?<!{re.escape(word)}[.])" for word in ABBREVIATIONS)
 ASCII_END = re.compile(rf"(?<=[a-z0-9)\]\"'%][.!?]){NO_END}\s+(?=[\"'(]?[A-Z0-9])")
+FULL_STOPS = ".!?。！？｡।॥؟۔։።။។"
+"""Signs that end a sentence, of which a tokenizer makes a piece each."""
 CLOSING = "”’»」』）】"
 END = _compiled(
     # A full stop ends a sentence between a small letter and a capital one; a script that has no

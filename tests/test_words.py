@@ -16,7 +16,7 @@ import pytest
 from dr_lib import collections, places
 from dr_lib.collections.plain import cut
 from dr_lib.retrieval import Bm25, normal_form
-from dr_lib.words import END, fold, matches, pieces, sentences, tokens, words_of
+from dr_lib.words import END, FULL_STOPS, fold, matches, pieces, sentences, tokens, words_of
 
 SCRIPT = Path(__file__).parents[1] / "book" / "extra" / "search-page" / "search.js"
 OLD_WORDS = re.compile(r"(?u)\b\w\w+\b").findall  # of bm25s and scikit-learn
@@ -160,6 +160,22 @@ def test_a_decomposed_collection_is_found_as_the_composed_one():
     assert mrr(apart, collection) == mrr(collection.passages, collection)
 
 
+def test_french_in_decomposed_files_is_found_by_composed_questions():
+    draw = np.random.default_rng(1)
+    letters = list("éèêàçùôîëabdeglmnoprstuv")
+    lexicon = ["".join(draw.choice(letters, 6)) for _ in range(400)]
+    texts = [" ".join(draw.choice(lexicon, 30)) for _ in range(200)]
+    queries = [" ".join(draw.choice(text.split(), 4, replace=False)) for text in texts]
+    found = []
+    for form in ("NFC", "NFD"):
+        rows = {"title": [""] * 200, "text": [unicodedata.normalize(form, text) for text in texts]}
+        index = Bm25.build(datasets.Dataset.from_dict(rows), progress=False)
+        found.append(index.search(queries, 10))
+    assert np.array_equal(found[0].rows, found[1].rows)
+    assert np.array_equal(found[0].scores, found[1].scores)
+    assert (found[1].rows[:, 0] == np.arange(200)).mean() > 0.98
+
+
 def test_passages_in_a_script_with_vowel_signs_are_found_by_their_own_words():
     draw = np.random.default_rng(0)
     consonants, signs = "कखगघचजटडतदनपबमयरलवसह", ["", "ि", "ी", "ु", "े", "ो", "ं", "्र"]
@@ -240,6 +256,11 @@ SENTENCES = {
 @pytest.mark.parametrize("language", SENTENCES)
 def test_sentences_end_where_they_end(language):
     assert sentences(" ".join(SENTENCES[language])) == list(SENTENCES[language])
+
+
+@pytest.mark.parametrize("sign", FULL_STOPS)
+def test_every_full_stop_ends_a_sentence(sign):
+    assert sentences(f"один{sign} Два") == [f"один{sign}", "Два"]
 
 
 def test_chinese_sentences_end_without_a_space():

@@ -36,9 +36,12 @@ from dr_lib.collections.collection import IRREGULAR
 from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import write_text
-from dr_lib.places import find_encoder
+from dr_lib.places import PACKAGED, find_encoder
+from dr_lib.tokens import Legibility, legibility, load_tokenizer
+from dr_lib.words import pieces
 
 TEMPLATE = Path(__file__).with_name("page.html")
+LOOKED_AT = 1000  # passages, to tell whether their language can be read
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
 STEPS = {
     "written": "written",
@@ -135,11 +138,19 @@ class Compared(corpus_study.Compared):
             self.pairs, f"First minus second, on {self.tested_on}.", tests=True
         )
 
+    @cached_property
+    def legible(self) -> Legibility:
+        """What BM25 and the model that is trained can read of the first passages."""
+        base, tokenizer = self.recipe.base, None
+        if not base.endswith((".yaml", ".yml")):  # such a one is trained here, on text of its own
+            tokenizer = load_tokenizer(find_encoder(base) if base in PACKAGED else base)
+        return legibility(self.collection.passages["text"][:LOOKED_AT], tokenizer)
+
     @property
     def facts(self) -> HTML:
         """The collection in numbers, and the first of the passages that repeat another one."""
         found, passages = self.collection, self.collection.passages
-        lengths = np.array([len(text.split()) for text in passages["text"][:]])
+        lengths = np.array([len(pieces(text)) for text in passages["text"][:]])
         first, repeated = {}, []
         for name, *parts in zip(
             passages["id"][:], passages["title"][:], passages["text"][:], strict=True
@@ -182,6 +193,8 @@ class Compared(corpus_study.Compared):
                 for split, n in judged.items()
                 if n < len(found.qrels(split))
             ),
+            ["words that BM25 drops, of one character", f"{self.legible.lost:.1%}"],
+            ["words that the model does not know", f"{self.legible.unknown:.1%}"],
             ["licence", found.licence],
             ["digest", found.digest[:16]],
             ["study of its records", self.study],
@@ -198,7 +211,8 @@ class Compared(corpus_study.Compared):
         values = [
             [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
         ]
-        caption = f"Collection {data_named(found.name)}.{missing}{named_all}"
+        warned = "".join(f" {warning}" for warning in self.legible.warnings())
+        caption = f"Collection {data_named(found.name)}.{missing}{named_all}{warned}"
         return table(["property", "value"], values, caption=caption)
 
     @property

@@ -252,9 +252,8 @@ class SeedVariance:
     def interval(self, level: float = LEVEL) -> Interval:
         """The standard deviation and its interval from chi-square quantiles."""
         ends = scipy.stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], self.freedom)
-        return Interval(
-            np.sqrt(self.variance), *np.sqrt(self.freedom * self.variance / ends), level
-        )
+        spreads = np.sqrt([self.variance, *(self.freedom * self.variance / ends)])
+        return Interval(*map(float, spreads), level)
 
 
 def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:

@@ -30,8 +30,8 @@ from dr_lib.tokens import (
     truncate,
 )
 from dr_lib.training import RetrievalBatch, Visits, hash64
+from dr_lib.words import FULL_STOPS
 
-ENDS = (".", "!", "?")
 BLOCK = 1 << 24
 
 
@@ -254,7 +254,8 @@ class Sentences:
     """The sentences of all passages of a store, as far as a batch of `max_length` reads their
     bodies.
 
-    A sentence ends behind a piece ".", "!" or "?". Pieces do not tell an abbreviation or a dotted
+    A sentence ends behind a piece ".", "!" or "?", or the full stop of another script
+    (`words.FULL_STOPS`). Pieces do not tell an abbreviation or a dotted
     name from an end, so sentences of fewer than `shortest` pieces are not drawn, unless a passage
     has no other.
 
@@ -383,7 +384,7 @@ def _beginnings(store: TokenStore, tokenizer: PreTrainedTokenizerFast) -> np.nda
     one sentence.
     """
     vocabulary, marks = tokenizer.get_vocab(), np.zeros(store.vocab_size, bool)
-    marks[[vocabulary[mark] for mark in ENDS if mark in vocabulary]] = True
+    marks[[vocabulary[mark] for mark in FULL_STOPS if mark in vocabulary]] = True
     behind = []
     # in blocks: flags of a whole web collection would fill memory
     for block in range(0, len(store.text_ids), BLOCK):

@@ -487,3 +487,14 @@ def test_every_difference_that_a_page_names_is_there():
     assert len(cells) > 10
     for cell in cells:
         assert re.search(r"\d", differing(cell)[0]), cell
+
+
+def test_no_page_says_which_way_a_claim_leans():
+    pages = [*NOTEBOOKS, *(ROOT / "book").glob("*.md"), *(ROOT / "book").glob("*/*.md")]
+    sources = [
+        *pages,
+        *(ROOT / "book" / "dr_book").glob("*.py"),
+        *(ROOT / "book" / "_ext").glob("*.py"),
+    ]
+    words = re.compile(r"\blean(s|ing)\b|\b(held in part|one seed only)\b")
+    assert not [path.name for path in sources if words.search(path.read_text(encoding="utf-8"))]

@@ -432,3 +432,20 @@ def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(
 def test_a_scale_that_is_no_name_is_refused_before_questions_are_written(own_recipe):
     with pytest.raises(InputError, match="no name of a scale"):
         corpus_study.compare(own_recipe.collection.name, ["none"], scale="./smoke.yaml")
+
+
+def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "sea"
+    (folder / "qrels").mkdir(parents=True)
+    own = [f"{chr(0x4E00 + 37 * i)}{chr(0x5E00 + 11 * i)}潮汐" for i in range(20)]
+    lines = [{"_id": f"p{i}", "text": f"海水很咸，月亮{text}。"} for i, text in enumerate(own)]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    asked = [{"_id": f"q{i}", "text": text} for i, text in enumerate(own)]
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    judged = ["query-id\tcorpus-id\tscore", *(f"q{i}\tp{i}\t1" for i in range(20))]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(judged))
+    compared = own_corpus.compare(str(folder), ["bm25"], scale="smoke")
+    assert "of the words and reads each as [UNK]" in compared.facts.data
+    (record,) = compared.runs["BM25"]
+    assert record.means["MRR@10"] == 1.0
