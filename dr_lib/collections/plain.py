@@ -130,12 +130,6 @@ def text_files(place: Path) -> list[Path]:
         return [place]
     if any((place / name).exists() for name in LAYOUT):
         return []
-    if inside := [one.name for one in subfolders(place) if has_corpus(one)]:
-        raise InputError(
-            f"a folder of collections ({', '.join(inside[:6])})",
-            where=place,
-            fix=f"Give one of them, such as {place.name}/{inside[0]}.",
-        )
     files = [
         path
         for path in sorted(place.rglob("*"))
@@ -152,6 +146,13 @@ def text_files(place: Path) -> list[Path]:
     )
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
         files = [path for path in files if path not in readme]
+    inside = [one.name for one in subfolders(place) if has_corpus(one)]
+    if len(inside) > 1 or (inside and files):
+        raise InputError(
+            f"a folder of collections ({', '.join(inside[:6])})",
+            where=place,
+            fix=f"Give one of them, such as {place.name}/{inside[0]}.",
+        )
     # the same text in two formats is read once
     beside = {path.with_suffix("") for path in files if kind_of(path) not in HTML}
     files = [
