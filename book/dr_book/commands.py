@@ -249,6 +249,7 @@ def parser() -> argparse.ArgumentParser:
     verify("record", nargs="?", help="a study of the book, such as simlm/table08, or a file")
     verify("label", nargs="?", help="the configuration; of a file also the number of a line")
     verify("--seed", type=int, help="the seed (default: the lowest)")
+    verify("--on", help="the collection that was searched, where the study has several")
     verify("--scale", help="scale of the record (default: the first that has the study)")
     verify(
         "--cheapest",
@@ -472,7 +473,9 @@ def verify_record(options: argparse.Namespace) -> int:
     record = (
         verify.cheapest()
         if options.cheapest
-        else verify.find(options.record, options.label, seed=options.seed, scale=options.scale)
+        else verify.find(
+            options.record, options.label, seed=options.seed, scale=options.scale, on=options.on
+        )
     )
     took = spell_seconds(verify.cost(record))
     print(f"{record.study}, {record.label}, seed {record.seed}: took {took}", flush=True)

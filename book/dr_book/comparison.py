@@ -182,7 +182,8 @@ class Comparison:
         runs = {
             label: own
             for label, own in runs.items()
-            if self.measure in own[0].means and _setting(own[0]) == _setting(shown[0])
+            if all(self.measure in one.means for one in own)
+            and _setting(own[0]) == _setting(shown[0])
         }
         evaluated = {one.keys["evaluation"] for one in shown}
         means = {

@@ -150,7 +150,8 @@ class Compared:
         recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
         study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache)
         Study(study.name, {BM25: recipes[BM25]}, seeds, scale=scale, cache=cache).run()
-        study.minutes = None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
+        spent = (time.monotonic() - started) / 60
+        study.minutes = None if bound is None else max(0.0, bound - spent)
         result = study.run()
         pending = {run.label: far for run, far in result.pending.items()} | pending
         return cls(whole, start, generated, given, trained, result.runs(), pending)

@@ -177,7 +177,12 @@ def seed_noise(record: Record, measure: str) -> Noise:
 
 
 def find(
-    source: str, label: str | None = None, *, seed: int | None = None, scale: str | None = None
+    source: str,
+    label: str | None = None,
+    *,
+    seed: int | None = None,
+    scale: str | None = None,
+    on: str | None = None,
 ) -> Record:
     """The record that a command line names.
 
@@ -186,6 +191,7 @@ def find(
         label: the configuration; of a file also the number of a line.
         seed: None takes the lowest.
         scale: of the book's records; None takes the first scale that has the study.
+        on: name of the collection that was searched, where the study has several.
 
     Raises:
         InputError: no such record, or several to choose from.
@@ -199,10 +205,22 @@ def find(
                 fix = f"It has {len(records)}."
                 raise InputError(f"no line {label}", where=source, fix=fix)
             return records[int(label) - 1]
-        return named_record(records, label, seed, source)
-    scales = [scale] if scale else SCALES
-    found = [load_records(recorded_folder(name), source) for name in scales]
-    return named_record(next(filter(None, found), []), label, seed, source)
+    else:
+        scales = [scale] if scale else SCALES
+        every = (load_records(recorded_folder(name), source) for name in scales)
+        records = next(filter(None, every), [])
+    record = named_record(records, label, seed, source)
+    names = {
+        one.data["collection"]["name"]: one
+        for one in records
+        if (one.label, one.seed) == (record.label, record.seed)
+    }
+    if on is None and len(names) == 1:
+        return record
+    if on not in names:
+        fix = f"Name one with --on: {', '.join(sorted(names))}."
+        raise InputError("it was searched on other or several collections", where=source, fix=fix)
+    return names[on]
 
 
 def cheapest() -> Record:

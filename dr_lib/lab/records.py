@@ -255,7 +255,7 @@ def _content(path: Path) -> bytes:
         reader = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST_DICTIONARY)
         unpacked = reader.decompress(content, max_length=LARGEST)
     except FileNotFoundError:
-        raise InputError("no such file", where=path, fix="Check the path.") from None
+        raise InputError("no such file or folder", where=path, fix="Check the path.") from None
     except (OSError, lzma.LZMAError) as error:
         raise InputError(f"cannot be read ({error})", where=path, fix=RESTORE) from None
     if not reader.eof:

@@ -221,7 +221,7 @@ def of_answer(claim: Claim) -> Iterator[str]:
     if answer is None:
         return
     if answer.protocol != "same" and not answer.lacks:
-        yield "answered_by: other or smaller data than the paper's: say what they lack"
+        yield "answered_by: who has other data than the paper says what it lacks"
     if any(
         isinstance(each, dict) and each.keys() != answer.rows.keys()
         for each in (answer.stage, answer.measure)

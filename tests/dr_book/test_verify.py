@@ -125,7 +125,18 @@ def test_a_record_is_named_by_study_label_and_seed_or_by_file_and_line(book, tmp
     assert find(str(path), "a", seed=1) == find(str(path), "2") == records[1]
     save_records(records[:1], tmp_path / "one.json")
     assert find(str(tmp_path / "one.json")) == records[0]
-    for wrong in (("s/t",), ("s/t", "c"), ("s/u", "a"), (str(path), "9"), ("none.jsonl.xz",)):
+    elsewhere = {"collection": {"name": "other", "digest": "d"}}
+    publish([made(VALUES + 0.1, label="a", data=elsewhere)])
+    assert find("s/t", "a", on="other").data == elsewhere
+    assert find("s/t", "a", on="c") == records[0]
+    for wrong in (
+        ("s/t",),
+        ("s/t", "a"),
+        ("s/t", "c"),
+        ("s/u", "a"),
+        (str(path), "9"),
+        ("none.jsonl.xz",),
+    ):
         with pytest.raises(InputError):
             find(*wrong)
 
