@@ -207,7 +207,7 @@ def status_page(to: Path) -> str:
 
 
 def vulnerabilities(file: Path) -> str:
-    """When somebody last looked for what is known against the pinned versions, and what was there."""
+    """When somebody last looked for what is known against the pinned versions, and what it was."""
     look = read_yaml(file)
     said = "; ".join(f"{name} {text}" for name, text in look["packages"].items())
     return (
