@@ -34,7 +34,7 @@ def test_what_is_left_out_has_the_colour_of_plain_text_in_both_themes(theme):
     assert all(style.style_for_token(kind) == text for kind in (Name, Punctuation, Whitespace))
 
 
-@pytest.mark.parametrize("file", ["losses/contrastive.py", "stages.py"])
+@pytest.mark.parametrize("file", ["dr_lib/losses/contrastive.py", "dr_lib/stages.py"])
 def test_a_long_line_says_how_deep_it_is_and_nothing_else_changes(file):
     code = (ROOT / file).read_text(encoding="utf-8").strip("\n")
     plain, folded = (highlight(code, PythonLexer(), one()) for one in (PlainCode, FoldedCode))
