@@ -572,7 +572,7 @@ def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, fl
     variances = []
     for kind, weight in weights.items():
         pool = pools[kind]
-        if pool.p < 0.05 and shown.freedom and not single:
+        if not pool.alike and shown.freedom and not single:
             pool = shown
         if pool.freedom:
             variances.append((pool.variance * weight, pool.freedom))
