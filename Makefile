@@ -1,7 +1,8 @@
 # The whole project by name. Needs Python 3.11 or 3.12 (with venv), pip, git and make; everything else goes into .venv/.
 #   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing)
 #   make test         the tests
-#   make test-faults  the tests that kill processes, fill disks and break files; their counts go to _build/faults.json
+#   make test-faults  the tests that kill processes, fill disks and break files (KILLS=20: a tenth of the kills); their counts go to
+#                     _build/faults.json
 #   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; what is unchanged is not run again
 #                     (SEARCHED=NAME: the collection of the page that searches)
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is

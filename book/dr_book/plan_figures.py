@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from dr_book import figures
 from dr_book.plan import FIFTHS, Parts, Verdict
 from dr_book.statistics import Estimate
-from dr_book.tables import data_named, named, named_in, spell, table
+from dr_book.tables import data_named, minus, named, named_in, spell, table
 
 INK = "#1b1f24"
 """Of numbers on a coloured cell, on light and on dark pages."""
@@ -100,7 +100,8 @@ def coverage_against_gain(shares: Mapping[str, float], gains: Mapping[str, float
             xlabel="% of a passage's pieces foretold before fine-tuning",
             ylabel="points of MRR@10 gained",
         )
-        axes.margins(x=0.2, y=0.1)
+        axes.margins(x=0.1, y=0.1)
+        axes.set_xlim(left=100 * min(shares[label] for label in labels) - 13)
         return figure
 
     told = "; ".join(
@@ -151,7 +152,7 @@ def elsewhere(gains: Mapping[str, Mapping[str, Estimate]], unit: str) -> HTML:
             axes.text(
                 column + 0.5,
                 row + 0.5,
-                f"{values[row, column]:+.1f}".replace("-", "−"),
+                minus(f"{round(values[row, column], 1) + 0.0:+.1f}"),
                 ha="center",
                 va="center",
                 color=INK,

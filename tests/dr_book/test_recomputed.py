@@ -79,7 +79,8 @@ def groups() -> dict[str, list[dict]]:
                 for place, other in enumerate(own)
                 if other["seed"] == record["seed"]
                 and (other["study"], other["label"]) != (record["study"], record["label"])
-                and any(
+                and other["values"].keys() & record["values"].keys()
+                and all(
                     np.array_equal(other["values"][name], record["values"][name])
                     for name in other["values"].keys() & record["values"].keys()
                 )
@@ -163,7 +164,7 @@ def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None
         weight = sum(
             1 / len(own) for own, other in zip(sides, stages, strict=True) if other == stage
         )
-        if p_alike < 0.05 and min(map(len, sides)) > 1:
+        if p_alike < 0.01 and min(map(len, sides)) > 1:
             squares = [
                 np.var([100 * o["values"][measure].mean() for o in own]) * len(own) for own in sides
             ]
@@ -171,7 +172,7 @@ def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None
             variance = sum(squares) / freedom
         if freedom:
             parts.append((variance * weight, freedom))
-        sure &= (freedom >= 10 and p_alike >= 0.05) or min(map(len, sides)) > 1
+        sure &= (freedom >= 10 and p_alike >= 0.01) or min(map(len, sides)) > 1
     total = sum(variance for variance, _ in parts)
     freedom = total**2 / sum(variance**2 / own for variance, own in parts if variance)
     error = np.sqrt(total)

@@ -1,5 +1,5 @@
-"""Fusion of two rankings: exactly what a few lines of numpy give, ties by a strict order, and a weight chosen
-where it may be.
+"""Fusion of two rankings: exactly what a few lines of numpy give, ties by a strict order, and a
+weight chosen where it may be.
 """
 
 import datasets
