@@ -120,10 +120,10 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
             if not named and not path.expanduser().exists():
                 yield path
     place = str(getattr(options, "collection", None) or "")
-    if place[:1] in ("/", ".", "~") and places.find_data(place) is None:
-        # a record's file is looked for by whoever reads it
-        if not place.endswith((".json", ".jsonl.xz")):
-            yield Path(place)
+    # a record's file is looked for by whoever reads it
+    path = place[:1] in ("/", ".", "~") and not place.endswith((".json", ".jsonl.xz"))
+    if path and places.find_data(place) is None:
+        yield Path(place)
 
 
 class Parser(argparse.ArgumentParser):

@@ -311,8 +311,36 @@ def _bytes(path: Path) -> bytes:
 UNREAD = "script", "style", "template", "noscript", "nav", "footer", "svg", "head", "button"
 """Elements of HTML that are no text of the page."""
 INLINE = frozenset(
-    "a abbr b bdi bdo cite code data dfn em font i kbd label mark q s samp small span strong sub"
-    " sup time tt u var wbr".split()
+    [
+        "a",
+        "abbr",
+        "b",
+        "bdi",
+        "bdo",
+        "cite",
+        "code",
+        "data",
+        "dfn",
+        "em",
+        "font",
+        "i",
+        "kbd",
+        "label",
+        "mark",
+        "q",
+        "s",
+        "samp",
+        "small",
+        "span",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+        "tt",
+        "u",
+        "var",
+        "wbr",
+    ]
 )
 ITEM = re.compile(r"h[1-6]")
 
