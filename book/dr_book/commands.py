@@ -198,6 +198,12 @@ def parser() -> argparse.ArgumentParser:
         default="laptop",
         help="amount of training (default: laptop, at most half an hour on two cores)",
     )
+    tried(
+        "--judged",
+        type=Path,
+        metavar="FILE",
+        help="to-judge.csv of an earlier run, ticked: its judgements are tested on",
+    )
     tried("--minutes", type=float, default=30, help="time for all of it (default: 30)")
     tried("--to", type=Path, help="new folder for page and retriever (default: NAME-tried)")
 
@@ -341,6 +347,8 @@ def try_folder(options: argparse.Namespace) -> int:
     from dr_book import own_corpus
     from dr_book.export import EXPORT
     from dr_book.hits import check_queries
+    from dr_book.judging import judged_collection
+    from dr_lib import collections
     from dr_lib.files import check_replaceable
     from dr_lib.lab import StudyError
     from dr_lib.stages import TimeIsUpError
@@ -362,10 +370,15 @@ def try_folder(options: argparse.Namespace) -> int:
         # first: after half an hour is late to find that it cannot be made
         folder.mkdir(parents=True, exist_ok=True)
         with redirect_stdout(sys.stderr):  # what is under way; the result alone is output
+            source = options.collection
+            if options.judged:
+                whole = collections.load(source)
+                source = judged_collection(whole, options.judged, folder / f"{whole.name}-judged")
             compared = own_corpus.compare(
-                options.collection, options.system, scale=options.scale, minutes=minutes
+                source, options.system, scale=options.scale, minutes=minutes
             )
             exported = compared.export(retriever)
+            compared.save_to_judge(folder / "to-judge.csv")
             compared.save_page(page, options.ask, exported)
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
@@ -379,6 +392,7 @@ def try_folder(options: argparse.Namespace) -> int:
     said = [compared.collection.info.get("read"), compared.verdict.plain]
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
+    print(f"to judge: {folder / 'to-judge.csv'} (then run again with --judged and that file)")
     print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0
 

@@ -9,9 +9,12 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 
 from dr_lib.errors import InputError, visible
+from dr_lib.words import words_of
 
-SHOWN, INDENT = 240, " " * 6
-"""Characters of a passage that are shown, and where its text begins in a terminal."""
+SHOWN, LEAD, INDENT = 240, 4, " " * 6
+"""Characters of a passage that are shown, words before the first that matches, and where the text
+begins in a terminal.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,9 @@ class Result:
         for system, hits in self.hits.items():
             lines += ["", one_line(system), "-" * width, *([] if hits else ["nothing found"])]
             for hit in hits:
-                text = shortened(
-                    one_line(f"{hit.title.rstrip(' .')}: {hit.text}".removeprefix(": "))
-                )
+                text = shortened(one_line(hit.text), self.query)
+                title = one_line(hit.title).rstrip(" .")
+                text = f"{title}: {text}" if title else text
                 lines.append(
                     f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f} "
                     f" {one_line(hit.id)}"
@@ -96,9 +99,44 @@ class Result:
         return visible(json.dumps(asdict(self), ensure_ascii=False))
 
 
-def shortened(text: str) -> str:
-    """As much of a text as is shown, in whole words."""
-    return text if len(text) <= SHOWN else text[:SHOWN].rsplit(" ", 1)[0] + " …"
+def shortened(text: str, query: str = "") -> str:
+    """As much of a text as is shown, in whole words: the stretch with the most words of a query,
+    the first of several.
+
+    Example:
+        >>> text = "Annotated tags are meant for release. " * 9 + "Sign a tag with gpg."
+        >>> shortened(text, "sign with gpg").endswith("release. Sign a tag with gpg.")
+        True
+    """
+    if len(text) <= SHOWN:
+        return text
+    words, wanted = text.split(" "), {*words_of(query)}
+    hits = [wanted.intersection(words_of(word)) for word in words]
+    best, most = (0, _fitting(words, 0)), -1
+    for begin in range(len(words)) if wanted else ():
+        if begin and not hits[begin]:
+            continue  # the best stretch can begin with a hit
+        end = _fitting(words, begin)
+        count = len(set().union(*hits[begin:end]))
+        if count > most:
+            best, most = (begin, end), count
+    begin, end = best
+    if begin:  # a few words before the first hit, and what fits behind
+        begin = max(0, begin - LEAD)
+        end = _fitting(words, begin)
+    if end == len(words):  # the last stretch is as long as any
+        while begin and len(" ".join(words[begin - 1 :])) <= SHOWN:
+            begin -= 1
+    return "… " * bool(begin) + " ".join(words[begin:end]) + " …" * (end < len(words))
+
+
+def _fitting(words: list[str], begin: int) -> int:
+    """Where a stretch of words from `begin` on ends that is shown."""
+    end, length = begin, -1
+    while end < len(words) and length + 1 + len(words[end]) <= SHOWN:
+        length += 1 + len(words[end])
+        end += 1
+    return max(end, begin + 1)
 
 
 def one_line(text: str) -> str:

@@ -21,6 +21,7 @@ from dr_book.comparison import Comparison
 from dr_book.corpus_study import SECOND, WEIGHTS
 from dr_book.export import EXPORT, export
 from dr_book.findings import BM25, Advice, advice, next_steps, unfinished
+from dr_book.judging import write_pool
 from dr_book.measured import (
     Pair,
     corrected_tests,
@@ -375,6 +376,15 @@ class Compared(corpus_study.Compared):
             lines = search_lines(source, models, **systems)
             write_text(draft / "search.py", lines)
         return target
+
+    def save_to_judge(self, file: Path | str) -> int:
+        """Write the pooled first ten passages of each of fifty test questions as a table to tick,
+        with what is judged already; return its rows.
+        """
+        qrels = self.searched.qrels(self.recipe.evaluation.split)
+        rankings = [lab.ranking_of(own[0]) for own in self.runs.values()]
+        grades = None if self.on_generated else qrels
+        return write_pool(self.searched, rankings, Path(file), grades=grades)
 
     @property
     def next_steps(self) -> HTML:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dr_book import tables
-from dr_book.hits import Hit, Result, one_line
+from dr_book.hits import Hit, Result, one_line, shortened
 from dr_book.statistics import Interval
 from dr_book.tables import (
     cases_table,
@@ -250,3 +250,20 @@ def test_a_slash_in_a_label_is_printed_as_a_comma_except_between_rates():
         "DPR (ours), BERT-base",
         "30 % / 50 %",
     ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_snippet_has_as_many_words_of_the_query_as_any_stretch_of_its_length(seed):
+    rng = np.random.default_rng(seed)
+    words = [f"w{one}" for one in rng.integers(0, 60, 200)]
+    query = " ".join({f"w{one}" for one in rng.integers(0, 60, 4)})
+    found = shortened(" ".join(words), query)
+    assert found.replace("… ", "").replace(" …", "") in " ".join(words)
+
+    def hits(part: list[str]) -> int:
+        return len({*part} & {*query.split()})
+
+    # the stretch begins up to four words before its first hit, so four words may be lost behind
+    stretches = (words[begin : begin + 52] for begin in range(len(words)))
+    assert hits(found.split()) >= max(map(hits, stretches)) - 1
+    assert len(found) <= 240 + 4
