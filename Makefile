@@ -1,7 +1,8 @@
 # The whole project by name. Needs Python 3.11 or 3.12 (with venv), pip, git and make; everything else goes into .venv/.
 #   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing)
 #   make test         the tests
-#   make test-faults  the tests that kill processes, fill disks and break files; their counts go to _build/faults.json
+#   make test-faults  the tests that kill processes, fill disks and break files (KILLS=20: a tenth of the kills); their counts go to
+#                     _build/faults.json
 #   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; what is unchanged is not run again
 #                     (SEARCHED=NAME: the collection of the page that searches)
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
@@ -41,7 +42,8 @@ install:
 	    "(Debian: apt install python3 python3-venv); name it with: make setup PYTHON=/path/to/python3" >&2; exit 1; fi; \
 	if ! $(PY) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then \
 	  echo "making $(VENV) with $$chosen"; "$$chosen" -m venv --clear $(VENV); fi
-	$(PIP) torch==$(TORCH)
+	$(PIP) --report $(VENV)/torch.json torch==$(TORCH)
+	$(PY) .ci/torch_wheel.py $(VENV)/torch.json
 	$(PIP) --no-deps --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
 	$(PY) -m pip check --disable-pip-version-check

@@ -1,6 +1,7 @@
 """Files that are either whole or absent, and their digests."""
 
 import datetime
+import glob
 import hashlib
 import json
 import os
@@ -271,6 +272,9 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
     """
     place = check_replaceable(target, kind, names)
     place.parent.mkdir(parents=True, exist_ok=True)
+    for left in place.parent.glob(f".{glob.escape(place.name)}.*.old"):
+        if not place.exists():  # a kill came between the two renames
+            left.rename(place)
     draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
     aside = draft.with_name(f"{draft.name}.old")
     try:

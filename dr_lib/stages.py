@@ -512,7 +512,8 @@ class Cache:
     Attributes:
         built: names of the stages that this object built itself, in order; empty after a run that
             found all.
-        stop_at: the second of `time.monotonic` after which it builds nothing; None: never. See `within`.
+        stop_at: the second of `time.monotonic` after which it builds nothing; None: never. See
+            `within`.
     """
 
     def __init__(self, root: Path | str | None = None, announce: Callable[[str], None] = print):

@@ -84,8 +84,7 @@ def test_a_mistake_in_the_options_costs_one_line(line, capsys):
 def test_a_value_that_is_no_yaml_is_named(capsys):
     assert main(["pretrain", "primer", "--steps", "2", "--to", "x", "-p", "seed", "["]) == 1
     assert (
-        capsys.readouterr().err
-        == "error: -p seed: '[' is not valid YAML. Close every bracket and quote.\n"
+        capsys.readouterr().err == "error: -p seed '[' line 2: not valid YAML. Correct the line.\n"
     )
 
 

@@ -82,6 +82,7 @@ RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
 """A copy of what `make test-faults` leaves in `_build`."""
+VULNERABILITIES = FAULTS.with_name("vulnerabilities.yaml")
 SPLITS = places.project_root() / "book" / "reference" / "measured" / "splits.json"
 """What `benchmarks/splits.py` counts: dialogues and sentence tasks, of which no record has the
 sizes.
@@ -195,11 +196,23 @@ def status_page(to: Path) -> str:
         ),
         "## Faults",
         *faults_section(FAULTS),
+        "## Known vulnerabilities",
+        vulnerabilities(VULNERABILITIES),
         "## Collections",
         here_table(recorded_collections()),
         "## Records that were made again",
         *rebuilt_section(every_record()),
         wide=True,
+    )
+
+
+def vulnerabilities(file: Path) -> str:
+    """When somebody last looked for what is known against the pinned versions, and what it was."""
+    look = read_yaml(file)
+    said = "; ".join(f"{name} {text}" for name, text in look["packages"].items())
+    return (
+        f"Somebody looked last on {look['date']}, at {look['looked_at']}. What was found is closed"
+        f" in the pinned versions: {said}."
     )
 
 

@@ -4,7 +4,7 @@ judged questions.
 The page searches in the reader's browser (`book/extra/search-page/search.js`), also from a file on
 disk, where a page may load nothing but scripts. So everything is a script that hands over one
 string: gzip of JSON or of safetensors, 7 bits a letter. It is written here when the book is built.
-The retrievers are trained here too, at the first build, in about half a minute each on one core.
+The retrievers are trained here too, at the first build, within a minute each on one core.
 
 Any collection is searched with `make book SEARCHED=NAME`, by retrievers that were trained on its
 own questions, or on Primer's where it has none; without judged questions only typed ones are

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from generated_pages import counted_pairs, short_name
+from IPython.display import HTML
 from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
 
 from dr_book.comparison import NOT_YET
-from dr_book.tables import data_named, per_cent, typographic, verdict_badge
+from dr_book.papers import load_papers
+from dr_book.tables import data_named, folded, per_cent, soft, typographic, verdict_badge
 from dr_lib import places
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
@@ -249,6 +251,32 @@ def _claim(entry: Entry, source: bool, paper: bool) -> str:
     )
 
 
+def notes_html(page: str) -> str:
+    """What is said of the transcription of the paper's tables that a page shows: cells that were
+    inferred in view, the rest folded.
+    """
+    parts = []
+    for key, paper in load_papers().items():
+        for table in (table for table in paper.tables if table.page == page):
+            name = (
+                f"{short_name(key)}, {re.sub(r'(?<=[a-z])(?=[0-9])', ' ', table.id).capitalize()}"
+            )
+            if table.inferred:
+                columns = ", ".join(table.inferred)
+                told = (
+                    f"{name}: the cells of"
+                    f" \N{LEFT DOUBLE QUOTATION MARK}{columns}\N{RIGHT DOUBLE QUOTATION MARK} are"
+                    " inferred, not read."
+                )
+                parts.append(f'<p class="dr-note">{html.escape(told)}</p>')
+            if table.notes:
+                about = folded(
+                    f"{name}: on the numbers", HTML(f"<p>{soft(typographic(table.notes))}</p>")
+                )
+                parts.append(about.data)
+    return "".join(parts)
+
+
 def links_html(page: str, paper: str | None, repository: str = "") -> str:
     """Links to the notebook as it ran, to the paper's BibTeX, and into a repository where there is
     one.
@@ -300,7 +328,7 @@ def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
             if entry["page"] == page
         ]
         paper = page.split("/")[1] if page.split("/")[1] in bibtex() else None
-        links = links_html(page, paper, app.config.book_repository)
+        links = notes_html(page) + links_html(page, paper, app.config.book_repository)
         prediction = (
             prediction_html(questions[page]) if page in (questions := load_questions()) else ""
         )

@@ -358,7 +358,7 @@ def try_folder(options: argparse.Namespace) -> int:
             compared = own_corpus.compare(
                 options.collection, options.system, scale=options.scale, minutes=minutes
             )
-            exported = compared.export(retriever) if compared.best_of(compared.trained) else None
+            exported = compared.export(retriever)
             compared.save_page(page, options.ask, exported)
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
@@ -369,8 +369,11 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
-    print(compared.verdict.plain)
-    print(f"page: {page}" + (f"\nretriever: {exported}" if exported else ""))
+    print(
+        "\n".join(filter(None, (compared.verdict.plain, compared.chosen_by, compared.untrainable)))
+    )
+    ready = exported / "search.py"
+    print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0
 
 

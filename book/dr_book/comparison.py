@@ -26,6 +26,7 @@ from dr_book.tables import (
     interval_cell,
     named,
     named_in,
+    p_cell,
     per_cent,
     spell,
     spell_data,
@@ -182,7 +183,8 @@ class Comparison:
         runs = {
             label: own
             for label, own in runs.items()
-            if self.measure in own[0].means and _setting(own[0]) == _setting(shown[0])
+            if all(self.measure in one.means for one in own)
+            and _setting(own[0]) == _setting(shown[0])
         }
         evaluated = {one.keys["evaluation"] for one in shown}
         means = {
@@ -241,7 +243,14 @@ class Comparison:
             order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data
         )
 
-    def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False) -> HTML:
+    def differences(
+        self,
+        pairs: Sequence[Pair],
+        caption: str,
+        *,
+        tests: bool = False,
+        corrected: Mapping[Pair, float] | None = None,
+    ) -> HTML:
         """Paired differences with intervals beside the paper's, and what could have been detected
         at all.
 
@@ -250,6 +259,7 @@ class Comparison:
                 run gets no row; where none was, the paper's do.
             caption: what the table shows; unit and the data measured on are added to it.
             tests: add a column of p-values, corrected over the rows of this table.
+            corrected: p-values that are corrected over more pairs than this table has.
         """
         found = measured.differences(pairs, self.runs, self.measure)
         printed = {
@@ -276,13 +286,9 @@ class Comparison:
             ]
             if tests:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
-                spelled = {
-                    pair: "&lt; 0.0001" if p < 0.0001 else f"{p:.4f}".removesuffix(".0000")
-                    for pair, p in p_values.items()
-                }
+                p_values |= corrected or {}
                 columns["p (Holm)"] = [
-                    Markup(spelled[pair], number=True) if pair in spelled else None
-                    for pair in pairs
+                    p_cell(p_values[pair]) if pair in p_values else None for pair in pairs
                 ]
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [

@@ -8,7 +8,6 @@ and `own_corpus.compare` adds what is shown.
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -24,13 +23,18 @@ from dr_lib.lab.base import open_collection, open_sample, open_writer
 from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.lab.recipe import Recipe, recipe_at
 from dr_lib.lab.records import Record, live_folder
-from dr_lib.lab.study import BM25, Study
+from dr_lib.lab.study import BM25, Study, StudyResult
 from dr_lib.models import open_encoder
 from dr_lib.places import PACKAGED, find_encoder
 from dr_lib.stages import Cache, TimeIsUpError
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
 """What is compared of a larger collection where time is bounded."""
+WEIGHTS = 1.5, 0.75
+SECOND = "BM25, k1 1.5, b 0.75"
+"""The setting of BM25 that most search engines have, as a row beside the usual 0.9 and 0.4."""
+MANY_RELEVANT = 2
+"""From more relevant passages a query on nDCG@10 decides."""
 MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train on
 # least of a batch and of a fine-tuning; most walks through the queries
 FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8
@@ -44,14 +48,15 @@ class Compared:
 
     Attributes:
         collection: as it was given, whole.
-        recipe: what all rows share, on the collection with generated questions where some were
-            missing.
-        generated: these questions; None where people have judged all that was needed.
+        recipe: what all rows share, on the collection with generated questions where those to test
+            on were missing.
+        generated: the questions written; None where people have judged all that was needed.
         given: label -> name of each encoder that was used as it comes.
         trained: labels of the retrievers trained here.
         runs: label -> records, one a seed; "BM25" first.
         pending: labels that the time did not allow, with how far they are: "1,250 of 2,000 steps of
             pre-training", or "".
+        untrainable: why nothing could be trained, as a sentence; "" where it could.
     """
 
     collection: Collection
@@ -61,6 +66,7 @@ class Compared:
     trained: list[str]
     runs: dict[str, list[Record]]
     pending: dict[str, str]
+    untrainable: str = ""
 
     def __repr__(self) -> str:
         means = ", ".join(f"{label} {100 * self.mean(label):.1f}" for label in self.runs)
@@ -97,8 +103,9 @@ class Compared:
             per_passage: questions written about a passage; None: three, of a large collection one.
             seeds: of the trainings.
             minutes: time for all of it, with what is left for a page: what does not fit is stopped
-                and pending, and the same call goes on with it. Of a large collection a sample is
-                compared. BM25 is, in any case.
+                and pending, and the same call goes on with it. What needs no training comes first:
+                BM25, which is compared in any case, encoders, fusions. Of a large collection a
+                sample is compared.
 
         Raises:
             InputError: something cannot be opened or run; said before anything is trained.
@@ -121,39 +128,73 @@ class Compared:
                 for name, size in SAMPLE.items()
             }
             start = start.with_(**{f"collection__{name}": size for name, size in sizes.items()})
-        sample, cache, generated, pending = open_sample(start.collection), Cache(), None, {}
+        sample, cache, generated = open_sample(start.collection), Cache(), None
         bounded = cache.within(bound)  # refuses what is no time
         start = start.with_(
             evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
         )
         for name in given.values():
             open_encoder(name)  # what cannot be opened is named now, not after the trainings
-        splits, split = sample.splits if judgements else (), start.evaluation.split
-        if {split, *(["train"] if trained else [])} - {*splits}:
-            number = per_passage or (1 if len(sample) > MANY_PASSAGES else 3)
-            options = {
-                "learn_from": questions_from,
-                "use_judgements": judgements,
-                "per_passage": number,
-            }
-            with suppress(TimeIsUpError):
+        judged, untrainable = sample.splits if judgements else (), ""
+        options = {
+            "learn_from": questions_from,
+            "use_judgements": judgements,
+            "per_passage": per_passage or (1 if len(sample) > MANY_PASSAGES else 3),
+        }
+        if start.evaluation.split not in judged:
+            try:
                 generated = generate_queries(start, cache=bounded, **options)
                 start = generated.recipe
-            if not generated:
-                if split not in splits:
-                    problem = "time is up, and the questions to compare by are not all written"
-                    raise TimeIsUpError(
-                        f"{problem}: the same command goes on, or give it more minutes"
-                    )
-                # What people have judged is enough to compare what needs no training.
-                pending, trained = dict.fromkeys(trained, ""), []
-        recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
-        study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache)
-        Study(study.name, {BM25: recipes[BM25]}, seeds, scale=scale, cache=cache).run()
-        study.minutes = None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
-        result = study.run()
-        pending = {run.label: far for run, far in result.pending.items()} | pending
-        return cls(whole, start, generated, given, trained, result.runs(), pending)
+            except TimeIsUpError:
+                problem = "time is up, and the questions to compare by are not all written"
+                raise TimeIsUpError(
+                    f"{problem}: the same command goes on, or give it more minutes"
+                ) from None
+            except InputError as error:
+                if questions_from or "train" not in judged:
+                    raise
+                # all is judged for training: what needs none is tested on that
+                start, untrainable = start.with_(evaluation__split="train"), error.problem
+        start = start.with_(evaluation__measures=measures_of(start))
+
+        # First what needs no training, so that a bounded run ends with a verdict.
+        def run(recipes: Mapping[str, Recipe], bound: float | None) -> StudyResult:
+            left = None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
+            study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache, minutes=left)
+            return study.run()
+
+        first, learned = rows(start, given, [], judged), start
+        run({label: first[label] for label in (BM25, SECOND)}, None)
+        result = run(first, bound)
+        runs = result.runs()
+        pending = {run.label: far for run, far in result.pending.items()}
+        if trained and not untrainable and not generated and "train" not in judged:
+            try:
+                generated = generate_queries(start, cache=bounded, **options)
+                learned = generated.recipe.with_(
+                    evaluation=start.evaluation.model_dump(mode="json")
+                    | {"on": start.collection.model_dump(mode="json")}
+                )
+            except TimeIsUpError:
+                pending |= dict.fromkeys(trained, "")
+                trained = []
+            except InputError as error:
+                if questions_from:
+                    raise
+                untrainable = error.problem
+        if untrainable:
+            untrainable = (
+                f"Not trained ({', '.join(trained)}): {untrainable}. What needs no training was"
+                " compared."
+            ) * bool(trained)
+            trained = []
+        if trained:
+            every = rows(start, given, trained, judged, fitting(learned))
+            result = run({label: every[label] for label in every if label not in first}, bound)
+            runs |= result.runs()
+            runs = {label: runs[label] for label in every if label in runs}
+            pending |= {run.label: far for run, far in result.pending.items()}
+        return cls(whole, start, generated, given, trained, runs, pending, untrainable)
 
     @property
     def study(self) -> str:
@@ -176,6 +217,17 @@ class Compared:
     def tested_on(self) -> str:
         """Whose queries were tested on, in words."""
         return "generated questions" if self.on_generated else "people's queries"
+
+    @property
+    def chosen_by(self) -> str:
+        """Why this measure decides, in a sentence."""
+        options = self.recipe.evaluation
+        passages, grades = relevance(self.searched.qrels(options.split), options.grade)
+        graded = f", in {grades} grades" if grades > 1 else ""
+        return (
+            f"{self.measure} decides, chosen before anything was measured: a query has"
+            f" {passages:.3g} relevant passage{'s' * (passages != 1)} on average{graded}."
+        )
 
     @cached_property
     def searched(self) -> Collection:
@@ -272,6 +324,36 @@ def tested_split(collection: Collection | None, wanted: str) -> str:
     return found
 
 
+def measures_of(recipe: Recipe) -> list[str]:
+    """The measures of a recipe, the one that decides first. It is chosen from the judgements alone.
+
+    With more than two relevant passages a query, or with grades, MRR@10 throws away most of what
+    people have judged, and nDCG@10 decides; else MRR@10 does, which is easier to read. A recipe
+    that has only one of the two keeps its order.
+    """
+    measures = list(recipe.evaluation.measures)
+    passages, grades = relevance(
+        open_sample(recipe.collection).qrels(recipe.evaluation.split), recipe.evaluation.grade
+    )
+    first = "nDCG@10" if passages > MANY_RELEVANT or grades > 1 else "MRR@10"
+    if not {"nDCG@10", "MRR@10"} <= {*measures}:
+        return measures
+    return [first, *(name for name in measures if name != first)]
+
+
+def relevance(qrels: Mapping[str, Mapping[str, int]], grade: int = 1) -> tuple[float, int]:
+    """Relevant passages of a query that has some, in the mean, and how many grades of relevance
+    there are.
+
+    Example:
+        >>> relevance({"a": {"p": 1, "q": 1, "r": 0}, "b": {"p": 2}, "c": {"p": 0}})
+        (1.5, 2)
+    """
+    found = [[one for one in grades.values() if one >= grade] for grades in qrels.values()]
+    counts = [len(one) for one in found if one]
+    return sum(counts) / max(len(counts), 1), len({one for own in found for one in own})
+
+
 def fitting(recipe: Recipe) -> Recipe:
     """A recipe whose batches of training queries can be filled, and whose steps do not walk through
     few of them forever.
@@ -285,16 +367,23 @@ def fitting(recipe: Recipe) -> Recipe:
 
 
 def rows(
-    start: Recipe, given: Mapping[str, str], trained: Sequence[str], judged: Sequence[str]
+    start: Recipe,
+    given: Mapping[str, str],
+    trained: Sequence[str],
+    judged: Sequence[str],
+    learned: Recipe | None = None,
 ) -> dict[str, Recipe]:
-    """Label -> recipe: BM25, each system, and BM25 fused with the encoders, else with the last
-    trained retriever.
+    """Label -> recipe: BM25 with two settings, each system, and BM25 fused with the encoders, else
+    with the last trained retriever.
+
+    Retrievers are trained by the recipe `learned`, which may have training questions on another
+    collection than the one that `start` searches.
 
     A weight is chosen by queries of people alone: of the generated ones BM25 has found every
     passage, and would get all.
     """
     encoders = {label: start.with_(retriever=name) for label, name in given.items()}
-    others = {name: start.with_(objective=name) for name in trained}
+    others = {name: (learned or start).with_(objective=name) for name in trained}
     collection, split = open_sample(start.collection), start.evaluation.split
     tuned = TUNING in judged and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
     fused = {
@@ -302,7 +391,8 @@ def rows(
         for label in [*given] or trained[-1:]  # chosen before anything is measured
         for way in ("rank", *(["weight"] if tuned else []))
     }
-    bm25 = {BM25: start.with_(objective="none", evaluation__kind="bm25")}
+    plain = start.with_(objective="none", evaluation__kind="bm25")
+    bm25 = {BM25: plain, SECOND: plain.with_(evaluation__weights=list(WEIGHTS))}
     return bm25 | encoders | fused | others if given else bm25 | others | fused
 
 

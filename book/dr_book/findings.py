@@ -44,11 +44,13 @@ BM25, TAG = "BM25", re.compile(r"<[^>]+>")
 
 class Advice(NamedTuple):
     """The plain verdict: `label` is the system to use where that is secured, else None; `text` says
-    it.
+    it, and `pair` are the two systems whose numbers it gives, `p` their p-value.
     """
 
     label: str | None
     text: HTML
+    pair: Pair | None = None
+    p: float | None = None
 
     def __repr__(self) -> str:
         return self.plain
@@ -88,14 +90,12 @@ def advice(
     """
     measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
-        why = (
-            "only one system or one query was measured"
-            if runs or not measured
-            else "this was a smoke run"
-        )
-        return Advice(
-            None, HTML(f"<p>No verdict: {why}.</p>{unfinished and f'<p>{unfinished}</p>'}")
-        )
+        why = "No verdict: only one system or one query was measured."
+        if not runs and measured:
+            why = "No verdict: this was a smoke run."
+        elif unfinished:
+            why = "Use BM25 until the comparison is finished: run the same command again."
+        return Advice(None, HTML(f"<p>{why}</p>{unfinished and f'<p>{unfinished}</p>'}"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
     pairs, best = pairs or [(label, BM25) for label in order if label != BM25], order[0]
@@ -109,6 +109,7 @@ def advice(
     secured = not generated and (not rivals or BM25 not in (best, *rivals))
     if generated:
         other = order[1] if best == BM25 else BM25
+        pair = best, other
         text = (
             f"<strong>No verdict: only generated questions.</strong> On these {told[best]} is ahead"
             f" of {told[other]}, but in our trials such questions kept the order of only {KEPT}."
@@ -116,6 +117,7 @@ def advice(
         )
     elif secured:
         other = BM25 if rivals else order[1]
+        pair = best, other
         against = (
             f"{means[best]:.1f} against {means[other]:.1f} of {html.escape(named(other))},"
             f" {html.escape(measure)}"
@@ -153,9 +155,8 @@ def advice(
         )
     if not any(map(given, runs.values())):
         text += NO_MODEL
-    return Advice(
-        best if secured else None, HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}")
-    )
+    told_all = HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}")
+    return Advice(best if secured else None, told_all, pair, p_values[frozenset(pair)])
 
 
 def given(records: Sequence[Record]) -> bool:

@@ -450,7 +450,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     found = [
         (
             record.scale,
-            record.data["collection"]["name"],
+            _searched(record),
             record.recipe.get("final") or "retriever1",
             _pools(measure)[kind],
         )
@@ -458,6 +458,12 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
         if _told_by_recipe(record)
     ]
     return sorted(found, key=lambda row: -row[-1].freedom)
+
+
+def _searched(record: Record) -> str:
+    """The collection of a record, with its split where that is not the test queries."""
+    name, split = record.data["collection"]["name"], record.recipe["evaluation"].get("split")
+    return name if split in (None, "test") else f"{name}, {split}"
 
 
 def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
@@ -566,7 +572,7 @@ def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, fl
     variances = []
     for kind, weight in weights.items():
         pool = pools[kind]
-        if pool.p < 0.05 and shown.freedom and not single:
+        if not pool.alike and shown.freedom and not single:
             pool = shown
         if pool.freedom:
             variances.append((pool.variance * weight, pool.freedom))

@@ -7,6 +7,7 @@ Page of the book: your_corpus. Whatever comes from a collection is escaped; the 
 import html
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from string import Template
 from textwrap import shorten
@@ -17,9 +18,17 @@ from IPython.display import HTML
 
 from dr_book import corpus_study, search
 from dr_book.comparison import Comparison
-from dr_book.export import export
+from dr_book.corpus_study import SECOND, WEIGHTS
+from dr_book.export import EXPORT, export
 from dr_book.findings import BM25, Advice, advice, next_steps, unfinished
-from dr_book.measured import Pair, mean_intervals, presentable, recorded
+from dr_book.measured import (
+    Pair,
+    corrected_tests,
+    differences,
+    mean_intervals,
+    presentable,
+    recorded,
+)
 from dr_book.tables import (
     FUSED,
     Cell,
@@ -28,6 +37,7 @@ from dr_book.tables import (
     folded,
     interval_cell,
     named,
+    p_cell,
     search_table,
     table,
 )
@@ -35,7 +45,9 @@ from dr_lib import lab, objectives, places
 from dr_lib.collections.collection import IRREGULAR
 from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
-from dr_lib.files import write_text
+from dr_lib.files import fresh_folder, read_json, write_text
+from dr_lib.lab.base import open_sample
+from dr_lib.lab.records import slug
 from dr_lib.places import PACKAGED, find_encoder
 from dr_lib.tokens import Legibility, legibility, load_tokenizer
 from dr_lib.words import pieces
@@ -63,12 +75,10 @@ class Compared(corpus_study.Compared):
     @cached_property
     def templated(self) -> float:
         """The share of people's test queries that repeat the wording of training queries."""
-        if self.on_generated or "train" not in self.searched.splits:
+        split = self.recipe.evaluation.split
+        if self.on_generated or split == "train" or "train" not in self.searched.splits:
             return 0.0
-        tested, trained = (
-            self.searched.queries(split)["text"]
-            for split in (self.recipe.evaluation.split, "train")
-        )
+        tested, trained = (self.searched.queries(one)["text"] for one in (split, "train"))
         return templated(tested, trained)
 
     @property
@@ -108,6 +118,8 @@ class Compared(corpus_study.Compared):
             f"BM25 and the retrievers on {self.tested_on}, in percent, with 95 % bootstrap"
             " intervals over queries and seeds."
         )
+        if self.collection:
+            caption += f" {self.chosen_by}"
         if not runs:
             return self._comparison.table(list(self.runs), caption)
         if self.on_generated:
@@ -133,10 +145,42 @@ class Compared(corpus_study.Compared):
 
     @property
     def differences(self) -> HTML:
-        """What is established."""
-        return self._comparison.differences(
-            self.pairs, f"First minus second, on {self.tested_on}.", tests=True
-        )
+        """What is established by the measure that decides; first the pair that the verdict
+        names.
+        """
+        first, pairs, corrected = self.verdict.pair, self.pairs, {}
+        if first:
+            pairs = [first, *(pair for pair in pairs if {*pair} != {*first})]
+            corrected[first] = self.verdict.p
+        caption = f"First minus second, on {self.tested_on}."
+        return self._comparison.differences(pairs, caption, tests=True, corrected=corrected)
+
+    @property
+    def other_measures(self) -> HTML:
+        """The same differences by the other measures shown, each with its p-value."""
+        runs, first = presentable(self.runs), self.verdict.pair
+        pairs = [pair for pair in self.pairs if {*pair} <= {*runs}]
+        if first:
+            pairs = [first, *(pair for pair in pairs if {*pair} != {*first})]
+        others = [
+            name
+            for name in SHOWN
+            if name != self.measure and name in self.recipe.evaluation.measures
+        ]
+        if not pairs or not others:
+            return HTML("")
+        columns = ["difference"]
+        lines: list[list[Cell]] = [[f"{named(one)} against {named(two)}"] for one, two in pairs]
+        for name in others:
+            found = differences(pairs, runs, name)
+            # over all pairs: the first one was chosen by its results
+            p_values = corrected_tests(list(combinations(runs, 2)), runs, name)
+            tested = {frozenset(pair): p for pair, p in p_values.items()}
+            columns += [name, "p (Holm)"]
+            for line, pair in zip(lines, pairs, strict=True):
+                line += [interval_cell(found[pair], sign=True), p_cell(tested[frozenset(pair)])]
+        caption = f"The same by other measures; {self.measure} decides. Percentage points."
+        return table(columns, lines, caption=caption)
 
     @cached_property
     def legible(self) -> Legibility:
@@ -219,10 +263,9 @@ class Compared(corpus_study.Compared):
     def questions(self) -> HTML:
         """How many generated questions were left after each step, and some of them."""
         if not self.generated:
-            return HTML(
-                "<p>The collection has training and test queries, so none were generated.</p>"
-            )
-        counts, written = self.generated.counts, self.searched
+            told = self.untrainable or "No questions were generated: those of people were enough."
+            return HTML(f"<p>{html.escape(told)}</p>")
+        counts, written = self.generated.counts, open_sample(self.generated.recipe.collection)
         lines = [
             [told, counts[name], 100 * counts[name] / counts["written"]]
             for name, told in STEPS.items()
@@ -259,53 +302,78 @@ class Compared(corpus_study.Compared):
         )
 
     def answers(self, questions: Sequence[str] = (), k: int = 3) -> list[HTML]:
-        """What BM25, the best encoder used as it comes and the best one trained here find for some
-        questions.
+        """What BM25, the best encoder used as it comes, the best one trained here and the best of
+        all systems find for some questions.
 
         Args:
             questions: any; none takes the first two of those tested on.
             k: passages of each system.
         """
-        shown = filter(None, (self.best_of([*self.given]), self.best_of(self.trained)))
+        shown = [
+            label
+            for label in (self.best_of([*self.given]), self.best_of(self.trained), self.best)
+            if label and label != BM25
+        ]
+        systems = {BM25: BM25} | {named(label): label for label in shown}
+        searcher = search.Searcher(
+            self.searched, {name: self._system(label) for name, label in systems.items()}
+        )
+        asked = list(questions) or self.searched.queries(self.recipe.evaluation.split)["text"][:2]
+        return [search_table(one) for one in searcher.search(asked, k)]
+
+    def _system(self, label: str) -> search.System:
+        """What searches as a row of the comparison did."""
+        if label in (BM25, SECOND):
+            return search.open_bm25(self.searched, WEIGHTS if label == SECOND else None)
+        alone, way = joined(label) if label.startswith(FUSED) else (label, "")
         # A record holds no path, so an encoder that was given as a folder is opened by what was
         # given.
-        dense = {
-            one: (
-                lab.models_of(self.runs[one][0])
-                if one in self.trained
-                else find_encoder(self.given[one])
-            )
-            for one in shown
-        }
-        dense = {named(label): models for label, models in dense.items()}
-        asked = list(questions) or self.searched.queries(self.recipe.evaluation.split)["text"][:2]
-        return [
-            search_table(one)
-            for one in search.open_searcher(self.searched, dense=dense).search(asked, k)
-        ]
+        models = (
+            lab.models_of(self.runs[alone][0])
+            if alone in self.trained
+            else {"retriever": find_encoder(self.given[alone])}
+        )
+        dense = search.open_dense(self.searched, models)
+        if not way:
+            return dense
+        weight = None
+        if way == "weight":
+            fusion = lab.stage_folder(self.runs[label][0], "run") / "fusion.json"
+            weight = read_json(fusion)["weight"]
+        return search.fused(search.open_bm25(self.searched), dense, weight)
 
     def export(self, to: Path | str | None = None) -> Path:
-        """Write the best retriever trained here as a folder with its card, which calls it an
-        experiment unless it won.
+        """Write what won: a retriever trained here as a folder with its card; of everything else
+        the lines of Python that search with it, and the retriever that is a part of it.
+
+        Where nothing won, the best retriever trained here is written, and its card calls it an
+        experiment; without one the best system.
 
         Args:
             to: the new folder; None: one among `exports` in the cache.
-
-        Raises:
-            InputError: none was trained.
         """
-        if not (own := self.best_of(self.trained)):
-            raise InputError(
-                "no retriever was trained",
-                where="export",
-                fix="Name a way to pre-train among the systems.",
-            )
-        title = (
-            f"{named(own)} on {self.collection.name}"
-            + ", an experiment that won no comparison" * (self.verdict.label != own)
-        )
-        target = to or places.cache_root() / "exports" / f"{Path(self.study).name}-{own}"
-        return export(self.runs[own][0], target, name=title, collection=self.searched)[0]
+        won = self.verdict.label or self.best_of(self.trained) or self.best
+        place = f"{Path(self.study).name}-{slug(won)}"
+        target = Path(to or places.cache_root() / "exports" / place)
+        title = f"{named(won)} on {self.collection.name}"
+        if won in self.trained:
+            title += ", an experiment that won no comparison" * (self.verdict.label != won)
+            return export(self.runs[won][0], target, name=title)[0]
+        alone = joined(won)[0] if won.startswith(FUSED) else won
+        with fresh_folder(target, EXPORT) as draft:
+            models: list[str] = [self.given[alone]] if alone in self.given else []
+            if alone in self.trained:
+                title = f"{named(alone)} on {self.collection.name}"
+                export(self.runs[alone][0], draft / "retriever", name=title)
+                models = ["retriever"]
+            systems = {"bm25": True, "fuse": won.startswith(FUSED)}
+            if alone in self.given and alone == won:
+                systems = {"bm25": False, "fuse": False}
+            place = Path(corpus_study.place_of(self.collection)).expanduser()
+            source = str(place.resolve() if place.exists() else place)
+            lines = search_lines(source, models, **systems)
+            write_text(draft / "search.py", lines)
+        return target
 
     @property
     def next_steps(self) -> HTML:
@@ -334,7 +402,7 @@ class Compared(corpus_study.Compared):
             folder: of the exported retriever.
         """
         parts = {
-            "The comparison": [self.table, self.figure, self.differences],
+            "The comparison": [self.table, self.figure, self.differences, self.other_measures],
             "Answers side by side": self.answers(asked),
             "What to do next": [self.next_steps],
             "The retriever": [HTML(f"<p>{self._winner(folder)}</p>")],
@@ -355,29 +423,57 @@ class Compared(corpus_study.Compared):
         return file
 
     def _winner(self, folder: Path | None) -> str:
-        """Where the retriever trained here lies, and how a fusion that the verdict names is
-        made.
-        """
-        won, own = self.verdict.label or "", self.best_of(self.trained)
+        """Where what was exported lies, and how a fusion that the verdict names is made."""
+        won, trained = self.verdict.label or "", self.best_of(self.trained)
+        place = f"<code>{html.escape(str(folder))}</code>"
         told = "No training is finished yet." if self.pending else "Nothing was trained."
-        if own and folder:
-            told = (
-                f"The best retriever trained here, {html.escape(named(own))}, lies in"
-                f" <code>{html.escape(str(folder))}</code>: "
-            )
+        told = html.escape(self.untrainable) or told
+        if folder and (folder / "search.py").is_file():
             told += (
-                "<code>sentence-transformers</code> opens it, and its README.md is the model's"
+                f" {place} has <code>search.py</code>, which searches with the best system here."
+            )
+        elif folder and trained:
+            told = (
+                f"The best retriever trained here, {html.escape(named(trained))}, lies in {place}:"
+                " <code>sentence-transformers</code> opens it, and its README.md is the model's"
                 " card."
             )
-            told += "" if won == own else " It won no comparison: it is an experiment."
+            told += "" if won == trained else " It won no comparison: it is an experiment."
         if won.startswith(FUSED):
-            joined = (
+            points = (
                 "gets 1 / (60 + rank) from both"
                 if won.endswith("rank")
                 else "has both scores, scaled to [0, 1] and weighted"
             )
-            told = f"Search with both, and join the two rankings: each passage {joined}. {told}"
+            told = f"Search with both, and join the two rankings: each passage {points}. {told}"
         return told
+
+
+def joined(label: str) -> tuple[str, str]:
+    """What a fusion joins with BM25, and by what.
+
+    Example:
+        >>> joined("BM25 + simlm, by rank")
+        ('simlm', 'rank')
+    """
+    alone, _, way = label.removeprefix(FUSED).rpartition(", by ")
+    return alone, way
+
+
+def search_lines(place: str, models: Sequence[str], *, bm25: bool, fuse: bool) -> str:
+    """Lines of Python that search a collection, from beside the folder of the retriever."""
+    paths = ", ".join(
+        "Path(__file__).parent / 'retriever'" if model == "retriever" else f"Path({model!r})"
+        for model in models
+    )
+    return f"""from pathlib import Path
+
+from dr_book.search import searcher_for
+
+searcher = searcher_for({place!r}, [{paths}], bm25={bm25}, fuse={fuse})
+for result in searcher.search(["your question"], k=5):
+    print(result.as_text())
+"""
 
 
 compare = Compared.run

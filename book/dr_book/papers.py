@@ -25,6 +25,7 @@ class Table(Settings):
         id: "table8", "figure3".
         rows: as many cells a row as there are columns; None where the paper has none.
         notes: where numbers come from, and what is doubtful.
+        inferred: columns whose cells the source of the transcription lacked.
         page: the page of the book that runs it, such as "notebooks/simlm/table08_replace_rates".
     """
 
@@ -36,6 +37,7 @@ class Table(Settings):
     rows: list[list[Cell]]
     notes: str
     page: str
+    inferred: tuple[str, ...] = ()
 
     def labels(self) -> list[str]:
         """The name of each row, as claims use it."""

@@ -18,7 +18,7 @@ import numpy as np
 from dr_book.corpus_study import study_name
 from dr_book.hits import Hit, Result, check_queries
 from dr_book.status import scale_folders
-from dr_lib import objectives, places, retrieval, tokens
+from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
@@ -43,6 +43,8 @@ System = Callable[[Sequence[str], int], Ranking]
 """Queries and depth -> the passages found."""
 CANDIDATES = 100
 """Passages of the first search that a re-ranker reads."""
+FUSED = 1_000
+"""Passages of each of two searches that are fused, as deep as those of a comparison."""
 
 
 class Searcher:
@@ -107,6 +109,7 @@ def open_searcher(
     bm25: bool = True,
     dense: Mapping[str, Mapping[str, Path] | Path] | None = None,
     reranker: Path | None = None,
+    fuse: bool = False,
     cache: Cache | None = None,
 ) -> Searcher:
     """Build what is missing of the indexes, and open them.
@@ -117,6 +120,7 @@ def open_searcher(
         dense: name -> folder of a retriever, or the folders of a run as `models_of` gives them.
         reranker: folder of a cross-encoder, which re-ranks the first 100 passages of each other
             system.
+        fuse: add the fusion, by reciprocal rank, of the first system with each other one.
         cache: where the indexes are kept.
 
     Raises:
@@ -124,8 +128,7 @@ def open_searcher(
     """
     cache, systems = cache or Cache(announce=lambda line: None), {}
     if bm25:
-        index = cache.get(retrieval.bm25_index(collection, title=True)) / "index"
-        systems["BM25"] = Bm25.open(index).search
+        systems["BM25"] = open_bm25(collection, cache=cache)
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
         systems[name] = open_dense(collection, folders, cache)
@@ -134,7 +137,32 @@ def open_searcher(
         systems |= {
             f"{name}, re-ranked": partial(reread, system) for name, system in tuple(systems.items())
         }
+    elif fuse and systems:
+        (first, system), *others = systems.items()
+        systems |= {f"{first} + {name}, by rank": fused(system, other) for name, other in others}
     return Searcher(collection, systems)
+
+
+def open_bm25(
+    collection: Collection, weights: tuple[float, float] | None = None, cache: Cache | None = None
+) -> System:
+    """BM25 over a collection, with the usual weights or with other k1 and b."""
+    cache = cache or Cache(announce=lambda line: None)
+    index = retrieval.bm25_index(collection, title=True)
+    if weights:
+        k1, b = weights
+        index = retrieval.weighted_bm25_index(collection, title=True, k1=k1, b=b)
+    return Bm25.open(cache.get(index) / "index").search
+
+
+def fused(first: System, second: System, weight: float | None = None) -> System:
+    """Two systems joined, by reciprocal rank or by weighted scores, as `evaluation.fuse` does."""
+
+    def search(queries: Sequence[str], k: int) -> Ranking:
+        depth = max(k, FUSED)
+        return evaluation.fuse(first(queries, depth), second(queries, depth), k, weight)
+
+    return search
 
 
 def names_record(source: str) -> bool:
@@ -153,7 +181,12 @@ def names_record(source: str) -> bool:
 
 
 def searcher_for(
-    source: str, models: Sequence[Path] = (), reranker: Path | None = None, *, bm25: bool = True
+    source: str,
+    models: Sequence[Path] = (),
+    reranker: Path | None = None,
+    *,
+    bm25: bool = True,
+    fuse: bool = True,
 ) -> Searcher:
     """A searcher from what a command line names.
 
@@ -164,6 +197,7 @@ def searcher_for(
             (`objectives.names()`), for what `lab.compare` has trained on this collection.
         reranker: folder of a cross-encoder; None takes that of a record, if one has it.
         bm25: whether BM25 is one of the systems.
+        fuse: whether two systems or more are fused too, the first one with each other.
     """
     is_record = names_record(source)
     record = load_record(Path(source)) if is_record else None
@@ -180,7 +214,7 @@ def searcher_for(
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
         name = objectives.NAMES.get(record.label, record.label) if record else place.resolve().name
         dense[f"{name} ({place})" if name in {"BM25", *dense} else name] = found
-    return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
+    return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker, fuse=fuse)
 
 
 def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Record]:
@@ -208,10 +242,13 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     return models_of(newest), newest
 
 
-def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
+def open_dense(
+    collection: Collection, models: Mapping[str, Path | str], cache: Cache | None = None
+) -> System:
     """A dense retriever over the vectors of a collection, which are made at the first call and
     kept.
     """
+    cache = cache or Cache(announce=lambda line: None)
     query_side, passage_side = (
         Path(models.get(side) or models["retriever"])
         for side in ("query-encoder", "passage-encoder")

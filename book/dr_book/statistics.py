@@ -19,6 +19,10 @@ from dr_lib.evaluation.measures import Scores
 from dr_lib.evaluation.nlu import MEASURES
 
 LEVEL, FLIPS = 0.95, 10_000
+ALIKE = 0.01
+"""p-value below which configurations do not share one variance of seeds: a dozen collections and
+stages are tested, each with several measures.
+"""
 ENOUGH = 10
 """Degrees of freedom from which on a pooled variance of seeds speaks for a single run."""
 
@@ -245,16 +249,20 @@ class SeedVariance:
         return float((1 + (largest >= seen).sum()) / (1 + FLIPS))
 
     @property
+    def alike(self) -> bool:
+        """Whether nothing speaks against one variance for all configurations."""
+        return self.p >= ALIKE
+
+    @property
     def decides_single_runs(self) -> bool:
         """Whether it is known well enough to judge a configuration that was trained once."""
-        return self.freedom >= ENOUGH and self.p >= 0.05
+        return self.freedom >= ENOUGH and self.alike
 
     def interval(self, level: float = LEVEL) -> Interval:
         """The standard deviation and its interval from chi-square quantiles."""
         ends = scipy.stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], self.freedom)
-        return Interval(
-            np.sqrt(self.variance), *np.sqrt(self.freedom * self.variance / ends), level
-        )
+        spreads = np.sqrt([self.variance, *(self.freedom * self.variance / ends)])
+        return Interval(*map(float, spreads), level)
 
 
 def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:

@@ -294,6 +294,12 @@ def interval_cell(
     )
 
 
+def p_cell(p: float) -> Markup:
+    """A p-value with four decimals."""
+    spelled = "&lt; 0.0001" if p < 0.0001 else f"{p:.4f}".removesuffix(".0000")
+    return Markup(spelled, number=True)
+
+
 def _cell(value: Cell, digits: int) -> str:
     if value is None:
         return '<td class="empty">&ndash;</td>'

@@ -4,8 +4,11 @@ practice/real-models.
 By reciprocal rank (Cormack, Clarke and Buettcher 2009), a passage gets 1 / (60 + rank) from each
 ranking that has it: nothing to choose. Weighted (Bruch, Gai and Ingber 2023, convex combination),
 scores are brought to [0, 1] in each query's own list, lowest to highest, and a passage that a list
-lacks gets 0 from it; the weight is chosen on the queries of a split that is not reported. Order as
-everywhere: score descending, then row ascending.
+lacks gets 0 from it; the weight is chosen on the queries of a split that is not reported.
+
+Reciprocal ranks tie all the time: (rank 1, rank 2) has as many points as (rank 2, rank 1). Equal
+sums are ordered by the better of the two ranks, then by the second ranking's score (the encoder's),
+then by row, so that the order of lines in a collection decides almost nothing.
 """
 
 from collections.abc import Sequence
@@ -35,7 +38,9 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
             None fuses by reciprocal rank.
 
     Returns:
-        The fused ranking, whose scores are rounded to float32 before they are compared.
+        The fused ranking, whose scores are rounded to float32 before they are compared; ties go by
+        the better rank, then by the second ranking's score, then by row. A score that lost a tie is
+        lowered by the least step of float32.
 
     Raises:
         InputError: the rankings are of different queries.
@@ -66,9 +71,27 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
         ]
         distinct, places = np.unique(np.concatenate([own for own, _ in found]), return_inverse=True)
         sums = np.bincount(places, np.concatenate(points), len(distinct)).astype(np.float32)
-        order = np.lexsort((distinct, -sums))[:depth]
-        rows[query, : len(order)], scores[query, : len(order)] = distinct[order], sums[order]
+        ranks = np.full(len(distinct), np.inf)
+        np.minimum.at(ranks, places, np.concatenate([np.arange(len(own)) for own, _ in found]))
+        seconds = np.full(len(distinct), -np.inf)
+        seconds[places[len(found[0][0]) :]] = found[1][1]
+        order = np.lexsort((distinct, -seconds, ranks, -sums))[:depth]
+        keys = np.stack([sums, ranks, seconds])[:, order]
+        rows[query, : len(order)] = distinct[order]
+        scores[query, : len(order)] = _strict(sums[order], (keys[:, 1:] != keys[:, :-1]).any(0))
     return Ranking(first.query_ids, rows, scores, first.passages)
+
+
+def _strict(sums: np.ndarray, differs: np.ndarray) -> np.ndarray:
+    """Float32 scores in falling order, lowered by single steps of float32 until each that `differs`
+    from the one before is below it: whoever sorts by score gets the same order.
+    """
+    bits = sums.view(np.int32).astype(np.int64)
+    # numbered in their order, through zero
+    numbers = np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))
+    steps = np.concatenate([[0], np.cumsum(differs)])[: len(sums)]
+    numbers = np.minimum.accumulate(numbers + steps) - steps
+    return np.sign(numbers) * np.abs(numbers).astype(np.int32).view(np.float32)
 
 
 def _points(scores: np.ndarray, by_rank: bool) -> np.ndarray:

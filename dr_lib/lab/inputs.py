@@ -103,20 +103,36 @@ class Inputs:
         by = self.base if other or self.reader.tokenizer == self.base.tokenizer else self.reader
         return self.queries(split, collection, by), self.passages(collection, by)
 
-    def bm25_index(self, collection: Collection | None = None, *, cut: bool = False) -> Stage:
+    def bm25_index(
+        self,
+        collection: Collection | None = None,
+        *,
+        cut: bool = False,
+        weights: tuple[float, float] | None = None,
+    ) -> Stage:
         """BM25 over the passages, titles included where the recipe reads them; whole, or cut as the
-        encoder reads them.
+        encoder reads them; with the usual weights, or with other k1 and b.
         """
         limits = {"tokenizer": self.base.tokenizer, "layout": self.recipe.layout} if cut else {}
         title = self.recipe.title != "none"
+        if weights:
+            k1, b = weights
+            searched = collection or self.collection
+            return retrieval.weighted_bm25_index(searched, title=title, k1=k1, b=b)
         return retrieval.bm25_index(collection or self.collection, title=title, **limits)
 
     def bm25_run(
-        self, split: str, depth: int, collection: Collection | None = None, *, cut: bool = False
+        self,
+        split: str,
+        depth: int,
+        collection: Collection | None = None,
+        *,
+        cut: bool = False,
+        weights: tuple[float, float] | None = None,
     ) -> Stage:
         """BM25's ranking for the queries of a split."""
         collection = collection or self.collection
-        index = self.bm25_index(collection, cut=cut)
+        index = self.bm25_index(collection, cut=cut, weights=weights)
         return retrieval.bm25_run(index, collection, split=split, depth=depth)
 
     # Work, in operations: what a run costs, told beforehand ---------------------------------------

@@ -119,7 +119,8 @@ def pipeline(recipe: Recipe) -> Plan:
         plan.retriever = retrieval.given(recipe.retriever)
     if kind == "bm25":
         options, searched = recipe.evaluation, inputs.searched
-        run = inputs.bm25_run(options.split, options.depth, searched, cut=bool(options.cut))
+        cut, weights = bool(options.cut), options.weights
+        run = inputs.bm25_run(options.split, options.depth, searched, cut=cut, weights=weights)
         return measured(plan, run)
     if kind == "overlap":
         options, title = recipe.evaluation, recipe.title != "none"

@@ -9,7 +9,7 @@ content.
 from collections.abc import Iterator, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -336,6 +336,7 @@ class EvaluationSettings(Settings):
         vector_type: number type of the stored passage vectors.
         cut: for kind "bm25", read no more of a passage than the encoder does (`passage_length`);
             None reads all of it.
+        weights: for kind "bm25", its k1 (at least 0) and b (in [0, 1]); None is 0.9 and 0.4.
         fusion: join what is searched with BM25's ranking: by reciprocal "rank", or by "weight" of
             scores, chosen on the split dev.
         on: another collection to search with the same retriever (zero-shot); None searches the one
@@ -356,6 +357,7 @@ class EvaluationSettings(Settings):
     depth: int = Field(default=1000, gt=0)
     vector_type: Literal["float32", "float16"] = "float32"
     cut: Literal[True] | None = None
+    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0, le=1)]] | None = None
     fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
     own_passage: Literal["drop", "keep"] | None = None
@@ -382,6 +384,8 @@ class EvaluationSettings(Settings):
                 raise ValueError(f'kind "{name}" and settings of that name go together')
         if self.cut and self.kind != "bm25":
             raise ValueError('cut is for kind "bm25": an encoder cuts its passages anyway')
+        if self.weights and (self.kind != "bm25" or self.cut):
+            raise ValueError('weights are for kind "bm25", which reads whole passages then')
         if self.fusion and self.kind != "search":
             raise ValueError(
                 'fusion joins BM25 with a retriever that searches: it is for kind "search"'

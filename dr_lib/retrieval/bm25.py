@@ -373,6 +373,14 @@ def bm25_index(
     Bm25.build(passages, folder / "index", title=title)
 
 
+@stage()
+def weighted_bm25_index(
+    folder: Path, collection: Collection, *, title: bool, k1: float, b: float
+) -> None:
+    """`index/`: BM25 over whole passages with other weights than the usual ones."""
+    Bm25.build(collection.passages, folder / "index", title=title, k1=k1, b=b)
+
+
 def cut_texts(
     rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, layout: Layout
 ) -> dict[str, list[str]]:

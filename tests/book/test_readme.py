@@ -1,9 +1,11 @@
 """The README fits one screen, its commands exist, and its table has every paper."""
 
 import re
+import shlex
 
 from readme_table import BEGIN, END, PAPERS, with_table
 
+from dr_book.commands import parser
 from dr_lib import objectives
 from dr_lib.places import project_root
 
@@ -20,6 +22,13 @@ def test_its_targets_of_make_and_its_places_exist():
     assert targets and all(f"\n{target}:" in makefile for target in targets)
     places = re.findall(r"`((?:book|dr_lib|notebooks)/[\w./]*)`|\]\(([\w./-]+)\)", README)
     assert places and all((project_root() / (code or link)).exists() for code, link in places)
+
+
+def test_its_commands_are_taken():
+    commands = re.findall(r"^\.venv/bin/dr-lib ([^#\n]*)", README, re.MULTILINE)
+    assert commands
+    for command in commands:
+        parser().parse_args(shlex.split(command))
 
 
 def test_it_names_every_method():

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from browser import needs_chromium, opened, visit
 from check_pages import ROOT
-from table_pages import TO_NOTEBOOK, arrange, bibtex, claims_html, links_html
+from table_pages import TO_NOTEBOOK, arrange, bibtex, claims_html, links_html, notes_html
 
 from dr_book.comparison import NOT_YET
+from dr_book.papers import load_papers
 
 SCRIPT = ROOT / "book" / "_static" / "take_along.js"
 ENTRY = {
@@ -318,3 +319,17 @@ def test_a_link_of_an_output_to_a_notebook_leads_to_its_page():
     assert json.loads(TO_NOTEBOOK.sub(r"\1.html", json.dumps(links))) == links.replace(
         "07.ipynb", "07.html", 1
     )
+
+
+def test_what_a_table_lost_in_transcription_is_in_view_and_its_notes_are_folded():
+    told = notes_html("notebooks/simlm/table08_replace_rates")
+    assert "SimLM, Table 8: the cells of \N{LEFT DOUBLE QUOTATION MARK}encoder replace rate" in told
+    assert "are inferred, not read." in told.partition("<details")[0]
+    assert told.count("<details") == 1 and "inferred from: (a)" in told
+    assert notes_html("notebooks/lessons/1_vectors") == ""
+
+
+def test_every_note_on_a_table_reaches_a_page():
+    tables = [table for paper in load_papers().values() for table in paper.tables if table.notes]
+    assert len(tables) > 30
+    assert all("<details" in notes_html(table.page) for table in tables)

@@ -18,10 +18,13 @@ from transformers import BertConfig, BertForSequenceClassification
 from dr_book.commands import main
 from dr_book.export import card, export, plain
 from dr_book.pretrain import PRETRAINED
+from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import WRITTEN, check_replaceable, fresh_folder, read_json
+from dr_lib.lab.base import BaseRecipe, build_base
 from dr_lib.models import CrossEncoder, CrossEncoderSettings, DenseEncoder, save_masked_lm
 from dr_lib.retrieval import encode
+from dr_lib.stages import Cache
 from dr_lib.tokens import TokenStore
 
 SETTINGS = {"passage_length": 24, "query_length": 12}
@@ -379,3 +382,15 @@ def test_an_export_in_which_a_reader_made_a_repository_is_left_alone(saved, tmp_
     with pytest.raises(InputError, match=r"holds \.git/HEAD"):
         export(tmp_path / "saved", folder)
     assert (folder / ".git" / "HEAD").read_text() == "mine"
+
+
+@pytest.mark.parametrize("target", ["proj", "."])
+def test_a_base_model_is_not_written_over_what_is_the_readers(tmp_path, monkeypatch, target):
+    (tmp_path / "proj").mkdir()
+    (tmp_path / "proj" / "thesis.tex").write_text("mine")
+    monkeypatch.chdir(tmp_path / "proj")
+    recipe = BaseRecipe.load(places.scale_file("base-2x128"))
+    cache = Cache(tmp_path / "cache", announce=str)
+    with pytest.raises(InputError, match="Name a new or empty folder"):
+        build_base(recipe, cache, tmp_path / target if target == "proj" else Path(target))
+    assert (tmp_path / "proj" / "thesis.tex").read_text() == "mine" and not cache.root.exists()

@@ -212,3 +212,24 @@ def test_costs_are_of_machines_without_a_gpu(record):
     }
     kept = on_processors(runs)
     assert list(kept) == ["a"] and [one.machine["gpus"] for one in kept["a"]] == [[]]
+
+
+def test_a_configuration_has_one_value_whichever_study_shows_it():
+    """All studies of the book: rows of one configuration on one collection have the same mean of
+    every measure that they share, and prose takes it too.
+    """
+    values: dict[tuple, set[float]] = {}
+    named: dict[tuple, list[str]] = {}
+    for study in recorded_studies(""):
+        for place, own in recorded_by_collection(study).items():
+            for label, records in own.items():
+                (configuration,) = {measured.configuration(record) for record in records}
+                for measure in ("MRR@10", "R@1000", "nDCG@10", "accuracy@20"):
+                    if measured.Side(records, measure).runs:
+                        found = measured.value(records, measure).estimate.value
+                        key = configuration, place, measure
+                        values.setdefault(key, set()).add(round(found, 9))
+                        named.setdefault(key, []).append(f"{study}; {label}")
+    shared = {key: names for key, names in named.items() if len(names) > 1}
+    assert len(shared) > 50
+    assert not {key: named[key] for key, found in values.items() if len(found) > 1}

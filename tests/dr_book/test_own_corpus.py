@@ -7,15 +7,18 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from IPython.display import HTML
 
 from dr_book import corpus_study, export, findings, own_corpus, search
 from dr_book.commands import main
+from dr_book.tables import named
 from dr_lib import collections, lab, places
 from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder, DenseSettings, save_masked_lm
+from dr_lib.retrieval import Bm25
 
 
 @pytest.fixture
@@ -27,16 +30,15 @@ def compare(own_recipe, finished, monkeypatch):
     keys = own_recipe.model_dump(mode="json")
 
     def run(systems, **options):
-        return corpus_study.compare(
-            own_recipe.collection.name, systems, **{"recipe": keys} | options
-        )
+        return own_corpus.compare(own_recipe.collection.name, systems, **{"recipe": keys} | options)
 
     return run
 
 
 def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path):
     compared = compare(["bm25", "none"])
-    assert list(compared.runs) == ["BM25", "none", "BM25 + none, by rank", "BM25 + none, by weight"]
+    fused = ["BM25 + none, by rank", "BM25 + none, by weight"]
+    assert list(compared.runs) == ["BM25", corpus_study.SECOND, "none", *fused]
     assert (
         compared.generated is None
         and compared.tested_on == "people's queries"
@@ -75,7 +77,7 @@ def test_an_encoder_whose_folder_has_the_name_of_another_system_is_a_row_of_its_
     given, trained = corpus_study.sort_systems([*folders, "simlm"])
     assert given == {simlm: simlm, bm25: bm25, "mine": mine, other: other} and trained == ["simlm"]
     labels = list(corpus_study.rows(own_recipe, given, trained, judged=[]))
-    assert {"BM25", *given, *trained} <= {*labels} and len(labels) == 6 + len(given)
+    assert {"BM25", *given, *trained} <= {*labels} and len(labels) == 7 + len(given)
 
 
 def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(compare, own_recipe):
@@ -83,7 +85,7 @@ def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(c
     assert compared.trained == ["none"] and compared.runs["none"][0].label == "none"
     assert lab.find_record(compared.study, "No pre-training", scale="smoke").label == "none"
     searcher = search.searcher_for(own_recipe.collection.name, [Path("no pre-training")])
-    assert list(searcher.systems) == ["BM25", "no pre-training"]
+    assert list(searcher.systems) == ["BM25", "no pre-training", "BM25 + no pre-training, by rank"]
     with pytest.raises(
         InputError,
         match=r"'cdmae' is a way to pre-train, and none .* was trained on tiny .*--system cdmae",
@@ -93,7 +95,10 @@ def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(c
 
 def test_without_time_bm25_is_compared_and_the_page_names_the_rest(compare, tmp_path):
     compared = compare(["none", "mlm"], seeds=[5], minutes=1e-4)
-    assert [*compared.runs] == ["BM25"] and [*compared.pending][:2] == ["none", "mlm"]
+    assert [*compared.runs] == ["BM25", corpus_study.SECOND] and [*compared.pending][:2] == [
+        "none",
+        "mlm",
+    ]
     page = compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
     assert (
         "Not compared yet, because the time was up: " in page
@@ -106,7 +111,7 @@ def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_re
     collection = collections.load(own_recipe.collection.name)
     assert corpus_study.place_of(collection) == own_recipe.collection.name
     with pytest.raises(InputError, match="a sample"):
-        corpus_study.compare(collection.sample(30), ["none"])
+        own_corpus.compare(collection.sample(30), ["none"])
 
 
 @pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
@@ -176,16 +181,16 @@ def test_folders_of_one_name_are_studies_of_their_own(beir_folder, tmp_path, mon
     beir_folder(tmp_path / "a" / "docs")
     beir_folder(tmp_path / "b" / "docs", passages=41)
     first, second = (
-        corpus_study.compare(tmp_path / one / "docs", ["bm25"], scale="smoke") for one in "ab"
+        own_corpus.compare(tmp_path / one / "docs", ["bm25"], scale="smoke") for one in "ab"
     )
     assert first.collection.name == second.collection.name == "docs" and first.study != second.study
     for compared in (first, second):
-        (record,) = lab.load_records(lab.live_folder("smoke"), compared.study)
-        assert record.data["collection"]["digest"] == compared.searched.digest
+        records = lab.load_records(lab.live_folder("smoke"), compared.study)
+        assert len(records) == 2
+        for record in records:
+            assert record.data["collection"]["digest"] == compared.searched.digest
         assert compared.study in compared.facts.data
-    assert (
-        corpus_study.compare(tmp_path / "a" / "docs", ["bm25"], scale="smoke").study == first.study
-    )
+    assert own_corpus.compare(tmp_path / "a" / "docs", ["bm25"], scale="smoke").study == first.study
 
 
 def test_without_time_for_training_questions_people_s_judgements_still_compare_bm25(
@@ -193,14 +198,14 @@ def test_without_time_for_training_questions_people_s_judgements_still_compare_b
 ):
     for split in ("train", "dev"):
         (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
-    compared = corpus_study.compare(
+    compared = own_corpus.compare(
         own_recipe.collection.name,
         ["none"],
         recipe=own_recipe.model_dump(mode="json"),
         minutes=1e-4,
     )
     assert (
-        [*compared.runs] == ["BM25"]
+        [*compared.runs] == ["BM25", corpus_study.SECOND]
         and compared.pending == {"none": ""}
         and not compared.on_generated
     )
@@ -342,7 +347,7 @@ def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, 
     (site := tmp_path / "site").mkdir()
     for name, fix in (
         ("index.html", "index.html: is there already"),
-        ("retriever", "retriever: is there already"),
+        ("retriever", "retriever: is a file"),
     ):
         (site / name).write_text("mine")
         assert main(["try", "one.txt", "--to", "site"]) == 1
@@ -425,13 +430,125 @@ def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(
     beir_folder(tmp_path / "judged")
     for split in ("train", "dev"):
         (tmp_path / "judged" / "qrels" / f"{split}.tsv").unlink()
-    compared = corpus_study.compare(tmp_path / "judged", ["bm25"], scale="smoke")
-    assert [*compared.runs] == ["BM25"] and compared.generated is None
+    compared = own_corpus.compare(tmp_path / "judged", ["bm25"], scale="smoke")
+    assert [*compared.runs] == ["BM25", corpus_study.SECOND] and compared.generated is None
 
 
 def test_a_scale_that_is_no_name_is_refused_before_questions_are_written(own_recipe):
     with pytest.raises(InputError, match="no name of a scale"):
-        corpus_study.compare(own_recipe.collection.name, ["none"], scale="./smoke.yaml")
+        own_corpus.compare(own_recipe.collection.name, ["none"], scale="./smoke.yaml")
+
+
+# Judgements and measures --------------------------------------------------------------------------
+
+
+def judge(folder: Path, split: str, lines: list[str]) -> None:
+    (folder / "qrels" / f"{split}.tsv").write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n"
+    )
+
+
+def test_where_every_passage_is_judged_what_needs_no_training_is_compared(
+    compare, own_recipe, tmp_path
+):
+    for split in ("train", "dev"):
+        (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
+    judge(tmp_path / "tiny", "test", [f"q{n % 24}\tp{n}\t1" for n in range(40)])
+    compared = compare(["none", "simlm"])
+    assert [*compared.runs] == ["BM25", corpus_study.SECOND] and compared.trained == []
+    assert compared.pending == {} and compared.generated is None
+    said = "Not trained (none, simlm): 0 passages to write questions about, too few"
+    assert compared.untrainable.startswith(said)
+    assert compared.tested_on == "people's queries" and compared.verdict.pair
+    page = compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "0 passages to write questions about" in page
+
+
+def test_what_is_trained_on_generated_questions_searches_the_same_collection(compare, tmp_path):
+    """Training questions are missing: BM25 comes first, and all rows are of one collection."""
+    for split in ("train", "dev"):
+        (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
+    compared = compare(["none"])
+    assert compared.generated and compared.untrainable == "" and "none" in compared.runs
+    facts = {label: own[0].data["collection"] for label, own in compared.runs.items()}
+    assert all(one == facts["BM25"] for one in facts.values())
+    assert compared.runs["none"][0].trained_on["digest"] != facts["BM25"]["digest"]
+    assert "Questions about" in compared.questions.data and not compared.on_generated
+
+
+@pytest.mark.parametrize(
+    ("lines", "measure", "said"),
+    [
+        ([f"q{n}\tp{n}\t1" for n in range(18, 24)], "MRR@10", "1 relevant passage on"),
+        (
+            [f"q{n}\tp{n + m}\t1" for n in range(18, 24) for m in range(3)],
+            "nDCG@10",
+            "3 relevant passages on",
+        ),
+        ([f"q{n}\tp{n}\t{n % 2 + 1}" for n in range(18, 24)], "nDCG@10", "in 2 grades"),
+    ],
+)
+def test_the_measure_is_chosen_from_the_judgements(
+    compare, own_recipe, tmp_path, lines, measure, said
+):
+    judge(tmp_path / "tiny", "test", lines)
+    keys = own_recipe.with_(evaluation__measures=["MRR@10", "R@50", "nDCG@10"])
+    compared = compare(["bm25"], recipe=keys.model_dump(mode="json"))
+    assert compared.measure == measure and said in compared.chosen_by
+    assert f"{measure} decides" in compared.table.data
+
+
+def test_the_headline_s_pair_is_first_and_every_measure_has_a_p(compare, own_recipe):
+    measures = ["MRR@10", "R@50", "nDCG@10"]
+    keys = own_recipe.with_(evaluation__measures=measures).model_dump(mode="json")
+    compared = compare(["none"], recipe=keys)
+    for own in compared.runs.values():
+        own[:] = [one.model_copy(update={"scale": "laptop"}) for one in own]
+    pair = compared.verdict.pair
+    assert pair and 0 <= compared.verdict.p <= 1
+    first, *rest = re.findall(r"<tr><td>(.*?)</td>", compared.differences.data)
+    assert first == re.sub(r"^.*?<td>|</td>.*", "", f"{named(pair[0])} against {named(pair[1])}")
+    assert first not in rest
+    other = compared.other_measures.data
+    assert other.count("p (Holm)") == 1 and ">nDCG@10<" in other and "MRR@10 decides" in other
+    assert re.findall(r"<tr><td>(.*?)</td>", other)[0] == first
+
+
+def test_the_second_bm25_is_the_index_of_its_weights(compare):
+    compared = compare(["bm25"])
+    collection = compared.searched
+    queries = collection.queries("test")["text"][:]
+    expected = Bm25.build(collection.passages, k1=1.5, b=0.75, progress=False).search(queries, 50)
+    usual = Bm25.build(collection.passages, progress=False).search(queries, 50)
+    found = lab.ranking_of(compared.runs[corpus_study.SECOND][0])
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
+    np.testing.assert_array_equal(found.rows, expected.rows)
+    assert not np.array_equal(usual.scores, expected.scores)
+
+
+# The winner ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["BM25 + none, by rank", "BM25 + none, by weight", "BM25"])
+def test_what_won_answers_on_the_page_and_is_exported_to_search(compare, tmp_path, label):
+    compared = compare(["none"])
+    compared.__dict__["verdict"] = findings.Advice(label, HTML(""))
+    queries = compared.searched.queries("test")["text"][:]
+    found = compared._system(label)(queries, 10)
+    expected = lab.ranking_of(compared.runs[label][0])
+    assert found.rows.tolist() == expected.rows[:, :10].tolist()
+    folder = compared.export(tmp_path / "won")
+    assert (folder / "retriever" / "modules.json").is_file() == (label != "BM25")
+    code = (folder / "search.py").read_text(encoding="utf-8")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 6
+    values = {"__file__": str(folder / "search.py")}
+    exec(code.replace("your question", queries[0]), values)
+    systems = values["result"].hits
+    assert ("BM25 + retriever, by rank" in systems) == (label != "BM25")
+    if label == "BM25 + none, by rank":
+        ids = compared.searched.passages["id"][:]
+        hits = [hit.id for hit in systems["BM25 + retriever, by rank"]]
+        assert hits == [ids[row] for row in expected.rows[0, :5]]
 
 
 def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):

@@ -220,8 +220,8 @@ def of_answer(claim: Claim) -> Iterator[str]:
         yield "answered_by: needs either answered_by or unanswerable"
     if answer is None:
         return
-    if bool(answer.lacks) != (answer.protocol == "stand-in"):
-        yield "answered_by: a stand-in, and it alone, says what it lacks"
+    if answer.protocol != "same" and not answer.lacks:
+        yield "answered_by: who has other data than the paper says what it lacks"
     if any(
         isinstance(each, dict) and each.keys() != answer.rows.keys()
         for each in (answer.stage, answer.measure)

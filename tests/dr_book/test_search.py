@@ -17,7 +17,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from dr_book import search
 from dr_book.commands import main
 from dr_book.corpus_study import study_name
-from dr_lib import lab
+from dr_lib import evaluation, lab
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.models import CrossEncoder, CrossEncoderSettings
@@ -83,6 +83,18 @@ def test_a_dense_system_ranks_as_the_run_did(run):
         ) and result.relevant == 1
 
 
+def test_two_systems_are_fused_as_their_rankings_are(run):
+    collection = lab.open_sample(run[1].collection)
+    dense = {"mine": lab.models_of(run[0])}
+    searcher = search.open_searcher(collection, dense=dense, fuse=True, cache=quiet())
+    queries = collection.queries("test")["text"][:]
+    one, other = (searcher.systems[name](queries, 100) for name in ("BM25", "mine"))
+    found = searcher.systems["BM25 + mine, by rank"](queries, 7)
+    assert found.rows.tolist() == evaluation.fuse(one, other, 7).rows.tolist()
+    alone = search.open_searcher(collection, dense=dense, bm25=False, fuse=True, cache=quiet())
+    assert list(alone.systems) == ["mine"]
+
+
 def test_indexes_are_made_once(run, here, monkeypatch):
     monkeypatch.setenv("DR_CACHE", str(here / "own"))
     collection, models, made = (
@@ -139,7 +151,7 @@ def test_the_command_line_answers_from_a_record(run, here, capsys, monkeypatch):
     ]
     assert [line["query"] for line in lines] == ["dense retriever", "hard negatives"]
     assert (
-        set(lines[0]["hits"]) == {"BM25", "no pre-training"}
+        set(lines[0]["hits"]) == {"BM25", "no pre-training", "BM25 + no pre-training, by rank"}
         and len(lines[0]["hits"]["no pre-training"]) == 3
     )
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
@@ -243,7 +255,8 @@ def ask(here, capsys, monkeypatch):
 
 
 def test_a_record_whose_file_or_collection_has_changed_is_refused(run, here, ask, capsys):
-    assert set(ask(run[2], "dense retriever")["hits"]) == {"BM25", "no pre-training"}
+    systems = {"BM25", "no pre-training", "BM25 + no pre-training, by rank"}
+    assert set(ask(run[2], "dense retriever")["hits"]) == systems
     with (here / "tiny" / "corpus.jsonl").open("a") as file:
         file.write('{"_id": "new", "text": "a dense retriever"}\n')
     assert main(["search", str(run[2]), "dense retriever"]) == 1
@@ -365,7 +378,9 @@ def test_models_of_one_name_are_told_apart(run, here):
     for place in places:
         shutil.copytree(lab.models_of(run[0])["retriever"], place)
     found = search.searcher_for(run[1].collection.name, places)
-    assert list(found.systems) == ["BM25", "model", f"model ({places[1]})", f"BM25 ({places[2]})"]
+    names = ["model", f"model ({places[1]})", f"BM25 ({places[2]})"]
+    fused = [f"BM25 + {name}, by rank" for name in names]
+    assert list(found.systems) == ["BM25", *names, *fused]
 
 
 def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, here):

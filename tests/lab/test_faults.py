@@ -6,7 +6,6 @@ the import of torch. What is compared is the record, which holds every score and
 weights.
 """
 
-import functools
 import multiprocessing
 import os
 import random
@@ -15,18 +14,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from dr_book.pretrain import pretrain
 from dr_lib import lab
 from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
-from dr_lib.lab import Recipe, Record, pipeline
-from dr_lib.stages import Cache
+from dr_lib.files import file_digest
+from dr_lib.lab import BaseRecipe, Recipe, Record, build_base, pipeline
+from dr_lib.stages import Cache, TimeIsUpError
 
 resource = pytest.importorskip("resource", reason="needs Unix")
 pytestmark = pytest.mark.faults
@@ -161,6 +165,91 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(
         assert without_times(child.record()) == whole
         shutil.rmtree(root)
     counted("kills of a run at random moments, over all stages", kills)
+
+
+STOPPED = ("distilled", "contrastive", "pretrained", "base")
+HOWS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None)  # None: its time is up
+
+
+class Stoppable:
+    """A call in a process of its own, which a signal or its budget may end."""
+
+    def __init__(self, function: Callable, *arguments: object, cache: Cache):
+        self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
+        self.pid = self.pool.submit(os.getpid).result()
+        self.future = self.pool.submit(function, *arguments, cache=cache)
+
+    def ended(self, how: signal.Signals | None, seconds: float | None) -> bool:
+        """Whether it came to its end before it was stopped."""
+        try:
+            self.future.result(timeout=seconds if how else 600)
+        except TimeoutError:
+            os.kill(self.pid, how)
+            with suppress(BaseException):
+                self.future.result(timeout=600)
+            return False
+        except TimeIsUpError:
+            return False
+        finally:
+            self.pool.shutdown()
+        return True
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_stops_of_every_kind_end_as_one_run_that_nobody_stopped(
+    recipes, tiny_recipe, tmp_path, name, counted
+):
+    """Files compared: of all stages, as their manifests have them, and of what was asked for."""
+    rng = random.Random(name)
+    base = BaseRecipe(
+        name="tiny", sources=[{"name": tiny_recipe.collection.name}], vocabulary=120, layers=1,
+        hidden=32, positions=64, length=32, held_out=0.2,
+        training={"steps": 8, "tokens_per_batch": 256, "checkpoint_every": 2},
+    )  # fmt: skip
+    work = {
+        "distilled": (lab.execute, lab.Run("faults/test", "row", "smoke", recipes["distilled"])),
+        "contrastive": (pretrain, recipes["late interaction"]),
+        "pretrained": (pretrain, tiny_recipe.with_(objective="retromae")),
+        "base": (build_base, base),
+    }
+    function, about = work[name]
+
+    def made(place: Path) -> dict[str, object]:
+        stages = Cache(place / "stages", announce=str).manifests()
+        files = {one["key"]: one["files"] for one in stages}
+        for facts in files.values():  # a log has times in it
+            for file in [file for file in facts if file.endswith("log.json")]:
+                del facts[file]
+        out = place / "out"
+        weights = {
+            path.relative_to(out).as_posix(): file_digest(path)
+            for path in out.rglob("*.safetensors")
+        }
+        return {"stages": files, "weights": weights}
+
+    def call(place: Path, minutes: float | None) -> Stoppable:
+        cache = Cache(place / "stages", announce=str)
+        more = () if function is lab.execute else (place / "out",)
+        if function is build_base:  # takes the folder by name
+            bounded = partial(build_base, to=place / "out")
+            return Stoppable(bounded, about, cache=cache.within(minutes))
+        return Stoppable(function, about, *more, cache=cache.within(minutes))
+
+    started = time.perf_counter()
+    assert call(tmp_path / "whole", None).ended(signal.SIGKILL, 600)
+    longest, whole = time.perf_counter() - started, made(tmp_path / "whole")
+    stops = chains = 0
+    while stops < max(2, KILLS // 10):
+        place, patience, chains = tmp_path / str(chains), 0.0, chains + 1
+        while True:
+            how = rng.choice(HOWS)
+            seconds = rng.uniform(0.05, longest / 2) + patience
+            stopped = call(place, None if how else seconds / 60)
+            if stopped.ended(how, seconds):
+                break
+            stops, patience = stops + 1, patience + longest / 10
+        assert made(place) == whole
+    counted("stops by TERM, INT, KILL and time budget in one chain", stops)
 
 
 def encoded(root: Path) -> tuple[bytes, list[str]]:
@@ -381,7 +470,7 @@ def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(
         str(tmp_path / "done"),
     ]
     # a suite in the background has it ignored
-    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

@@ -50,6 +50,7 @@ OWN_CODE = {
     "tokens.TokenStore.build": ["passages", "queries", "cdmae: importances"],
     "materials.average_mutual_information": ["cdmae: importances"],
     "retrieval.Bm25.search": ["bm25_index", "bm25_run", "bm25: evaluation"],
+    "words.words_of": ["bm25_index", "bm25_run", "bm25: evaluation"],
     "retrieval.mine_negatives": ["bm25_negatives", "whole: mined"],
     "retrieval.rerank": [],
     "evaluation.evaluate": EVALUATIONS,

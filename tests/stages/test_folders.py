@@ -198,6 +198,17 @@ def test_a_stop_while_the_old_folder_is_removed_leaves_the_new_one(tmp_path, mon
     assert (target / "inner" / "result.txt").read_text() == "new"
 
 
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
+    """The next call puts the old folder back before it does anything else."""
+    target = tmp_path / "out [1]"
+    write(target, "old")
+    target.rename(tmp_path / ".out [1].abcdefgh.old")
+    with pytest.raises(KeyboardInterrupt), fresh_folder(target, KIND):
+        raise KeyboardInterrupt
+    assert (target / "inner" / "result.txt").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out [1]"]
+
+
 def test_the_list_of_what_was_written_is_no_part_of_the_content(tmp_path):
     write(tmp_path / "out")
     before = folder_digest(tmp_path / "out")

@@ -550,7 +550,8 @@ def test_what_a_study_under_way_reads_is_known_to_all_and_forgotten_with_it(cach
         assert Cache(cache.root).in_use() == names
     assert cache.in_use() == set()
     lines = "import os; os.kill(os.getpid(), 9)"
-    code = f"from dr_lib.locks import reading\nwith reading(Path({str(cache.root / 'locks')!r}), ['a']): {lines}"
+    locks = str(cache.root / "locks")
+    code = f"from dr_lib.locks import reading\nwith reading(Path({locks!r}), ['a']): {lines}"
     subprocess.run([sys.executable, "-c", "from pathlib import Path\n" + code], env=ENVIRONMENT)
     assert list((cache.root / "locks").glob("reading-*.json"))
     assert cache.in_use() == set() and not list((cache.root / "locks").glob("reading-*.json"))

@@ -1,0 +1,251 @@
+"""The drawings of the pages about book/plan.yaml: gains by overlap, by coverage and by collection,
+and what a difference's error is made of.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import seaborn as sns
+from IPython.display import HTML
+from matplotlib.figure import Figure
+
+from dr_book import figures
+from dr_book.plan import FIFTHS, Parts, Verdict
+from dr_book.statistics import Estimate
+from dr_book.tables import data_named, minus, named, named_in, spell, table
+
+INK = "#1b1f24"
+"""Of numbers on a coloured cell, on light and on dark pages."""
+
+
+def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) -> HTML:
+    """The plan's contrasts, what was found, and what is not there yet.
+
+    Args:
+        verdicts: as `plan.verdicts` gives them.
+        labels: methods, which are shown by their names.
+        caption: of the table.
+    """
+    columns = ["what was to be decided", "compared", "found", "verdict", "not there"]
+    rows = []
+    for verdict in verdicts:
+        value = verdict.shown
+        if isinstance(value, Estimate):
+            found = spell(value.interval(), sign=True)
+        else:
+            found = None if value is None else f"{value:.2f}"
+        decided = verdict.word in ("supported", "contradicted")
+        word = f"{verdict.word} so far" if verdict.lacks and decided else verdict.word
+        told = verdict.contrast
+        compared = named_in(told["compare"], labels)
+        rows.append([told["says"].strip(), compared, found, word, verdict.lacks])
+    return table(columns, rows, caption=caption)
+
+
+def by_fifth(gains: Mapping[str, Sequence[Estimate]]) -> HTML:
+    """Gain over no pre-training in each fifth of overlap, a line a method, with 95 % intervals."""
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure = Figure(figsize=(figures.WIDTH, 4.2), layout="constrained")
+        axes = figure.subplots()
+        places = np.arange(len(FIFTHS))
+        for number, (label, estimates) in enumerate(gains.items()):
+            values = np.array([estimate.value for estimate in estimates])
+            ends = np.array(
+                [(bounds.low, bounds.high) for bounds in (one.interval() for one in estimates)]
+            )
+            line = palette.line(number)
+            axes.fill_between(places, *ends.T, color=line["color"], alpha=0.13, linewidth=0)
+            axes.plot(places, values, "o", markersize=5, linewidth=2, label=named(label), **line)
+        axes.axhline(0, color=palette.text, linewidth=0.8)
+        axes.set(ylabel="points of MRR@10 gained", xlabel="fifth of the questions, by shared words")
+        axes.set_xticks(places, FIFTHS)
+        figure.legend(loc="outside lower left", ncols=2)
+        return figure
+
+    told = "; ".join(
+        f"{named(label)} " + ", ".join(f"{estimate.value:+.1f}" for estimate in estimates)
+        for label, estimates in gains.items()
+    )
+    alt = f"Gain over no pre-training by fifth of word overlap, the lowest first. {told}."
+    return figures.show(draw, alt)
+
+
+def coverage_against_gain(shares: Mapping[str, float], gains: Mapping[str, float]) -> HTML:
+    """A point a method: share of a passage's pieces that its vector foretells, and gain."""
+    labels = [label for label in gains if label in shares]
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure = Figure(figsize=(figures.WIDTH, 4.0), layout="constrained")
+        axes = figure.subplots()
+        families = [*figures.FAMILIES]
+        for label in labels:
+            kind = figures.family(label)
+            colour = palette.series[families.index(kind)] if kind in families else palette.text
+            x, y = 100 * shares[label], gains[label]
+            axes.plot(x, y, "o", color=colour, markersize=9)
+            crowded = any(
+                0 < 100 * shares[other] - x < 5 and abs(gains[other] - y) < 0.4 for other in labels
+            )
+            right = x < 33 and not crowded
+            axes.annotate(
+                named(label),
+                (x, y),
+                (9 if right else -9, 4),
+                textcoords="offset points",
+                ha="left" if right else "right",
+            )
+        axes.axhline(0, color=palette.text, linewidth=0.8)
+        axes.set(
+            xlabel="% of a passage's pieces foretold before fine-tuning",
+            ylabel="points of MRR@10 gained",
+        )
+        axes.margins(x=0.1, y=0.1)
+        axes.set_xlim(left=100 * min(shares[label] for label in labels) - 13)
+        return figure
+
+    told = "; ".join(
+        f"{named(label)} {100 * shares[label]:.0f} %, {gains[label]:+.1f} points"
+        for label in labels
+    )
+    return figures.show(draw, f"Coverage of a passage's pieces against the gain. {told}.")
+
+
+def elsewhere(gains: Mapping[str, Mapping[str, Estimate]], unit: str) -> HTML:
+    """A heat map of gains: collections downwards, methods across; gains that may be chance are
+    pale.
+
+    Args:
+        gains: collection -> method -> its difference from no pre-training.
+        unit: of the gains.
+    """
+    methods = list(dict.fromkeys(label for row in gains.values() for label in row))
+    values = np.array(
+        [
+            [row[label].value if label in row else np.nan for label in methods]
+            for row in gains.values()
+        ]
+    )
+    sure = [
+        [label in row and _excludes_zero(row[label]) for label in methods] for row in gains.values()
+    ]
+    reach = float(np.nanmax(np.abs(values)))
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure = Figure(
+            figsize=(figures.WIDTH + 1.2, 1.6 + 0.42 * len(gains)), layout="constrained"
+        )
+        axes = figure.subplots()
+        colours = sns.diverging_palette(40, 245, s=80, l=62, as_cmap=True)
+        shown = np.where(np.isnan(values), 0.0, np.where(sure, values, values * 0.3))
+        sns.heatmap(
+            shown,
+            ax=axes,
+            cmap=colours,
+            vmin=-reach,
+            vmax=reach,
+            cbar=False,
+            linewidths=1.5,
+            mask=np.isnan(values),
+        )
+        for row, column in np.argwhere(~np.isnan(values)):
+            axes.text(
+                column + 0.5,
+                row + 0.5,
+                minus(f"{round(values[row, column], 1) + 0.0:+.1f}"),
+                ha="center",
+                va="center",
+                color=INK,
+                weight="bold" if sure[row][column] else "normal",
+            )
+        axes.set_xticklabels([named(label) for label in methods], rotation=30, ha="right")
+        axes.set_yticklabels([data_named(name) for name in gains], rotation=0)
+        axes.grid(visible=False)
+        figure.suptitle(f"{unit} over no pre-training", x=0.01, ha="left", style="italic", size=13)
+        return figure
+
+    told = "; ".join(
+        f"{data_named(name)}: "
+        + ", ".join(f"{named(label)} {estimate.value:+.1f}" for label, estimate in row.items())
+        for name, row in gains.items()
+    )
+    return figures.show(draw, f"{unit} over no pre-training, by collection and method. {told}.")
+
+
+def _excludes_zero(estimate: Estimate) -> bool:
+    interval = estimate.interval()
+    return not interval.low <= 0 <= interval.high
+
+
+def _seeds(number: int) -> str:
+    return f"{number} seed{'s' * (number > 1)}"
+
+
+def make_up(parts: Parts, seeds: Sequence[int]) -> HTML:
+    """Stacked bars: what the variance of a difference is made of, by number of seeds."""
+    shares = {number: parts.shares(number) for number in seeds}
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure = Figure(figsize=(figures.WIDTH, 1.7 + 0.45 * len(seeds)), layout="constrained")
+        axes = figure.subplots()
+        places = np.arange(len(seeds))[::-1]
+        left = np.zeros(len(seeds))
+        for number, source in enumerate(next(iter(shares.values()))):
+            widths = np.array([own[source] for own in shares.values()])
+            colour = palette.series[number]
+            axes.barh(places, widths, left=left, color=colour, height=0.66, label=source)
+            left += widths
+        axes.set_yticks(places, [_seeds(number) for number in seeds])
+        axes.set_xlabel("variance of a difference, points²")
+        axes.grid(visible=False, axis="y")
+        figure.legend(loc="outside lower left", ncols=2)
+        return figure
+
+    told = "; ".join(
+        f"{_seeds(number)}: "
+        + ", ".join(
+            f"{source} {100 * one / sum(own.values()):.0f} %" for source, one in own.items()
+        )
+        for number, own in shares.items()
+    )
+    return figures.show(
+        draw, f"What the variance of a difference is made of. {told}.", leading=True
+    )
+
+
+def detectable(parts: Parts, seeds: Sequence[int], articles: Sequence[int]) -> HTML:
+    """Smallest detectable difference over the number of articles, a line a number of seeds."""
+    curves = {
+        number: [parts.detectable(number, several) for several in articles] for number in seeds
+    }
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure = Figure(figsize=(figures.WIDTH, 4.4), layout="constrained")
+        axes = figure.subplots()
+        for place, (number, values) in enumerate(curves.items()):
+            colour = palette.series[place]
+            axes.plot(articles, values, "o-", color=colour, markersize=4, linewidth=2)
+            axes.annotate(
+                _seeds(number), (articles[-1], values[-1]), (8, -4), textcoords="offset points"
+            )
+        axes.axhspan(0.1, 0.5, color=palette.paper, alpha=0.18, linewidth=0)
+        axes.annotate("gaps of 0.1 to 0.5", (articles[0], 0.28), (2, 0), textcoords="offset points")
+        axes.set(
+            xscale="log",
+            xlabel="articles of equal size that the questions stand on",
+            ylabel="smallest detectable difference, points",
+            ylim=(0, None),
+        )
+        axes.set_xticks(articles, [f"{several:,}" for several in articles])
+        axes.minorticks_off()
+        axes.set_xlim(articles[0] * 0.9, articles[-1] * 2.1)
+        return figure
+
+    told = "; ".join(
+        f"{_seeds(number)}: "
+        + ", ".join(
+            f"{value:.2f} at {several}" for several, value in zip(articles, own, strict=True)
+        )
+        for number, own in curves.items()
+    )
+    return figures.show(draw, f"Smallest detectable difference by articles. {told}.")

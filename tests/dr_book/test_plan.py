@@ -1,0 +1,177 @@
+"""The plan's differences, contrasts and parts of variance, against plain numpy and simulations."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dr_book import plan, plan_figures
+from dr_book.statistics import Estimate
+from dr_lib.evaluation import Clusters, Scores
+
+IDS = [f"q{number}" for number in range(60)]
+
+
+def block(values: dict[str, np.ndarray], clusters: list[int]) -> plan.Block:
+    """Records of `[seeds, queries]` shares, as far as a block reads them."""
+    of = Clusters.named("document", map(str, clusters))
+    ids = [f"q{number}" for number in range(len(clusters))]
+    return plan.Block(
+        {
+            label: [
+                SimpleNamespace(
+                    measured=Scores(ids, {"MRR@10": row}),
+                    means={"MRR@10": float(row.mean())},
+                    clusters=of,
+                    query_ids=ids,
+                )
+                for row in rows
+            ]
+            for label, rows in values.items()
+        }
+    )
+
+
+@pytest.fixture
+def drawn() -> tuple[plan.Block, dict[str, np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(0)
+    clusters = np.sort(rng.integers(0, 9, 60))
+    values = {name: rng.random((seeds, 60)) for name, seeds in (("a", 3), ("b", 2), ("c", 1))}
+    return block(values, clusters.tolist()), values, clusters
+
+
+def test_a_difference_counts_clusters_and_seeds(drawn):
+    made, values, clusters = drawn
+    gaps = 100 * (values["a"].mean(axis=0) - values["b"].mean(axis=0))
+    sums = np.array([(gaps - gaps.mean())[clusters == one].sum() for one in range(9)]) / 60
+    variances = [100**2 * values[name].mean(axis=1).var(ddof=1) for name in "ab"]
+    pooled = (2 * variances[0] + variances[1]) / 3
+    expected = np.sqrt((sums**2).sum() * 9 / 8 + pooled * (1 / 3 + 1 / 2))
+    found = made.difference("a", "b", "MRR@10")
+    assert found.value == pytest.approx(gaps.mean(), rel=1e-5)
+    assert found.error == pytest.approx(expected, rel=1e-5)
+
+
+def test_groups_of_queries_are_compared_with_what_their_clusters_share(drawn):
+    made, values, clusters = drawn
+    groups = np.arange(60) % 5
+    gaps = 100 * (values["a"].mean(axis=0) - values["c"].mean(axis=0))
+    last, first = gaps[groups == 4], gaps[groups == 0]
+    found = made.between_groups("a", "c", "MRR@10", groups)
+    moves = np.zeros(9)
+    np.add.at(moves, clusters[groups == 4], (last - last.mean()) / len(last))
+    np.add.at(moves, clusters[groups == 0], -(first - first.mean()) / len(first))
+    known = len({*clusters[(groups == 4) | (groups == 0)]})
+    assert found.value == pytest.approx(last.mean() - first.mean(), rel=1e-5)
+    assert found.error == pytest.approx(np.sqrt((moves**2).sum() * known / (known - 1)), rel=1e-5)
+    each = made.by_group("a", "c", "MRR@10", groups)
+    assert [one.value for one in each] == pytest.approx(
+        [gaps[groups == group].mean() for group in range(5)], rel=1e-5
+    )
+
+
+def test_collections_weigh_the_same_whatever_their_size(drawn):
+    made, values, clusters = drawn
+    small = block({name: rows[:, :20] for name, rows in values.items()}, clusters[:20].tolist())
+    found = plan.together([made, small], "a", "b", "MRR@10")
+    each = [one.differences("a", "b", "MRR@10").mean() for one in (made, small)]
+    assert found.value == pytest.approx(np.mean(each))
+
+
+def test_fifths_are_equally_large_and_in_order(drawn):
+    made, _, _ = drawn
+    shares = np.random.default_rng(1).permutation(60) / 60
+    overlaps = SimpleNamespace(query_ids=IDS[::-1], per_query=lambda _: shares[::-1])
+    groups = plan.fifths(made, overlaps)
+    assert np.bincount(groups).tolist() == [12] * 5
+    assert all(shares[groups == n].max() < shares[groups == n + 1].min() for n in range(4))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "word"), [(2, 0.5, "supported"), (-2, 0.5, "contradicted"), (1, 1, "open")]
+)
+def test_a_side_of_zero_decides(value, error, word):
+    assert plan.sign(Estimate(value, error, 30)) == word
+
+
+def test_every_contrast_has_its_judge_or_has_not_run():
+    contrasts = {contrast["id"]: contrast for contrast in plan.planned()["contrasts"]}
+    assert plan.LACKS.keys() <= contrasts.keys()
+    found = plan.verdicts({}, None)
+    assert [verdict.contrast["id"] for verdict in found] == [*contrasts]
+    assert {verdict.word for verdict in found} == {"not run"}
+
+
+def test_parts_of_a_simulated_difference_are_found_again():
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(20, 180, 400)
+    clusters = np.repeat(np.arange(400), sizes)
+    asked = len(clusters)
+    true = {"article": 2.0, "question": 100.0, "draw": 150.0, "seed": 0.5}
+    own = {
+        name: rng.normal(0, np.sqrt(true["article"] / 2), 400)[clusters]
+        + rng.normal(0, np.sqrt(true["question"] / 2), asked)
+        for name in "abcdef"
+    }
+    values = {
+        name: np.stack(
+            [
+                mean
+                + rng.normal(0, np.sqrt(true["seed"]))
+                + rng.normal(0, np.sqrt(true["draw"]), asked)
+                for _ in range(6)
+            ]
+        )
+        / 100
+        for name, mean in own.items()
+    }
+    made = block(values, clusters.tolist())
+    pairs = [("a", "b"), ("c", "d"), ("e", "f")]
+    found = plan.parts(made, pairs, "MRR@10")
+    for name, value in true.items():
+        assert getattr(found, name) == pytest.approx(value, rel=0.6 if name == "seed" else 0.25)
+    assert found.articles == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
+    # what the parts make of a difference is about what clusters and seeds make of it
+    direct = np.sqrt(np.mean([made.difference(*pair, "MRR@10").error ** 2 for pair in pairs]))
+    assert found.error(6) == pytest.approx(direct, rel=0.15)
+
+
+def test_more_seeds_and_more_articles_show_smaller_differences():
+    parts = plan.Parts(1.7, 200, 200, 0.02, 36, 290)
+    assert sum(parts.shares(3).values()) == pytest.approx(
+        1.7 / 36 + 200 / (36 * 290) + 2 * 200 / (36 * 290) / 3 + 2 * 0.02 / 3
+    )
+    assert parts.detectable(3) < parts.detectable(1)
+    assert parts.detectable(3, 72) < parts.detectable(3)
+    assert parts.by_chance(0.5, 3) < parts.by_chance(0.1, 3) < 1
+
+
+def alt(figure) -> str:
+    return re.search(r'aria-label="([^"]*)"', figure.data)[1]
+
+
+def test_figures_tell_their_numbers():
+    gains = {"simlm": Estimate(1.0, 0.1, 30), "mlm": Estimate(-0.26, 1.0, 30)}
+    found = alt(plan_figures.elsewhere({"scifact": gains}, "points of nDCG@10"))
+    assert "SciFact: SimLM +1.0, masked LM -0.3" in found
+    found = alt(plan_figures.by_fifth({"simlm": [Estimate(n / 2, 0.2, 30) for n in range(5)]}))
+    assert "SimLM +0.0, +0.5, +1.0, +1.5, +2.0" in found
+    found = alt(plan_figures.coverage_against_gain({"bow": 0.418}, {"bow": 2.8, "none": 0.0}))
+    assert "bag of words 42 %, +2.8 points" in found and "no pre-training" not in found
+    parts = plan.Parts(1.7, 200, 200, 0.02, 36, 290)
+    assert "1 seeds" not in alt(plan_figures.make_up(parts, [1, 3]))
+    assert f"{parts.detectable(3, 72):.2f} at 72" in alt(
+        plan_figures.detectable(parts, [3], [36, 72])
+    )
+
+
+def test_the_table_of_contrasts_says_what_is_missing():
+    contrast = {"says": "More.", "compare": "bow - none"}
+    verdicts = [
+        plan.Verdict(contrast, Estimate(2.0, 0.1, 30), "supported", "Reddit titles"),
+        plan.Verdict(contrast, None, "not run"),
+    ]
+    shown = plan_figures.contrasts(verdicts, ["bow", "none"], "Contrasts.").data
+    assert "supported so far" in shown and "bag of words - no pre-training" in shown
+    assert "+2.0 [+1.8, +2.2]" in shown and "not run" in shown

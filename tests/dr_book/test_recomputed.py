@@ -1,0 +1,273 @@
+"""The ledger against a second reckoning: thirty and more claims of all kinds, from the lines of the
+files of records, with numpy and nothing of `dr_book` but the claims themselves.
+"""
+
+import json
+import lzma
+from collections import defaultdict
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dr_book.ledger import ledger
+from dr_book.papers import load_papers
+from dr_lib import places
+
+LAPTOP = places.project_root() / "book" / "records" / "laptop"
+
+
+@cache
+def raw() -> list[dict]:
+    """The records as they lie in the files, with their scores unpacked."""
+    found = []
+    for path in sorted(LAPTOP.glob("*.jsonl.xz")):
+        for line in lzma.decompress(path.read_bytes()).decode().splitlines():
+            record = json.loads(line)
+            scores = record["scores"]
+            table = np.array(scores["values"], np.float32).astype(float)[scores["row"]].T
+            record["values"] = dict(zip(scores["measures"], table, strict=True))
+            record["ids"] = scores["queries"]
+            found.append(record)
+    return found
+
+
+def trained_alike(record: dict) -> str:
+    """What two runs share that differ in seed, code or machine alone."""
+    recipe = json.loads(json.dumps(record["recipe"]))
+    final = recipe.get("final", "retriever1")
+    unused = {
+        "pretrained": ["finetuning", "negatives", "mining", "distillation", "reranking"],
+        "retriever1": ["mining", "distillation", "reranking"],
+        "retriever2": ["distillation", "reranking"],
+        "reranker": ["distillation"],
+    }
+    for name in ("seed", "label", *unused.get(final, [])):
+        recipe.pop(name, None)
+    recipe["evaluation"].pop("measures", None)
+    method = recipe["objective"]
+    method.get("params", {}).pop("init_seed", None)
+    if method["name"] == "autoencoder":  # named from some day on, and 0 before
+        method["params"].setdefault("encoder_rate", 0.0)
+    made = " ".join(record["keys"])
+    stages = {
+        "questions": "question_generator",
+        "paq_pairs": "generated_pairs",
+        "pseudo_labels": "pseudo_labels",
+        "cross_encoder": "cross_encoder",
+        "continuations": "continuations",
+    }
+    auxiliary = recipe.get("auxiliary", {})
+    recipe["auxiliary"] = {
+        name: own for name, own in auxiliary.items() if stages.get(name, "-") in made and own
+    }
+    recipe["posts"] = auxiliary.get("reddit_pairs")
+    where = [record["data"]["collection"]["digest"], record["ids"][:5], len(record["ids"])]
+    return json.dumps([recipe, where], sort_keys=True)
+
+
+@cache
+def groups() -> dict[str, list[dict]]:
+    """Runs of one configuration, each once."""
+    found = defaultdict(list)
+    for record in raw():
+        own = found[trained_alike(record)]
+        twin = next(
+            (
+                place
+                for place, other in enumerate(own)
+                if other["seed"] == record["seed"]
+                and (other["study"], other["label"]) != (record["study"], record["label"])
+                and any(
+                    np.array_equal(other["values"][name], record["values"][name])
+                    for name in other["values"].keys() & record["values"].keys()
+                )
+            ),
+            None,
+        )
+        if twin is None:
+            own.append(record)
+        elif len(record["values"]) > len(own[twin]["values"]):
+            own[twin] = record
+    return found
+
+
+def runs_of(claim, row: str) -> list[dict]:
+    """All runs of a row's configuration that have its measure."""
+    named = claim.answered_by
+    stage = named.stage_of(row)
+    first = next(
+        (
+            record
+            for record in raw()
+            if (record["study"], record["label"]) == (named.study, named.rows[row])
+            and record["data"]["collection"]["name"] == named.collection
+            and record["recipe"].get("final", "retriever1") == stage
+        ),
+        None,
+    )
+    return list(groups()[trained_alike(first)]) if first else []
+
+
+def spread(stage: str, digest: str, ids: list[str], measure: str) -> tuple[float, int, float]:
+    """Pooled variance of the seeds, its freedom, and whether configurations scatter alike."""
+    each = []
+    for own in groups().values():
+        record = own[0]
+        if (
+            record["recipe"]["evaluation"].get("kind") in ("search", "dialogue")
+            and len(record["keys"]) > 1
+            and record["recipe"].get("final", "retriever1") == stage
+            and record["data"]["collection"]["digest"] == digest
+            and record["ids"] == ids
+            and not record["recipe"].get("retriever")
+        ):
+            for epoch in {one["epoch"] for one in own}:
+                means = [
+                    100 * one["values"][measure].mean()
+                    for one in own
+                    if one["epoch"] == epoch and measure in one["values"]
+                ]
+                if len(means) > 1:
+                    each.append((len(means) - 1, np.var(means, ddof=1)))
+    freedom = sum(n for n, _ in each)
+    if not freedom:
+        return 0.0, 0, 1.0
+    pooled = sum(n * variance for n, variance in each) / freedom
+    rng, freedoms = np.random.default_rng(7), np.array([n for n, _ in each])
+    drawn = rng.chisquare(freedoms, (20_000, len(each))) / freedoms
+    largest = drawn.max(axis=1) / (drawn @ freedoms / freedom)
+    return pooled, freedom, float((largest >= max(v for _, v in each) / pooled).mean())
+
+
+def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None:
+    """Difference, standard error, degrees of freedom and p of two rows; None where one lacks it."""
+    sides = [[one for one in own if measure in one["values"]] for own in (first, second)]
+    if not all(sides):
+        return None
+    means = [np.mean([100 * one["values"][measure] for one in own], axis=0) for own in sides]
+    record = sides[0][0]
+    known = record["clusters"]
+    clusters = np.array(known["of"] if known["names"] else range(len(record["ids"])))
+    gap = means[0] - means[1]
+    sums = np.bincount(clusters, gap - gap.mean()) / len(gap)
+    number = len(np.unique(clusters))
+    parts = [(number / (number - 1) * np.square(sums).sum(), number - 1)]
+    stages = [own[0]["recipe"].get("final", "retriever1") for own in sides]
+    sure = True
+    for stage in dict.fromkeys(stages):
+        variance, freedom, p_alike = spread(
+            stage, record["data"]["collection"]["digest"], record["ids"], measure
+        )
+        weight = sum(
+            1 / len(own) for own, other in zip(sides, stages, strict=True) if other == stage
+        )
+        if p_alike < 0.01 and min(map(len, sides)) > 1:
+            squares = [
+                np.var([100 * o["values"][measure].mean() for o in own]) * len(own) for own in sides
+            ]
+            freedom = sum(map(len, sides)) - 2
+            variance = sum(squares) / freedom
+        if freedom:
+            parts.append((variance * weight, freedom))
+        sure &= (freedom >= 10 and p_alike >= 0.01) or min(map(len, sides)) > 1
+    total = sum(variance for variance, _ in parts)
+    freedom = total**2 / sum(variance**2 / own for variance, own in parts if variance)
+    error = np.sqrt(total)
+    p = 2 * stats.t.sf(abs(gap.mean()) / error, freedom)
+    return {"difference": gap.mean(), "error": error, "freedom": freedom, "p": p, "sure": sure}
+
+
+@cache
+def entries() -> dict[str, dict]:
+    return {entry["claim"]: entry for entry in ledger("laptop")}
+
+
+def plain(claim, pair: dict) -> bool:
+    """Whether a pair is a difference of two rows on the same queries of one collection."""
+    named = claim.answered_by
+    return (
+        pair["relation"] == "over"
+        and isinstance(named.collection, str)
+        and named.collection != "made tokens"
+        and isinstance(named.measure, str)
+        and pair["unit"] == "points"
+        and {pair["better"], pair["worse"]} <= named.rows.keys()
+        and not any(check.kind == "cases" for check in claim.checks)
+        and claim.trained
+        and (claim.compare is None or claim.compare.paired)
+        and not named.measure.startswith(("Success", "Acc"))
+    )
+
+
+CLAIMS = [
+    claim.id
+    for paper in load_papers().values()
+    for claim in paper.claims
+    if claim.answered_by and claim.trained
+]
+
+
+def test_thirty_claims_and_more_are_reckoned_twice_and_agree():
+    checked, decided = set(), 0
+    for paper in load_papers().values():
+        for claim in (one for one in paper.claims if one.id in CLAIMS):
+            entry = entries()[claim.id]
+            tested = [pair for pair in entry["pairs"] if pair["difference"] is not None]
+            found = {}
+            for pair in tested:
+                if not plain(claim, pair):
+                    continue
+                sides = [runs_of(claim, pair[side]) for side in ("better", "worse")]
+                measure = pair["measure"]
+                ours = reckoned(*sides, measure)
+                assert ours is not None, (claim.id, pair)
+                name = claim.id, pair["better"], pair["worse"]
+                assert pair["difference"] == pytest.approx(ours["difference"], abs=1e-3), name
+                reach = stats.t.ppf(0.975, ours["freedom"]) * ours["error"]
+                assert pair["low"] == pytest.approx(
+                    max(-100, ours["difference"] - reach), abs=0.02
+                ), name
+                assert pair["p"] == pytest.approx(ours["p"], rel=0.02, abs=1e-5), name
+                found[name] = pair, ours
+                checked.add(claim.id)
+            if len(found) != len(tested):
+                continue
+            # Holm over the pairs that lie on the wrong side, by hand
+            order = sorted(
+                found.values(), key=lambda two: two[1]["p"] if two[1]["difference"] < 0 else 1.0
+            )
+            least = 0.0
+            for place, (pair, ours) in enumerate(order):
+                against = ours["p"] if ours["difference"] < 0 else 1.0
+                least = max(least, min(1.0, (len(order) - place) * against))
+                state = "open"
+                if ours["sure"] and ours["difference"] > 0 and ours["p"] < 0.05:
+                    state = "supported"
+                elif ours["sure"] and ours["difference"] < 0 and least < 0.05:
+                    state = "contradicted"
+                assert pair["state"] == state, (claim.id, pair, ours)
+                decided += state != "open"
+    assert len(checked) >= 30 and decided >= 20, (len(checked), decided)
+
+
+def test_no_claim_is_contradicted_by_a_pair_that_is_not_testable():
+    for entry in entries().values():
+        against = [pair for pair in entry["pairs"] if pair["state"] == "contradicted"]
+        assert all(pair["testable"] for pair in against), entry["claim"]
+        carrying = [pair for pair in against if pair["carrying"]]
+        assert (entry["verdict"] == "contradicted") is bool(carrying), entry["claim"]
+        for pair in entry["pairs"]:
+            assert (pair["state"] == "not testable here") is not pair["testable"], entry["claim"]
+            assert pair["testable"] or pair["because"], entry["claim"]
+
+
+def test_no_interval_leaves_what_is_possible():
+    for entry in entries().values():
+        for pair in entry["pairs"]:
+            if pair["difference"] is not None and pair["unit"] == "points":
+                ends = [pair["low"], pair["difference"], pair["high"]]
+                assert ends == sorted(ends) and ends[0] >= -200 and ends[2] <= 200
+                if "similarity" not in pair["measure"] and not pair["measure"].startswith("s("):
+                    assert ends[0] >= -100 and ends[2] <= 100, entry["claim"]
