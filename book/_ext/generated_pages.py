@@ -211,8 +211,8 @@ def vulnerabilities(file: Path) -> str:
     look = read_yaml(file)
     said = "; ".join(f"{name} {text}" for name, text in look["packages"].items())
     return (
-        f"On {look['date']} the pinned versions were compared with {look['looked_at']}: all are"
-        f" newer than what is known ({said})."
+        f"Somebody looked last on {look['date']}, at {look['looked_at']}. What was found is closed"
+        f" in the pinned versions: {said}."
     )
 
 
