@@ -119,6 +119,11 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
             named = named and str(path)[0] not in "./~"
             if not named and not path.expanduser().exists():
                 yield path
+    place = str(getattr(options, "collection", None) or "")
+    # a record's file is looked for by whoever reads it
+    path = place[:1] in ("/", ".", "~") and not place.endswith((".json", ".jsonl.xz"))
+    if path and places.find_data(place) is None:
+        yield Path(place)
 
 
 class Parser(argparse.ArgumentParser):
@@ -172,7 +177,8 @@ def parser() -> argparse.ArgumentParser:
         return option
 
     tried = command("try", try_folder)
-    tried("collection", help="a folder, a file of passages or of text, or a known name")
+    formats = "corpus.jsonl with queries.jsonl and qrels/, or text (.txt .md .rst .adoc .html)"
+    tried("collection", help=f"a folder ({formats}), a .jsonl or .csv, or a known name")
     tried(
         "--ask",
         action="append",
@@ -184,7 +190,8 @@ def parser() -> argparse.ArgumentParser:
         "--system",
         action="append",
         default=[],
-        help="compare this: an encoder (folder or name) or a way to pre-train",
+        help="compare this: an encoder (folder or name; `make models` installs all-MiniLM-L6-v2) or"
+        " a way to pre-train",
     )
     tried(
         "--scale",
@@ -369,9 +376,8 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
-    print(
-        "\n".join(filter(None, (compared.verdict.plain, compared.chosen_by, compared.untrainable)))
-    )
+    said = [compared.collection.info.get("read"), compared.verdict.plain]
+    print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
     print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0

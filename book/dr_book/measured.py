@@ -293,10 +293,10 @@ def all_runs(records: Sequence[Record]) -> list[Record]:
 def _same_run(one: Record, other: Record) -> bool:
     if one is other:
         return True
-    shared = next((name for name in one.means if name in other.means), None)
-    if one.seed != other.seed or shared is None or _origin(one) == _origin(other):
+    shared = [name for name in one.means if name in other.means]
+    if one.seed != other.seed or not shared or _origin(one) == _origin(other):
         return False
-    return np.array_equal(one.per_query(shared), other.per_query(shared))
+    return all(np.array_equal(one.per_query(name), other.per_query(name)) for name in shared)
 
 
 def _origin(record: Record) -> tuple[str, str]:

@@ -210,6 +210,7 @@ class Compared(corpus_study.Compared):
             split: len(searched.qrels(split)) for split in searched.splits if split not in written
         }
         lines = [
+            *([["files", found.info["read"]]] if "read" in found.info else []),
             ["passages", len(passages)],
             *(
                 [["compared here, as a sample", len(searched)]]

@@ -15,7 +15,7 @@ import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
-from dr_book.hits import Hit, Result, shortened
+from dr_book.hits import Hit, Result
 from dr_book.search import collection_of
 from dr_book.statistics import Interval
 from dr_book.verdicts import Case, flips
@@ -566,17 +566,19 @@ def search_table(answer: Result) -> HTML:
     rows: list[list[Cell]] = []
     for place in range(depth):
         hits = (found[place] if place < len(found) else None for found in answer.hits.values())
-        rows.append([place + 1, *(Markup(_hit(hit)) if hit else None for hit in hits)])
+        rows.append(
+            [place + 1, *(Markup(_hit(hit, answer.query)) if hit else None for hit in hits)]
+        )
     caption = " ".join(
         [f"Found for: {answer.query}", *([f"({answer.judged})"] if answer.judged else [])]
     )
     return table(["rank", *answer.hits], rows, caption=caption)
 
 
-def _hit(hit: Hit) -> str:
+def _hit(hit: Hit, query: str) -> str:
     title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
     mark = ' <span class="verdict verdict-held">relevant</span>' if hit.relevant else ""
     return (
-        f"{title}{html.escape(shortened(hit.text))}<br><small>{hit.score:.3f},"
+        f"{title}{marked(hit.text, query)}<br><small>{hit.score:.3f},"
         f" <bdi>{soft(hit.id)}</bdi></small>{mark}"
     )

@@ -195,8 +195,7 @@ def _without_strangers(check: Check, known: Mapping[str, str]) -> Check:
     strangers = [row for row in check.rows if row not in known]
     if not strangers or not check.testable or check.kind == "wins":
         return check
-    are = "is" if len(strangers) == 1 else "are"
-    because = f"{' and '.join(strangers)} {are} not run here."
+    because = "A system of the pair is not run here."
     return check.model_copy(update={"testable": False, "because": because})
 
 

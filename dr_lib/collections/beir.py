@@ -150,7 +150,7 @@ def _what_it_is(folder: Path) -> str:
     return (
         seen + "Give a folder with corpus.jsonl (fields _id, title, text), queries.jsonl and"
         " qrels/<split>.tsv; for passages without questions one with text files (.txt, .md,"
-        " .rst), or one .jsonl or .csv file."
+        " .rst, .adoc, .html), or one .jsonl or .csv file."
     )
 
 

@@ -7,10 +7,13 @@ words per passage, as in DPR's Wikipedia (Karpukhin et al. 2020, section 4.1), b
 torn apart unless it is longer than a passage. Page of the book: practice/own-corpus.
 """
 
+import gzip
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,16 @@ from dr_lib.files import json_digest
 from dr_lib.words import pieces, sentences
 
 WORDS = 100
-TEXTS = tuple(kind + packed for kind in (".txt", ".md", ".rst") for packed in ("", ".gz"))
+KINDS = ".txt", ".md", ".rst", ".adoc", ".asciidoc", ".html", ".htm"
+TEXTS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
+HTML = ".html", ".htm"
+CONVERTERS = {
+    ".pdf": "pdftotext FILE.pdf",
+    ".docx": "pandoc FILE.docx -o FILE.md",
+    ".odt": "pandoc FILE.odt -o FILE.md",
+    ".epub": "pandoc FILE.epub -o FILE.md",
+}
+"""What makes a text of a kind of file that is not read."""
 LINES = tuple(
     kind + packed
     for kind in (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
@@ -48,8 +60,19 @@ HEADING = re.compile(
 """A heading of Markdown or reStructuredText: behind signs, above a line of them, or between two
 such lines.
 """
+ASCIIDOC = re.compile(
+    r"^(?P<fence>```|-{4,}|\.{4,})\n[\s\S]*?^(?P=fence)$"  # a listing
+    r"|(?:\A|(?<=\n\n))(?P<hashes>={1,6})[ \t]+(?P<title>\S.*?)[ \t=]*$"
+    r"|(?:\A|(?<=\n\n))(?P<over>(?!))?(?P<above>\S.*)\n(?P<under>[=~^-])(?P=under){2,}$",
+    re.MULTILINE,
+)
+"""A heading of AsciiDoc, which plain texts of documentation have too: behind equals signs, or above
+a line.
+"""
+LISTING = re.compile(r"^(-{4,}|\.{4,})\n([\s\S]*?)\n\1$", re.MULTILINE)
+FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT = 2
+CUT = 3
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
@@ -123,6 +146,27 @@ def text_files(place: Path) -> list[Path]:
     )
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
         files = [path for path in files if path not in readme]
+    inside = [one.name for one in subfolders(place) if has_corpus(one)]
+    if len(inside) > 1 or (inside and files):
+        raise InputError(
+            f"a folder of collections ({', '.join(inside[:6])})",
+            where=place,
+            fix=f"Give one of them, such as {place.name}/{inside[0]}.",
+        )
+    # the same text in two formats is read once
+    beside = {path.with_suffix("") for path in files if kind_of(path) not in HTML}
+    files = [
+        path for path in files if kind_of(path) not in HTML or path.with_suffix("") not in beside
+    ]
+    if files and not lines and all(path.name.upper().startswith("README") for path in files):
+        below = [path for path in files if path.parent != place]
+        if below:
+            raise InputError(
+                f"nothing but {len(files)} README file{'s' * (len(files) > 1)}, too little to"
+                " compare",
+                where=place,
+                fix="Give the folder of the texts themselves.",
+            )
     if files and (passages := [path.name for path in lines if ".jsonl" in path.name.lower()]):
         fix = f"Give {place.name}/{passages[0]}, or move the texts to a folder of their own."
         raise InputError(
@@ -131,6 +175,16 @@ def text_files(place: Path) -> list[Path]:
             fix=fix,
         )
     return files
+
+
+def subfolders(place: Path) -> list[Path]:
+    """The folders in a folder, by name."""
+    return [path for path in sorted(place.iterdir()) if path.is_dir()]
+
+
+def has_corpus(folder: Path) -> bool:
+    """Whether a folder is a collection in BEIR layout."""
+    return any((folder / name).is_file() for name in LAYOUT[:2])
 
 
 def check_links(folder: Path) -> None:
@@ -170,12 +224,14 @@ def texts_source(place: Path) -> Source:
     """
     folder = place.parent if place.is_file() else place
     found = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
-    files = {name: path for name, path in found.items() if _holds_text(path)}
+    files = _read(found)
     counts = {"files": len(files), "empty_files_left_out": len(found) - len(files)}
     # what lies behind a link to a folder is not read
     linked = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
     if place.is_dir() and linked:
         counts["linked_folders_left_out"] = len(linked)
+    if place.is_dir():
+        counts["read"] = what_was_read(folder, found.values())
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."
@@ -192,28 +248,209 @@ def texts_source(place: Path) -> Source:
     )
 
 
-def _holds_text(path: Path) -> bool:
-    return any(line.strip() for _, line in read_lines(path))
+def _read(files: Mapping[str, Path]) -> dict[str, Path]:
+    """The files that hold text; all that cannot be read are named in one error."""
+    holding, errors = {}, []
+    for name, path in files.items():
+        try:
+            if any(text.strip() for _, text in sections_of(path)):
+                holding[name] = path
+        except InputError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        named = "; ".join(f"{error.where}: {error.problem}" for error in errors[:10])
+        more = f"; and {len(errors) - 10} more" * (len(errors) > 10)
+        raise InputError(
+            f"{len(errors)} files cannot be read: {named}{more}",
+            where="texts",
+            fix="Mend them, or put a dot before their names, and they are left out.",
+        )
+    return holding
+
+
+def kind_of(path: Path) -> str:
+    """The ending that says how a text is written, the inner one where a text has two.
+
+    Example:
+        >>> [kind_of(Path(name)) for name in ("a.txt", "a.rst.txt", "A.MD.gz", "v1.2.txt")]
+        ['.txt', '.rst', '.md', '.txt']
+    """
+    name = path.name.lower().removesuffix(".gz")
+    inner = Path(name.removesuffix(".txt")).suffix if name.endswith(".txt") else ""
+    return inner if inner in KINDS else Path(name).suffix
+
+
+def sections_of(path: Path) -> list[tuple[str, str]]:
+    """The parts of a text file, each with the headings above it; where there are none, with the
+    file's name.
+    """
+    kind = kind_of(path)
+    if kind in HTML:
+        parts = html_sections(_bytes(path))
+    else:
+        text = "\n".join(line.rstrip() for _, line in read_lines(path))
+        if kind in (".adoc", ".asciidoc"):
+            text = LISTING.sub(r"```\n\2\n```", text)
+        marks = ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING
+        parts = sections(text, marks)
+    name = path.name.removesuffix(".gz")
+    while Path(name).suffix.lower() in KINDS:
+        name = Path(name).stem
+    return [(title or name, text) for title, text in parts]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"not a gzip file ({error})", where=path, fix="Pack it again.") from None
+
+
+UNREAD = "script", "style", "template", "noscript", "nav", "footer", "svg", "head", "button"
+"""Elements of HTML that are no text of the page."""
+INLINE = frozenset(
+    [
+        "a",
+        "abbr",
+        "b",
+        "bdi",
+        "bdo",
+        "cite",
+        "code",
+        "data",
+        "dfn",
+        "em",
+        "font",
+        "i",
+        "kbd",
+        "label",
+        "mark",
+        "q",
+        "s",
+        "samp",
+        "small",
+        "span",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+        "tt",
+        "u",
+        "var",
+        "wbr",
+    ]
+)
+ITEM = re.compile(r"h[1-6]")
+
+
+def html_sections(markup: bytes) -> list[tuple[str, str]]:
+    r"""The parts of an HTML page between its headings, as `sections` gives those of a text.
+
+    Paragraphs stand apart by a blank line; code keeps its lines, and a table has a line a row.
+
+    Example:
+        >>> html_sections(b"<h1>Sea</h1><p>Salt <b>water</b>.</p><pre>a\n  b</pre>")
+        [('', ''), ('Sea', 'Salt water.\n\n```\na\n  b\n```')]
+    """
+    from bs4 import BeautifulSoup, NavigableString, Tag  # for pages alone
+
+    page = BeautifulSoup(markup, "lxml")
+    for element in page(UNREAD):
+        if element.name != "head":
+            element.decompose()
+    title = page.title.get_text(" ", strip=True) if page.title else ""
+    parts: list[tuple[str, list[str]]] = [("", [])]
+    titles: dict[int, str] = {}
+    words: list[str] = []
+
+    def end() -> None:
+        if text := " ".join("".join(words).split()):
+            parts[-1][1].append(text)
+        words.clear()
+
+    def walk(element: Tag) -> None:
+        for child in element.children:
+            if type(child) is NavigableString:
+                words.append(str(child))
+            elif not isinstance(child, Tag):
+                continue
+            elif ITEM.fullmatch(child.name):
+                end()
+                level = int(child.name[1])
+                for deeper in [depth for depth in titles if depth >= level]:
+                    del titles[deeper]
+                titles[level] = child.get_text(" ", strip=True).rstrip("¶ ")
+                parts.append((": ".join(filter(None, titles.values())), []))
+            elif child.name == "pre":
+                end()
+                code = child.get_text().strip("\n")
+                parts[-1][1].append(f"```\n{code}\n```")
+            elif child.name == "table" and not child.find("table"):
+                end()
+                rows = [
+                    [cell.get_text(" ", strip=True) for cell in row(["td", "th"])]
+                    for row in child("tr")
+                ]
+                lines = [
+                    f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in rows
+                ]
+                parts[-1][1].append("\n".join(lines))
+            elif child.name in INLINE:
+                walk(child)
+            else:
+                end()
+                walk(child)
+                end()
+
+    walk(page.body or page)
+    end()
+    return [(above or title, "\n\n".join(texts)) for above, texts in parts]
 
 
 def _passages(files: dict[str, Path]) -> Iterator[tuple[str, Passage]]:
     for name, path in files.items():
-        text = "\n".join(line.rstrip() for _, line in read_lines(path))
-        parts = (
-            [("", text)]
-            if path.name.lower().removesuffix(".gz").endswith(".txt")
-            else sections(text)
-        )
         passages = (
-            (title, own) for title, part in parts for own in cut(paragraphs(part.splitlines()))
+            (title, own)
+            for title, part in sections_of(path)
+            for own in cut(paragraphs(part.splitlines()))
         )
         for position, (title, own) in enumerate(passages):
             yield str(path), Passage(f"{name}#{position}", title, own, name, position)
 
 
-def sections(text: str) -> list[tuple[str, str]]:
-    """The parts of a Markdown or reStructuredText file between its headings, each with the headings
-    that stand above it.
+def what_was_read(folder: Path, files: Collection[Path]) -> str:
+    """How many of a folder's files are read, of which kinds, and which are not.
+
+    Args:
+        folder: with folders below it; what begins with a dot does not count.
+        files: what is read.
+    """
+    every = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    read, left = {*files}, Counter()
+    kinds = Counter(map(kind_of, files))
+    left.update(path.suffix.lower() or "without ending" for path in every if path not in read)
+    told = f"read {len(read):,} of {len(every):,} files: {_counted(kinds)}"
+    if left:
+        told += f"; not read: {_counted(left)}"
+    ways = [way for kind, way in CONVERTERS.items() if kind in left]
+    return told + "; a text is made by: " * bool(ways) + ", ".join(ways)
+
+
+def _counted(kinds: Counter) -> str:
+    order = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{count:,} {kind}" for kind, count in order)
+
+
+def sections(text: str, heading: re.Pattern = HEADING) -> list[tuple[str, str]]:
+    """The parts of a Markdown, reStructuredText or AsciiDoc file between its headings, each with
+    the headings that stand above it.
 
     A heading with nothing below it is text itself, so that its words are not lost.
 
@@ -221,7 +458,7 @@ def sections(text: str) -> list[tuple[str, str]]:
         >>> sections("# Sea\\nSalt.\\n## Tides\\nTwice a day.\\n# Moon")
         [('', ''), ('Sea', '\\nSalt.\\n'), ('Sea: Tides', '\\nTwice a day.\\n'), ('', 'Moon')]
     """
-    marks = [mark for mark in HEADING.finditer(text) if not mark["fence"]]
+    marks = [mark for mark in heading.finditer(text) if not mark["fence"]]
     # by their order, as in reStructuredText
     styles = list(dict.fromkeys((mark["over"], mark["under"]) for mark in marks))
     levels = [
@@ -248,19 +485,36 @@ def sections(text: str) -> list[tuple[str, str]]:
 
 
 def paragraphs(lines: Iterable[str]) -> list[str]:
-    """The paragraphs of a text: runs of lines with a blank line between, each as one line.
+    """The paragraphs of a text: runs of lines with a blank line between, each as one line; code and
+    tables keep their lines.
 
     Example:
-        >>> paragraphs(["The moon", "  pulls.", "", "Tides rise."])
-        ['The moon pulls.', 'Tides rise.']
+        >>> paragraphs(["The moon", "  pulls.", "", "| a | b |", "| 1 | 2 |"])
+        ['The moon pulls.', '| a | b |\\n| 1 | 2 |']
     """
     groups: list[list[str]] = [[]]
+    fence = ""
     for line in lines:
-        words = line.split()
-        if not words and groups[-1]:
+        sign = found[1] if (found := FENCE.match(line)) else ""
+        if not fence and (sign or not line.strip()) and groups[-1]:
             groups.append([])
-        groups[-1] += words
-    return [" ".join(group) for group in groups if group]
+        if line.strip() or fence:
+            groups[-1].append(line.rstrip())
+        if fence and sign == fence:
+            fence = ""
+            groups.append([])
+        elif not fence:
+            fence = sign
+    return [_block(group) for group in groups if any(line.strip() for line in group)]
+
+
+def _block(lines: list[str]) -> str:
+    """Lines as they are where they are code or a table, else as one line."""
+    kept = FENCE.match(lines[0]) or all(line.startswith(("    ", "\t")) for line in lines)
+    kept = kept or (len(lines) > 1 and all(ROW.match(line) for line in lines))
+    if kept and len(lines) > 1:
+        return "\n".join(lines)
+    return " ".join(word for line in lines for word in line.split())
 
 
 def one_line(text: str) -> str:
@@ -290,17 +544,26 @@ def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
         ['One two three. Four five six.', 'Seven. Eight nine ten.']
     """
     groups: list[list[str]] = [[]]
+    after = False  # code or a table
     for part in parts:
         # End with a paragraph where the next one does not fit, unless that leaves the passage half
         # empty.
         if len(groups[-1]) >= words / 2 and len(groups[-1]) + len(pieces(part)) > words:
             groups.append([])
-        end = 0
-        for sentence in sentences(part):
-            begin = part.index(sentence, end)
-            end, run = begin + len(sentence), pieces(sentence)
-            if begin and not part[begin - 1].isspace():  # a script that writes no spaces
-                run[0] = run[0].removeprefix(" ")
+        end, lines = 0, part.splitlines()
+        for sentence in lines if len(lines) > 1 else sentences(part):
+            run = pieces(sentence)
+            if len(lines) > 1:
+                indent = sentence[: len(sentence) - len(sentence.lstrip())]
+                run[:1] = [f"\n{indent}{first.lstrip()}" for first in run[:1]]
+                after = True
+            else:
+                begin = part.index(sentence, end)
+                end = begin + len(sentence)
+                if begin and not part[begin - 1].isspace():  # a script that writes no spaces
+                    run[0] = run[0].removeprefix(" ")
+                if after:
+                    run[0], after = f"\n{run[0].lstrip()}", False
             for stretch in (run[start : start + words] for start in range(0, len(run), words)):
                 if groups[-1] and len(groups[-1]) + len(stretch) > words:
                     groups.append([])

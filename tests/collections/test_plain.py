@@ -113,10 +113,10 @@ def test_a_text_moved_to_another_folder_is_another_collection(text_folder, cache
     ("content", "problem"), [(b"caf\xe9", "not UTF-8"), (b"Another document.", "repeats title")]
 )
 def test_a_bad_text_file_is_named(text_folder, cache, content, problem):
-    (text_folder / "zz.txt").write_bytes(content)
+    (text_folder / "deep" / "a.rst").write_bytes(content)
     with pytest.raises(InputError, match=problem) as caught:
         collections.load(text_folder, cache=cache, allow_duplicates=False)
-    assert "zz.txt" in str(caught.value)
+    assert "a.rst" in str(caught.value) or "a.txt" in str(caught.value)
 
 
 def test_files_without_text_are_left_out_and_counted(text_folder, cache):
@@ -135,7 +135,7 @@ def test_a_folder_of_empty_files_is_refused(tmp_path, cache):
 
 
 def test_repeated_texts_are_kept_and_counted(text_folder, cache):
-    (text_folder / "zz.txt").write_text("Another document.", encoding="utf-8")
+    (text_folder / "a.rst").write_text("Another document.", encoding="utf-8")
     collection = collections.load(text_folder, cache=cache)
     assert collection.info["counts"]["duplicate_texts"] == 1
 
@@ -146,7 +146,8 @@ def test_a_folder_without_any_text_says_what_it_holds_and_what_it_needs(tmp_path
     for name in held:
         (folder / name).write_bytes(b"x")
     with pytest.raises(
-        InputError, match=r"text files \(\.txt, \.md, \.rst\), or one \.jsonl or \.csv file"
+        InputError,
+        match=r"text files \(\.txt, \.md, \.rst, \.adoc, \.html\), or one \.jsonl or \.csv file",
     ) as caught:
         collections.load(folder, cache=cache)
     assert ("It holds data.parquet, photo.png" if held else "It is empty") in str(caught.value)
@@ -208,14 +209,14 @@ def test_headings_are_the_titles_of_the_passages_below_them(tmp_path, cache):
         for row in collections.load(tmp_path, cache=cache).passages
     ]
     assert rows == [
-        ("a.md#0", "", "Before all headings."),
-        ("a.md#1", "Tides: Cause", "The moon pulls. ``` # a comment ```"),
+        ("a.md#0", "a", "Before all headings."),
+        ("a.md#1", "Tides: Cause", "The moon pulls.\n```\n# a comment\n```"),
         ("a.md#2", "Tides: *Times*", "Twice a day"),
-        ("a.md#3", "", "Salt"),
-        ("b.rst#0", "Tides: Cause", "The moon pulls. +---+---+ | a | b | +---+---+"),
+        ("a.md#3", "a", "Salt"),
+        ("b.rst#0", "Tides: Cause", "The moon pulls.\n+---+---+\n| a | b |\n+---+---+"),
         # its sign comes third, so it stands below the second
         ("b.rst#1", "Tides: Cause: Salt", "Grains."),
-        ("c.txt#0", "", "# no heading Moon."),
+        ("c.txt#0", "c", "# no heading Moon."),
     ]
 
 
@@ -428,3 +429,83 @@ def test_links_within_a_folder_and_to_the_folder_are_followed_and_folders_behind
     assert sorted(collection.passages["doc"]) == ["a.txt", "b.txt"]
     assert collection.info["linked_folders_left_out"] == 1
     assert collections.load(str(tmp_path / "named.txt")).passages["text"] == ["Elsewhere."]
+
+
+# What is read, and how ---------------------------------------------------------------------------
+
+PAGE = b"""<html><head><title>Manual</title><style>b {}</style></head><body><nav>Home</nav>
+<p>About <b>tides</b>.</p><h1>Sea</h1><p>Salt&nbsp;water &amp; ice.</p><h2>Code</h2>
+<pre>for x in sea:\n    print(x)</pre><table><tr><th>a</th><th>b</th></tr>
+<tr><td>1</td><td>2</td></tr></table><script>never()</script></body></html>"""
+
+
+@pytest.mark.parametrize("name", ["page.html", "PAGE.HTM", "page.html.gz"])
+def test_a_page_of_html_is_its_text_under_its_headings(tmp_path, cache, name):
+    (tmp_path / "docs").mkdir()
+    content = gzip.compress(PAGE) if name.endswith(".gz") else PAGE
+    (tmp_path / "docs" / name).write_bytes(content)
+    passages = collections.load(tmp_path / "docs", cache=cache).passages
+    rows = [(row["title"], row["text"]) for row in passages]
+    code = "```\nfor x in sea:\n    print(x)\n```\n| a | b |\n| 1 | 2 |"
+    assert rows == [("Manual", "About tides."), ("Sea", "Salt water & ice."), ("Sea: Code", code)]
+
+
+def test_what_was_read_and_what_not_is_counted(tmp_path, cache):
+    (folder := tmp_path / "docs").mkdir()
+    for name in ("a.txt", "b.rst.txt", "c.html", "a.html", "d.pdf", "e.docx", "Makefile", ".f.txt"):
+        (folder / name).write_text(f"The moon pulls {name}.", encoding="utf-8")
+    info = collections.load(folder, cache=cache).info
+    assert info["read"] == (
+        "read 3 of 7 files: 1 .html, 1 .rst, 1 .txt; not read: 1 .docx, 1 .html, 1 .pdf,"
+        " 1 without ending; a text is made by: pdftotext FILE.pdf, pandoc FILE.docx -o FILE.md"
+    )
+
+
+def test_inner_endings_and_asciidoc_give_titles_and_else_the_file_s_name_does(tmp_path, cache):
+    texts = {
+        "git-tag.txt": "git-tag(1)\n==========\n\nOPTIONS\n-------\nSigns a tag.\n",
+        "intro.adoc": "= Intro\n\n== Code\n\n----\na = 1\n\nb = 2\n----\n",
+        "modules.rst.txt": "Modules\n=======\n\nAll of them.\n",
+        "notes.txt": "No heading at all.\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    rows = [(row["title"], row["text"]) for row in collections.load(tmp_path, cache=cache).passages]
+    assert rows == [
+        ("git-tag(1): OPTIONS", "Signs a tag."),
+        ("Intro: Code", "```\na = 1\nb = 2\n```"),
+        ("Modules", "All of them."),
+        ("notes", "No heading at all."),
+    ]
+
+
+def test_code_and_tables_keep_their_lines_and_prose_goes_on_below(tmp_path, cache):
+    text = "Run\nthis:\n\n    git tag\n      -s\n\nThen\npush.\n"
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    (found,) = collections.load(tmp_path, cache=cache).passages["text"][:]
+    assert found == "Run this:\n    git tag\n      -s\nThen push."
+
+
+def test_all_bad_files_are_named_at_once_with_a_way_out(text_folder, cache):
+    for name in ("l1.txt", "l2.txt"):
+        (text_folder / name).write_bytes(b"caf\xe9")
+    with pytest.raises(InputError, match=r"2 files .*l1\.txt line 1: not UTF-8.*l2\.txt.*a dot"):
+        collections.load(text_folder, cache=cache)
+    for name in ("l1.txt", "l2.txt"):
+        (text_folder / name).rename(text_folder / f".{name}")
+    assert len(collections.load(text_folder, cache=cache)) == 5
+
+
+def test_a_folder_of_collections_asks_which_and_one_of_readmes_is_too_small(
+    beir_folder, cache, tmp_path
+):
+    for name in ("a", "b"):
+        beir_folder(tmp_path / "both" / name)
+        (tmp_path / "both" / name / "README.md").write_text("What it is.")
+    with pytest.raises(InputError, match=r"a folder of collections \(a, b\)\. Give one .*both/a"):
+        collections.load(tmp_path / "both", cache=cache)
+    for name in ("a", "b"):
+        (tmp_path / "readmes" / name).mkdir(parents=True)
+        (tmp_path / "readmes" / name / "README.md").write_text("What it is.")
+    with pytest.raises(InputError, match="nothing but 2 README files, too little"):
+        collections.load(tmp_path / "readmes", cache=cache)

@@ -79,7 +79,8 @@ def groups() -> dict[str, list[dict]]:
                 for place, other in enumerate(own)
                 if other["seed"] == record["seed"]
                 and (other["study"], other["label"]) != (record["study"], record["label"])
-                and any(
+                and other["values"].keys() & record["values"].keys()
+                and all(
                     np.array_equal(other["values"][name], record["values"][name])
                     for name in other["values"].keys() & record["values"].keys()
                 )

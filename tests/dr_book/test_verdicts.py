@@ -142,7 +142,7 @@ def test_a_system_that_is_not_run_here_cannot_be_tested():
     made = claim(pairs=[("a", "b"), ("a", "z")])
     answer = made.answered_by.model_copy(update={"rows": {"a": "a", "b": "b"}})
     found = judged(made.model_copy(update={"answered_by": answer}), rows(a=0.5, b=0.4))
-    assert found.verdict == "held" and found.pairs[1].because == "z is not run here."
+    assert found.verdict == "held" and "not run here" in found.pairs[1].because
 
 
 def test_no_difference_is_open_and_says_what_could_have_been_seen():
