@@ -190,7 +190,7 @@ def _timed_runs() -> list[Record]:
     return [
         record
         for record in load_records(recorded_folder("laptop"))
-        if record.seconds and record.training and not record.machine.get("gpus")
+        if record.seconds and record.training and record.by_processor
     ]
 
 

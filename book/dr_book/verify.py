@@ -39,6 +39,7 @@ from dr_lib.lab.records import (
     recorded_folder,
 )
 from dr_lib.lab.study import Run, data_facts, execute
+from dr_lib.places import find_data
 from dr_lib.stages import Cache
 
 MARGIN, LEVEL, ENOUGH = 0.5, 0.95, 0.8
@@ -234,9 +235,9 @@ def cheapest() -> Record:
     trained = [
         record
         for record in records
-        if record.training and record.epoch == epoch() and not record.machine.get("gpus")
+        if record.training and record.epoch == epoch() and record.by_processor
     ]
-    for record in sorted(trained, key=cost):
+    for record in sorted(filter(at_hand, trained), key=cost):
         try:
             recipe_of(record)
         except InputError:
@@ -246,9 +247,16 @@ def cheapest() -> Record:
     raise InputError("no trained record that can be made again here", where="verify", fix=fix)
 
 
+def at_hand(record: Record) -> bool:
+    """Whether its collections lie on this machine: none is fetched."""
+    collections = [record.data["collection"], record.trained_on]
+    return all(one["name"] == "primer" or find_data(one["name"]) for one in collections)
+
+
 def cost(record: Record) -> float:
-    """Seconds that its stages took."""
-    return sum(record.seconds.values())
+    """Seconds that its stages took; of a training on a busy machine those of the processor."""
+    spent = {name: log.get("processor_seconds") for name, log in record.training.items()}
+    return sum(min(wall, spent.get(name) or wall) for name, wall in record.seconds.items())
 
 
 def keep(record: Record, certificate: dict[str, Any]) -> Path:

@@ -167,6 +167,12 @@ class Record(Settings):
         return self.data.get("trained_on", self.data["collection"])
 
     @property
+    def by_processor(self) -> bool:
+        """Whether a processor made all of it: a run may rest on trainings of another machine."""
+        devices = {log.get("device", "cpu") for log in self.training.values()}
+        return not self.machine.get("gpus") and devices <= {"cpu"}
+
+    @property
     def query_ids(self) -> Sequence[str]:
         """The queries, in the order of `per_query`."""
         return self.measured.query_ids

@@ -198,5 +198,5 @@ def test_the_installed_package_answers_from_anywhere(tmp_path):
         told = [command, argument]
         return subprocess.check_output(told, env=environment, cwd=tmp_path, text=True)
 
-    assert "batch" in answer("--help") and "ledger" in answer("--help")
+    assert "search" in answer("--help") and "ledger" in answer("--help")
     assert (target / "share" / "dr_lib" / "data" / "squad.md").is_file()

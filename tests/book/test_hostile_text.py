@@ -110,7 +110,7 @@ def test_the_page_that_searches_shows_hostile_text_as_text(folder, tmp_path):
     write_search(
         place,
         str(folder),
-        tmp_path / "no retrievers",
+        {},
         Cache(tmp_path / "stages", announce=lambda line: None),
     )
     shutil.copy(ROOT / "book" / FOLDER / "search.js", place / FOLDER)

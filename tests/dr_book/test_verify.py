@@ -149,11 +149,14 @@ def test_the_cheapest_is_trained_of_this_epoch_and_its_data_are_here(
     Study("s/t", {"mlm": recipe}, scale="smoke", progress=False).run()
     (record,) = load_records(lab.live_folder("smoke"))
     monkeypatch.setattr("dr_book.verify.SCALES", ("smoke",))
-    slow = {"label": "slow", "seconds": {"retriever": 1e6}}
+    slow = {"label": "slow", "seconds": {"retriever": 1e6}, "training": {"retriever": {}}}
     gone = {"label": "gone", "seconds": {}, "data": record.data | {"base": {"digest": "x"}}}
     old = {"label": "old", "seconds": {}, "epoch": 1}
     untrained = {"label": "bm25", "seconds": {}, "training": {}}
-    changed = [record.model_copy(update=update) for update in (slow, gone, old, untrained)]
+    log = record.training | {"retriever": {"device": "a GPU"}}
+    elsewhere = {"label": "GPU", "seconds": {}, "training": log}  # and evaluated on a processor
+    every = (slow, gone, old, untrained, elsewhere)
+    changed = [record.model_copy(update=update) for update in every]
     publish([*changed, record])
     assert cheapest() == record
     publish_none = [one for one in changed if one.label != "slow"]

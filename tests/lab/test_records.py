@@ -54,7 +54,7 @@ def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, *
 
 
 def test_every_record_of_the_book_loads():
-    paths = sorted(places.records_root().rglob("*.*"))
+    paths = sorted(places.records_root().glob("*/*"))
     assert paths and {path.suffixes[-1] for path in paths} == {".xz"}
     for path in paths:
         records, broken = read_records(path)
@@ -352,7 +352,7 @@ def test_two_that_publish_into_one_book_at_once_leave_every_record_whole(book, t
 
 
 def test_a_record_of_an_unknown_scale_is_not_published(book):
-    with pytest.raises(InputError, match=r"no scale 'huge'.*Known: gpu, laptop, paper, smoke"):
+    with pytest.raises(InputError, match=r"no scale 'huge'.*Known: gpu, laptop, paper, .*smoke"):
         publish([make_record(scale="huge")])
     assert not list(book.rglob("*.xz"))
 

@@ -45,6 +45,8 @@ def claim(lock: StrictSoftFileLock, pid: int, host: str, start: int | None) -> N
         (GONE, "{}?pidns-f0000001", 0, False),  # a container of the same name
         (GONE, "elsewhere", 0, False),
     ],
+    # the number of this process is another one in each worker of a test run
+    ids=["gone", "alive", "number given anew", "node10", "a container", "another host"],
 )
 def test_only_a_holder_that_is_proven_gone_loses_its_lock(
     tmp_path, monkeypatch, pid, host, later, free
