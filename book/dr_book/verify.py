@@ -71,7 +71,7 @@ def verify(
             scatter by more.
 
     Returns:
-        The certificate: what `compare` gives, with machine, versions, commit, epoch, time and
+        What `compare` gives, with machine, versions, commit, epoch, time and
         seconds; it holds no name or path.
 
     Raises:

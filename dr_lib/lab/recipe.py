@@ -9,7 +9,7 @@ content.
 from collections.abc import Iterator, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -357,7 +357,7 @@ class EvaluationSettings(Settings):
     depth: int = Field(default=1000, gt=0)
     vector_type: Literal["float32", "float16"] = "float32"
     cut: Literal[True] | None = None
-    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0, le=1)]] | None = None
+    weights: tuple[float, float] | None = None
     fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
     own_passage: Literal["drop", "keep"] | None = None
@@ -384,6 +384,8 @@ class EvaluationSettings(Settings):
                 raise ValueError(f'kind "{name}" and settings of that name go together')
         if self.cut and self.kind != "bm25":
             raise ValueError('cut is for kind "bm25": an encoder cuts its passages anyway')
+        if self.weights and not (self.weights[0] >= 0 and 0 <= self.weights[1] <= 1):
+            raise ValueError("weights are k1, at least 0, and b, from 0 to 1")
         if self.weights and (self.kind != "bm25" or self.cut):
             raise ValueError('weights are for kind "bm25", which reads whole passages then')
         if self.fusion and self.kind != "search":

@@ -493,8 +493,7 @@ def zero_shot(
         InputError: something cannot be run (before anything has started).
         StudyError: a run failed; what did finish has left its records.
 
-    Example: ``lab.zero_shot(recipe, ["scifact", "cacm",
-        "ir_datasets:beir/nfcorpus/test"]).by_collection()``
+    Example: ``lab.zero_shot(recipe, ["scifact", "ir_datasets:beir/nfcorpus/test"])``
     """
     recipes = {recipes.objective.name: recipes} if isinstance(recipes, Recipe) else dict(recipes)
     if isinstance(collections, str | Path):

@@ -228,7 +228,7 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
             ["search", collection, "masks", "--model", here / "tiny"],
             "no folder with modules.json, dense.json",
         ),
-        (["search", here / "gone.json", "masks"], "gone.json: no such file. Check the path"),
+        (["search", here / "gone.json", "masks"], "gone.json: no such file or folder. Check the path"),
         (["export", "--study", "tests/none", "--to", here / "e"], "tests/none at laptop"),
         (["export", run[2], "--to", here / "file" / "e"], "file"),
     ):
@@ -261,9 +261,9 @@ def test_a_record_whose_file_or_collection_has_changed_is_refused(run, here, ask
         file.write('{"_id": "new", "text": "a dense retriever"}\n')
     assert main(["search", str(run[2]), "dense retriever"]) == 1
     assert "has changed since" in capsys.readouterr().err
-    run[2].write_text(run[2].read_text().replace("0", "1", 1))
+    run[2].write_bytes(run[2].read_bytes()[:-40] + b"0" * 40)
     assert main(["search", str(run[2]), "dense retriever"]) == 1
-    assert "altered" in capsys.readouterr().err
+    assert "cannot be read" in capsys.readouterr().err
 
 
 def test_the_name_of_a_method_means_the_newest_record_of_it(run, here, ask):

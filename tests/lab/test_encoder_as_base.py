@@ -108,7 +108,7 @@ def test_an_unknown_name_is_refused_before_a_hub_is_asked_for_long(monkeypatch):
         ({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}, "cannot be used"),
         ({"model_type": "resnet"}, "no attribute"),
         (["not", "a", "configuration"], "cannot be used"),
-        ("{", "cannot be used"),
+        ("{", "not valid JSON"),
     ],
 )
 def test_a_base_whose_configuration_is_no_encoders_ends_in_one_line(

@@ -18,7 +18,7 @@ from dr_lib.files import read_yaml
 from dr_lib.lab import BaseRecipe, Recipe, load_records, recipe_at, recorded_folder
 
 SCALE_FILES = places.project_root() / "notebooks" / "scales"
-SCALES = ("smoke", "laptop", "gpu", "paper")
+SCALES = ("smoke", "laptop", "gpu", "paper", "paper-24gb")
 
 
 def test_yaml_gives_the_same_recipe_back(tmp_path):
@@ -332,7 +332,7 @@ def test_a_notebook_completes_the_keys_of_a_recipe():
 
 
 def test_an_unknown_scale_names_the_known_ones():
-    with pytest.raises(InputError, match="Choose one of gpu, laptop, paper, smoke"):
+    with pytest.raises(InputError, match="Choose one of gpu, laptop, paper, paper-24gb, smoke"):
         recipe_at("large")
     assert recipe_at("large", {"seed": 3}).seed == 3
 
