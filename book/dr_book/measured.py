@@ -136,7 +136,8 @@ def trained_in(recipe: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """What the cost of a run hangs on: base model, pre-training method and last stage; None where
     nothing is trained.
     """
-    if (recipe.get("evaluation") or {}).get("kind") == "bm25" or recipe.get("retriever"):
+    untrained = (recipe.get("evaluation") or {}).get("kind") == "bm25" or recipe.get("retriever")
+    if untrained or "base" not in recipe:
         return None
     return recipe["base"], recipe["objective"]["name"], recipe.get("final") or "retriever1"
 

@@ -51,7 +51,7 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
         ...     for rows in ([4, 7], [7, 5])
         ... )
         >>> fuse(one, other, 3).rows.tolist(), fuse(one, other, 3, weight=0.5).rows.tolist()
-        ([[7, 4, 5]], [[4, 7, 5]])
+        ([[7, 4, 5]], [[7, 4, 5]])
     """
     if first.query_ids != second.query_ids:
         raise InputError(

@@ -94,7 +94,10 @@ def test_paragraphs_are_passages_and_headings_are_not(folder, tmp_path):
 def test_all_paragraphs_of_a_piece_of_evidence_are_relevant(folder, tmp_path):
     collection = load(folder, cache=tmp_path / "cache")
     assert list(collection.splits) == ["dev"]
-    assert collection.qrels("dev") == {"nq/q1": {"290#1": 1, "290#3": 1, "291#1": 1}}
+    # the empty paragraph is no passage; its judgement stays in the denominator, as of all that is
+    # published
+    judged = {"290#1": 1, "290#2": 1, "290#3": 1, "291#1": 1}
+    assert collection.qrels("dev") == {"nq/q1": judged}
     asked = collection.queries("dev")
     assert asked["text"][:] == ["what is the first letter"] and asked["answers"][:] == [
         ["A", "the A"]

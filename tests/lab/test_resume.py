@@ -180,4 +180,5 @@ def test_a_stage_that_was_altered_stops_the_run_and_is_named(tiny_recipe, cache)
         InputError, match=r"model\.safetensors: this file of a finished stage was altered.*Remove"
     ):
         again.get(plan.end)
-    assert not again.built
+    # tokens do not depend on the model and may come first
+    assert not [name for name in again.built if not name.startswith("passage_tokens")]

@@ -114,7 +114,7 @@ def test_what_cannot_be_found_or_opened_is_one_clear_error(tmp_path):
     with pytest.raises(InputError, match="nobody/has-this"):
         find_encoder("nobody/has-this")
     (tmp_path / "modules.json").write_text("[")
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match="not valid JSON"):
         SentenceEncoder(tmp_path)
 
 

@@ -225,7 +225,10 @@ def test_the_stage_draws_by_the_seed_it_is_given(tmp_path):
     made = ranking(12, 20, 200)
     made.save(tmp_path / "ranking")
     collection = SimpleNamespace(
-        passages=range(200), same_text=None, positives=lambda split: positives(made, (0,))
+        passages=range(200),
+        same_text=None,
+        positives=lambda split: positives(made, (0,)),
+        own_rows=lambda split: None,
     )
     drawn = []
     for seed in (0, 0, 1):

@@ -64,7 +64,10 @@ def test_passages_that_hold_an_answer_stand_behind_the_judged_positives(tmp_path
 def test_the_stage_draws_its_share_by_the_seed_it_is_given(tmp_path):
     relevant = [np.array([row]) for row in range(40)]
     collection = SimpleNamespace(
-        same_text=None, positives=lambda split: relevant, passages=range(40)
+        same_text=None,
+        positives=lambda split: relevant,
+        passages=range(40),
+        own_rows=lambda split: None,
     )
     drawn = {}
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 BODIES = {1: {0, 2}, 3: {4}, 5: {6, 7, 8}, 11: {12}}
 """First passage of each document: its others."""
@@ -51,8 +52,8 @@ def test_another_passage_of_the_document_is_no_negative(
     one = next(of(step) for step in range(20) if 2 in of(step).passage_rows)
     place = one.passage_rows.tolist().index(2)
     two = type(one)(
-        one.queries.take(np.array([place] * 2)),
-        one.passages.take(np.array([place] * 2)),
+        one.queries.take(torch.tensor([place] * 2)),
+        one.passages.take(torch.tensor([place] * 2)),
         one.passage_rows[[place] * 2],
     )
     assert objective(two, seeded())["loss"].item() == pytest.approx(0, abs=1e-6)

@@ -84,7 +84,7 @@ def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_k
         with monkeypatch.context() as patch:
             if kept:
                 patch.setattr(
-                    "dr_lib.models.bert.checkpoint", lambda function, index, **_: function(index)
+                    "dr_lib.models.bert.checkpoint", lambda function, *given, **_: function(*given)
                 )
             torch.manual_seed(5)
             loss = objective(batch, seeded())["loss"]

@@ -20,7 +20,10 @@ def parts_of(batch) -> dict[str, TokenBatch]:
 def tensors_of(batch) -> list[torch.Tensor]:
     flat = [part for part in vars(batch).values() if isinstance(part, torch.Tensor)]
     return flat + [
-        one for part in parts_of(batch).values() for one in vars(part).values() if one is not None
+        one
+        for part in parts_of(batch).values()
+        for one in vars(part).values()
+        if isinstance(one, torch.Tensor)
     ]
 
 
