@@ -460,9 +460,7 @@ def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(
         nbformat.write(book, tmp_path / f"{name}.ipynb")
     command = [
         sys.executable,
-        "-m",
-        "dr_lib",
-        "batch",
+        str(ROOT / "book" / "_ext" / "run_notebooks.py"),
         str(tmp_path),
         "--jobs",
         "2",
