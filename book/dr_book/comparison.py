@@ -9,6 +9,7 @@ of a measurement and its command.
 import html
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from IPython.display import HTML
@@ -16,7 +17,7 @@ from IPython.display import HTML
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
 from dr_book.ledger import answer
-from dr_book.measured import Pair, Runs, presentable, recipe_length
+from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim
 from dr_book.statistics import Interval
 from dr_book.tables import (
@@ -39,10 +40,8 @@ from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
-CONTROLS = "methods/controls"
-"""The study whose rows every table is read against."""
 LISTED, UNFOLDED = 10, 4
-"""Missing rows that a card names; of more it gives the number. Pairs of a claim in view; more are
+"""Missing rows that are named; of more it gives the number. Pairs of a claim in view; more are
 folded.
 """
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
@@ -50,7 +49,7 @@ NOT_YET = HTML(
     '<p class="dr-note">This part is not measured yet; the page names the missing runs and their'
     " cost.</p>"
 )
-"""In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
+"""In place of what a page makes of numbers that it lacks."""
 
 
 class Comparison:
@@ -112,8 +111,8 @@ class Comparison:
         nearest: str = "",
         best: bool = True,
     ) -> HTML:
-        """One row per configuration, one column per source; below it the controls and lines on
-        missing rows and smoke runs.
+        """One row per configuration, one column per source; below it lines on missing rows and
+        smoke runs.
 
         Args:
             labels: configurations in the order of the page, or configuration -> recipe, for an
@@ -172,42 +171,7 @@ class Comparison:
             seeds=seeds,
             nearest=nearest,
         )
-        return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
-
-    def _controls(self) -> HTML:
-        """The recorded controls that the table lacks, if they were measured in its setting and on
-        its queries.
-        """
-        shown = [own[0] for own in self.recorded.values()]
-        runs = measured.recorded(CONTROLS) if shown and self.study != CONTROLS else {}
-        runs = {
-            label: own
-            for label, own in runs.items()
-            if all(self.measure in one.means for one in own)
-            and _setting(own[0]) == _setting(shown[0])
-        }
-        evaluated = {one.keys["evaluation"] for one in shown}
-        means = {
-            named(label): [100 * one.means[self.measure] for one in own]
-            for label, own in runs.items()
-        }
-        lacking = [
-            named(label)
-            for label, own in runs.items()
-            if own[0].keys["evaluation"] not in evaluated
-        ]
-        told = [f"{name} {sum(means[name]) / len(means[name]):.1f}" for name in lacking]
-        told += [
-            f"{len(each)} runs of {name} {max(each) - min(each):.1f} apart"
-            for name, each in means.items()
-            if len(each) > 1
-        ]
-        if not told:
-            return HTML("")
-        where = (
-            f"{_page_link(notebook_of(CONTROLS))}, {html.escape(self.measure)} in the same setting"
-        )
-        return HTML(f'<p class="dr-note">{where}: {html.escape("; ".join(told))}.</p>')
+        return HTML("".join(part.data for part in (*parts, missing)))
 
     def figure(self, labels: Sequence[str], rows: str) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source
@@ -233,15 +197,27 @@ class Comparison:
                     f"{self.measure}, %",
                 )
             )
+        source = provenance(self.runs)
         order = (
-            slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels)
+            slopes(
+                series[0],
+                next((one for one in series[1:] if one.points), series[0]),
+                labels,
+                self._ties(labels),
+                source,
+            )
             if self.runs
             else HTML("")
         )
         alt = f"Values by {rows}. {_in_words(series)}"
-        return HTML(
-            order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data
-        )
+        drawn = intervals(series, labels, rows=rows, alt=alt, leading=not order.data, source=source)
+        return HTML(order.data + drawn.data)
+
+    def _ties(self, labels: Sequence[str]) -> set[frozenset[str]]:
+        """Pairs of configurations whose difference may be chance."""
+        pairs = [*combinations([label for label in labels if label in self.runs], 2)]
+        found = measured.differences(pairs, self.runs, self.measure)
+        return {frozenset(pair) for pair, gap in found.items() if gap.low <= 0 <= gap.high}
 
     def differences(
         self,
@@ -319,37 +295,6 @@ class Comparison:
             caption=f"{caption} {unit}{data}",
         )
 
-    def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
-        """Every configuration minus a reference, paper beside measured: differences compare across
-        scales.
-
-        Args:
-            reference: the label that is subtracted.
-            labels: the configurations, from top to bottom.
-        """
-        others = [label for label in labels if label != reference]
-        known = [label for label in others if {label, reference} <= {*self.paper}]
-        exact = {
-            label: Interval(*[self.paper[label] - self.paper[reference]] * 3) for label in known
-        }
-        found = measured.differences(
-            [(label, reference) for label in others], self.runs, self.measure
-        )
-        points = {label: interval for (label, _), interval in found.items()}
-        series = [
-            Series("paper", "paper", exact, f"points of {self.paper_measure}"),
-            Series(
-                self.source,
-                "recorded" if self.recorded else "live",
-                points,
-                f"points of {self.measure}",
-            ),
-        ]
-        rows = f"minus {named(reference)}"
-        return intervals(
-            series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}"
-        )
-
     def verdicts(self, claims: Sequence[Claim]) -> HTML:
         """The verdicts of the ledger; where the study has no records, its own claims are judged by
         this machine's runs.
@@ -396,9 +341,20 @@ class Comparison:
         )
 
 
-def _setting(record: Record) -> tuple[object, ...]:
-    """What two records share whose means may stand side by side."""
-    return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
+def provenance(runs: Runs) -> str:
+    """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
+    queries, laptop scale; 1 to 3 seeds a row``.
+    """
+    numbers = {
+        len({record.seed for record in records})
+        for records in runs.values()
+        if any(record.training for record in records)
+    }
+    if not numbers:
+        return spell_data(runs)
+    least, most = min(numbers), max(numbers)
+    seeds = f"{least} seed{'s' * (least > 1)}" if least == most else f"{least} to {most} seeds"
+    return f"{spell_data(runs)}; {seeds} a row."
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
@@ -450,8 +406,7 @@ def notice(
     trained: bool = True,
     nearest: str = "",
 ) -> HTML:
-    """What a page shows in place of numbers: a card where nothing is measured, folded lines on
-    missing rows and smoke runs.
+    """What a page says of numbers that it lacks: folded lines on missing rows and smoke runs.
 
     Args:
         study: its name.
@@ -462,7 +417,7 @@ def notice(
         caption: what would be shown.
         seeds: how many each row would have.
         trained: False where nothing is, so that it takes no more than a few minutes.
-        nearest: what is known instead, as `nearest` says it; for the card.
+        nearest: what is known instead, as `nearest` says it.
     """
     runs, parts = presentable(runs), []
     missing = [row for row in rows if row not in runs]
@@ -515,9 +470,7 @@ def _not_measured(
     *,
     whole: bool,
 ) -> HTML:
-    """What is not measured, what it takes, and the command: a card where that is all, else a folded
-    line.
-    """
+    """What is not measured, what it takes, and the command: a folded line."""
     command = (
         f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb -f"
         " notebooks/scales/laptop.yaml"
@@ -542,11 +495,8 @@ def _not_measured(
         return folded(
             f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}")
         )
-    rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"
-    title = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
-    return HTML(
-        f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>'
-    )
+    about = f"<p>{html.escape(typographic(caption))} {number} rows: {words}</p>"
+    return folded("Not measured yet.", HTML(f"{about}{nearest and f'<p>{nearest}</p>'}{shell}"))
 
 
 def _cost(recipes: Sequence[Mapping[str, Any] | None], seeds: int) -> str:

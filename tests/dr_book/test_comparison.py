@@ -77,45 +77,6 @@ def test_a_paper_that_measured_something_else_is_said_to(runs):
     )
 
 
-def test_a_recorded_table_names_the_controls_that_it_lacks(record, monkeypatch):
-    """Those in its setting, on its queries, by its measure; a run that it shows itself is not said
-    twice.
-    """
-    level, same = np.full(60, 0.5), {"evaluation": "own"}
-    shown = {
-        "ahead": [record("ahead", level)],
-        "BM25 (anserini)": [record("BM25", level, keys=same)],
-    }
-    controls = {
-        "BM25": [record("BM25", level, keys=same)],
-        "BM25, cut text": [record("BM25, cut text", level * 0.9)],
-        "none": [record("none", level + 0.01 * seed, seed=seed) for seed in (0, 1)],
-    }
-    monkeypatch.setattr(measured, "recorded", lambda study: controls)
-    [note] = re.findall(
-        '<p class="dr-note">(.*?)</p>', compared({}, records=shown).table([*shown], "x").data
-    )
-    told = (
-        ", MRR@10 in the same setting: BM25, cut text 45.0; no pre-training 50.5; 2 runs of no"
-        " pre-training 1.0 apart."
-    )
-    assert re.sub("<.*?>", "", note).endswith(told) and 'href="../methods/controls' in note
-    assert (
-        "same setting"
-        not in compared({}, records=controls, study="methods/controls").table([*controls], "x").data
-    )
-    assert "same setting" not in compared(shown).table([*shown], "x").data  # nothing is recorded
-    recipe = shown["ahead"][0].recipe | {"passage_length": 128}
-    for changed in (
-        {"data": {"collection": {"name": "tiny", "digest": "c1"}}},
-        {"recipe": recipe},
-        {"measure": "nDCG@10"},
-    ):
-        others = {label: [record(label, level, **changed)] for label in controls}
-        monkeypatch.setattr(measured, "recorded", lambda study, others=others: others)
-        assert "same setting" not in compared({}, records=shown).table([*shown], "x").data
-
-
 def test_a_measure_that_begins_a_sentence_keeps_its_own_capitals(runs, record):
     assert ". MRR@10 in percent" in compared(runs).table([*runs], "x.").data
     for measure, begins in (("nDCG@10", "nDCG@10"), ("accuracy@20", "Accuracy@20")):
@@ -136,8 +97,9 @@ def test_the_first_figure_leads_the_page(runs):
         compared(runs, {"ahead": 39.0, "BM25": 36.0, "behind": 30.0}).figure([*runs], "system").data
     )
     alone = compared(runs).figure([*runs], "system").data
-    assert both.count("<svg") == 2 and both.index("Order from best") < both.index("Values by")
-    assert both.count("dr-leading") == alone.count("dr-leading") == alone.count("<svg") == 1
+    assert both.count("<svg") == 4 and both.index("Order from best") < both.index("Values by")
+    assert both.count("dr-leading") == alone.count("dr-leading") == 1 and alone.count("<svg") == 2
+    assert alone.count('<p class="dr-source">tiny, 1,200 passages, 60 queries, laptop scale') == 1
 
 
 def test_a_row_without_any_value_is_named_below_and_has_no_line_of_dashes(runs):
@@ -250,7 +212,7 @@ def timed(monkeypatch):
     monkeypatch.setattr(measured, "_timed_runs", lambda: made)
 
 
-def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_cost_and_command(
+def test_without_paper_and_records_smoke_runs_leave_a_folded_line_with_rows_cost_and_command(
     record, timed
 ):
     recipes = {name: recipe_at("smoke", {"objective": name}).portable() for name in ("mlm", "none")}
@@ -261,7 +223,7 @@ def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_cost_and_co
     assert (
         "<table" not in html
         and "Not measured yet" in html
-        and "2 configurations: masked LM; no pre-training." in html
+        and "x 2 rows: masked LM; no pre-training." in html
     )
     assert "By the records (laptop scale), a run takes 30 min to 60 min." in html
     assert "2 runs take 90 min at most" in html
