@@ -36,6 +36,10 @@ LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
 ADVICE = re.compile(r'<div class="dr-advice">.*?</div>', re.DOTALL)
 LOSSES = "Is the loss normal?"
 """Heading of the sections whose curves are folded."""
+AT_WORK, BEFORE = "by hand", (LOSSES, "What to try next", "What this page cannot show")
+"""In the heading of the method at work, and headings before which it stands on a page without
+verdicts.
+"""
 TO_NOTEBOOK = re.compile(r'(href=\\"\.\./\w+/\w+)\.ipynb(?=\\")')
 """A link of an output to another notebook, in JSON."""
 SHOWN = 3
@@ -66,7 +70,7 @@ def arrange(
         _fold_code(cells)
         _fold_losses(cells)
         figure = _taken(cells, LEADING)
-        cells = _one_fold(_without_empty_sections(cells))
+        cells = _one_fold(_method_behind_result(_without_empty_sections(cells)))
         head, *rest = _text(cells[0]).split("\n\n", 3)
         question, seen, *more = [*rest, "", ""][: max(2, len(rest))]
         claims = claims_html(entries, sourced="dr-source" in figure)
@@ -120,6 +124,34 @@ def _fold_losses(cells: Sequence[Cell]) -> None:
         for output in cell.get("outputs", []) if below else []:
             if "dr-figure" in (shown := _html(output)):
                 output["data"]["text/html"] = folded("The curves", HTML(shown)).data
+
+
+def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
+    """The method at work, which a notebook runs first, behind the tables and verdicts."""
+    headings = {place: found for place, cell in enumerate(cells) if (found := _heading(cell))}
+    start = next((place for place, found in headings.items() if AT_WORK in found), 0)
+    if not start:
+        return [*cells]
+    below = takewhile(lambda cell: not _heading(cell) and not _silent(cell), cells[start + 1 :])
+    section = [cells[start], *below]
+    rest = [cell for cell in cells if not any(cell is moved for moved in section)]
+    found = [_heading(cell) for cell in rest]
+    verdicts = [place for place, heading in enumerate(found) if heading.startswith("Verdict")]
+    later = found[verdicts[-1] + 1 :] if verdicts else found
+    ends = [
+        place
+        for place, heading in enumerate(later)
+        if heading
+        if verdicts or heading.startswith(BEFORE)
+    ]
+    to = len(found) - len(later) + ends[0] if ends else len(rest)
+    return [*rest[:to], *section, *rest[to:]]
+
+
+def _heading(cell: Cell) -> str:
+    """The first heading of a cell of text; empty where it has none."""
+    found = re.search(r"^##+ (.*)", _text(cell), re.MULTILINE)
+    return found[1] if found and cell["cell_type"] == "markdown" else ""
 
 
 def _one_fold(cells: Sequence[Cell]) -> list[Cell]:
