@@ -197,8 +197,6 @@ def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
     if task := options.dialogue:
         exchanges = read_exchanges(dialogue_file(task.folder, task.split))
         return dialogues_of(islice(exchanges, task.limit))
-    if options.kind == "checks":  # of what the trainings learned from
-        return clusters_of(inputs.collection, "train", query_ids)
     if options.kind == "coverage":  # of passages
         return documents_of(inputs.searched, query_ids)
     return clusters_of(inputs.searched, options.split, query_ids, options.grade)
