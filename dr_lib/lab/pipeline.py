@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 
 from dr_lib import evaluation, retrieval
-from dr_lib.collections import dialogue_file, dstc7_answers
-from dr_lib.files import file_digest
+from dr_lib.collections import dialogue_file
 from dr_lib.lab.checks import check
 from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.lab.recipe import Recipe
@@ -253,13 +252,9 @@ def fused(inputs: Inputs, pairs: list[list[Stage]]) -> Stage:
 
 
 def dialogues(inputs: Inputs) -> Data:
-    """The file of dialogues that is measured on, with the answers that DSTC7 keeps beside it."""
+    """The file of dialogues that is measured on."""
     options = inputs.recipe.evaluation.dialogue
-    file = dialogue_file(options.folder, options.split)
-    answers = dstc7_answers(file)
-    if answers:
-        return Data(str(file), " ".join(map(file_digest, (file, answers))))
-    return Data.file(file)
+    return Data.file(dialogue_file(options.folder, options.split))
 
 
 def sentences(plan: Plan) -> Plan:

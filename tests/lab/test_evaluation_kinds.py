@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from dr_book.data.stand_ins import made_dialogues
 from dr_lib import lab
-from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, Scores
 from dr_lib.evaluation.dialogue import dialogue

@@ -24,9 +24,9 @@ import numpy as np
 import psutil
 import pytest
 
+from dr_book.data.stand_ins import made_dialogues
 from dr_book.pretrain import pretrain
 from dr_lib import lab
-from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest
 from dr_lib.lab import BaseRecipe, Recipe, Record, build_base, pipeline
