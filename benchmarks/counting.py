@@ -31,11 +31,12 @@ ATTENTION = 1.5e14
 BANDWIDTH = 2.8e12
 """Bytes a second; an H100 copies 3.0e12."""
 PEAK = 7.98e14
-FREE = set(
-    "view _unsafe_view _reshape_alias expand transpose t permute slice select detach unsqueeze"
-    " squeeze alias split split_with_sizes unbind as_strided diagonal lift_fresh empty empty_like"
-    " empty_strided new_empty".split()
-)
+FREE = {
+    *("view", "_unsafe_view", "_reshape_alias", "expand", "transpose", "t"),
+    *("permute", "slice", "select", "detach", "unsqueeze", "squeeze"),
+    *("alias", "split", "split_with_sizes", "unbind", "as_strided", "diagonal"),
+    *("lift_fresh", "empty", "empty_like", "empty_strided", "new_empty"),
+}
 """Operations that only look at their input in another way."""
 GATHERING = {"gather", "embedding", "index", "index_select"}
 """Operations that read as much as they write, however large the table."""
