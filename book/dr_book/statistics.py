@@ -294,7 +294,9 @@ def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
     return SeedVariance(tuple((len(group) - 1, float(np.var(group, ddof=1))) for group in several))
 
 
-def sign_flips(differences: np.ndarray, clusters: Sequence | None = None, *, seed: int = 0) -> float:
+def sign_flips(
+    differences: np.ndarray, clusters: Sequence | None = None, *, seed: int = 0
+) -> float:
     """Two-sided p-value of a mean difference by random flips of sign, a whole cluster at a time.
 
     Under the null hypothesis the two runs may be swapped in any cluster. The observed assignment
