@@ -1,7 +1,8 @@
 """The runs of book/plan.yaml that are not there yet (notebooks/scales/queue.yaml), and a worker
 that makes them.
 
-    python benchmarks/plan_queue.py [--smoke]                      the queue, as it would be taken
+    python benchmarks/plan_queue.py                                prints the queue
+    python benchmarks/plan_queue.py --tidy                         takes out what the book has
     python benchmarks/plan_queue.py --work CLAIMS --seconds 300    one worker; start several
 
 Workers share the cache of stages and a folder of claims. A worker takes the first task that nobody
@@ -10,6 +11,7 @@ where every study leaves them, so that `dr-lib publish` takes them.
 """
 
 import argparse
+import re
 import time
 import traceback
 from collections import Counter
@@ -58,8 +60,8 @@ class Entry(Settings):
     seeds: list[int] = Field(min_length=1)
     seconds: int = Field(gt=0)
     once: int = 0
-    decides: list[str] = []
-    measured: list[Literal["test", "dev", "elsewhere", "coverage"]] = ["test", "dev"]
+    decides: tuple[str, ...] = ()
+    measured: tuple[Literal["test", "dev", "elsewhere", "coverage"], ...] = ("test", "dev")
 
 
 class Task(NamedTuple):
@@ -85,9 +87,7 @@ class Task(NamedTuple):
         changes, collection = self.entry.recipe, self.entry.collection
         if self.smoke:
             changes, collection = without(changes, ("steps", "collection")), "primer"
-        return lab.recipe_at(self.scale, changes).with_(
-            collection__name=collection, seed=self.seed
-        )
+        return lab.recipe_at(self.scale, changes).with_(collection__name=collection, seed=self.seed)
 
     def studies(self) -> dict[str, tuple[str, lab.Recipe]]:
         """What is measured -> the name of its study, and the recipe."""
@@ -180,6 +180,31 @@ def decisions_a_minute(queue: Sequence[Entry]) -> list[float]:
     ]
 
 
+def recorded(task: Task) -> bool:
+    """Whether the book has the record that the task is named by."""
+    study = next(iter(task.studies().values()))[0]
+    where = task.entry.label, task.seed, task.entry.collection
+    return where in {
+        (record.label, record.seed, record.data["collection"]["name"])
+        for record in lab.load_records(lab.recorded_folder(task.scale), study)
+    }
+
+
+def tidy(text: str) -> str:
+    """The file of the queue without the seeds that the book has, in the order of what is left."""
+    head, *rows = re.split(r"^(?=- )", text, flags=re.MULTILINE)
+    left = []
+    for row in rows:
+        entry = Entry(**yaml.safe_load(row)[0])
+        seeds = [seed for seed in entry.seeds if not recorded(Task(entry, seed))]
+        if seeds:
+            row = re.sub(r"(?<=\n  seeds: ).*", f"[{', '.join(map(str, seeds))}]", row)
+            left.append((Entry(**yaml.safe_load(row)[0]), row))
+    values = decisions_a_minute([entry for entry, _ in left])
+    order = sorted(range(len(left)), key=lambda at: -values[at])
+    return head + "".join(left[at][1] for at in order)
+
+
 def tasks(smoke: bool = False) -> list[Task]:
     """All runs of the queue, in its order; for a trial the first of every block."""
     queue = entries()
@@ -265,12 +290,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--tidy", action="store_true", help="rewrite the file of the queue")
     parser.add_argument("--smoke", action="store_true", help="two runs at the smallest size")
     parser.add_argument("--work", type=Path, metavar="CLAIMS", help="folder of the claims")
     parser.add_argument("--seconds", type=float, default=300)
     chosen = parser.parse_args()
     if chosen.work:
         return work(chosen.work, chosen.seconds, chosen.smoke)
+    if chosen.tidy:
+        write_text(QUEUE, tidy(QUEUE.read_text(encoding="utf-8")))
     queue = entries()
     for value, entry in zip(decisions_a_minute(queue), queue, strict=True):
         seeds = ", ".join(map(str, entry.seeds))

@@ -1,5 +1,5 @@
-"""The queue of runs: ordered by what it decides, no run that is recorded, every recipe runnable, and
-workers that share it.
+"""The queue of runs: ordered by what it decides, nothing that is recorded, every recipe runnable,
+and workers that share it.
 """
 
 import importlib
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dr_lib import lab, places
+from dr_lib import places
 from dr_lib.files import read_yaml
 from dr_lib.lab.pipeline import pipeline
 from dr_lib.stages import Cache
@@ -40,25 +40,25 @@ def test_a_decision_is_shared_by_the_runs_that_it_still_needs(script):
 
 
 def test_no_row_is_in_the_queue_whose_record_is_in_the_book(script):
-    recorded = {
-        (scale, record.study, record.label, record.seed, record.data["collection"]["name"])
-        for scale in ("laptop", "gpu")
-        for record in lab.load_records(lab.recorded_folder(scale))
-        if record.study.startswith("plan/")
+    there = [task.name for task in script.tasks() if script.recorded(task)]
+    assert not there, f"recorded: run benchmarks/plan_queue.py --tidy, which takes out {there}"
+
+
+def test_what_is_recorded_is_taken_out_and_what_is_left_is_sorted(script, monkeypatch):
+    recorded = {("x", 0), ("y", 0)}
+    monkeypatch.setattr(script, "recorded", lambda task: (task.entry.label, task.seed) in recorded)
+    rows = {
+        "x": "seeds: [0, 1]\n  seconds: 60\n  decides: [a]",
+        "y": "seeds: [0]\n  seconds: 60\n  decides: [a]",
+        "z": "seeds: [0]\n  seconds: 30\n  decides: [a]",
     }
-    still = [
-        task.name
-        for task in script.tasks()
-        if (
-            task.scale,
-            task.studies()["test"][0],
-            task.entry.label,
-            task.seed,
-            task.entry.collection,
-        )
-        in recorded
-    ]
-    assert not still, f"recorded: take these seeds out of notebooks/scales/queue.yaml: {still}"
+    text = "# of runs\n" + "".join(
+        f"- block: 1\n  label: {name}\n  recipe: {{}}\n  {row}\n" for name, row in rows.items()
+    )
+    tidied = script.tidy(text)
+    assert tidied.startswith("# of runs\n- block: 1\n  label: z\n")
+    assert "label: y" not in tidied and "label: x\n  recipe: {}\n  seeds: [1]\n" in tidied
+    assert script.tidy(tidied) == tidied
 
 
 def test_every_row_is_one_run_of_a_block_and_of_contrasts_of_the_plan(script):
@@ -72,7 +72,7 @@ def test_every_row_is_one_run_of_a_block_and_of_contrasts_of_the_plan(script):
     assert len(set(names)) == len(names)
 
 
-def test_every_recipe_of_the_queue_becomes_stages_and_no_two_the_same(script, tmp_path, monkeypatch):
+def test_every_recipe_becomes_stages_and_no_two_the_same(script, tmp_path, monkeypatch):
     """At the smallest size, in which only steps and labelled queries no longer differ."""
     monkeypatch.setenv("DR_CACHE", str(tmp_path))
     ends = set()
