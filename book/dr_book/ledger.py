@@ -29,10 +29,10 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
 
     Returns:
         One mapping a claim, for JSON, with paper, source, statement, metric, the page that answers
-        it; claim, verdict, counts, pairs, missing and notes as of `Verdict`; protocol, study, measure,
-        collection, stage, lacks, why and block as of `AnsweredBy` (None where nothing can answer);
-        and scale, seeds and names of the records that the verdict rests on. A pair has the paper's
-        own difference as `paper`, where its table has one.
+        it; claim, verdict, counts, pairs, missing and notes as of `Verdict`; protocol, study,
+        measure, collection, stage, lacks, why and block as of `AnsweredBy` (None where nothing can
+        answer); and scale, seeds and names of the records that the verdict rests on. A pair has the
+        paper's own difference as `paper`, where its table has one.
     """
     entries = []
     for key, paper in load_papers().items():
