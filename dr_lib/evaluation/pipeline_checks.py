@@ -126,7 +126,7 @@ def scores_in(rows: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.nd
     return out
 
 
-@stage()
+@stage(reads=("train",))
 def pipeline_checks(
     folder: Path,
     bm25_negatives: Path | None,

@@ -359,10 +359,12 @@ class Study:
             (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
             for record in records
         }
-        result, ends = StudyResult(), {run: pipeline(run.recipe).end for run in self.planned}
-        # a record made from exactly the same stages is taken as it is
+        plans = {run: pipeline(run.recipe) for run in self.planned}
+        result, ends = StudyResult(), {run: plan.end for run, plan in plans.items()}
+        # a record made from exactly the same stages and of the same data is taken as it is
         for run, end in ends.items():
-            if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
+            record = earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest))
+            if record and record.data == data_facts(plans[run]):
                 result.records[run] = record
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
