@@ -4,7 +4,7 @@ something else than was meant.
 
 import warnings
 
-from dr_lib import evaluation
+from dr_lib import evaluation, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab.base import Checkpoint, open_sample
 from dr_lib.lab.inputs import TUNING, Inputs
@@ -195,7 +195,7 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     """What each training of a recipe has in memory in a step, by the key of its settings.
 
     Batches are counted as if every sequence had its full length, activations of a gradient cache
-    as one chunk. An encoder of pre-training has the layers of a decoder beside its own.
+    as one chunk. In pre-training the method says how deep it is.
     """
     recipe = inputs.recipe
     wanted = RUN_BY.get(recipe.final, RUN_BY["distilled"])
@@ -203,11 +203,13 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     weights = bert_weights(layers, hidden, vocabulary, positions)
     steps = {}
     if "pretraining" in wanted and recipe.objective.name != "none":
-        beside = recipe.objective.params.get("decoder_layers", 2)
-        whole = layers + beside
-        extra = 12 * beside * hidden**2
+        settings = objectives.parameters(recipe.objective.name, **recipe.objective.params)
         tokens = recipe.pretraining.tokens_per_batch
-        steps["pretraining"] = Step(tokens, whole, hidden, weights + extra)
+        depth = settings.depth(layers)
+        if chunk := getattr(settings, "chunk", None):
+            tokens = min(tokens, chunk * recipe.passage_length)
+        extra = 12 * max(0, depth - layers) * hidden**2
+        steps["pretraining"] = Step(tokens, depth, hidden, weights + extra)
     for name in TRAININGS:
         if name in wanted and (options := getattr(recipe, name)):
             passages = options.batch_queries * (options.negatives + 1)
