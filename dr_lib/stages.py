@@ -294,6 +294,7 @@ class Stage:
         gpu: whether it trains, encodes, scores or writes, and waits for a GPU where some workers of
             a cluster have one.
         cost: how many operations it is; to tell beforehand.
+        core_seconds: what else it takes of a processor core, about, whatever computes the rest.
     """
 
     function: Callable[..., None]
@@ -302,6 +303,7 @@ class Stage:
     resumable: bool = False
     gpu: bool = False
     cost: float = 0.0
+    core_seconds: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -346,9 +348,9 @@ class Stage:
         visit(self)
         return list(found.values())
 
-    def costs(self, cost: float) -> "Stage":
-        """The same stage with an estimate of its work, in operations."""
-        return replace(self, cost=float(cost))
+    def costs(self, cost: float = 0.0, core_seconds: float = 0.0) -> "Stage":
+        """The same stage with an estimate of its work: operations, and seconds of one core."""
+        return replace(self, cost=float(cost), core_seconds=float(core_seconds))
 
     def __truediv__(self, path: str) -> Part:
         return Part(self, path)

@@ -234,8 +234,11 @@ def dense_run(
     shards = vectors(inputs, encoder, collection)
     if isinstance(encoder, Data):
         return retrieval.given_run(encoder, shards, collection, **where)
-    queries = inputs.queries(split, collection)
-    return retrieval.dense_run(encoder, shards, queries, collection, **where)
+    queries, asked = inputs.queries(split, collection), len(collection.qrels(split))
+    made = retrieval.dense_run(encoder, shards, queries, collection, **where)
+    shape = inputs.base.shape
+    products = 2 * asked * len(collection.passages) * shape.hidden
+    return made.costs(products + asked * shape.encoding(inputs.recipe.query_length))
 
 
 # Re-rankers and teachers --------------------------------------------------------------------------

@@ -684,23 +684,3 @@ def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shar
     for name, tensor in made.items():
         torch.testing.assert_close(tuned[name], tensor, atol=1e-5, rtol=1e-4)
     assert not load_extra(shared.get(without.retriever) / "model")
-
-
-def test_the_file_of_right_responses_is_in_the_key(tiny_recipe, tmp_path):
-    """Of DSTC7's test split they lie beside the dialogues."""
-    talk = [
-        {
-            "example-id": 1,
-            "messages-so-far": [{"utterance": "hi"}],
-            "options-for-next": [{"utterance": "a"}, {"utterance": "b"}],
-        }
-    ]
-    (tmp_path / "ubuntu_test_subtask_1.json").write_text(json.dumps(talk))
-    recipe = tiny_recipe.with_(
-        evaluation={"dialogue": {"folder": str(tmp_path), "split": "test", "context_length": 32}}
-    )
-    keys = []
-    for right in "ab":
-        (tmp_path / "ubuntu_responses_subtask_1.tsv").write_text(f"1\tX\t{right}\n")
-        keys.append(pipeline(recipe).end.key)
-    assert keys[0] != keys[1]
