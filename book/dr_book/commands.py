@@ -30,9 +30,6 @@ EXAMPLES = """Examples:
   dr-lib search mydata --json < questions.txt
   dr-lib export --study your_corpus/mydata-1f9c02 --label simlm --to my-retriever
   dr-lib export --study your_corpus/mydata-1f9c02 --label BM25 --run --to bm25.trec
-  dr-lib status --study simlm/table08
-  dr-lib clean --partials --dry-run
-  dr-lib clean --study your_corpus/mydata-1f9c02
   dr-lib ledger --scale laptop
   dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
   dr-lib publish simlm/table08 --scale laptop
@@ -206,17 +203,6 @@ def parser() -> argparse.ArgumentParser:
     )
     tried("--minutes", type=float, default=30, help="time for all of it (default: 30)")
     tried("--to", type=Path, help="new folder for page and retriever (default: NAME-tried)")
-
-    status = command("status", show_status)
-    status("--study", help="list the records of this one, one by one")
-    status(
-        "--verify", action="store_true", help="compare every file of every stage with its checksum"
-    )
-
-    clean = command("clean", clean_cache)
-    clean("--study", help="its records, and the stages that no other study uses")
-    clean("--partials", action="store_true", help="what killed runs left, and nobody is building")
-    clean("--dry-run", action="store_true", help="only say what would be removed")
 
     ledger = command("ledger", show_ledger)
     ledger("--scale", help="records of one scale only")
@@ -412,20 +398,6 @@ def make_collection(options: argparse.Namespace) -> None:
 
     to = options.to or root / known.name
     print(make(known, to, options.source, allow_changes=options.allow_changes))
-
-
-def show_status(options: argparse.Namespace) -> None:
-    """list finished stages and records, and how far the code has moved on since"""
-    from dr_book.status import status_lines
-
-    print("\n".join(status_lines(verify=options.verify, study=options.study)))
-
-
-def clean_cache(options: argparse.Namespace) -> None:
-    """remove a study of this machine, or what killed runs left"""
-    from dr_book.status import clean
-
-    print("\n".join(clean(options.study, options.partials, options.dry_run)))
 
 
 def show_ledger(options: argparse.Namespace) -> None:

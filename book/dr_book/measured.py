@@ -12,8 +12,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -35,7 +33,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import json_digest
-from dr_lib.lab import Record, load_records, recipe_at, recorded_folder
+from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.records import grouped, newest_states
 from dr_lib.objectives import parameters
 
@@ -150,49 +148,6 @@ def recipe_length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
         recipe: as `Recipe.portable` gives it.
     """
     return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
-
-
-def usual_seconds(recipe: Mapping[str, Any]) -> float | None:
-    """What a run of the scale "laptop" takes, all its stages included, by the book's records of the
-    same trainings.
-
-    Args:
-        recipe: of the run, as `Recipe.portable` gives it; one of the scale "smoke" counts as what
-            it is at that scale.
-
-    Returns:
-        Wall seconds, pre-training by its share of steps, as the median of the records; None where
-        there is none.
-    """
-    smoke, laptop = (_usual_recipe(scale) for scale in ("smoke", "laptop"))
-    steps, seconds = recipe["pretraining"]["steps"], []
-    if recipe_length(recipe) == recipe_length(smoke):
-        steps *= laptop["pretraining"]["steps"] / smoke["pretraining"]["steps"]
-    for record in _timed_runs():
-        if recipe_length(record.recipe) == recipe_length(laptop) and trained_in(
-            record.recipe
-        ) == trained_in(recipe):
-            pretraining = sum(s for stage, s in record.seconds.items() if "pretrained" in stage)
-            made = record.training.get("pretrained", {}).get("steps", steps)
-            seconds.append(sum(record.seconds.values()) + pretraining * (steps / made - 1))
-    return median(seconds) if seconds else None
-
-
-@cache
-def _usual_recipe(scale: str) -> dict[str, Any]:
-    return recipe_at(scale).portable()
-
-
-@cache
-def _timed_runs() -> list[Record]:
-    """The trained runs of the scale "laptop" on processors: what a GPU takes says nothing of
-    them.
-    """
-    return [
-        record
-        for record in load_records(recorded_folder("laptop"))
-        if record.seconds and record.training and record.by_processor
-    ]
 
 
 def on_processors(runs: Runs) -> Runs:
