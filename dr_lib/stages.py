@@ -22,7 +22,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -361,7 +361,11 @@ KINDS: dict[str, Callable[..., None]] = {}
 
 
 def stage(
-    *, version: int = 1, resumable: bool = False, gpu: bool = False
+    *,
+    version: int = 1,
+    resumable: bool = False,
+    gpu: bool = False,
+    reads: Sequence[str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
     """Make a stage of a function ``body(folder, ...)`` that writes its result into `folder`.
 
@@ -374,6 +378,9 @@ def stage(
         version: raise it to build anew for a reason that neither code nor arguments show.
         resumable: keep what a killed build left, for the body to go on from.
         gpu: the body computes on the device.
+        reads: what of a collection's queries the body reads: names of splits, or of arguments that
+            name one. It is given no more (`Collection.only`), and no more is in the key: `()` are
+            passages alone, None is all.
     """
 
     def wrap(body: Callable[..., None]) -> Callable[..., Stage]:
@@ -385,6 +392,11 @@ def stage(
             bound = signature.bind(None, *args, **kwargs)
             bound.apply_defaults()
             arguments = {name: value for name, value in bound.arguments.items() if name != first}
+            if reads is not None:
+                splits = [one for name in reads if (one := arguments.get(name, name))]
+                for name, value in arguments.items():
+                    if hasattr(value, "only"):
+                        arguments[name] = value.only(*splits)
             return Stage(body, arguments, version, resumable, gpu)
 
         KINDS[body.__name__] = body

@@ -206,8 +206,6 @@ def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
     if task := options.dialogue:
         exchanges = read_exchanges(dialogue_file(task.folder, task.split))
         return dialogues_of(islice(exchanges, task.limit))
-    if options.kind == "checks":  # of what the trainings learned from
-        return clusters_of(inputs.collection, "train", query_ids)
     if options.kind == "coverage":  # of passages
         return documents_of(inputs.searched, query_ids)
     return clusters_of(inputs.searched, options.split, query_ids, options.grade)
@@ -371,9 +369,10 @@ class Study:
         }
         plans = {run: pipeline(run.recipe) for run in self.planned}
         result, ends = StudyResult(), {run: plan.end for run, plan in plans.items()}
-        # a record made from exactly the same stages is taken as it is
+        # a record made from exactly the same stages and of the same data is taken as it is
         for run, end in ends.items():
-            if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
+            record = earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest))
+            if record and record.data == data_facts(plans[run]):
                 result.records[run] = record
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
