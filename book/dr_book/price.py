@@ -17,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from dr_book import figures, measured
 from dr_book.measured import Runs
 from dr_book.statistics import Interval
-from dr_book.tables import named
 from dr_lib import objectives
 from dr_lib.lab import Record
 from dr_lib.models import load_masked_lm
@@ -157,10 +156,3 @@ def drawn(
         log=True,
         source=source,
     )
-
-
-def table_rows(rows: Sequence[Price]) -> list[list[object]]:
-    """Method, steps, 10¹² operations, seconds, gain with its interval: cells of a table."""
-    return [
-        [named(row.label), f"{row.steps:,}", row.operations, row.seconds, row.gain] for row in rows
-    ]
