@@ -513,6 +513,18 @@ def _ring(*_: object) -> None:
 # Finished stages on disk --------------------------------------------------------------------------
 
 
+def check_alone() -> None:
+    """Refuse to build stages in one of several processes that torchrun or `accelerate launch`
+    started.
+    """
+    if (count := os.environ.get("WORLD_SIZE", "1")) != "1":
+        fix = (
+            f"Start it once, as `DR_PROCESSES={count} python ...`: each training starts its own"
+            " processes. (A script of your own may call `dr_lib.training.train` under torchrun.)"
+        )
+        raise InputError("stages are built by one process alone", where="torchrun", fix=fix)
+
+
 class Cache:
     """Builds stages and remembers them; shared by processes, continued after a kill.
 
@@ -633,14 +645,7 @@ class Cache:
     def _provide(self, one: Stage) -> None:
         """Build a stage and what it needs, where that is not there yet."""
         if not self.finished(one):
-            if os.environ.get("WORLD_SIZE", "1") != "1":
-                fix = (
-                    "Start studies in one process and set DR_PROCESSES; under torchrun call"
-                    " `dr_lib.training.train` yourself."
-                )
-                raise InputError(
-                    "stages are built by one process alone", where="WORLD_SIZE", fix=fix
-                )
+            check_alone()
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self._provide(upstream)
             fix = (
