@@ -9,17 +9,17 @@ when its owner removes it, or when a process of the same machine proves that its
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, StrictSoftFileLock, Timeout
 
 # what filelock itself decides by: machine and PID namespace, process, and when that was started
-from filelock._identity import host_name, owner_is_stale, process_start_token
+from filelock._identity import owner_is_stale
 
 from dr_lib.errors import InputError
-from dr_lib.files import now, read_json, write_json, write_text
+from dr_lib.files import now, write_text
 
 # seconds between two looks at whether the holder of a lock on a shared disk is still there
 LOOK_EVERY = 5.0
@@ -82,36 +82,6 @@ def hold(
         if holder()[-1:] == [token]:
             owner.unlink(missing_ok=True)
         lock.release()
-
-
-@contextmanager
-def reading(folder: Path, names: Iterable[str]) -> Iterator[None]:
-    """Say for a block, in a file of `folder`, what this process reads; see `names_in_use`."""
-    file = folder / f"reading-{secrets.token_hex(8)}.json"
-    pid = os.getpid()
-    facts = {"pid": pid, "host": host_name(), "start": process_start_token(pid)}
-    with suppress(OSError):  # where nothing can be written nothing is removed either
-        write_json(file, facts | {"names": sorted(names)})
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
-
-
-def names_in_use(folder: Path) -> set[str]:
-    """What processes that are not proven gone read; what the others left is removed."""
-    names: set[str] = set()
-    for file in folder.glob("reading-*.json"):
-        try:
-            facts = read_json(file)
-            if owner_is_stale(facts["pid"], facts["host"], facts["start"]):
-                file.unlink(missing_ok=True)
-            else:
-                names |= {*facts["names"]}
-        except (InputError, LookupError, TypeError):  # it has ended at this moment
-            continue
-    return names
 
 
 def _wait(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
