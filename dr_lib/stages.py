@@ -39,6 +39,8 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import (
     file_digest,
+    file_lock,
+    hold,
     json_digest,
     make_readable,
     now,
@@ -46,7 +48,6 @@ from dr_lib.files import (
     sealed,
     write_json,
 )
-from dr_lib.locks import file_lock, hold
 
 MANIFEST = "manifest.json"
 # what serves to go on after a kill, and half-written files; no part of a result
@@ -64,7 +65,6 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
 # other code.
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
-CARRIERS += ("dr_lib.locks",)
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started, _written = time.time(), {}
 

@@ -14,8 +14,8 @@ import pytest
 
 from dr_lib import lab, stages
 from dr_lib.errors import InputError
+from dr_lib.files import hold
 from dr_lib.lab import Cluster, Study
-from dr_lib.locks import hold
 from dr_lib.stages import Cache, read_manifest
 
 distributed = pytest.importorskip("distributed", reason="the extra `cluster`")
@@ -171,7 +171,7 @@ def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(
     when, tiny_recipe, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
-    monkeypatch.setattr("dr_lib.locks.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("dr_lib.files.LOOK_EVERY", 0.2)
     context = multiprocessing.get_context("fork")
     taken = context.Event()
     said: list[str] = []
