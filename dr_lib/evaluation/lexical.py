@@ -78,7 +78,7 @@ def overlap(collection: Collection, split: str, *, title: bool = True, grade: in
     return Scores(ids, {"overlap": np.array(values)})
 
 
-@stage()
+@stage(reads=("split",))
 def shared_words(
     folder: Path, collection: Collection, *, split: str, grade: int, title: bool
 ) -> None:
@@ -120,7 +120,7 @@ def covered(
     }
 
 
-@stage(gpu=True)
+@stage(gpu=True, reads=("split",))
 @torch.no_grad()
 def coverage(
     folder: Path,

@@ -356,7 +356,7 @@ def check_depth(ranking: Ranking, most: int, passages: int) -> None:
         raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
 
 
-@stage()
+@stage(reads=("split",))
 def scores(
     folder: Path,
     run: Path,

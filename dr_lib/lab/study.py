@@ -39,7 +39,7 @@ from dr_lib.lab.records import (
     training_log,
 )
 from dr_lib.settings import check_parameters
-from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, now, spell_seconds
+from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, check_alone, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
 # operations a second that training has reached
@@ -359,6 +359,7 @@ class Study:
             InputError: a recipe cannot be run (before anything has started).
             StudyError: a run failed; its `result` has the others.
         """
+        check_alone()
         cache = self.cache.within(self.minutes)
         records = load_records(self.folder, self.name)
         earlier = {
@@ -367,9 +368,10 @@ class Study:
         }
         plans = {run: pipeline(run.recipe) for run in self.planned}
         result, ends = StudyResult(), {run: plan.end for run, plan in plans.items()}
-        # a record made from exactly the same stages is taken as it is
+        # a record made from exactly the same stages and of the same data is taken as it is
         for run, end in ends.items():
-            if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
+            record = earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest))
+            if record and record.data == data_facts(plans[run]):
                 result.records[run] = record
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:

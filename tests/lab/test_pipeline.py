@@ -97,11 +97,12 @@ def test_a_change_re_runs_only_what_depends_on_it(tiny_recipe, change, again):
     assert fresh(tiny_recipe, tiny_recipe.with_(**change)) == again
 
 
-def test_a_smaller_collection_keeps_nothing_that_saw_the_larger_one(tiny_recipe):
-    assert (
-        not walked(tiny_recipe).keys()
-        & walked(tiny_recipe.with_(collection__test_queries=4)).keys()
-    )
+def test_fewer_passages_keep_nothing_and_fewer_test_queries_all_that_asks_none(tiny_recipe):
+    whole = walked(tiny_recipe)
+    assert not whole.keys() & walked(tiny_recipe.with_(collection__passages=30)).keys()
+    fewer = walked(tiny_recipe.with_(collection__test_queries=4))
+    changed = {fewer[key].kind for key in fewer.keys() - whole.keys()}
+    assert changed == {"query_tokens", "dense_run", "scores"}
 
 
 def test_content_counts_and_places_do_not(own_recipe, tiny_recipe, tmp_path):
