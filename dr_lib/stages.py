@@ -68,7 +68,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
 # other code.
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
-CARRIERS += ("dr_lib.locks",)
+CARRIERS += ("dr_lib.locks", "dr_lib.training.watch")
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started, _written = time.time(), {}
 

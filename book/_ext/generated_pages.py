@@ -30,7 +30,7 @@ from pretrain_tab import write_tab
 from search_page import write_search
 from teaching import load_plan, routes_page
 
-from dr_book.comparison import Comparison, pairs_cell, title_of
+from dr_book.comparison import pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
 from dr_book.ledger import SHOWN, counts, ledger
 from dr_book.ledger import pairs as pairs_of
@@ -38,6 +38,7 @@ from dr_book.measured import (
     SCALES,
     clusters_of,
     difference,
+    differences,
     mean_intervals,
     per_query,
     recorded,
@@ -462,7 +463,11 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
         listed = entry["collection"]
         places_ = ", ".join(map(data_named, [listed] if isinstance(listed, str) else listed))
         protocol = PROTOCOLS[entry["protocol"]]
-        told.append(f"Judged on {places_}, {entry['scale']} scale ({protocol}).")
+        days = f"{entry['looks']} day{'s' * (entry['looks'] > 1)}"
+        told.append(
+            f"Judged on {places_}, {entry['scale']} scale ({protocol}); its runs came in on {days},"
+            " each of which allowed a look."
+        )
     told += filter(None, (entry["lacks"], entry["why"]))
     if entry["unchecked"]:
         told.append(f"Not checked: {entry['unchecked']}.")
@@ -657,7 +662,16 @@ def methods_figure() -> HTML:
     if "none" not in means:
         return HTML("<p>Nothing is recorded yet.</p>")
     labels = sorted(means, key=lambda label: -means[label].mean)
-    figure = Comparison(COMPARED, {}, MEASURE, records=runs).differences_figure("none", labels)
+    gains = differences([(label, "none") for label in labels if label != "none"], runs, MEASURE)
+    points = {label: interval for (label, _), interval in gains.items()}
+    told = ", ".join(f"{named(label)} {gap.mean:+.1f}" for label, gap in points.items())
+    figure = intervals(
+        [Series("recorded", "recorded", points, f"points of {MEASURE}")],
+        labels,
+        zero=True,
+        rows="minus no pre-training",
+        alt=f"Differences, minus no pre-training: {told}.",
+    )
     seeds = seeds_of([*runs.values()])
     caption = (
         f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base"
