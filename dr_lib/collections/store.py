@@ -12,6 +12,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
@@ -323,7 +324,7 @@ class ReadOnUse(Collection):
 
     def __reduce__(self) -> tuple:
         """In another process it has the splits that were read in this one."""
-        return self.eager([*self._asked]).__reduce_ex__(4)
+        return copy, (self.eager([*self._asked]),)
 
     def eager(self, splits: Sequence[str]) -> Collection:
         """The collection with some splits, all of them read.

@@ -2,9 +2,9 @@
 without a network.
 """
 
-import pickle
 from collections.abc import Iterator
 from itertools import count
+from multiprocessing.reduction import ForkingPickler
 from typing import NamedTuple
 
 import ir_datasets
@@ -238,7 +238,7 @@ def test_a_recipe_with_named_splits_trains_and_is_evaluated(
     )
     end = lab.Cache(cache).get(lab.pipeline(recipe).end)
     assert evaluation.Scores.load(end / "scores.json").query_ids == ["2", "3"]
-    corpus = pickle.loads(pickle.dumps(lab.Inputs(recipe).collection))
+    corpus = ForkingPickler.loads(ForkingPickler.dumps(lab.Inputs(recipe).collection))
     assert corpus.qrels("train")["1"] == {"7": 1}
 
 
