@@ -17,6 +17,7 @@ from dr_lib import objectives
 
 BOOK = ROOT / "book"
 GENERATED = {
+    "practice/cite",
     "reference/claims",
     "reference/records",
     "reference/status",
