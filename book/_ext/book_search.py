@@ -82,6 +82,8 @@ def read(built: Path) -> tuple[list[Page], list[Passage]]:
 
 def sections(article: Any) -> Iterator[tuple[str, str, list[str]]]:
     """Heading, anchor and paragraphs of each section of an article, and of each documented name."""
+    for part in article.xpath(".//details[contains(@class, 'hide')]/summary"):
+        part.drop_tree()  # which says that code is folded
     for tag in LEFT_OUT:
         for part in [*article.iter(tag)]:
             part.drop_tree()
@@ -99,8 +101,7 @@ def sections(article: Any) -> Iterator[tuple[str, str, list[str]]]:
             name = part.get("id") if part.tag == "dt" else plain(part)
             heading, anchor, text = name, "" if named is None else named.get("id", ""), []
         elif part.tag in BLOCKS and not any(one.tag in BLOCKS for one in part.iterdescendants()):
-            if words := plain(part):
-                text.append(words)
+            text += filter(None, [plain(part)])
     if heading or text:
         yield heading, anchor, text
 

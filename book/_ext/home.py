@@ -338,22 +338,16 @@ def trust_figure() -> HTML:
 
     def draw(palette: figures.Palette) -> Figure:
         figure, axes = _rows([*rows], 0.62)
-        looks = [
-            (palette.recorded, 1),
-            (palette.recorded, 0.4),
-            (palette.live, 0.4),
-            (palette.live, 1),
-        ]
+        looks = [(palette.recorded, 0.6), (palette.recorded, 0.25)]
+        looks += [(palette.live, 0.25), (palette.live, 0.6)]
         for place, counts in enumerate(rows.values()):
             left = 0.0
             for number, (colour, alpha) in zip(counts, looks, strict=True):
                 share = 100 * number / sum(counts)
                 axes.barh(place, share, 0.55, left, color=colour, alpha=alpha)
                 if number:
-                    ink = "#ffffff" if alpha == 1 else palette.text
-                    axes.text(
-                        left + share / 2, place, str(number), ha="center", va="center", color=ink
-                    )
+                    centre = {"ha": "center", "va": "center", "fontsize": 11}
+                    axes.text(left + share / 2, place, str(number), **centre)
                 left += share
         for (colour, alpha), name in zip(looks, states, strict=True):
             axes.barh(0, 0, color=colour, alpha=alpha, label=name)
