@@ -7,13 +7,15 @@
 #                     (SEARCHED=NAME: the collection of the page that searches)
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
+#   make gpu          what a GPU does with all this, in nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
+#                     MINUTES=30: a longer call, PARTS=queue: that part alone)
 #   make lint         style of the code
 #   make lock         requirements.lock and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
 #   make clean        removes what was built; keeps .venv/ and .cache/ (finished stages)
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install models test test-faults book pages check lint bench lock clean
+.PHONY: setup install models test test-faults book pages check lint bench gpu lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,6 +23,7 @@ PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --qui
 SCALE ?= smoke
 SEARCHED ?= primer
 KILLS ?= 200
+MINUTES ?= 9
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
@@ -85,6 +88,9 @@ bench: setup
 	for name in losses methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
 	$(PY) benchmarks/speed.py
 	$(PY) benchmarks/speed_targets.py _build/speed.json
+
+gpu: setup
+	$(PY) benchmarks/gpu.py --minutes $(MINUTES) $(if $(SMOKE),--smoke) $(if $(PARTS),--only $(PARTS))
 
 lint: setup
 	$(PY) -m ruff check .

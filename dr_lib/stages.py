@@ -22,7 +22,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -68,7 +68,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
 # other code.
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
-CARRIERS += ("dr_lib.locks",)
+CARRIERS += ("dr_lib.locks", "dr_lib.training.watch")
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started, _written = time.time(), {}
 
@@ -294,6 +294,7 @@ class Stage:
         gpu: whether it trains, encodes, scores or writes, and waits for a GPU where some workers of
             a cluster have one.
         cost: how many operations it is; to tell beforehand.
+        core_seconds: what else it takes of a processor core, about, whatever computes the rest.
     """
 
     function: Callable[..., None]
@@ -302,6 +303,7 @@ class Stage:
     resumable: bool = False
     gpu: bool = False
     cost: float = 0.0
+    core_seconds: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -346,9 +348,9 @@ class Stage:
         visit(self)
         return list(found.values())
 
-    def costs(self, cost: float) -> "Stage":
-        """The same stage with an estimate of its work, in operations."""
-        return replace(self, cost=float(cost))
+    def costs(self, cost: float = 0.0, core_seconds: float = 0.0) -> "Stage":
+        """The same stage with an estimate of its work: operations, and seconds of one core."""
+        return replace(self, cost=float(cost), core_seconds=float(core_seconds))
 
     def __truediv__(self, path: str) -> Part:
         return Part(self, path)
@@ -359,7 +361,11 @@ KINDS: dict[str, Callable[..., None]] = {}
 
 
 def stage(
-    *, version: int = 1, resumable: bool = False, gpu: bool = False
+    *,
+    version: int = 1,
+    resumable: bool = False,
+    gpu: bool = False,
+    reads: Sequence[str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
     """Make a stage of a function ``body(folder, ...)`` that writes its result into `folder`.
 
@@ -372,6 +378,9 @@ def stage(
         version: raise it to build anew for a reason that neither code nor arguments show.
         resumable: keep what a killed build left, for the body to go on from.
         gpu: the body computes on the device.
+        reads: what of a collection's queries the body reads: names of splits, or of arguments that
+            name one. It is given no more (`Collection.only`), and no more is in the key: `()` are
+            passages alone, None is all.
     """
 
     def wrap(body: Callable[..., None]) -> Callable[..., Stage]:
@@ -383,6 +392,11 @@ def stage(
             bound = signature.bind(None, *args, **kwargs)
             bound.apply_defaults()
             arguments = {name: value for name, value in bound.arguments.items() if name != first}
+            if reads is not None:
+                splits = [one for name in reads if (one := arguments.get(name, name))]
+                for name, value in arguments.items():
+                    if hasattr(value, "only"):
+                        arguments[name] = value.only(*splits)
             return Stage(body, arguments, version, resumable, gpu)
 
         KINDS[body.__name__] = body
@@ -497,6 +511,18 @@ def _ring(*_: object) -> None:
 
 
 # Finished stages on disk --------------------------------------------------------------------------
+
+
+def check_alone() -> None:
+    """Refuse to build stages in one of several processes that torchrun or `accelerate launch`
+    started.
+    """
+    if (count := os.environ.get("WORLD_SIZE", "1")) != "1":
+        fix = (
+            f"Start it once, as `DR_PROCESSES={count} python ...`: each training starts its own"
+            " processes. (A script of your own may call `dr_lib.training.train` under torchrun.)"
+        )
+        raise InputError("stages are built by one process alone", where="torchrun", fix=fix)
 
 
 class Cache:
@@ -619,14 +645,7 @@ class Cache:
     def _provide(self, one: Stage) -> None:
         """Build a stage and what it needs, where that is not there yet."""
         if not self.finished(one):
-            if os.environ.get("WORLD_SIZE", "1") != "1":
-                fix = (
-                    "Start studies in one process and set DR_PROCESSES; under torchrun call"
-                    " `dr_lib.training.train` yourself."
-                )
-                raise InputError(
-                    "stages are built by one process alone", where="WORLD_SIZE", fix=fix
-                )
+            check_alone()
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self._provide(upstream)
             fix = (

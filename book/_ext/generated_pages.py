@@ -469,7 +469,11 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
         listed = entry["collection"]
         places_ = ", ".join(map(data_named, [listed] if isinstance(listed, str) else listed))
         protocol = PROTOCOLS[entry["protocol"]]
-        told.append(f"Judged on {places_}, {entry['scale']} scale ({protocol}).")
+        days = f"{entry['looks']} day{'s' * (entry['looks'] > 1)}"
+        told.append(
+            f"Judged on {places_}, {entry['scale']} scale ({protocol}); its runs came in on {days},"
+            " each of which allowed a look."
+        )
     told += filter(None, (entry["lacks"], entry["why"]))
     if entry["unchecked"]:
         told.append(f"Not checked: {entry['unchecked']}.")

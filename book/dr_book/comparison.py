@@ -2,8 +2,7 @@
 about a table.
 
 Runs at smoke scale only prove that everything works. They fill no column, no figure, no test and no
-verdict: one folded line reports that they ran, and where nothing is recorded a card gives the cost
-of a measurement and its command.
+verdict: a line reports that they ran, and another what is not measured and by which command it is.
 """
 
 import html
@@ -33,9 +32,8 @@ from dr_book.tables import (
     typographic,
 )
 from dr_lib.files import read_json
-from dr_lib.lab import Recipe, Record
+from dr_lib.lab import Record
 from dr_lib.places import notebook_of, project_root
-from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
@@ -47,8 +45,7 @@ folded.
 """
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 NOT_YET = HTML(
-    '<p class="dr-note">This part is not measured yet; the page names the missing runs and their'
-    " cost.</p>"
+    '<p class="dr-note">This part is not measured yet; the page names the missing runs.</p>'
 )
 """In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
 
@@ -103,25 +100,14 @@ class Comparison:
             (f": {self.paper_measure}", f": {measure}") if other else ("", "")
         )
 
-    def table(
-        self,
-        labels: Collection[str],
-        caption: str,
-        *,
-        seeds: int = 1,
-        nearest: str = "",
-        best: bool = True,
-    ) -> HTML:
+    def table(self, labels: Collection[str], caption: str, *, best: bool = True) -> HTML:
         """One row per configuration, one column per source; below it the controls and lines on
         missing rows and smoke runs.
 
         Args:
-            labels: configurations in the order of the page, or configuration -> recipe, for an
-                estimate of what those take that this build does not run; one without any value has
-                no row and is named below.
+            labels: configurations in the order of the page; one without any value has no row and is
+                named below.
             caption: what the table shows; unit, interval and the data measured on are added to it.
-            seeds: how many each row would have, for the same estimate.
-            nearest: what is known where nothing is measured, as the function `nearest` says it.
             best: whether the highest value is the best one, and bold.
         """
         shown = [
@@ -163,15 +149,7 @@ class Comparison:
             if shown
             else []
         )
-        missing = notice(
-            self.study,
-            self.runs,
-            self.live or self._built,
-            labels,
-            caption,
-            seeds=seeds,
-            nearest=nearest,
-        )
+        missing = notice(self.study, self.runs, self.live or self._built, labels, caption)
         return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
 
     def _controls(self) -> HTML:
@@ -439,173 +417,41 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     return f'<span class="pair">{said}: {amount}{html.escape(what)}, {state}</span>'
 
 
-def notice(
-    study: str,
-    runs: Runs,
-    live: Runs,
-    rows: Collection[str],
-    caption: str = "",
-    *,
-    seeds: int = 1,
-    trained: bool = True,
-    nearest: str = "",
-) -> HTML:
-    """What a page shows in place of numbers: a card where nothing is measured, folded lines on
-    missing rows and smoke runs.
+def notice(study: str, runs: Runs, live: Runs, rows: Collection[str], caption: str = "") -> HTML:
+    """What a page says of numbers that it lacks: a line with the rows that are not measured and the
+    command that measures them (a card where that is all of them), and one on smoke runs.
 
     Args:
         study: its name.
         runs: what the page shows.
         live: runs of this machine, shown or not.
-        rows: the configurations, or configuration -> recipe: what a row takes that no run of this
-            machine has.
+        rows: the configurations.
         caption: what would be shown.
-        seeds: how many each row would have.
-        trained: False where nothing is, so that it takes no more than a few minutes.
-        nearest: what is known instead, as `nearest` says it; for the card.
     """
     runs, parts = presentable(runs), []
-    missing = [row for row in rows if row not in runs]
+    missing = [named(row) for row in rows if row not in runs]
     if missing:
-        given = rows if isinstance(rows, Mapping) else {}
-        recipes = {
-            label: recipe.portable()
-            for label, recipe in given.items()
-            if isinstance(recipe, Recipe)
-        }
-        recipes |= {label: own[0].recipe for label, own in live.items() if own}
-        cost = _cost([recipes.get(row) for row in missing] if trained else [], seeds)
-        parts.append(
-            _not_measured(study, missing, len(rows), caption, cost, nearest, whole=not runs)
-        )
+        command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb"
+        command += " -f notebooks/scales/laptop.yaml"
+        if study.startswith("your_corpus/"):
+            command = ".venv/bin/dr-lib try FOLDER"
+        more = f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+        said = f"{html.escape('; '.join(missing[:LISTED]) + more)}: <code>{html.escape(command)}"
+        said += "</code>"
+        about = f"Not measured yet: {len(missing)} of {len(rows)} rows."
+        if runs:
+            parts.append(folded(about, HTML(f"<p>{said}</p>")).data)
+        else:
+            about = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
+            parts.append(f'<div class="dr-card"><p>{about} {said}</p></div>')
     if live and not presentable(live):
-        parts.append(_smoke_line([record for own in live.values() for record in own]))
-    return HTML("".join(part.data for part in parts))
-
-
-def _smoke_line(records: Sequence[Record]) -> HTML:
-    """A line that this build ran everything in miniature, and for how long: its numbers mean
-    nothing.
-    """
-    stages = {
-        record.keys.get(name, name): seconds
-        for record in records
-        for name, seconds in record.seconds.items()
-    }
-    words = (
-        "<p>A smoke run is a dozen steps on 300 passages. It shows that the page works, but its"
-        " scores say nothing about a method, so none of its numbers is shown. From the scale"
-        " <code>laptop</code> on, this machine's runs have a column beside the recorded ones.</p>"
-    )
-    took = sum(stages.values())
-    time = spell_seconds(took) if took >= 0.5 else "less than a second"
-    return folded(
-        f"This build made {len(records)} run{'s' * (len(records) != 1)} at smoke scale in {time}.",
-        HTML(words),
-    )
-
-
-def _not_measured(
-    study: str,
-    missing: Sequence[str],
-    number: int,
-    caption: str,
-    cost: str,
-    nearest: str,
-    *,
-    whole: bool,
-) -> HTML:
-    """What is not measured, what it takes, and the command: a card where that is all, else a folded
-    line.
-    """
-    command = (
-        f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb -f"
-        " notebooks/scales/laptop.yaml"
-    )
-    if study.startswith("your_corpus/"):
-        cost, command = (
-            "At most half an hour on two processor cores.",
-            ".venv/bin/dr-lib try FOLDER",
+        number = sum(map(len, live.values()))
+        parts.append(
+            f'<p class="dr-note">This build made {number} run{"s" * (number > 1)} at smoke scale,'
+            " a dozen steps on 300 passages each: they show that the page works, and no number of"
+            " theirs is shown.</p>"
         )
-    labels = [named(label) for label in missing]
-    listed = "; ".join(labels[:LISTED]) + (
-        f"; and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
-    )
-    # unbroken else
-    command = (
-        html.escape(command)
-        .replace("/", "/<wbr>")
-        .replace(" -f ", ' <span class="option">-f</span> ')
-    )
-    words, shell = f"{html.escape(listed)}. {html.escape(cost)}", f"<pre>{command}</pre>"
-    if not whole:
-        return folded(
-            f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}")
-        )
-    rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"
-    title = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
-    return HTML(
-        f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>'
-    )
-
-
-def _cost(recipes: Sequence[Mapping[str, Any] | None], seeds: int) -> str:
-    """What rows take by recorded runs of their trainings, and whether there are rows of which no
-    record tells.
-
-    Args:
-        recipes: of each row, None where it is not known.
-        seeds: runs of each row.
-    """
-    recipes = [one for one in recipes if one is None or measured.trained_in(one)]
-    if not recipes:
-        return "Nothing is trained: a few minutes on two processor cores."
-    each = [seconds for one in recipes if one and (seconds := measured.usual_seconds(one))]
-    # of a name alone nobody knows
-    reason = ": no record is of their method and last stage" if all(recipes) else ""
-    rest = f"How long {'the others' if each else 'they'} take is not known{reason}."
-    if not each:
-        return rest
-    least, most = spell_seconds(min(each)), spell_seconds(max(each))
-    told = (
-        "By the records (laptop scale), a run takes"
-        f" {least if least == most else f'{least} to {most}'}."
-    )
-    if (runs := seeds * len(each)) > 1:
-        told += (
-            f" {runs} runs take {spell_seconds(seeds * sum(each))} at most; stages that they share"
-            " run once."
-        )
-    return told if len(each) == len(recipes) else f"{told} {rest}"
-
-
-def nearest(study: str, measure: str, about: str) -> str:
-    """What the records of another study say, as a sentence of safe HTML; empty where it has none.
-
-    Args:
-        study: its name.
-        measure: e.g. "MRR@10".
-        about: what these are records of, such as "ten methods at equal steps".
-    """
-    runs = {
-        label: own
-        for label, own in measured.recorded(study).items()
-        if measured.Side(own, measure).runs
-    }
-    means = {label: measured.value(own, measure).estimate.value for label, own in runs.items()}
-    order = sorted(means, key=lambda label: -means[label])
-    values = "; ".join(
-        f"{html.escape(named(label))} <strong>{means[label]:.1f}</strong>" for label in order
-    )
-    if not values:
-        return ""
-    where = (
-        f"{_page_link(notebook_of(study)) or html.escape(study)}, {html.escape(spell_data(runs))}"
-    )
-    return (
-        f"<strong>The nearest records</strong> are of {html.escape(about)} ({where})."
-        f" {html.escape(measure)} in percent: {values}."
-    )
+    return HTML("".join(parts))
 
 
 def _page_link(notebook: str | None) -> str:

@@ -26,7 +26,14 @@ def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) 
         labels: methods, which are shown by their names.
         caption: of the table.
     """
-    columns = ["what was to be decided", "compared", "found", "verdict", "not there"]
+    columns = [
+        "what was to be decided",
+        "compared",
+        "found",
+        "verdict",
+        "seeds it waits for",
+        "looks",
+    ]
     rows = []
     for verdict in verdicts:
         value = verdict.shown
@@ -34,11 +41,10 @@ def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) 
             found = spell(value.interval(), sign=True)
         else:
             found = None if value is None else f"{value:.2f}"
-        decided = verdict.word in ("supported", "contradicted")
-        word = f"{verdict.word} so far" if verdict.lacks and decided else verdict.word
         told = verdict.contrast
         compared = named_in(told["compare"], labels)
-        rows.append([told["says"].strip(), compared, found, word, verdict.lacks])
+        lacks = named_in(verdict.lacks, labels)
+        rows.append([told["says"].strip(), compared, found, verdict.word, lacks, verdict.looks])
     return table(columns, rows, caption=caption)
 
 

@@ -3,8 +3,7 @@
 `load` gives a `Collection` for a name: the built-in Primer, SQuAD, any `ir_datasets` id, a folder
 in BEIR layout, or passages without questions: a file of JSON Lines or CSV, text files.
 `load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the
-next utterance. `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file
-is at hand.
+next utterance.
 """
 
 from dataclasses import replace
@@ -27,15 +26,7 @@ from dr_lib.collections.collection import (
     judged_rows,
     rows_of,
 )
-from dr_lib.collections.dialogue import (
-    CandidateSet,
-    Exchange,
-    dialogue_file,
-    dstc7_answers,
-    load_candidates,
-    made_dialogues,
-    made_sentence_pairs,
-)
+from dr_lib.collections.dialogue import CandidateSet, Exchange, dialogue_file, load_candidates
 from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
 from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data, primer

@@ -191,12 +191,11 @@ def open_source(
         Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
     )
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
-    return Collection(
-        about["name"], about["digest"], about["info"], passages, queries, judged, folder, place
-    )
+    made_of = about["name"], about["digest"], about["info"], passages, queries, judged
+    return Collection(*made_of, folder, place, about["passages_digest"])
 
 
-@stage(version=3)
+@stage(version=4)
 def arrow_files(folder: Path, source: Source, allow_duplicates: bool, published: bool) -> None:
     """`passages.arrow`, `queries.arrow`, one Arrow file per split, and `collection.json`."""
     write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
@@ -228,7 +227,8 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
     counts["queries_without_judgement"] = len(queries) - len(asked)
     digest = json_digest({"passages": passage_digest, "queries": query_digest, "splits": digests})
     info = {**source.info, "counts": counts}
-    return {"name": source.name, "digest": digest, "info": info, "splits": list(files.items())}
+    about = {"name": source.name, "digest": digest, "passages_digest": passage_digest}
+    return about | {"info": info, "splits": list(files.items())}
 
 
 def _write_texts(

@@ -14,6 +14,9 @@ from dr_lib.stages import Stage
 from dr_lib.training import Training
 
 TUNING = "dev"  # the split that the weight of a fusion is chosen on
+TOKENISING, BM25_INDEX, BM25_SEARCH = 3.1e-4, 1.0e-4, 7.9e-9
+"""Seconds of a core: a passage in pieces, a passage in BM25's index, a passage for each query that
+BM25 searches (`benchmarks/growth.py`)."""
 
 
 class Inputs:
@@ -80,7 +83,9 @@ class Inputs:
         """The passages of a collection (default the recipe's) in the tokens of a model (default the
         base).
         """
-        return tokens.passage_tokens(collection or self.collection, (by or self.base).tokenizer)
+        read = collection or self.collection
+        made = tokens.passage_tokens(read, (by or self.base).tokenizer)
+        return made.costs(core_seconds=TOKENISING * len(read.passages))
 
     def queries(
         self, split: str, collection: Collection | None = None, by: Checkpoint | None = None
@@ -114,12 +119,13 @@ class Inputs:
         encoder reads them; with the usual weights, or with other k1 and b.
         """
         limits = {"tokenizer": self.base.tokenizer, "layout": self.recipe.layout} if cut else {}
-        title = self.recipe.title != "none"
+        searched, title = collection or self.collection, self.recipe.title != "none"
         if weights:
             k1, b = weights
-            searched = collection or self.collection
-            return retrieval.weighted_bm25_index(searched, title=title, k1=k1, b=b)
-        return retrieval.bm25_index(collection or self.collection, title=title, **limits)
+            made = retrieval.weighted_bm25_index(searched, title=title, k1=k1, b=b)
+        else:
+            made = retrieval.bm25_index(searched, title=title, **limits)
+        return made.costs(core_seconds=BM25_INDEX * len(searched.passages))
 
     def bm25_run(
         self,
@@ -133,7 +139,9 @@ class Inputs:
         """BM25's ranking for the queries of a split."""
         collection = collection or self.collection
         index = self.bm25_index(collection, cut=cut, weights=weights)
-        return retrieval.bm25_run(index, collection, split=split, depth=depth)
+        made = retrieval.bm25_run(index, collection, split=split, depth=depth)
+        pairs = len(collection.passages) * len(collection.qrels(split))
+        return made.costs(core_seconds=BM25_SEARCH * pairs)
 
     # Work, in operations: what a run costs, told beforehand ---------------------------------------
 

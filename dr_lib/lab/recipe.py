@@ -33,7 +33,7 @@ UNREAD_LATE = (
     "validation",
 )
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
-Kind = Literal["search", "bm25", "similarity", "overlap", "coverage", "checks", "nlu", "dialogue"]
+Kind = Literal["search", "bm25", "similarity", "overlap", "coverage", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
@@ -324,10 +324,9 @@ class EvaluationSettings(Settings):
         kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the
             baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "overlap"
             of a query's words with its passage's, which no model reads; "coverage" of a passage's
-            pieces by its vector before fine-tuning (Ma et al. 2024); "checks" of what each stage of
-            a distillation learned from; "nlu" (MASTER Table 7); "dialogue" (DPR-PAQ Table 3), by
-            the last retriever, or with final="reranker" by a cross-encoder trained on the pairs of
-            `auxiliary.reddit_pairs` (objective "reddit").
+            pieces by its vector before fine-tuning (Ma et al. 2024); "nlu" (MASTER Table 7);
+            "dialogue" (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a
+            cross-encoder trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
         split: the queries.
         measures: names as `evaluation.evaluate` takes them.
         grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG
@@ -392,7 +391,7 @@ class EvaluationSettings(Settings):
             raise ValueError(
                 'fusion joins BM25 with a retriever that searches: it is for kind "search"'
             )
-        if self.on is not None and self.kind in ("checks", "nlu", "dialogue"):
+        if self.on is not None and self.kind in ("nlu", "dialogue"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
 
@@ -474,10 +473,6 @@ class Recipe(Settings):
         if self.pretraining.tokens_per_batch < self.passage_length:
             raise ValueError(
                 "pretraining.tokens_per_batch cannot hold one sequence of passage_length"
-            )
-        if self.evaluation.kind == "checks" and self.final != "distilled":
-            raise ValueError(
-                'evaluation.kind "checks" looks at a teacher: it needs final="distilled"'
             )
         if self.retriever and (
             self.final == "reranker" or self.evaluation.kind not in ("search", "bm25", "similarity")

@@ -24,9 +24,9 @@ import numpy as np
 import psutil
 import pytest
 
+from dr_book.data.stand_ins import made_dialogues
 from dr_book.pretrain import pretrain
 from dr_lib import lab
-from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest
 from dr_lib.lab import BaseRecipe, Recipe, Record, build_base, pipeline
@@ -83,7 +83,6 @@ RECIPES = (
     "distilled",
     "texts written",
     "labels guessed",
-    "checks",
     "pairs generated",
     "late interaction",
     "dialogues",
@@ -111,9 +110,6 @@ def recipes(tiny_recipe, tmp_path) -> dict[str, Recipe]:
         "texts written": tiny_recipe.with_(objective="master", final="retriever1"),
         "labels guessed": tiny_recipe.with_(
             objective="pair", auxiliary__pseudo_labels=labels, **pairs
-        ),
-        "checks": tiny_recipe.with_(
-            objective="cdmae", final="distilled", evaluation__kind="checks"
         ),
         "pairs generated": tiny_recipe.with_(
             objective="paq",

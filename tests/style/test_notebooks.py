@@ -24,7 +24,8 @@ TABLES = [path for path in STUDIES if path.stem not in TOOLS]
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "lessons"]
 FILES = sorted((ROOT / "notebooks" / "scales").glob("*.yaml"))
 BASES = [path for path in FILES if path.stem.startswith("base-")]
-SCALES = [path for path in FILES if path not in BASES]
+QUEUE = ROOT / "notebooks" / "scales" / "queue.yaml"  # of runs, no scale
+SCALES = [path for path in FILES if path not in (*BASES, QUEUE)]
 
 
 def parameters(path: Path) -> list[nbformat.NotebookNode]:
