@@ -287,8 +287,8 @@ def records_page() -> str:
         " data and model. *Recorded* was measured with this book's code and kept as a record."
         " *Live* is what the machine that built your copy measured, from laptop scale on; a smoke"
         " run only shows that everything works, so its numbers are hidden. The three have different"
-        " data and models: compare the *order* of the rows and the *differences* between them, which"
-        " a {term}`verdict` judges, rather than the levels.",
+        " data and models: compare the *order* of the rows and the *differences* between them,"
+        " which a {term}`verdict` judges, rather than the levels.",
         "## Reading them",
         f"```python\n{READING}```",
         "A query belongs to a *cluster*: the document that its passage stands in, the dialogue, or"
