@@ -203,7 +203,7 @@ def bottleneck_figure() -> HTML:
     def draw(palette: figures.Palette) -> Figure:
         figure, axes = _rows([named(one) for one in order])
         axes.axvline(0, color=palette.text, linewidth=1)
-        looks = zip(rows, (palette.recorded, palette.paper), (-0.13, 0.13), strict=True)
+        looks = zip(rows, (palette.series[0], palette.paper), (-0.13, 0.13), strict=True)
         for name, colour, shift in looks:
             for place, estimate in enumerate(rows[name].values()):
                 _dot(axes, estimate, place + shift, colour)
@@ -217,10 +217,10 @@ def bottleneck_figure() -> HTML:
         for name, row in rows.items()
     )
     seeds = sorted({len(home.runs[one]) for one in order})
-    return _shown(
+    return figures.show(
         draw,
         f"Points of {MEASURE} over no pre-training. {alt}.",
-        f"Model of 2 layers; {_seeds(seeds)}; 95 % intervals.",
+        source=f"Model of 2 layers; {_seeds(seeds)}; 95 % intervals.",
     )
 
 
@@ -237,15 +237,15 @@ def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
         figure, axes = _rows(order)
         for place, name in enumerate(order):
             words, meaning = rows[name]
-            ahead = palette.recorded if meaning > words else palette.text
+            ahead = palette.series[0] if meaning > words else palette.text
             axes.plot([words, meaning], [place, place], color=ahead, linewidth=2, alpha=0.45)
             axes.plot(words, place, "s", color=palette.text, markersize=7)
-            axes.plot(meaning, place, "o", color=palette.recorded, markersize=8)
+            axes.plot(meaning, place, "o", color=palette.series[0], markersize=8)
         axes.set_xlim(-3, 103)
         axes.set_xlabel(f"{MEASURE}, %")
         marks = [
             Line2D([], [], marker="s", linestyle="", color=palette.text, label="words (BM25)"),
-            Line2D([], [], marker="o", linestyle="", color=palette.recorded, label="vectors"),
+            Line2D([], [], marker="o", linestyle="", color=palette.series[0], label="vectors"),
         ]
         figure.legend(handles=marks, loc="outside upper left", ncols=2, borderaxespad=0)
         return figure
@@ -253,11 +253,11 @@ def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
     alt = "; ".join(
         f"{name}: {words:.1f} and {meaning:.1f}" for name, (words, meaning) in rows.items()
     )
-    return _shown(
+    return figures.show(
         draw,
         f"{MEASURE} in percent of words (BM25) and of vectors: {alt}.",
-        "The best retriever trained here on each collection's questions; SciFact's began as a"
-        " public encoder. Unseen: trained on SQuAD. MedQuAD's questions are made from"
+        source="The best retriever trained here on each collection's questions; SciFact's began"
+        " as a public encoder. Unseen: trained on SQuAD. MedQuAD's questions are made from"
         " templates that its training questions show.",
     )
 
@@ -338,8 +338,8 @@ def trust_figure() -> HTML:
 
     def draw(palette: figures.Palette) -> Figure:
         figure, axes = _rows([*rows], 0.62)
-        looks = [(palette.recorded, 0.6), (palette.recorded, 0.25)]
-        looks += [(palette.live, 0.25), (palette.live, 0.6)]
+        looks = [(palette.series[0], 0.6), (palette.series[0], 0.25)]
+        looks += [(palette.series[7], 0.25), (palette.series[7], 0.6)]
         for place, counts in enumerate(rows.values()):
             left = 0.0
             for number, (colour, alpha) in zip(counts, looks, strict=True):
@@ -361,11 +361,11 @@ def trust_figure() -> HTML:
         + ", ".join(f"{number} {state}" for number, state in zip(row, states, strict=True))
         for name, row in rows.items()
     )
-    return _shown(
+    return figures.show(
         draw,
         f"Pairs of methods whose order is certain on SQuAD, under a change. {alt}.",
-        f"{len(sure)} of {len(pairs)} pairs of {len(home.runs)} methods are certain on SQuAD; the"
-        " numbers count pairs.",
+        source=f"{len(sure)} of {len(pairs)} pairs of {len(home.runs)} methods are certain on SQuAD;"
+        " the numbers count pairs.",
     )
 
 
@@ -426,9 +426,3 @@ def _dot(axes: Any, estimate: Estimate, place: float, colour: str) -> None:
 def _seeds(numbers: Sequence[int]) -> str:
     first = f"{numbers[0]} to " if len(numbers) > 1 else ""
     return f"{first}{numbers[-1]} seeds"
-
-
-def _shown(draw: Any, alt: str, about: str) -> HTML:
-    """A figure with one grey line on where it comes from."""
-    note = html.escape(about).replace(" %", "\N{NO-BREAK SPACE}%")
-    return HTML(f'{figures.show(draw, alt).data}<p class="dr-note">{note}</p>')

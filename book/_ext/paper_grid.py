@@ -99,7 +99,8 @@ def title_and_figure(notebook: Path) -> tuple[str, str]:
     ]
     for kind in (LEADING, FIGURE):
         if found := next(filter(None, map(kind.search, shown)), None):
-            return title, re.sub(r' (role|aria-label)="[^"]*"', "", found[0], count=2)
+            drawing = re.search(r"<svg.*?</svg>", found[0], re.DOTALL)
+            return title, re.sub(r' (role|aria-label)="[^"]*"', "", drawing[0], count=2)
     return title, ""
 
 
