@@ -103,11 +103,12 @@ def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
         "step()": False,
         "compare.figure()": True,
     }
-    lesson = arrange(notebook(), "notebooks/lessons/1_x", [])["cells"]
+    lesson = arrange(notebook(), "notebooks/lessons/1_x", [], "<p>links</p>")["cells"]
     assert (
         "hide-input" not in lesson[-1]["metadata"]["tags"]
         and "dr-leading" not in lesson[0]["source"]
     )
+    assert lesson[0]["source"].endswith("\n\n<p>links</p>")
 
 
 def test_advice_stands_above_the_leading_figure():
