@@ -147,9 +147,11 @@ def scale_file(name: str) -> Path:
 
 
 def known_scales() -> list[str]:
-    """Names of the scales; the recipes of base models, which lie beside them, are none."""
+    """Names of the scales; the recipes of base models and the queue of runs, which lie beside
+    them, are none.
+    """
     files = scale_file("").parent.glob("*.yaml")
-    return sorted(path.stem for path in files if not path.stem.startswith("base-"))
+    return sorted(path.stem for path in files if not path.stem.startswith(("base-", "queue")))
 
 
 def find_scale(scale: str) -> Path:

@@ -153,3 +153,15 @@ def test_a_model_that_nobody_has_is_refused_before_the_collection_is_read(monkey
     assert capsys.readouterr().err.startswith(
         "error: nobody/has-this: no such model here, and none fetched before."
     )
+
+
+@pytest.mark.parametrize("command", [["ledger"], ["publish", "simlm/table08"], ["try", "primer"]])
+def test_an_unknown_scale_is_refused_everywhere(command, capsys):
+    assert main([*command, "--scale", "nosuch"]) == 1
+    assert "no scale 'nosuch'. Choose one of gpu, laptop" in capsys.readouterr().err
+
+
+def test_an_error_writes_out_what_a_terminal_would_act_on(capsys, tmp_path):
+    assert main(["verify", str(tmp_path / "\x9b31m\x1b[2J.json")]) == 1
+    said = capsys.readouterr().err
+    assert said.rstrip("\n").isprintable() and "31m" in said

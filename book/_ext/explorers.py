@@ -1,6 +1,6 @@
 """Data of two explorers: spreads between recorded runs, and cosines of real queries and passages.
 
-Their scripts are in `book/extra/explorers`, and follow `evaluation.smallest_detectable_difference`
+Their scripts are in `book/extra/explorers`, and follow `dr_book.statistics.Estimate.detectable`
 and `losses.contrastive`. Pages: ideas/queries-explorer, ideas/temperature-explorer.
 """
 

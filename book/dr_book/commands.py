@@ -30,9 +30,6 @@ EXAMPLES = """Examples:
   dr-lib search mydata --json < questions.txt
   dr-lib export --study your_corpus/mydata-1f9c02 --label simlm --to my-retriever
   dr-lib export --study your_corpus/mydata-1f9c02 --label BM25 --run --to bm25.trec
-  dr-lib status --study simlm/table08
-  dr-lib clean --partials --dry-run
-  dr-lib clean --study your_corpus/mydata-1f9c02
   dr-lib ledger --scale laptop
   dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
   dr-lib publish simlm/table08 --scale laptop
@@ -207,17 +204,6 @@ def parser() -> argparse.ArgumentParser:
     tried("--minutes", type=float, default=30, help="time for all of it (default: 30)")
     tried("--to", type=Path, help="new folder for page and retriever (default: NAME-tried)")
 
-    status = command("status", show_status)
-    status("--study", help="list the records of this one, one by one")
-    status(
-        "--verify", action="store_true", help="compare every file of every stage with its checksum"
-    )
-
-    clean = command("clean", clean_cache)
-    clean("--study", help="its records, and the stages that no other study uses")
-    clean("--partials", action="store_true", help="what killed runs left, and nobody is building")
-    clean("--dry-run", action="store_true", help="only say what would be removed")
-
     ledger = command("ledger", show_ledger)
     ledger("--scale", help="records of one scale only")
     ledger("--json", action="store_true", help="machine-readable")
@@ -249,8 +235,8 @@ def parser() -> argparse.ArgumentParser:
     )
 
     publish = command("publish", publish_records)
-    publish("study", help="for instance simlm/table08")
-    publish("--scale", required=True)
+    publish("study", help="for instance simlm/table08; or a file of records from another machine")
+    publish("--scale", help="of a study")
     publish("--collection", help="records on one collection only")
     publish(
         "--yes",
@@ -414,20 +400,6 @@ def make_collection(options: argparse.Namespace) -> None:
     print(make(known, to, options.source, allow_changes=options.allow_changes))
 
 
-def show_status(options: argparse.Namespace) -> None:
-    """list finished stages and records, and how far the code has moved on since"""
-    from dr_book.status import status_lines
-
-    print("\n".join(status_lines(verify=options.verify, study=options.study)))
-
-
-def clean_cache(options: argparse.Namespace) -> None:
-    """remove a study of this machine, or what killed runs left"""
-    from dr_book.status import clean
-
-    print("\n".join(clean(options.study, options.partials, options.dry_run)))
-
-
 def show_ledger(options: argparse.Namespace) -> None:
     """list the papers' claims with their verdicts"""
     from dr_book.ledger import ledger, ledger_lines
@@ -462,17 +434,26 @@ def pretrain_base(options: argparse.Namespace) -> int:
 
 
 def publish_records(options: argparse.Namespace) -> None:
-    """copy this machine's records of a study into the book"""
-    from dr_lib.lab.records import live_folder, load_records, publish
+    """copy this machine's records of a study into the book, or those of a file"""
+    from dr_lib.lab.records import live_folder, load_records, publish, read_records
 
-    if options.study.startswith("your_corpus/") and not options.yes:
+    if options.study.endswith((".jsonl.xz", ".json")):
+        records, broken = read_records(Path(options.study))
+        if broken:
+            raise broken[0]
+    elif options.scale:
+        records = load_records(live_folder(options.scale), options.study)
+    else:
+        fix = "Give --scale laptop, or that of its notebook."
+        raise InputError("which scale is not said", where=options.study, fix=fix)
+    names = {options.study, *(record.study for record in records)}
+    if any(name.startswith("your_corpus/") for name in names) and not options.yes:
         fix = "Add --yes if they may be public."
         raise InputError(
             "query ids and scores of your own text would go into the book",
             where=options.study,
             fix=fix,
         )
-    records = load_records(live_folder(options.scale), options.study)
     found = [
         record
         for record in records
@@ -480,7 +461,9 @@ def publish_records(options: argparse.Namespace) -> None:
     ]
     if not found:
         raise InputError(
-            "no records", where=f"{options.study} at {options.scale}", fix="Run its notebook first."
+            "no records",
+            where=f"{options.study} at {options.scale}" if options.scale else options.study,
+            fix="Run its notebook first.",
         )
     print("\n".join(str(path) for path in publish(found)))
 

@@ -2,13 +2,13 @@
 about a table.
 
 Runs at smoke scale only prove that everything works. They fill no column, no figure, no test and no
-verdict: one folded line reports that they ran, and where nothing is recorded a card gives the cost
-of a measurement and its command.
+verdict; a folded line says what is not measured and by which command it is.
 """
 
 import html
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from IPython.display import HTML
@@ -16,7 +16,7 @@ from IPython.display import HTML
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
 from dr_book.ledger import answer
-from dr_book.measured import Pair, Runs, presentable, recipe_length
+from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim
 from dr_book.statistics import Interval
 from dr_book.tables import (
@@ -33,24 +33,20 @@ from dr_book.tables import (
     typographic,
 )
 from dr_lib.files import read_json
-from dr_lib.lab import Recipe, Record
+from dr_lib.lab import Record
 from dr_lib.places import notebook_of, project_root
-from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
-CONTROLS = "methods/controls"
-"""The study whose rows every table is read against."""
 LISTED, UNFOLDED = 10, 4
-"""Missing rows that a card names; of more it gives the number. Pairs of a claim in view; more are
+"""Missing rows that are named; of more it gives the number. Pairs of a claim in view; more are
 folded.
 """
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 NOT_YET = HTML(
-    '<p class="dr-note">This part is not measured yet; the page names the missing runs and their'
-    " cost.</p>"
+    '<p class="dr-note">This part is not measured yet; the page names the missing runs.</p>'
 )
-"""In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
+"""In place of what a page makes of numbers that it lacks."""
 
 
 class Comparison:
@@ -91,7 +87,7 @@ class Comparison:
         kept = measured.recorded(study) if records is None else records
         # in the order of the page
         self.recorded = {label: kept[label] for label in live if label in kept} | dict(kept)
-        self.live, self._built = presentable(live), {} if presentable(live) else live
+        self.live = presentable(live)
         self.runs = self.recorded or self.live
         self._sources = {
             name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs
@@ -103,25 +99,13 @@ class Comparison:
             (f": {self.paper_measure}", f": {measure}") if other else ("", "")
         )
 
-    def table(
-        self,
-        labels: Collection[str],
-        caption: str,
-        *,
-        seeds: int = 1,
-        nearest: str = "",
-        best: bool = True,
-    ) -> HTML:
-        """One row per configuration, one column per source; below it the controls and lines on
-        missing rows and smoke runs.
+    def table(self, labels: Collection[str], caption: str, *, best: bool = True) -> HTML:
+        """One row per configuration, one column per source; below it a line on missing rows.
 
         Args:
-            labels: configurations in the order of the page, or configuration -> recipe, for an
-                estimate of what those take that this build does not run; one without any value has
-                no row and is named below.
+            labels: configurations in the order of the page; one without any value has no row and is
+                named below.
             caption: what the table shows; unit, interval and the data measured on are added to it.
-            seeds: how many each row would have, for the same estimate.
-            nearest: what is known where nothing is measured, as the function `nearest` says it.
             best: whether the highest value is the best one, and bold.
         """
         shown = [
@@ -163,51 +147,8 @@ class Comparison:
             if shown
             else []
         )
-        missing = notice(
-            self.study,
-            self.runs,
-            self.live or self._built,
-            labels,
-            caption,
-            seeds=seeds,
-            nearest=nearest,
-        )
-        return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
-
-    def _controls(self) -> HTML:
-        """The recorded controls that the table lacks, if they were measured in its setting and on
-        its queries.
-        """
-        shown = [own[0] for own in self.recorded.values()]
-        runs = measured.recorded(CONTROLS) if shown and self.study != CONTROLS else {}
-        runs = {
-            label: own
-            for label, own in runs.items()
-            if all(self.measure in one.means for one in own)
-            and _setting(own[0]) == _setting(shown[0])
-        }
-        evaluated = {one.keys["evaluation"] for one in shown}
-        means = {
-            named(label): [100 * one.means[self.measure] for one in own]
-            for label, own in runs.items()
-        }
-        lacking = [
-            named(label)
-            for label, own in runs.items()
-            if own[0].keys["evaluation"] not in evaluated
-        ]
-        told = [f"{name} {sum(means[name]) / len(means[name]):.1f}" for name in lacking]
-        told += [
-            f"{len(each)} runs of {name} {max(each) - min(each):.1f} apart"
-            for name, each in means.items()
-            if len(each) > 1
-        ]
-        if not told:
-            return HTML("")
-        where = (
-            f"{_page_link(notebook_of(CONTROLS))}, {html.escape(self.measure)} in the same setting"
-        )
-        return HTML(f'<p class="dr-note">{where}: {html.escape("; ".join(told))}.</p>')
+        missing = notice(self.study, self.runs, labels, caption)
+        return HTML("".join(part.data for part in (*parts, missing)))
 
     def figure(self, labels: Sequence[str], rows: str) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source
@@ -233,15 +174,27 @@ class Comparison:
                     f"{self.measure}, %",
                 )
             )
+        source = provenance(self.runs)
         order = (
-            slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels)
+            slopes(
+                series[0],
+                next((one for one in series[1:] if one.points), series[0]),
+                labels,
+                self._ties(labels),
+                source,
+            )
             if self.runs
             else HTML("")
         )
         alt = f"Values by {rows}. {_in_words(series)}"
-        return HTML(
-            order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data
-        )
+        drawn = intervals(series, labels, rows=rows, alt=alt, leading=not order.data, source=source)
+        return HTML(order.data + drawn.data)
+
+    def _ties(self, labels: Sequence[str]) -> set[frozenset[str]]:
+        """Pairs of configurations whose difference may be chance."""
+        pairs = [*combinations([label for label in labels if label in self.runs], 2)]
+        found = measured.differences(pairs, self.runs, self.measure)
+        return {frozenset(pair) for pair, gap in found.items() if gap.low <= 0 <= gap.high}
 
     def differences(
         self,
@@ -319,37 +272,6 @@ class Comparison:
             caption=f"{caption} {unit}{data}",
         )
 
-    def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
-        """Every configuration minus a reference, paper beside measured: differences compare across
-        scales.
-
-        Args:
-            reference: the label that is subtracted.
-            labels: the configurations, from top to bottom.
-        """
-        others = [label for label in labels if label != reference]
-        known = [label for label in others if {label, reference} <= {*self.paper}]
-        exact = {
-            label: Interval(*[self.paper[label] - self.paper[reference]] * 3) for label in known
-        }
-        found = measured.differences(
-            [(label, reference) for label in others], self.runs, self.measure
-        )
-        points = {label: interval for (label, _), interval in found.items()}
-        series = [
-            Series("paper", "paper", exact, f"points of {self.paper_measure}"),
-            Series(
-                self.source,
-                "recorded" if self.recorded else "live",
-                points,
-                f"points of {self.measure}",
-            ),
-        ]
-        rows = f"minus {named(reference)}"
-        return intervals(
-            series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}"
-        )
-
     def verdicts(self, claims: Sequence[Claim]) -> HTML:
         """The verdicts of the ledger; where the study has no records, its own claims are judged by
         this machine's runs.
@@ -396,9 +318,20 @@ class Comparison:
         )
 
 
-def _setting(record: Record) -> tuple[object, ...]:
-    """What two records share whose means may stand side by side."""
-    return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
+def provenance(runs: Runs) -> str:
+    """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
+    queries, laptop scale; 1 to 3 seeds a row.``
+    """
+    numbers = {
+        len({record.seed for record in records})
+        for records in runs.values()
+        if any(record.training for record in records)
+    }
+    if not numbers:
+        return f"{spell_data(runs)}."
+    least, most = min(numbers), max(numbers)
+    seeds = f"{least} to {most} seeds" if least < most else f"{least} seed{'s' * (least > 1)}"
+    return f"{spell_data(runs)}; {seeds} a row."
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
@@ -439,182 +372,28 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     return f'<span class="pair">{said}: {amount}{html.escape(what)}, {state}</span>'
 
 
-def notice(
-    study: str,
-    runs: Runs,
-    live: Runs,
-    rows: Collection[str],
-    caption: str = "",
-    *,
-    seeds: int = 1,
-    trained: bool = True,
-    nearest: str = "",
-) -> HTML:
-    """What a page shows in place of numbers: a card where nothing is measured, folded lines on
-    missing rows and smoke runs.
+def notice(study: str, runs: Runs, rows: Collection[str], caption: str = "") -> HTML:
+    """What a page says of numbers that it lacks: a folded line with the rows that are not measured
+    and the command that measures them.
 
     Args:
         study: its name.
         runs: what the page shows.
-        live: runs of this machine, shown or not.
-        rows: the configurations, or configuration -> recipe: what a row takes that no run of this
-            machine has.
+        rows: the configurations.
         caption: what would be shown.
-        seeds: how many each row would have.
-        trained: False where nothing is, so that it takes no more than a few minutes.
-        nearest: what is known instead, as `nearest` says it; for the card.
     """
-    runs, parts = presentable(runs), []
-    missing = [row for row in rows if row not in runs]
-    if missing:
-        given = rows if isinstance(rows, Mapping) else {}
-        recipes = {
-            label: recipe.portable()
-            for label, recipe in given.items()
-            if isinstance(recipe, Recipe)
-        }
-        recipes |= {label: own[0].recipe for label, own in live.items() if own}
-        cost = _cost([recipes.get(row) for row in missing] if trained else [], seeds)
-        parts.append(
-            _not_measured(study, missing, len(rows), caption, cost, nearest, whole=not runs)
-        )
-    if live and not presentable(live):
-        parts.append(_smoke_line([record for own in live.values() for record in own]))
-    return HTML("".join(part.data for part in parts))
-
-
-def _smoke_line(records: Sequence[Record]) -> HTML:
-    """A line that this build ran everything in miniature, and for how long: its numbers mean
-    nothing.
-    """
-    stages = {
-        record.keys.get(name, name): seconds
-        for record in records
-        for name, seconds in record.seconds.items()
-    }
-    words = (
-        "<p>A smoke run is a dozen steps on 300 passages. It shows that the page works, but its"
-        " scores say nothing about a method, so none of its numbers is shown. From the scale"
-        " <code>laptop</code> on, this machine's runs have a column beside the recorded ones.</p>"
-    )
-    took = sum(stages.values())
-    time = spell_seconds(took) if took >= 0.5 else "less than a second"
-    return folded(
-        f"This build made {len(records)} run{'s' * (len(records) != 1)} at smoke scale in {time}.",
-        HTML(words),
-    )
-
-
-def _not_measured(
-    study: str,
-    missing: Sequence[str],
-    number: int,
-    caption: str,
-    cost: str,
-    nearest: str,
-    *,
-    whole: bool,
-) -> HTML:
-    """What is not measured, what it takes, and the command: a card where that is all, else a folded
-    line.
-    """
-    command = (
-        f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb -f"
-        " notebooks/scales/laptop.yaml"
-    )
+    runs = presentable(runs)
+    missing = [named(row) for row in rows if row not in runs]
+    if not missing:
+        return HTML("")
+    command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb"
+    command += " -f notebooks/scales/laptop.yaml"
     if study.startswith("your_corpus/"):
-        cost, command = (
-            "At most half an hour on two processor cores.",
-            ".venv/bin/dr-lib try FOLDER",
-        )
-    labels = [named(label) for label in missing]
-    listed = "; ".join(labels[:LISTED]) + (
-        f"; and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
-    )
-    # unbroken else
-    command = (
-        html.escape(command)
-        .replace("/", "/<wbr>")
-        .replace(" -f ", ' <span class="option">-f</span> ')
-    )
-    words, shell = f"{html.escape(listed)}. {html.escape(cost)}", f"<pre>{command}</pre>"
-    if not whole:
-        return folded(
-            f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}")
-        )
-    rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"
-    title = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
-    return HTML(
-        f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>'
-    )
-
-
-def _cost(recipes: Sequence[Mapping[str, Any] | None], seeds: int) -> str:
-    """What rows take by recorded runs of their trainings, and whether there are rows of which no
-    record tells.
-
-    Args:
-        recipes: of each row, None where it is not known.
-        seeds: runs of each row.
-    """
-    recipes = [one for one in recipes if one is None or measured.trained_in(one)]
-    if not recipes:
-        return "Nothing is trained: a few minutes on two processor cores."
-    each = [seconds for one in recipes if one and (seconds := measured.usual_seconds(one))]
-    # of a name alone nobody knows
-    reason = ": no record is of their method and last stage" if all(recipes) else ""
-    rest = f"How long {'the others' if each else 'they'} take is not known{reason}."
-    if not each:
-        return rest
-    least, most = spell_seconds(min(each)), spell_seconds(max(each))
-    told = (
-        "By the records (laptop scale), a run takes"
-        f" {least if least == most else f'{least} to {most}'}."
-    )
-    if (runs := seeds * len(each)) > 1:
-        told += (
-            f" {runs} runs take {spell_seconds(seeds * sum(each))} at most; stages that they share"
-            " run once."
-        )
-    return told if len(each) == len(recipes) else f"{told} {rest}"
-
-
-def nearest(study: str, measure: str, about: str) -> str:
-    """What the records of another study say, as a sentence of safe HTML; empty where it has none.
-
-    Args:
-        study: its name.
-        measure: e.g. "MRR@10".
-        about: what these are records of, such as "ten methods at equal steps".
-    """
-    runs = {
-        label: own
-        for label, own in measured.recorded(study).items()
-        if measured.Side(own, measure).runs
-    }
-    means = {label: measured.value(own, measure).estimate.value for label, own in runs.items()}
-    order = sorted(means, key=lambda label: -means[label])
-    values = "; ".join(
-        f"{html.escape(named(label))} <strong>{means[label]:.1f}</strong>" for label in order
-    )
-    if not values:
-        return ""
-    where = (
-        f"{_page_link(notebook_of(study)) or html.escape(study)}, {html.escape(spell_data(runs))}"
-    )
-    return (
-        f"<strong>The nearest records</strong> are of {html.escape(about)} ({where})."
-        f" {html.escape(measure)} in percent: {values}."
-    )
-
-
-def _page_link(notebook: str | None) -> str:
-    """A link with its title to a notebook, from one in another folder of `notebooks`; the book's
-    pages make it one to its page.
-    """
-    if not notebook:
-        return ""
-    return tables.link(title_of(notebook), notebook.replace("notebooks", "..", 1)).html
+        command = ".venv/bin/dr-lib try FOLDER"
+    more = f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+    what = f"{typographic(caption)} {'; '.join(missing[:LISTED])}{more}:"
+    about = f"Not measured yet: {len(missing)} of {len(rows)} rows."
+    return folded(about, HTML(f"<p>{html.escape(what)} <code>{html.escape(command)}</code></p>"))
 
 
 @cache

@@ -9,9 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scipy.stats import false_discovery_control
+
 from dr_book.measured import SCALES, all_runs
 from dr_book.papers import AnsweredBy, Claim, Table, load_papers, number
-from dr_book.statistics import benjamini_hochberg
 from dr_book.verdicts import STATES, Verdict, verdict
 from dr_lib.lab.records import Record, load_records, newest_states, recorded_folder
 
@@ -27,11 +28,11 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
             has any.
 
     Returns:
-        One mapping a claim, for JSON, with paper, source, statement, metric, the page that answers it;
-        claim, verdict, counts, pairs, missing and notes as of `Verdict`; protocol, study, measure,
-        collection, stage, lacks, why and block as of `AnsweredBy` (None where nothing can answer);
-        and scale, seeds and names of the records that the verdict rests on. A pair has the paper's
-        own difference as `paper`, where its table has one.
+        One mapping a claim, for JSON, with paper, source, statement, metric, the page that answers
+        it; claim, verdict, counts, pairs, missing and notes as of `Verdict`; protocol, study,
+        measure, collection, stage, lacks, why and block as of `AnsweredBy` (None where nothing can
+        answer); and scale, seeds and names of the records that the verdict rests on. A pair has the
+        paper's own difference as `paper`, where its table has one.
     """
     entries = []
     for key, paper in load_papers().items():
@@ -64,9 +65,9 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
                 pair["paper"] = printed(claim, table, pair["better"], pair["worse"])
             entries.append(about | judged | evidence(records))
     decided = [entry for entry in entries if entry["p"] is not None]
-    for entry, p in zip(
-        decided, benjamini_hochberg([entry["p"] for entry in decided]).tolist(), strict=True
-    ):
+    # Benjamini and Hochberg (1995)
+    p_values = false_discovery_control([entry["p"] for entry in decided])
+    for entry, p in zip(decided, p_values.tolist(), strict=True):
         entry["p_over_claims"] = p
     return entries
 
@@ -144,12 +145,13 @@ def answering(
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
     """What a verdict rests on: scale, epochs (0 where one is not known), seeds, names of the
-    records.
+    records, and `looks`: the days on which they came in, on each of which somebody may have looked.
     """
     return {
         "scale": records[0].scale if records else None,
         "epochs": sorted({record.epoch or 0 for record in records}),
         "seeds": sorted({record.seed for record in records}),
+        "looks": len({record.created[:10] for record in records}),
         "records": sorted({record.name for record in records}),
     }
 

@@ -12,8 +12,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,6 +26,7 @@ from dr_book.statistics import (
     holm,
     influence,
     paired_difference,
+    scatter,
     seed_variance,
     set_influence,
 )
@@ -35,7 +34,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import json_digest
-from dr_lib.lab import Record, load_records, recipe_at, recorded_folder
+from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.records import grouped, newest_states
 from dr_lib.objectives import parameters
 
@@ -150,49 +149,6 @@ def recipe_length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
         recipe: as `Recipe.portable` gives it.
     """
     return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
-
-
-def usual_seconds(recipe: Mapping[str, Any]) -> float | None:
-    """What a run of the scale "laptop" takes, all its stages included, by the book's records of the
-    same trainings.
-
-    Args:
-        recipe: of the run, as `Recipe.portable` gives it; one of the scale "smoke" counts as what
-            it is at that scale.
-
-    Returns:
-        Wall seconds, pre-training by its share of steps, as the median of the records; None where
-        there is none.
-    """
-    smoke, laptop = (_usual_recipe(scale) for scale in ("smoke", "laptop"))
-    steps, seconds = recipe["pretraining"]["steps"], []
-    if recipe_length(recipe) == recipe_length(smoke):
-        steps *= laptop["pretraining"]["steps"] / smoke["pretraining"]["steps"]
-    for record in _timed_runs():
-        if recipe_length(record.recipe) == recipe_length(laptop) and trained_in(
-            record.recipe
-        ) == trained_in(recipe):
-            pretraining = sum(s for stage, s in record.seconds.items() if "pretrained" in stage)
-            made = record.training.get("pretrained", {}).get("steps", steps)
-            seconds.append(sum(record.seconds.values()) + pretraining * (steps / made - 1))
-    return median(seconds) if seconds else None
-
-
-@cache
-def _usual_recipe(scale: str) -> dict[str, Any]:
-    return recipe_at(scale).portable()
-
-
-@cache
-def _timed_runs() -> list[Record]:
-    """The trained runs of the scale "laptop" on processors: what a GPU takes says nothing of
-    them.
-    """
-    return [
-        record
-        for record in load_records(recorded_folder("laptop"))
-        if record.seconds and record.training and record.by_processor
-    ]
 
 
 def on_processors(runs: Runs) -> Runs:
@@ -567,8 +523,10 @@ def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, fl
     if single and not all(pool.decides_single_runs for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
     weights: dict[Hashable, float] = defaultdict(float)
+    counted: dict[Hashable, float] = defaultdict(float)  # among what clusters scatter
     for weight, side in terms:
         weights[_kind_of(side)] += weight**2 / len(side.runs)
+        counted[_kind_of(side)] += weight**2 * scatter([moves for _, moves in side.parts()])
     shown = seed_variance([[mean for mean, _ in side.parts()] for _, side in terms])
     variances = []
     for kind, weight in weights.items():
@@ -576,22 +534,19 @@ def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, fl
         if not pool.alike and shown.freedom and not single:
             pool = shown
         if pool.freedom:
-            variances.append((pool.variance * weight, pool.freedom))
+            variances.append((max(pool.variance * weight - counted[kind], 0.0), pool.freedom))
     return variances, why
 
 
 def _floor(terms: Sequence[tuple[float, Side]], estimate: Estimate) -> float | None:
     """The error of the clusters less what seeds scatter in each of them."""
-    scatter = 0.0
-    for weight, side in terms:
-        moves = [own for _, own in side.parts()]
-        if not side.trained:
-            continue
-        if len(moves) < 2:
-            return None
-        sums = np.array([[own.get(cluster, 0.0) for cluster in moves[0]] for own in moves])
-        scatter += weight**2 * float(sums.var(axis=0, ddof=1).sum()) / len(moves)
-    return float(np.sqrt(max(estimate.error**2 - scatter, 0.0)))
+    trained = [
+        (weight, [moves for _, moves in side.parts()]) for weight, side in terms if side.trained
+    ]
+    if any(len(runs) < 2 for _, runs in trained):
+        return None
+    drawn = sum(weight**2 * scatter(runs) for weight, runs in trained)
+    return float(np.sqrt(max(estimate.error**2 - drawn, 0.0)))
 
 
 def run_interval(record: Record, measure: str) -> Interval:

@@ -17,7 +17,6 @@ import numpy as np
 
 from dr_book.corpus_study import study_name
 from dr_book.hits import Hit, Result, check_queries
-from dr_book.status import scale_folders
 from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -221,10 +220,9 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     """The models that the newest comparison of any scale has trained on a collection by a method,
     and their record.
     """
-    folders = scale_folders(places.cache_root() / "records")
     found = [
         one
-        for folder in folders
+        for folder in sorted((places.cache_root() / "records").glob("*"))
         for one in load_records(folder, study_name(collection))
         if one.label == method
     ]

@@ -5,8 +5,11 @@ Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run
 of the book: ideas/evaluation.
 """
 
+import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
+from hashlib import sha256
 from html import escape
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -31,6 +34,7 @@ JUDGEMENT = datasets.Features(
 )
 Grades = dict[str, dict[str, int]]
 IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
+ROWS_AT_ONCE = 1 << 14
 IRREGULAR = {
     "duplicate_texts": "passages that repeat another one",
     "empty_passage_left_out": "passages without title and text, left out",
@@ -58,6 +62,8 @@ class Collection:
         judgements: by split, columns query, passage, grade.
         folder: the cache folder it was opened from, None for a sample.
         place: the name or path it was loaded by, None for a sample.
+        passages_digest: SHA-256 (hex) over the passages alone, see `rows_digest`; None: it is
+            computed where it is asked for.
 
     Example:
         >>> rows = datasets.Dataset.from_dict(
@@ -80,12 +86,16 @@ class Collection:
         judgements: Mapping[str, datasets.Dataset],
         folder: Path | None = None,
         place: str | None = None,
+        passages_digest: str | None = None,
     ):
         self.name, self.digest, self.info = name, digest, dict(info)
         self.passages, self.folder, self.place = passages, folder, place
+        if passages_digest:
+            self.passages_digest = passages_digest
         self._queries, self._judgements = queries, dict(judgements)
         self._grades: dict[str, Grades] = {}
         self._own_rows: dict[str, np.ndarray | None] = {}
+        self._parts: dict[tuple[str, ...], Collection] = {}
 
     def __repr__(self) -> str:
         return (
@@ -100,7 +110,12 @@ class Collection:
         )
         facts = {
             "passages": f"{len(self):,}",
-            **{f"queries, {name}": f"{len(self.qrels(name)):,}" for name in self.splits},
+            **{
+                f"queries, {name}": "not read yet"
+                if judged is None
+                else f"{len(self.qrels(name)):,}"
+                for name, judged in self._judgements.items()
+            },
         }
         facts |= {name: f"{count:,}" for name, count in self.irregular.items()}
         facts |= {"licence": self.licence, "digest": self.digest[:16]}
@@ -159,6 +174,36 @@ class Collection:
     @cached_property
     def _query_rows(self) -> dict[str, int]:
         return {id_: row for row, id_ in enumerate(self._queries["id"][:])}
+
+    @cached_property
+    def passages_digest(self) -> str:
+        """SHA-256 (hex) over the passages alone, in their order: equal passages, equal digest,
+        whatever is asked about them.
+        """
+        return rows_digest(self.passages)
+
+    def only(self, *splits: str) -> "Collection":
+        """The same passages with the queries and judgements of some splits; without any, passages
+        alone.
+
+        A stage that is given it counts by what it can read: a change elsewhere changes no key.
+        """
+        if splits not in self._parts:
+            asked = [self.queries(split) for split in splits]  # refuses what is no split
+            part = copy(self)
+            part.digest, part._parts = self.passages_digest, {}
+            part._judgements = {split: self._judgements[split] for split in splits}
+            part.__dict__.pop("_query_rows", None)
+            rows = sorted(
+                {self._query_rows[query] for split in splits for query in self.qrels(split)}
+            )
+            part._queries = self._queries.select(rows)
+            if splits:
+                judged = [self._judgements[split] for split in splits]
+                read = [self.passages_digest, *splits, *map(rows_digest, [*asked, *judged])]
+                part.digest = json_digest([*read, self.info.get(OWN_PASSAGE)])
+            self._parts[splits] = part
+        return self._parts[splits]
 
     def queries(self, split: str | None = None) -> datasets.Dataset:
         """Queries of a split in file order: those that have a judgement there.
@@ -257,16 +302,11 @@ class Collection:
         """
         if rule is None or rule == self.info.get(OWN_PASSAGE):
             return self
-        return Collection(
-            self.name,
-            json_digest([self.digest, {OWN_PASSAGE: rule}]),
-            {**self.info, OWN_PASSAGE: rule},
-            self.passages,
-            self._queries,
-            self._judgements,
-            self.folder,
-            self.place,
-        )
+        changed = copy(self)
+        changed.digest = json_digest([self.digest, {OWN_PASSAGE: rule}])
+        changed.info = {**self.info, OWN_PASSAGE: rule}
+        changed._own_rows, changed._parts = {}, {}
+        return changed
 
     def own_rows(self, split: str) -> np.ndarray | None:
         """The passage that is the query itself, which no ranking and no list of negatives of that
@@ -457,6 +497,18 @@ class Collection:
         order = np.argsort(ranks, kind="stable")
         others = order[~needed[order]][: size - int(needed.sum())]
         return np.sort(np.concatenate([np.flatnonzero(needed), others]))
+
+
+def rows_digest(table: datasets.Dataset) -> str:
+    """SHA-256 (hex) of the content of a table: a line of JSON a row, as files are digested while
+    they are written (`store`).
+    """
+    content = sha256()
+    for start in range(0, len(table), ROWS_AT_ONCE):
+        columns = table[start : start + ROWS_AT_ONCE].values()
+        for row in zip(*columns, strict=True):
+            content.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    return content.hexdigest()
 
 
 def repeats(

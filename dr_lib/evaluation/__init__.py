@@ -5,21 +5,15 @@ similarity, fusion, words.
 from dr_lib.evaluation.clusters import Clusters, clusters_of, dialogues_of, documents_of
 from dr_lib.evaluation.dialogue import DialogueSettings, cross_encoded_dialogue, dialogue
 from dr_lib.evaluation.fusion import fuse, fused
-from dr_lib.evaluation.lexical import coverage, covered, overlap, shared_words
+from dr_lib.evaluation.lexical import coverage, covered, overlap, shared_words, templated
 from dr_lib.evaluation.measures import (
     Scores,
     check_measures,
     cut_of,
     evaluate,
     evaluate_split,
-    page_ids,
-    page_qrels,
-    page_ranking,
-    r_precision,
     scores,
     unit_of,
 )
 from dr_lib.evaluation.nlu import TASKS, NluSettings, NluTask, nlu, nlu_file, task_of
-from dr_lib.evaluation.pipeline_checks import pipeline_checks
-from dr_lib.evaluation.question_overlap import NearestQuestions, nearest_questions, templated
 from dr_lib.evaluation.similarity import similarities

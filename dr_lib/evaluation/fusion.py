@@ -103,7 +103,7 @@ def _points(scores: np.ndarray, by_rank: bool) -> np.ndarray:
     return (scores - scores[-1]) / spread if spread else np.ones(len(scores))
 
 
-@stage()
+@stage(reads=("tuning_split",))
 def fused(
     folder: Path,
     runs: Sequence[Path],

@@ -90,7 +90,7 @@ def passage_similarities(
     return Scores(kept, dict(zip(names, np.array(values).T, strict=True)))
 
 
-@stage()
+@stage(reads=("split",))
 def similarities(
     folder: Path,
     run: Path,

@@ -3,8 +3,9 @@ something else than was meant.
 """
 
 import warnings
+from collections.abc import Iterable
 
-from dr_lib import evaluation
+from dr_lib import evaluation, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab.base import Checkpoint, open_sample
 from dr_lib.lab.inputs import TUNING, Inputs
@@ -195,19 +196,25 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     """What each training of a recipe has in memory in a step, by the key of its settings.
 
     Batches are counted as if every sequence had its full length, activations of a gradient cache
-    as one chunk. An encoder of pre-training has the layers of a decoder beside its own.
+    as one chunk. In pre-training the method says how deep it is.
     """
-    recipe = inputs.recipe
+    recipe, kind = inputs.recipe, inputs.recipe.evaluation.kind
+    if recipe.retriever or kind in ("bm25", "overlap"):
+        return {}
     wanted = RUN_BY.get(recipe.final, RUN_BY["distilled"])
+    if kind in ("nlu", "coverage"):
+        wanted = ("pretraining",)
     layers, hidden, vocabulary, positions = inputs.base.shape
     weights = bert_weights(layers, hidden, vocabulary, positions)
     steps = {}
     if "pretraining" in wanted and recipe.objective.name != "none":
-        beside = recipe.objective.params.get("decoder_layers", 2)
-        whole = layers + beside
-        extra = 12 * beside * hidden**2
+        settings = objectives.parameters(recipe.objective.name, **recipe.objective.params)
         tokens = recipe.pretraining.tokens_per_batch
-        steps["pretraining"] = Step(tokens, whole, hidden, weights + extra)
+        depth = settings.depth(layers)
+        if chunk := getattr(settings, "chunk", None):
+            tokens = min(tokens, chunk * recipe.passage_length)
+        extra = 12 * max(0, depth - layers) * hidden**2
+        steps["pretraining"] = Step(tokens, depth, hidden, weights + extra)
     for name in TRAININGS:
         if name in wanted and (options := getattr(recipe, name)):
             passages = options.batch_queries * (options.negatives + 1)
@@ -216,13 +223,36 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
             if options.chunk is None:
                 at_once += options.batch_queries * recipe.query_length
             steps[name] = Step(at_once, layers, hidden, weights * (1 if options.shared else 2))
-    if "cross_encoder" in wanted:
+    if "cross_encoder" in wanted and not recipe.reranking.by:
         options = recipe.auxiliary.cross_encoder
         pairs = options.batch_queries * (options.negatives + 1) * (2 if options.r_drop else 1)
         layers, hidden, vocabulary, positions = inputs.reader.shape
         weights = bert_weights(layers, hidden, vocabulary, positions)
-        steps["auxiliary.cross_encoder"] = Step(pairs * options.length, layers, hidden, weights)
+        at_once = min(pairs, options.chunk or pairs) * options.length
+        steps["auxiliary.cross_encoder"] = Step(at_once, layers, hidden, weights)
     return steps
+
+
+def processes_of(inputs: Inputs, trainings: Iterable[str], numbers: Iterable[int]) -> list[int]:
+    """Those of some numbers of processes on which all trainings of a recipe can run."""
+    recipe = inputs.recipe
+    able = []
+    for number in numbers:
+        shared = []
+        for name in trainings:
+            if name == "pretraining":
+                if objectives.method(recipe.objective.name).shares_batches:
+                    continue  # its pairs are counted when its texts are
+                shared.append(recipe.pretraining.accumulation % number == 0)
+            elif name in TRAININGS:
+                shared.append(getattr(recipe, name).batch_queries % number == 0)
+            else:
+                options = recipe.auxiliary.cross_encoder
+                parts = (options.batch_queries, options.accumulation)
+                shared.append(any(part % number == 0 for part in parts))
+        if all(shared):
+            able.append(number)
+    return able
 
 
 def check_memory(inputs: Inputs, memory: int | None) -> None:
@@ -252,10 +282,5 @@ def way_out(name: str, inputs: Inputs, fitting: int) -> str:
         tokens = recipe.pretraining.tokens_per_batch // pieces
         accumulation = recipe.pretraining.accumulation * pieces
         return f"Set {name}.tokens_per_batch to {tokens} and {name}.accumulation to {accumulation}."
-    options = recipe.auxiliary.cross_encoder
-    lists = max(1, fitting // ((options.negatives + 1) * options.length))
-    pieces = -(-options.batch_queries // lists)
-    return (
-        f"Set {name}.batch_queries to {options.batch_queries // pieces or 1} and"
-        f" {name}.accumulation to {options.accumulation * pieces}."
-    )
+    length = recipe.auxiliary.cross_encoder.length
+    return f"Set {name}.chunk to {max(1, fitting // length)} or less."

@@ -3,10 +3,11 @@
 Nothing is built here. Page of the book: ideas/pipeline.
 """
 
-from functools import cached_property
+import json
+from functools import cached_property, lru_cache
 from typing import Any
 
-from dr_lib import objectives, retrieval, tokens
+from dr_lib import collections, objectives, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.lab.base import Checkpoint, open_checkpoint, open_sample
 from dr_lib.lab.recipe import Recipe
@@ -14,6 +15,9 @@ from dr_lib.stages import Stage
 from dr_lib.training import Training
 
 TUNING = "dev"  # the split that the weight of a fusion is chosen on
+TOKENISING, BM25_INDEX, BM25_SEARCH = 3.1e-4, 1.0e-4, 7.9e-9
+"""Seconds of a core: a passage in pieces, a passage in BM25's index, a passage for each query that
+BM25 searches (`benchmarks/growth.py`)."""
 
 
 class Inputs:
@@ -35,6 +39,7 @@ class Inputs:
 
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
+        check_within_reach(recipe)
         elsewhere, corpus = recipe.evaluation.on, recipe.pretraining.collection
         itself = recipe.evaluation.own_passage
         self.collection = open_sample(recipe.collection).with_own_passage(itself)
@@ -80,7 +85,9 @@ class Inputs:
         """The passages of a collection (default the recipe's) in the tokens of a model (default the
         base).
         """
-        return tokens.passage_tokens(collection or self.collection, (by or self.base).tokenizer)
+        read = collection or self.collection
+        made = tokens.passage_tokens(read, (by or self.base).tokenizer)
+        return made.costs(core_seconds=TOKENISING * len(read.passages))
 
     def queries(
         self, split: str, collection: Collection | None = None, by: Checkpoint | None = None
@@ -114,12 +121,13 @@ class Inputs:
         encoder reads them; with the usual weights, or with other k1 and b.
         """
         limits = {"tokenizer": self.base.tokenizer, "layout": self.recipe.layout} if cut else {}
-        title = self.recipe.title != "none"
+        searched, title = collection or self.collection, self.recipe.title != "none"
         if weights:
             k1, b = weights
-            searched = collection or self.collection
-            return retrieval.weighted_bm25_index(searched, title=title, k1=k1, b=b)
-        return retrieval.bm25_index(collection or self.collection, title=title, **limits)
+            made = retrieval.weighted_bm25_index(searched, title=title, k1=k1, b=b)
+        else:
+            made = retrieval.bm25_index(searched, title=title, **limits)
+        return made.costs(core_seconds=BM25_INDEX * len(searched.passages))
 
     def bm25_run(
         self,
@@ -133,7 +141,9 @@ class Inputs:
         """BM25's ranking for the queries of a split."""
         collection = collection or self.collection
         index = self.bm25_index(collection, cut=cut, weights=weights)
-        return retrieval.bm25_run(index, collection, split=split, depth=depth)
+        made = retrieval.bm25_run(index, collection, split=split, depth=depth)
+        pairs = len(collection.passages) * len(collection.qrels(split))
+        return made.costs(core_seconds=BM25_SEARCH * pairs)
 
     # Work, in operations: what a run costs, told beforehand ---------------------------------------
 
@@ -152,3 +162,21 @@ class Inputs:
         """Of the cross-encoder's scores of so many pairs."""
         length = self.recipe.auxiliary.cross_encoder.length
         return pairs * length * self.reader.shape.work(length) / 3
+
+
+def check_within_reach(recipe: Recipe) -> None:
+    """Refuse, before anything is fetched, collections of which something cannot be had."""
+    options, trains = recipe.evaluation, not recipe.retriever and recipe.final != "pretrained"
+    trainings = (recipe.finetuning, recipe.finetuning2, recipe.distillation)
+    read = {options.split} if options.on is None else set()
+    if trains and options.kind != "bm25":
+        read |= {"train"}
+        read |= {one.validation.split for one in trainings if one and one.validation}
+    for settings, splits in ((recipe.collection, read), (options.on, {options.split})):
+        if settings:
+            _reached(settings.name, tuple(sorted(splits)), json.dumps(settings.splits))
+
+
+@lru_cache(maxsize=64)
+def _reached(name: str, splits: tuple[str, ...], named: str) -> None:
+    collections.check_within_reach(name, splits, json.loads(named))

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from itertools import chain, count
 
 from dr_lib import evaluation, retrieval
-from dr_lib.collections import dialogue_file, dstc7_answers
-from dr_lib.files import file_digest
+from dr_lib.collections import dialogue_file
 from dr_lib.lab.checks import check
 from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.trainings import (
-    bm25_negatives,
     dense_run,
     dialogue_cross_encoder,
-    examples,
     first_negatives,
     mined,
     pretrained,
@@ -169,8 +166,6 @@ def pipeline(recipe: Recipe) -> Plan:
     keep = recipe.distillation.teacher_negatives
     plan.teacher_negatives = mined(inputs, plan.retriever2, keep)
     plan.teacher_scores = teacher_scores(inputs, plan.reranker, plan.teacher_negatives)
-    if kind == "checks":
-        return checked(plan)
     distilled = retriever(
         inputs, plan.start, plan.teacher_negatives, recipe.distillation, teacher=plan.teacher_scores
     )
@@ -257,13 +252,9 @@ def fused(inputs: Inputs, pairs: list[list[Stage]]) -> Stage:
 
 
 def dialogues(inputs: Inputs) -> Data:
-    """The file of dialogues that is measured on, with the answers that DSTC7 keeps beside it."""
+    """The file of dialogues that is measured on."""
     options = inputs.recipe.evaluation.dialogue
-    file = dialogue_file(options.folder, options.split)
-    answers = dstc7_answers(file)
-    if answers:
-        return Data(str(file), " ".join(map(file_digest, (file, answers))))
-    return Data.file(file)
+    return Data.file(dialogue_file(options.folder, options.split))
 
 
 def sentences(plan: Plan) -> Plan:
@@ -288,21 +279,5 @@ def covered(plan: Plan) -> Plan:
         split=options.split,
         grade=options.grade,
         layout=inputs.recipe.layout,
-    )
-    return plan
-
-
-def checked(plan: Plan) -> Plan:
-    """The plan that ends with checks of what each stage of a distillation learned from."""
-    inputs, mining = plan.inputs, plan.inputs.recipe.mining
-    depth = mining.depth + inputs.most_relevant
-    plan.end = evaluation.pipeline_checks(
-        bm25_negatives(inputs),
-        plan.mined,
-        examples(inputs, plan.teacher_negatives),
-        plan.teacher_scores,
-        dense_run(inputs, plan.retriever1, "train", depth),
-        dense_run(inputs, plan.retriever2, "train", depth),
-        inputs.collection,
     )
     return plan

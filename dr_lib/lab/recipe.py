@@ -33,7 +33,7 @@ UNREAD_LATE = (
     "validation",
 )
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
-Kind = Literal["search", "bm25", "similarity", "overlap", "coverage", "checks", "nlu", "dialogue"]
+Kind = Literal["search", "bm25", "similarity", "overlap", "coverage", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
@@ -49,6 +49,9 @@ class CollectionSettings(Settings):
             folder that has some.
         strict: refuse a folder with an empty passage, or with a judgement of what is not there;
             False counts them, see `collections.load`.
+        splits: name in the recipe -> split of the collection, such as `{train:
+            natural-questions/train, test: natural-questions/dev}` of `ir_datasets:dpr-w100`; the
+            others are not read. None keeps the collection's own names.
     """
 
     name: str = "primer"
@@ -59,6 +62,7 @@ class CollectionSettings(Settings):
     seed: int = Field(default=0, ge=0)
     allow_duplicates: bool = True
     strict: bool | None = None
+    splits: dict[str, str] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -67,7 +71,7 @@ class CollectionSettings(Settings):
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty for the whole collection."""
-        others = {"name", "seed", "allow_duplicates", "strict"}
+        others = {"name", "seed", "allow_duplicates", "strict", "splits"}
         sizes = self.model_dump(exclude=others, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 
@@ -324,10 +328,9 @@ class EvaluationSettings(Settings):
         kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the
             baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "overlap"
             of a query's words with its passage's, which no model reads; "coverage" of a passage's
-            pieces by its vector before fine-tuning (Ma et al. 2024); "checks" of what each stage of
-            a distillation learned from; "nlu" (MASTER Table 7); "dialogue" (DPR-PAQ Table 3), by
-            the last retriever, or with final="reranker" by a cross-encoder trained on the pairs of
-            `auxiliary.reddit_pairs` (objective "reddit").
+            pieces by its vector before fine-tuning (Ma et al. 2024); "nlu" (MASTER Table 7);
+            "dialogue" (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a
+            cross-encoder trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
         split: the queries.
         measures: names as `evaluation.evaluate` takes them.
         grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG
@@ -392,7 +395,7 @@ class EvaluationSettings(Settings):
             raise ValueError(
                 'fusion joins BM25 with a retriever that searches: it is for kind "search"'
             )
-        if self.on is not None and self.kind in ("checks", "nlu", "dialogue"):
+        if self.on is not None and self.kind in ("nlu", "dialogue"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
 
@@ -474,10 +477,6 @@ class Recipe(Settings):
         if self.pretraining.tokens_per_batch < self.passage_length:
             raise ValueError(
                 "pretraining.tokens_per_batch cannot hold one sequence of passage_length"
-            )
-        if self.evaluation.kind == "checks" and self.final != "distilled":
-            raise ValueError(
-                'evaluation.kind "checks" looks at a teacher: it needs final="distilled"'
             )
         if self.retriever and (
             self.final == "reranker" or self.evaluation.kind not in ("search", "bm25", "similarity")

@@ -24,6 +24,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores, clusters_of, dialogues_of, documents_of
 from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
+from dr_lib.lab.checks import processes_of, steps_of
 from dr_lib.lab.cluster import TURNS, Cluster
 from dr_lib.lab.pipeline import Plan, pipeline
 from dr_lib.lab.recipe import Recipe
@@ -38,17 +39,25 @@ from dr_lib.lab.records import (
     training_log,
 )
 from dr_lib.settings import check_parameters
-from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, now, spell_seconds
+from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, check_alone, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
 # operations a second that training has reached
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
+UTILISED = 0.3
+"""Share of a GPU's measured peak that training reaches, about."""
+GPUS = (1, 2, 4, 8)
 BM25 = "BM25"
 WORK = {
     "pretrained": "pre-training",
     "retriever": "fine-tuning",
     "vectors": "encoding",
     "given_vectors": "encoding",
+    "passage_tokens": "tokens",
+    "bm25_index": "BM25",
+    "weighted_bm25_index": "BM25",
+    "bm25_run": "BM25",
+    "dense_run": "search and mining",
 }
 """What kinds of stages do, in words."""
 
@@ -197,8 +206,6 @@ def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
     if task := options.dialogue:
         exchanges = read_exchanges(dialogue_file(task.folder, task.split))
         return dialogues_of(islice(exchanges, task.limit))
-    if options.kind == "checks":  # of what the trainings learned from
-        return clusters_of(inputs.collection, "train", query_ids)
     if options.kind == "coverage":  # of passages
         return documents_of(inputs.searched, query_ids)
     return clusters_of(inputs.searched, options.split, query_ids, options.grade)
@@ -303,8 +310,7 @@ class Study:
         scale: name of the scale, for the records.
         minutes: time budget of one call of `run`; None for no limit. What is under way when the
             time is up is stopped, a training with a checkpoint of its last step, encoding and
-            writing with what they have; other stages begin anew. On Dask's workers and on Windows a
-            stage other than a training is finished first.
+            writing with what they have; other stages are finished first.
         executor: any `concurrent.futures` executor of processes (threads would take turns), or
             `lab.Cluster` for machines; None takes the cluster that `DR_CLUSTER` names, else runs
             one after the other in this process.
@@ -353,27 +359,28 @@ class Study:
             InputError: a recipe cannot be run (before anything has started).
             StudyError: a run failed; its `result` has the others.
         """
+        check_alone()
         cache = self.cache.within(self.minutes)
         records = load_records(self.folder, self.name)
         earlier = {
             (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
             for record in records
         }
-        result, ends = StudyResult(), {run: pipeline(run.recipe).end for run in self.planned}
-        # a record made from exactly the same stages is taken as it is
+        plans = {run: pipeline(run.recipe) for run in self.planned}
+        result, ends = StudyResult(), {run: plan.end for run, plan in plans.items()}
+        # a record made from exactly the same stages and of the same data is taken as it is
         for run, end in ends.items():
-            if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
+            record = earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest))
+            if record and record.data == data_facts(plans[run]):
                 result.records[run] = record
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
             work = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
-            tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {work}")
+            needed = memory_needed(plans[run] for run in waiting)
+            told = f"{work}; {needed}" if needed else work
+            tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {told}")
         hidden = not self.progress or not waiting
-        read = [stage for end in ends.values() for stage in end.walk()]
-        with (
-            cache.reading(read),
-            tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar,
-        ):
+        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar:
             while True:
                 while (
                     waiting
@@ -426,16 +433,39 @@ class Study:
 
 
 def outlook(ends: Iterable[Stage], cache: Cache) -> str:
-    """What is to be trained, encoded and written for some stages, and how long it takes; empty
-    where nothing of this is left.
+    """What is to be trained, encoded, searched and written for some stages, and how long it takes:
+    on the GPU that is there, else on either device; empty where nothing of this is left.
     """
-    missing = [stage for stage in cache.missing(ends) if stage.cost]
+    missing = [stage for stage in cache.missing(ends) if stage.cost or stage.core_seconds >= 1]
     work = dict.fromkeys(WORK.get(stage.kind, stage.kind.replace("_", " ")) for stage in missing)
     operations = sum(stage.cost for stage in missing)
+    core = sum(stage.core_seconds for stage in missing)
+    device = machine.device()
+    speeds = SPEEDS
+    if device.type == "cuda":
+        most = machine.most_operations(device, machine.precision("auto", device))
+        speeds = {machine.device_name(device): UTILISED * most}
     times = ", ".join(
-        f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items()
+        f"{spell_seconds(operations / speed + core)} on {name}" for name, speed in speeds.items()
     )
-    return f"{', '.join(work)}: {operations:.1e} operations ({times})" if missing else ""
+    beside = f", {spell_seconds(core)} of them on a processor" if core >= 60 else ""
+    return f"{', '.join(work)}: {operations:.1e} operations ({times}{beside})" if missing else ""
+
+
+def memory_needed(plans: Iterable[Plan]) -> str:
+    """What the trainings of some recipes take of a GPU at most, and on how many of them all can
+    run; empty where there is no training.
+    """
+    steps, numbers = {}, set(GPUS)
+    for plan in plans:
+        found = steps_of(plan.inputs)
+        numbers &= set(processes_of(plan.inputs, found, GPUS))
+        steps |= {step.bytes(): name for name, step in found.items()}
+    if not steps:
+        return ""
+    count = " or ".join(map(str, sorted(numbers)))
+    most = max(steps)
+    return f"at most {most / 2**30:.0f} GiB of a GPU ({steps[most]}), on {count} of them"
 
 
 def how_far(end: Stage, cache: Cache) -> str:

@@ -95,7 +95,15 @@ def bm25_negatives(inputs: Inputs) -> Stage:
     """BM25's hard negatives of the training queries."""
     options = inputs.recipe.negatives
     run = inputs.bm25_run("train", options.depth + inputs.most_relevant)
-    return retrieval.negatives(run, inputs.collection, **options.model_dump())
+    collection = judged(inputs, options.held_out)
+    return retrieval.negatives(run, collection, **options.model_dump())
+
+
+def judged(inputs: Inputs, held_out: str | None) -> Collection:
+    """What negatives are drawn by: the training queries, and all others where these hold passages
+    out.
+    """
+    return inputs.collection if held_out else inputs.collection.only("train")
 
 
 def first_negatives(inputs: Inputs) -> Stage | None:
@@ -133,7 +141,7 @@ def retriever(
         teacher,
         (
             [
-                inputs.collection,
+                inputs.collection.only(looks.split),
                 inputs.queries(looks.split),
                 inputs.bm25_run(looks.split, looks.per_query),
             ]
@@ -194,7 +202,7 @@ def mined(inputs: Inputs, encoder: Stage, keep: int | None = None) -> Stage:
     if keep is not None:
         options |= {"keep": keep, "random_negatives": 0}
     also = bm25_negatives(inputs) if mining.with_bm25 and keep is None else None
-    return retrieval.negatives(run, inputs.collection, also, **options)
+    return retrieval.negatives(run, judged(inputs, mining.held_out), also, **options)
 
 
 # Searching ----------------------------------------------------------------------------------------
@@ -226,8 +234,11 @@ def dense_run(
     shards = vectors(inputs, encoder, collection)
     if isinstance(encoder, Data):
         return retrieval.given_run(encoder, shards, collection, **where)
-    queries = inputs.queries(split, collection)
-    return retrieval.dense_run(encoder, shards, queries, collection, **where)
+    queries, asked = inputs.queries(split, collection), len(collection.qrels(split))
+    made = retrieval.dense_run(encoder, shards, queries, collection, **where)
+    shape = inputs.base.shape
+    products = 2 * asked * len(collection.passages) * shape.hidden
+    return made.costs(products + asked * shape.encoding(inputs.recipe.query_length))
 
 
 # Re-rankers and teachers --------------------------------------------------------------------------

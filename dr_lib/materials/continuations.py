@@ -35,7 +35,7 @@ from dr_lib.training import GeneratorTraining, machine, train
 MULTIPLE = 16
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=())
 def continuation_model(
     folder: Path,
     base: Path | str,
@@ -80,7 +80,7 @@ def continuation_model(
     save_masked_lm(model, tokenizer, folder / "model")
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=())
 def continuations(
     folder: Path,
     writer: Path | str,

@@ -76,7 +76,7 @@ def file_pairs(
     write_json(folder / "counts.json", counts)
 
 
-@stage()
+@stage(reads=())
 def title_pairs(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
     """The same of a collection's titles, each asking for its body, which stands there without it.
 

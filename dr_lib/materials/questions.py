@@ -74,7 +74,7 @@ PAIRS_AT_ONCE = 1 << 22
 # Stages -------------------------------------------------------------------------------------------
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=("train",))
 def question_generator(
     folder: Path,
     base: Path | str,
@@ -123,7 +123,7 @@ def question_generator(
     save_masked_lm(model, tokenizer, folder / "model")
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=())
 def questions(
     folder: Path,
     writer: Path | str,
@@ -178,7 +178,7 @@ def questions(
     )
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=())
 def generated_pairs(
     folder: Path,
     questions: Path,

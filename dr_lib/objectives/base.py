@@ -36,6 +36,12 @@ class Settings(settings.Settings):
         """
         return {}
 
+    def depth(self, layers: int) -> int:
+        """Layers through which a training step sends each position of a batch, by the memory that
+        it takes (`training.memory`), for an encoder of `layers`.
+        """
+        return layers
+
 
 class MaskedSettings(Settings):
     """Parameters of every method that hides tokens.

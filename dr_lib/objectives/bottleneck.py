@@ -47,6 +47,10 @@ class EncoderDecoderSettings(MaskedSettings):
     projection: bool = False
     init_seed: int | None = Field(None, ge=0)
 
+    def depth(self, layers: int) -> int:
+        """The decoder's layers beside the encoder's."""
+        return layers + self.decoder_layers
+
 
 class EncoderDecoder(MaskedObjective):
     """An encoder and a shallow decoder that sees it through its first state alone.

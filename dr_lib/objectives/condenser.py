@@ -57,6 +57,10 @@ class CondenserSettings(MaskedSettings):
     late_mlm: bool = True
     init_seed: int | None = Field(None, ge=0)
 
+    def depth(self, layers: int) -> int:
+        """The head's layers beside the encoder's, of which each leaves its states: one more."""
+        return layers + self.head_layers + 1
+
 
 class Condenser(MaskedObjective):
     """Predict masked tokens from early states and the late [CLS].

@@ -49,6 +49,10 @@ class ContrastiveSettings(Settings):
     mask_positives: bool = True
     separate: Literal[True] | None = None
 
+    def depth(self, layers: int) -> int:
+        """Of the last layer hardly more than keys and values is computed (`first_states`)."""
+        return layers - 1
+
 
 class Contrastive(Objective):
     """Find each query's own passage among all passages of the batch.

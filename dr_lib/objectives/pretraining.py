@@ -16,7 +16,7 @@ from dr_lib.tokens import Layout, TokenStore, load_tokenizer
 from dr_lib.training import Pretraining, machine, on_processes, train
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=())
 @on_processes
 def pretrained(
     folder: Path,

@@ -50,6 +50,10 @@ class RetromaeSettings(MaskedSettings):
     bag_weight: float = Field(0.0, ge=0)
     init_seed: int | None = Field(None, ge=0)
 
+    def depth(self, layers: int) -> int:
+        """The decoder's one layer, whose attention has a mask for each row, takes about two."""
+        return layers + 2
+
 
 class Retromae(MaskedObjective):
     """Masked LM for the encoder, enhanced decoding behind the bottleneck.

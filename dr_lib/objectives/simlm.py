@@ -56,6 +56,10 @@ class SimlmSettings(EncoderDecoderSettings):
     forbid_special_samples: bool = True
     loss_mean: Literal["released", "paper"] = "released"
 
+    def depth(self, layers: int) -> int:
+        """A generator that learns adds its layers, at most as many as the encoder has."""
+        return super().depth(layers) + (layers + 1) * (self.generator != "frozen")
+
 
 class Simlm(EncoderDecoder):
     """Recover the clean passage from replaced tokens: encoder from its own input, decoder through

@@ -346,7 +346,7 @@ def _weigh(
     return sparse.csr_matrix(tuple(arrays), shape=(words, len(lengths)), copy=False)
 
 
-@stage()
+@stage(reads=())
 def bm25_index(
     folder: Path,
     collection: Collection,
@@ -373,7 +373,7 @@ def bm25_index(
     Bm25.build(passages, folder / "index", title=title)
 
 
-@stage()
+@stage(reads=())
 def weighted_bm25_index(
     folder: Path, collection: Collection, *, title: bool, k1: float, b: float
 ) -> None:
@@ -412,7 +412,7 @@ def cut_texts(
     }
 
 
-@stage()
+@stage(reads=("split",))
 def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, depth: int) -> None:
     """`ranking/`: what BM25 finds for the queries of a split, but for what is the query itself
     (`Collection.own_rows`).

@@ -10,13 +10,16 @@ A large collection is encoded in shards, each a stage of its own, so that severa
 work. The last bits of a vector depend on the shape of its batch, hence on what it is sorted with;
 so rows are sorted within fixed blocks, and a shard is some whole blocks: however a collection is
 cut, its batches, and hence its vectors, are the same. SimLM encodes in half precision and keeps
-vectors as float32. Pages of the book: ideas/dual-encoders, practice/from-thousands-to-a-billion.
+vectors as float32. Of a text that this encoder has read before, in whatever collection, the vector
+is taken from there (`fill_missing`). Pages of the book: ideas/dual-encoders,
+practice/from-thousands-to-a-billion.
 """
 
 import hashlib
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +35,7 @@ from dr_lib.files import json_digest, new_array, open_array, read_json, write_js
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.retrieval.search import search
-from dr_lib.stages import stage
+from dr_lib.stages import Cache, TimeIsUpError, code_digest, stage, time_is_up
 from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
 from dr_lib.training import machine
 
@@ -41,6 +44,7 @@ BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any pa
 # rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
 SHARD = 4 * BLOCK
 SAVE_EVERY = 10.0  # seconds between notes of how far the work came
+TEXT_BYTES = 16  # of a digest of a text: no two of a trillion agree by chance
 
 
 def encode(
@@ -55,7 +59,7 @@ def encode(
     dtype: Literal["float32", "float16"] = "float32",
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
-    rows: tuple[int, int] | None = None,
+    rows: tuple[int, int] | np.ndarray | None = None,
     progress: bool = True,
 ) -> np.ndarray:
     """Encode the rows of a token store, or a shard of them, into one array on disk.
@@ -76,11 +80,12 @@ def encode(
             (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes "bf16"
             where the machine has it, else "fp32".
         normalise: scale each vector to length 1.
-        rows: first row and end of a shard, as `shards` cuts them; None encodes all.
+        rows: first row and end of a shard, as `shards` cuts them; or single rows, ascending; None
+            encodes all.
         progress: show a bar.
 
     Returns:
-        `[rows, hidden]`, memory-mapped, read-only; row i is the vector of row i of the shard.
+        `[rows, hidden]`, memory-mapped, read-only; row i is the vector of the i-th of the rows.
 
     Raises:
         InputError: nothing to encode, or a vector that is not finite.
@@ -89,15 +94,13 @@ def encode(
         raise InputError(
             "there is nothing to encode", where="encode", fix="Give a store with at least one row."
         )
-    first, end = rows or (0, len(store))
+    chosen = np.arange(*(rows or (0, len(store)))) if not isinstance(rows, np.ndarray) else rows
     device = next(encoder.parameters()).device
     how = precision if precision == "bf16_weights" else machine.precision(precision, device)
     lengths = store.lengths(max_length, title)
-    plans = (
-        (part, plan_by_length(lengths[part], tokens_per_batch, max_length))
-        for part in blocks(first, end)
-    )
-    batches = [part.start + batch for part, plan in plans for batch in plan]
+    parts = (chosen[block] for block in blocks(0, len(chosen)))
+    plans = ((part, plan_by_length(lengths[part], tokens_per_batch, max_length)) for part in parts)
+    batches = [part[batch] for part, plan in plans for batch in plan]
     layout = {"max_length": max_length, "title": title, "side": side}
     key = json_digest(
         [
@@ -107,8 +110,7 @@ def encode(
             dtype,
             how,
             normalise,
-            first,
-            end,
+            chosen.tobytes().hex() if isinstance(rows, np.ndarray) else chosen[[0, -1]].tolist(),
             _weights_digest(encoder),
         ]
     )
@@ -153,7 +155,7 @@ def fill(
 
     Args:
         path: the array, whole or absent.
-        batches: consecutive rows, each in one of them, in any order.
+        batches: rows, each in one of them, in any order; the array has them ascending.
         vectors_of: rows `[batch]` -> vectors `[batch, hidden]`.
         key: of all that the vectors depend on; what another key has left is dropped.
         dtype: number type of the stored vectors.
@@ -170,12 +172,9 @@ def fill(
         path.with_name(f".{path.name}.partial"),
         path.with_name(f".{path.name}.progress.json"),
     )
-    saved, size, first = (
-        time.monotonic(),
-        sum(map(len, batches)),
-        min(int(rows.min()) for rows in batches),
-    )
-    array, done, check = _unfinished(draft, note, key, batches, first)
+    order = np.sort(np.concatenate(batches))
+    places, saved = [np.searchsorted(order, rows) for rows in batches], time.monotonic()
+    array, done, check = _unfinished(draft, note, key, places)
 
     def save() -> None:
         array.flush()  # before the note: what it says is in the file
@@ -183,7 +182,7 @@ def fill(
 
     made = ((rows, fetching(vectors_of(rows))) for rows in batches[done:])
     with tqdm(
-        total=size,
+        total=len(order),
         initial=sum(map(len, batches[:done])),
         desc="encode",
         unit="passage",
@@ -199,12 +198,15 @@ def fill(
                     fix = "Check the encoder's weights."
                     raise InputError("vector is not finite", where=f"passage row {row}", fix=fix)
                 if array is None:
-                    array = new_array(draft, dtype, (size, values.shape[1]))
-                array[rows - first], done, check = values, done + 1, zlib.crc32(values, check)
+                    array = new_array(draft, dtype, (len(order), values.shape[1]))
+                array[places[done]] = values
+                done, check = done + 1, zlib.crc32(values, check)
                 bar.update(len(rows))
                 if time.monotonic() - saved > SAVE_EVERY:
                     save()
                     saved = time.monotonic()
+                if time_is_up() and done < len(batches):
+                    raise TimeIsUpError(f"encoding was stopped after {done:,} batches")
         finally:
             if done:
                 save()
@@ -212,6 +214,67 @@ def fill(
     draft.replace(path)
     note.unlink()
     return open_array(path)
+
+
+def fill_missing(
+    folder: Path, texts: Sequence[bytes], by: str, make: Callable[[np.ndarray, Path], np.ndarray]
+) -> None:
+    """`vectors.npy`: what a finished stage beside this one has encoded is taken from there, and
+    `make` encodes the rest. So an added file, or another file's new version, is encoded alone.
+
+    Args:
+        folder: of the stage; `texts.npy` and `by.json` say for later ones what is in it.
+        texts: a digest of 16 bytes of what is encoded, one a row.
+        by: digest of the encoder and of all else that a vector depends on.
+        make: `[missing]` places of the rows, ascending, and the file to write -> their vectors.
+    """
+    place_of = {text: place for place, text in enumerate(texts)}
+    known: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    missing = np.ones(len(texts), bool)
+    cache, kind = Cache(folder.parent), folder.name.split("-")[0]
+    for beside in sorted(folder.parent.glob(f"{kind}-*/by.json")):
+        with suppress(InputError, OSError):  # another process may remove it
+            if read_json(beside) != by or not missing.any():
+                continue
+            names = np.load(beside.with_name("texts.npy"))
+            rows, places = [], []
+            for row, name in enumerate(map(bytes, names)):
+                if (place := place_of.get(name)) is not None and missing[place]:
+                    rows.append(row)
+                    places.append(place)
+            if rows:
+                cache.check(beside.parent)
+                known.append((*map(np.array, (places, rows)), open_vectors([beside.parent])[0]))
+                missing[places] = False
+    if known:
+        # equal texts of one collection have one vector
+        repeated = [place for place in np.flatnonzero(missing) if place_of[texts[place]] != place]
+        missing[repeated] = False
+        fresh, draft = np.flatnonzero(missing), folder / ".vectors.npy"
+        new = make(fresh, folder / "checkpoint-missing" / "vectors.npy") if len(fresh) else None
+        like = known[0][2]
+        array = new_array(draft, like.dtype, (len(texts), like.shape[1]))
+        for places, rows, vectors in known:
+            array[places] = vectors[rows]
+        if new is not None:
+            array[fresh] = new
+        array[repeated] = array[[place_of[texts[place]] for place in repeated]]
+        array.flush()
+        array = new = None
+        draft.replace(folder / "vectors.npy")
+    else:
+        make(np.arange(len(texts)), folder / "vectors.npy")
+    named = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, TEXT_BYTES)
+    np.save(folder / "texts.npy", named, allow_pickle=False)
+    write_json(folder / "by.json", by)
+
+
+def text_digest(*parts: bytes) -> bytes:
+    """A digest of 16 bytes of what is encoded."""
+    digest = hashlib.blake2b(digest_size=TEXT_BYTES)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
 
 
 def fetching(vectors: Tensor) -> Callable[[], np.ndarray]:
@@ -233,7 +296,7 @@ def fetching(vectors: Tensor) -> Callable[[], np.ndarray]:
 
 
 def _unfinished(
-    draft: Path, note: Path, key: str, batches: Sequence[np.ndarray], first: int
+    draft: Path, note: Path, key: str, places: Sequence[np.ndarray]
 ) -> tuple[np.memmap | None, int, int]:
     """The array of a run that was stopped, the number of its batches and their CRC-32, if it was
     the same work.
@@ -245,8 +308,8 @@ def _unfinished(
         left, check = read_json(note), 0
         if left["key"] == key:
             array = np.lib.format.open_memmap(draft, mode="r+")
-            for rows in batches[: left["batches"]]:
-                check = zlib.crc32(array[rows - first], check)
+            for rows in places[: left["batches"]]:
+                check = zlib.crc32(array[rows], check)
             if check == left["crc32"]:
                 return array, left["batches"], check
     except (InputError, OSError, ValueError, LookupError, TypeError):
@@ -289,22 +352,25 @@ def vectors(
     places = [encoder / "passage_model", encoder / "model", encoder]
     place = next(one for one in places if (one / "dense.json").is_file())
     model = DenseEncoder.from_pretrained(place, device=machine.device())
-    own = {
-        "normalise": model.settings.normalise,
-        "tokens_per_batch": machine.encoding_budget(),
-        "dtype": dtype,
-        "rows": rows,
-    }
-    encode(
-        model,
-        TokenStore.open(passages / "store"),
-        folder / "vectors.npy",
-        **model.settings.passages,
-        **own,
-    )
+    store, layout = TokenStore.open(passages / "store"), model.settings.passages
+    how = {"normalise": model.settings.normalise, "dtype": dtype}
+    budget, precision = machine.encoding_budget(), machine.precision("auto", machine.device())
+    read = [store.tokenizer, layout, how, precision, _weights_digest(model), code_digest(vectors)]
+
+    def make(places: np.ndarray, path: Path) -> np.ndarray:
+        chosen = rows if len(places) == rows[1] - rows[0] else places + rows[0]
+        return encode(model, store, path, **layout, **how, tokens_per_batch=budget, rows=chosen)
+
+    texts = []
+    for row in range(*rows):
+        title, text = (
+            slice(*ends[row : row + 2]) for ends in (store.title_offsets, store.text_offsets)
+        )
+        texts.append(text_digest(store.title_ids[title].tobytes(), store.text_ids[text].tobytes()))
+    fill_missing(folder, texts, json_digest(read), make)
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=("split",))
 def dense_run(
     folder: Path,
     encoder: Path,

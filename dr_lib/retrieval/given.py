@@ -18,8 +18,8 @@ from dr_lib.collections import Collection
 from dr_lib.files import json_digest
 from dr_lib.models import encoder_digest, open_encoder
 from dr_lib.places import find_encoder
-from dr_lib.retrieval.encode import blocks, fill, save_nearest
-from dr_lib.stages import Data, stage
+from dr_lib.retrieval.encode import blocks, fill, fill_missing, save_nearest, text_digest
+from dr_lib.stages import Data, code_digest, stage
 from dr_lib.training import machine
 
 CHUNK = 128  # passages handed over at a time; the model cuts them into batches of its own
@@ -38,7 +38,7 @@ def given(name: str | Path) -> Data:
     return Data(str(folder), encoder_digest(folder))
 
 
-@stage(resumable=True, gpu=True)
+@stage(resumable=True, gpu=True, reads=())
 def given_vectors(
     folder: Path,
     encoder: Path,
@@ -59,32 +59,35 @@ def given_vectors(
         title: False reads the texts alone.
     """
     model, passages = open_encoder(encoder, device=machine.device()), collection.passages
-    batches = []
+    precision = machine.precision("auto", machine.device())
+    texts, lengths = [], []
     for block in blocks(*rows):
         part = passages[block]
-        lengths = [
-            len(title) + len(text) for title, text in zip(part["title"], part["text"], strict=True)
-        ]
-        # a batch holds texts of about one length: little padding
-        longest_first = np.argsort(-np.array(lengths), kind="stable")
-        batches += np.split(block.start + longest_first, range(CHUNK, len(lengths), CHUNK))
+        titles = part["title"] if title else [""] * len(part["text"])
+        pairs = [*zip(titles, part["text"], strict=True)]
+        texts += [text_digest(*(one.encode() for one in pair)) for pair in pairs]
+        lengths += [sum(map(len, pair)) for pair in pairs]
 
     def vectors_of(rows: np.ndarray) -> Tensor:
         part = passages[rows.tolist()]
         return torch.from_numpy(model.encode(part["text"], part["title"] if title else None))
 
-    with machine.evaluating(model, machine.precision("auto", machine.device())):
-        fill(
-            folder / "vectors.npy",
-            batches,
-            vectors_of,
-            json_digest([CHUNK, dtype]),
-            dtype=dtype,
-            progress=True,
-        )
+    def make(places: np.ndarray, path: Path) -> np.ndarray:
+        batches = []
+        for block in blocks(0, len(places)):
+            part = places[block]
+            # a batch holds texts of about one length: little padding
+            longest_first = part[np.argsort(-np.array(lengths)[part], kind="stable")]
+            batches += np.split(rows[0] + longest_first, range(CHUNK, len(part), CHUNK))
+        key = json_digest([CHUNK, dtype, places.tobytes().hex()])
+        return fill(path, batches, vectors_of, key, dtype=dtype, progress=True)
+
+    by = [encoder_digest(encoder), dtype, title, precision, code_digest(given_vectors)]
+    with machine.evaluating(model, precision):
+        fill_missing(folder, texts, json_digest(by), make)
 
 
-@stage(gpu=True)
+@stage(gpu=True, reads=("split",))
 def given_run(
     folder: Path,
     encoder: Path,

@@ -258,7 +258,7 @@ def teacher_scores(
     )
 
 
-@stage()
+@stage(reads=("train",))
 def bm25_teacher_scores(folder: Path, index: Path, collection: Collection, examples: Path) -> None:
     """The same files with BM25's scores: a teacher that needs no training, to see whether learning
     from one works at all.

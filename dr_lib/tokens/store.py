@@ -30,7 +30,7 @@ from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_diges
 CHUNK = 2048  # texts tokenised at a time: memory stays bounded
 
 
-@stage()
+@stage(reads=())
 def passage_tokens(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
     """`store/`: titles and texts of the passages as token ids; the same for all models that share a
     tokenizer.
@@ -39,7 +39,7 @@ def passage_tokens(folder: Path, collection: Collection, tokenizer: Path | str) 
     TokenStore.build(collection.passages, words, folder / "store", columns=("title", "text"))
 
 
-@stage()
+@stage(reads=("split",))
 def query_tokens(
     folder: Path, collection: Collection, tokenizer: Path | str, *, split: str
 ) -> None:

@@ -204,7 +204,7 @@ def training_examples(
     )
 
 
-@stage()
+@stage(reads=("train",))
 def training_set(
     folder: Path,
     collection: Collection,

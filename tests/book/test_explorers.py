@@ -17,7 +17,7 @@ import torch
 from browser import needs_chromium, opened
 from scipy import stats
 
-from dr_book.statistics import smallest_detectable_difference
+from dr_book.statistics import cluster_mean
 from dr_lib.losses import contrastive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_the_smallest_difference_is_the_librarys(run):
     code = f"return [it.detectable({differences.std(ddof=1)}, 400), it.needed(3, 30)];"
     found, needed = run("test-sets", code)
     # the page takes the normal distribution, the library Student's
-    assert found == pytest.approx(smallest_detectable_difference(differences), rel=0.005)
+    assert found == pytest.approx(cluster_mean(differences).detectable, rel=0.005)
     assert needed == np.ceil(((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * 10) ** 2)
 
 

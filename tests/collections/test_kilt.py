@@ -3,13 +3,10 @@
 import gzip
 import json
 
-import numpy as np
 import pytest
 
 from dr_lib.collections import kilt, load
 from dr_lib.errors import InputError
-from dr_lib.evaluation import page_ids, page_ranking, r_precision
-from dr_lib.retrieval import Ranking
 
 PAGES = [
     {
@@ -117,17 +114,6 @@ def test_evidence_comes_in_sets_of_pages_or_passages(folder):
     assert kilt.evidence(path) == {"nq/q1": [["290"], ["291"]], "nq/2": [["291"]]}
     passages = {"nq/q1": [["290#1", "290#2", "290#3"], ["291#1"]], "nq/2": []}
     assert kilt.evidence(path, "passages") == passages
-
-
-def test_pages_are_measured_as_kilt_does(folder, tmp_path):
-    passages = load(folder, cache=tmp_path / "cache").passages
-    run = Ranking(
-        ["nq/q1", "nq/2"], np.array([[2, 0, 1], [0, 3, 2]]), np.tile([3.0, 2.0, 1.0], (2, 1))
-    )
-    of_pages, names = page_ranking(run, page_ids(passages["doc"][:], passages["id"][:]))
-    found = r_precision(of_pages, kilt.evidence(folder / "nq-dev-kilt.jsonl"), names)
-    # one set of q1 is the page found first
-    assert found.per_query("R-precision").tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from scipy import stats
 
 from dr_book import measured
 from dr_book.papers import PAPERS, Claim, load_paper
-from dr_book.statistics import measure_difference
+from dr_book.statistics import combined, set_influence
 from dr_book.verdicts import STATES, WORDS, comparisons, flips, verdict
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores
@@ -424,9 +424,9 @@ def test_measures_of_a_set_are_compared_by_leaving_rows_out():
         for row, wrong in (("Ours", 0.1), ("BERT", 0.3))
     }
     pair = judged(claim(pairs=[("Ours", "BERT")], measure="Matthews"), runs).pairs[0]
-    expected = measure_difference(
-        *([own[0].measured] for own in (runs["Ours"], runs["BERT"])), "Matthews"
-    )
+    sides = (set_influence(runs[row][0].measured, "Matthews") for row in ("Ours", "BERT"))
+    expected = combined([(sign, *side) for sign, side in zip((1, -1), sides, strict=True)])
+    expected = expected.interval()
     assert (pair.difference, pair.low, pair.high) == pytest.approx(
         (100 * expected.mean, 100 * expected.low, 100 * expected.high)
     )

@@ -175,7 +175,6 @@ def runs(recipe: Any, work: Path) -> Iterator[tuple[str, Any]]:
         yield label, masked.with_(**changes)
     yield "similarity", masked.with_(evaluation__kind="similarity")
     yield "coverage", masked.with_(evaluation__kind="coverage")
-    yield "stage checks", masked.with_(final="distilled", evaluation__kind="checks")
     nlu = {"kind": "nlu", "nlu": cola | {"learning_rate": 1e-3, "length": 16}}
     yield "nlu", masked.with_(evaluation={**masked.evaluation.model_dump(mode="json"), **nlu})
     dialogue = {"kind": "dialogue", "dialogue": talk}

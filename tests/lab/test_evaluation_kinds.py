@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+from dr_book.data.stand_ins import made_dialogues
 from dr_lib import lab
-from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, Scores
 from dr_lib.evaluation.dialogue import dialogue
 from dr_lib.lab import pipeline
-from dr_lib.lab.trainings import bm25_negatives, vectors
+from dr_lib.lab.trainings import vectors
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache
 
@@ -94,7 +94,7 @@ def test_two_recipes_with_one_digest_have_one_result(
             for one in (tiny_recipe, own_recipe)
             for kind in ("search", "bm25", "similarity")
         ),
-        *(measuring(tiny_recipe.with_(final="distilled"), kind) for kind in ("search", "checks")),
+        measuring(tiny_recipe.with_(final="distilled"), "search"),
         cola(tiny_recipe, acceptable),
         talk(tiny_recipe, dialogues),
     ]
@@ -138,40 +138,6 @@ def test_similarities_share_everything_with_a_search(untrained):
         for one in (untrained.with_(evaluation__kind="similarity"), untrained)
     )
     assert len(own - search) == 1
-
-
-# Checks -------------------------------------------------------------------------------------------
-
-
-def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(untrained, shared, tmp_path):
-    recipe = untrained.with_(final="distilled", evaluation__kind="checks")
-    record = lab.load_record(run(recipe, shared).save(tmp_path / "records"))
-    assert len(record.query_ids) == 12 and record.keys["evaluation"] == pipeline(recipe).end.key
-    assert set(record.means) == {
-        "retriever 1: MRR@10",
-        "retriever 2: MRR@10",
-        "mined: from a positive's document",
-        "mined: BM25 lists them too",
-        "lists: retriever 2 puts a positive first",
-        "lists: teacher puts a positive first",
-        "lists: negatives that the teacher puts above",
-    }  # these queries have no answers to look for
-    assert all(0 <= mean <= 1 for mean in record.means.values())
-
-
-def test_the_checks_see_the_lists_that_were_learned_from(untrained, shared):
-    plan = pipeline(untrained.with_(final="distilled", evaluation__kind="checks"))
-    found = Scores.load(shared.get(plan.end) / "scores.json")
-    mined, bm25 = (
-        np.load(shared.get(one) / "negatives.npy").tolist()
-        for one in (plan.mined, bm25_negatives(plan.inputs))
-    )
-    for query, (own, other) in enumerate(zip(mined, bm25, strict=True)):
-        own = [row for row in own if row >= 0]
-        share = sum(row in other for row in own) / len(own)
-        assert found.per_query("mined: BM25 lists them too")[query] == pytest.approx(share)
-        near = sum(row // 4 == query // 4 for row in own) / len(own)  # four passages to a document
-        assert found.per_query("mined: from a positive's document")[query] == pytest.approx(near)
 
 
 # Language understanding ---------------------------------------------------------------------------

@@ -97,11 +97,12 @@ def test_a_change_re_runs_only_what_depends_on_it(tiny_recipe, change, again):
     assert fresh(tiny_recipe, tiny_recipe.with_(**change)) == again
 
 
-def test_a_smaller_collection_keeps_nothing_that_saw_the_larger_one(tiny_recipe):
-    assert (
-        not walked(tiny_recipe).keys()
-        & walked(tiny_recipe.with_(collection__test_queries=4)).keys()
-    )
+def test_fewer_passages_keep_nothing_and_fewer_test_queries_all_that_asks_none(tiny_recipe):
+    whole = walked(tiny_recipe)
+    assert not whole.keys() & walked(tiny_recipe.with_(collection__passages=30)).keys()
+    fewer = walked(tiny_recipe.with_(collection__test_queries=4))
+    changed = {fewer[key].kind for key in fewer.keys() - whole.keys()}
+    assert changed == {"query_tokens", "dense_run", "scores"}
 
 
 def test_content_counts_and_places_do_not(own_recipe, tiny_recipe, tmp_path):
@@ -683,23 +684,3 @@ def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shar
     for name, tensor in made.items():
         torch.testing.assert_close(tuned[name], tensor, atol=1e-5, rtol=1e-4)
     assert not load_extra(shared.get(without.retriever) / "model")
-
-
-def test_the_file_of_right_responses_is_in_the_key(tiny_recipe, tmp_path):
-    """Of DSTC7's test split they lie beside the dialogues."""
-    talk = [
-        {
-            "example-id": 1,
-            "messages-so-far": [{"utterance": "hi"}],
-            "options-for-next": [{"utterance": "a"}, {"utterance": "b"}],
-        }
-    ]
-    (tmp_path / "ubuntu_test_subtask_1.json").write_text(json.dumps(talk))
-    recipe = tiny_recipe.with_(
-        evaluation={"dialogue": {"folder": str(tmp_path), "split": "test", "context_length": 32}}
-    )
-    keys = []
-    for right in "ab":
-        (tmp_path / "ubuntu_responses_subtask_1.tsv").write_text(f"1\tX\t{right}\n")
-        keys.append(pipeline(recipe).end.key)
-    assert keys[0] != keys[1]

@@ -101,7 +101,6 @@ TASK, TALK = {"task": "cola", "folder": "glue-cola"}, {"folder": "topical-chat"}
         ({"nlu": TASK, "dialogue": TALK}, r"go together"),
         ({"nlu": TASK, "on": "squad"}, r"searches no other collection"),
         ({"nlu": TASK | {"lenght": 3}}, r"evaluation\.nlu\.lenght"),
-        ({"kind": "checks"}, r'needs final="distilled"'),
         ({"kind": "similarity", "fusion": "rank"}, r'it is for kind "search"'),
         ({"kind": "bm25", "fusion": "weight"}, r'it is for kind "search"'),
     ],
@@ -142,9 +141,9 @@ def test_a_re_ranker_of_dialogues_is_a_cross_encoder_that_learns_pairs_and_has_r
 def test_what_is_measured_is_part_of_the_digest():
     kinds = [
         Recipe(final="distilled").with_(evaluation__kind=kind)
-        for kind in ("search", "bm25", "similarity", "checks")
+        for kind in ("search", "bm25", "similarity")
     ]
-    assert len({recipe.digest for recipe in kinds}) == 4
+    assert len({recipe.digest for recipe in kinds}) == 3
 
 
 def test_with_changes_keys_at_every_depth():

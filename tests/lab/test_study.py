@@ -3,6 +3,7 @@ continued.
 """
 
 import lzma
+import os
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -11,7 +12,6 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
-from dr_book.status import moved_on
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab import Study, StudyError
@@ -197,11 +197,24 @@ def test_a_record_names_the_code_of_an_earlier_method(tiny_recipe, shared, beir_
     )
     record = lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), shared)
     assert record.code["dr_lib.objectives.mlm.Mlm"] == code_digest(objectives.METHODS["mlm"])
-    assert moved_on(record) == []
-    changed = record.model_copy(
-        update={"code": record.code | {"dr_lib.objectives.mlm.Mlm": "other"}}
-    )
-    assert moved_on(changed) == ["dr_lib.objectives.mlm.Mlm"]
+
+
+def test_files_of_finished_stages_can_be_read_by_everybody(tiny_recipe, cache):
+    umask = os.umask(0o022)
+    try:
+        lab.execute(
+            lab.Run("t", "read", "smoke", tiny_recipe.with_(objective="cdmae", final="retriever1")),
+            cache,
+        )
+    finally:
+        os.umask(umask)
+    finished = [
+        path
+        for manifest in cache.root.glob("*/manifest.json")
+        for path in manifest.parent.rglob("*")
+    ]
+    assert {oct(path.stat().st_mode & 0o777) for path in finished if path.is_file()} == {"0o644"}
+    assert {oct(path.stat().st_mode & 0o777) for path in finished if path.is_dir()} <= {"0o755"}
 
 
 def test_versions_that_differ_between_stages_are_all_named():
@@ -378,3 +391,10 @@ def test_a_pool_that_breaks_loses_no_record_and_the_next_call_goes_on(study, tmp
     assert [run.label for run in error.value.result.failures] == ["mean", "float16"]
     assert len(lab.load_records(tmp_path / "records")) == 1
     assert count(study(labels).run()) == 3
+
+
+def test_under_torchrun_the_first_line_says_how_to_start_it(study, monkeypatch, cache):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(InputError, match=r"torchrun: .* one process alone.*DR_PROCESSES=4"):
+        study().run()
+    assert kinds(cache) == []

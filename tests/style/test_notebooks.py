@@ -28,7 +28,8 @@ LESSONS = [
 ]
 FILES = sorted((ROOT / "notebooks" / "scales").glob("*.yaml"))
 BASES = [path for path in FILES if path.stem.startswith("base-")]
-SCALES = [path for path in FILES if path not in BASES]
+QUEUE = ROOT / "notebooks" / "scales" / "queue.yaml"  # of runs, no scale
+SCALES = [path for path in FILES if path not in (*BASES, QUEUE)]
 
 
 def parameters(path: Path) -> list[nbformat.NotebookNode]:

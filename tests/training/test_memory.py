@@ -1,94 +1,37 @@
 """The table of memory against a count: every tensor of a step, on a device without values."""
 
-import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from bench_device import Size, electra_generator, masked_lm, texts
+from bench_simlm_step import bench_tokenizer
+from counting import count_step
 from transformers import BertConfig, BertForMaskedLM
 
-from dr_lib import lab, places
+from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
 from dr_lib.lab import checks
 from dr_lib.lab.base import Shape
 from dr_lib.models import bert
+from dr_lib.objectives.condenser import Siblings
+from dr_lib.objectives.contrastive import Contrastive
+from dr_lib.objectives.master import MasterBatch
 from dr_lib.tokens import TokenBatch
-from dr_lib.training import TrainSettings
+from dr_lib.training import RetrievalBatch, TrainSettings
 from dr_lib.training.loop import out_of_memory
 from dr_lib.training.memory import UNIT, Step, bert_weights
 
 GIB = 2**30
 SCALES = places.project_root() / "notebooks" / "scales"
-HALVED = {functional.linear, torch.matmul, torch.Tensor.__matmul__, torch.bmm, torch.mm}
-WIDENED = {functional.layer_norm, functional.softmax, torch.softmax}
 
 
-class Autocast(TorchFunctionMode):
-    """What autocast does on CUDA: products in bfloat16, norms in float32, each weight cast once,
-    attention as one kernel.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.weights: dict[int, torch.Tensor] = {}
-
-    def cast(self, thing, dtype):
-        if not isinstance(thing, torch.Tensor) or not thing.is_floating_point():
-            return thing
-        if isinstance(thing, torch.nn.Parameter) and dtype == torch.bfloat16:
-            return self.weights.setdefault(id(thing), thing.to(dtype))
-        return thing.to(dtype)
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if function is functional.scaled_dot_product_attention:
-            query, key, value = (self.cast(part, torch.bfloat16) for part in args[:3])
-            bias = self.cast(kwargs["attn_mask"], torch.bfloat16)
-            bias = bias.expand(*query.shape[:3], key.shape[2])
-            attention = torch.ops.aten._scaled_dot_product_efficient_attention
-            return attention(query, key, value, bias, True, kwargs.get("dropout_p", 0.0))[0]
-        if function in HALVED | WIDENED:
-            dtype = torch.bfloat16 if function in HALVED else torch.float32
-            args = tuple(self.cast(part, dtype) for part in args)
-            kwargs = {name: self.cast(part, dtype) for name, part in kwargs.items()}
-        return function(*args, **kwargs)
-
-
-class LiveBytes(TorchDispatchMode):
-    """Bytes of the tensors that are alive, now and at most."""
-
-    def __init__(self):
-        super().__init__()
-        self.now = self.most = 0
-        self.known: dict[int, int] = {}
-
-    def track(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        place, size = storage._cdata, storage.nbytes()
-        if place not in self.known:
-            self.known[place] = size
-            self.now += size
-            self.most = max(self.most, self.now)
-            weakref.finalize(storage, self.forget, place)
-        return tensor
-
-    def forget(self, place: int) -> None:
-        self.now -= self.known.pop(place, 0)
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        return tree_map_only(torch.Tensor, self.track, function(*args, **(kwargs or {})))
-
-
-def texts(rows: int, length: int) -> TokenBatch:
-    """A batch on a device without values."""
-    ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
-    flags = torch.zeros(rows, length, dtype=torch.bool, device="meta")
-    return TokenBatch(ids, ids, ids, flags, flags, ids[:, 0])
+def per_position(step, length: int) -> float:
+    """Bytes that a position of a batch takes: the difference of two is free of the weights."""
+    few, many = (count_step(lambda rows=rows: step(rows)).memory for rows in (64, 256))
+    return (many - few) / (192 * length)
 
 
 @pytest.mark.parametrize(
@@ -96,23 +39,50 @@ def texts(rows: int, length: int) -> TokenBatch:
     [(12, 768, 144), (12, 768, 192), (12, 768, 32), (6, 384, 144), (24, 1024, 144)],
 )
 def test_a_position_keeps_so_many_bytes_a_layer_and_unit(layers, hidden, length):
-    config = BertConfig(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        intermediate_size=4 * hidden,
-        attn_implementation="sdpa",
-    )
-    with torch.device("meta"):
-        model = BertForMaskedLM(config).train()
-    counted = {}
-    for rows in (64, 256):  # the difference is free of what the weights take
-        with Autocast(), LiveBytes() as live:
-            bert.hidden_states(model, texts(rows, length)).float().square().mean().backward()
-        counted[rows] = live.most
+    model = masked_lm(Size(layers, hidden))
+
+    def step(rows: int) -> torch.Tensor:
         model.zero_grad()
-    unit = (counted[256] - counted[64]) / (192 * length * (layers + 1) * hidden)
-    assert unit == pytest.approx(UNIT, rel=0.1)
+        return bert.hidden_states(model, texts(rows, length)).float().square().mean()
+
+    assert per_position(step, length) / ((layers + 1) * hidden) == pytest.approx(UNIT, rel=0.1)
+
+
+def batch_of(name: str, rows: int, length: int):
+    """A batch of a method, of `rows * length` positions for its encoder's plain pass."""
+    whole = replace(texts(rows, length), values=torch.zeros(rows, length, device="meta"))
+    if name == "cocondenser":
+        return Siblings(whole, whole.rows)
+    if name == "master":
+        return MasterBatch(whole, None, whole, whole, whole, longest_word=4)
+    if issubclass(objectives.method(name), Contrastive):
+        half = texts(rows // 2, length)
+        return RetrievalBatch(half, half, half.rows)
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, {}) for name in objectives.names() if name != "none"),
+        ("simlm", {"decoder_layers": 4}),
+        ("master", {"tasks": ["mkp"]}),
+        ("condenser", {"late_mlm": False}),
+    ],
+)
+def test_a_method_knows_how_deep_it_is(name, values):
+    size = Size(layers=4)
+    tokenizer = bench_tokenizer(size.vocab)
+
+    def step(rows: int) -> torch.Tensor:
+        models = {"generator_model": electra_generator(size)}
+        method = objectives.create(name, masked_lm(size), tokenizer, **models, **values)
+        batch = batch_of(name, rows, 88)
+        return method.to("meta").train()(batch, torch.Generator())["loss"]
+
+    depth = objectives.parameters(name, **values).depth(size.layers)
+    layers = per_position(step, 88) / (UNIT * size.hidden) - 1
+    assert depth == pytest.approx(layers, abs=1, rel=0.05)
 
 
 def test_weights_are_those_of_the_model():
@@ -164,7 +134,7 @@ def test_what_would_run_out_of_memory_is_refused_with_values_that_fit():
     assert "Set distillation.chunk to" in refused.value.fix
     for name, key in (
         ("pretraining", "pretraining.tokens_per_batch to"),
-        ("auxiliary.cross_encoder", "auxiliary.cross_encoder.batch_queries to"),
+        ("auxiliary.cross_encoder", "auxiliary.cross_encoder.chunk to"),
     ):
         step = checks.steps_of(inputs)[name]
         memory = int(0.7 * step.bytes())

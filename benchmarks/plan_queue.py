@@ -1,0 +1,342 @@
+"""The runs of book/plan.yaml that are not there yet (notebooks/scales/queue.yaml), and a worker
+that makes them.
+
+    python benchmarks/plan_queue.py                                prints the queue
+    python benchmarks/plan_queue.py --tidy                         takes out what the book has
+    python benchmarks/plan_queue.py --work CLAIMS --seconds 300    one worker; start several
+
+Workers share the cache of stages and a folder of claims. A worker takes the first task that nobody
+has, that fits the time that is left, and whose next stage nobody else is building. Records are left
+where every study leaves them, so that `dr-lib publish` takes them.
+"""
+
+import argparse
+import re
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+from filelock import FileLock, Timeout
+from pydantic import Field
+
+from dr_lib import lab, places
+from dr_lib.files import json_digest, read_yaml, write_text
+from dr_lib.lab.records import save_records, slug
+from dr_lib.lab.study import how_far
+from dr_lib.settings import Settings
+from dr_lib.stages import Cache, TimeIsUpError
+
+QUEUE = places.project_root() / "notebooks" / "scales" / "queue.yaml"
+ELSEWHERE = ("nDCG@10", "MRR@10", "R@100")  # measures of a search without training
+GRADES = {"trecdl-mini": 2}  # lowest grade that counts as relevant
+
+
+class Entry(Settings):
+    """One row of the plan that lacks seeds.
+
+    Args:
+        block: its number in book/plan.yaml.
+        label: the row's name in records.
+        collection: trained and searched on.
+        scale: of the recipe and the records.
+        recipe: what the row changes in the scale's recipe.
+        seeds: those that are not there.
+        seconds: of one seed on an H100 with one worker a core beside it.
+        once: seconds more for what all rows of the block rest on, where that is not there.
+        decides: contrasts of the plan that need this row.
+        measured: what each run is measured by: on test and dev, on collections that it was not
+            trained on, by token coverage.
+    """
+
+    block: int
+    label: str
+    collection: str = "squad"
+    scale: str = "laptop"
+    recipe: dict[str, Any]
+    seeds: list[int] = Field(min_length=1)
+    seconds: int = Field(gt=0)
+    once: int = 0
+    decides: tuple[str, ...] = ()
+    measured: tuple[Literal["test", "dev", "elsewhere", "coverage"], ...] = ("test", "dev")
+
+
+class Task(NamedTuple):
+    """One seed of an entry, at its own size or, where that is wanted, at the smallest."""
+
+    entry: Entry
+    seed: int
+    smoke: bool = False
+
+    @property
+    def name(self) -> str:
+        """As shown, and as the claim is called."""
+        return f"{self.entry.block} {self.entry.label}, {self.entry.collection}, seed {self.seed}"
+
+    @property
+    def scale(self) -> str:
+        """Of its records."""
+        return "smoke" if self.smoke else self.entry.scale
+
+    @property
+    def recipe(self) -> lab.Recipe:
+        """Of the search on test."""
+        changes, collection = self.entry.recipe, self.entry.collection
+        if self.smoke:
+            changes, collection = without(changes, ("steps", "collection")), "primer"
+        return lab.recipe_at(self.scale, changes).with_(collection__name=collection, seed=self.seed)
+
+    def studies(self) -> dict[str, tuple[str, lab.Recipe]]:
+        """What is measured -> the name of its study, and the recipe."""
+        study = f"plan/{slug(blocks()[self.entry.block]['name'])}"
+        trained = "" if self.entry.collection == "squad" else f"-{self.entry.collection}"
+        names = {
+            "test": (study, {}),
+            "dev": (f"{study}-dev", {"evaluation__split": "dev"}),
+            "elsewhere": (f"{study}{trained}-elsewhere", {}),
+            "coverage": ("plan/coverage", {"evaluation__kind": "coverage"}),
+        }
+        return {
+            kind: (names[kind][0], self.recipe.with_(**names[kind][1]))
+            for kind in self.entry.measured
+        }
+
+    def run(self, cache: Cache, seconds: float) -> None:
+        """Make the records of the task, as far as the time allows.
+
+        Raises:
+            TimeIsUpError: it did not; the next call goes on.
+            StudyError: a run failed.
+        """
+        end = time.monotonic() + seconds
+        for kind, (study, recipe) in self.studies().items():
+            options = {"scale": self.scale, "cache": cache, "progress": False}
+            options["minutes"] = max(0.0, (end - time.monotonic()) / 60)
+            if kind == "elsewhere":
+                options |= {"measures": ELSEWHERE, "grades": GRADES, "bm25": False}
+                others = ["primer"] if self.smoke else searched(self.entry.collection)
+                rows = {self.entry.label: recipe}
+                result = lab.zero_shot(rows, others, name=study, seeds=[self.seed], **options)
+            else:
+                rows = {self.entry.label: recipe}
+                result = lab.Study(study, rows, [self.seed], **options).run()
+            if result.pending:
+                raise TimeIsUpError(f"{self.name}: {', '.join(result.pending.values())}")
+
+    def records(self) -> list[lab.Record]:
+        """Those that this machine has made of it."""
+        return [
+            record
+            for study, _ in self.studies().values()
+            for record in lab.load_records(lab.live_folder(self.scale), study)
+            if (record.label, record.seed) == (self.entry.label, self.seed)
+        ]
+
+    def seconds(self, cache: Cache) -> float:
+        """Expected, of what is left; 0 where it was begun and stopped, which is to be ended."""
+        end = lab.pipeline(self.recipe).end
+        if how_far(end, cache):
+            return 0
+        shared = {"base", "retriever2"} & {stage.kind for stage in cache.missing([end])}
+        return self.entry.seconds + (self.entry.once if shared else 0)
+
+
+def without(changes: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """A nested mapping less some keys, wherever they stand."""
+    return {
+        key: without(value, keys) if isinstance(value, dict) else value
+        for key, value in changes.items()
+        if key not in keys
+    }
+
+
+def blocks() -> dict[int, dict[str, Any]]:
+    """The blocks of book/plan.yaml by their numbers."""
+    plan = read_yaml(places.project_root() / "book" / "plan.yaml")
+    return {block["number"]: block for block in plan["blocks"]}
+
+
+def searched(trained_on: str) -> list[str]:
+    """The collections that the plan searches without training, of those that are here."""
+    plan = read_yaml(places.project_root() / "book" / "plan.yaml")
+    return [name for name in plan["searched"] if name != trained_on and places.find_data(name)]
+
+
+def entries(path: Path = QUEUE) -> list[Entry]:
+    """The queue as the file has it."""
+    return [Entry(**values) for values in yaml.safe_load(path.read_text(encoding="utf-8"))]
+
+
+def decisions_a_minute(queue: Sequence[Entry]) -> list[float]:
+    """For each entry the contrasts that it decides, each shared by all runs that it still needs,
+    by the minutes of its runs.
+    """
+    lacking = Counter(name for entry in queue for name in entry.decides for _ in entry.seeds)
+    return [
+        60 * sum(1 / lacking[name] for name in entry.decides) / entry.seconds for entry in queue
+    ]
+
+
+def recorded(task: Task) -> bool:
+    """Whether the book has the record that the task is named by."""
+    study = next(iter(task.studies().values()))[0]
+    where = task.entry.label, task.seed, task.entry.collection
+    return where in {
+        (record.label, record.seed, record.data["collection"]["name"])
+        for record in lab.load_records(lab.recorded_folder(task.scale), study)
+    }
+
+
+def tidy(text: str) -> str:
+    """The file of the queue without the seeds that the book has, in the order of what is left."""
+    head, *rows = re.split(r"^(?=- )", text, flags=re.MULTILINE)
+    left = []
+    for row in rows:
+        entry = Entry(**yaml.safe_load(row)[0])
+        seeds = [seed for seed in entry.seeds if not recorded(Task(entry, seed))]
+        if seeds:
+            row = re.sub(r"(?<=\n  seeds: ).*", f"[{', '.join(map(str, seeds))}]", row)
+            left.append((Entry(**yaml.safe_load(row)[0]), row))
+    values = decisions_a_minute([entry for entry, _ in left])
+    order = sorted(range(len(left)), key=lambda at: -values[at])
+    return head + "".join(left[at][1] for at in order)
+
+
+def tasks(smoke: bool = False) -> list[Task]:
+    """All runs of the queue, in its order; for a trial the first of every block."""
+    queue = entries()
+    if smoke:
+        first = {entry.block: entry for entry in reversed(queue)}
+        quick = {"seconds": 5, "once": 0}
+        return [
+            Task(first[block].model_copy(update=quick), first[block].seeds[0], True)
+            for block in sorted(first)[:2]
+        ]
+    return [Task(entry, seed) for entry in queue for seed in entry.seeds]
+
+
+# A worker -----------------------------------------------------------------------------------------
+
+
+class Claim(NamedTuple):
+    """A task that this worker has, until it says how it ended."""
+
+    task: Task
+    lock: FileLock
+    place: Path
+
+    def end(self, how: str) -> None:
+        """Note the end, and let go."""
+        write_text(self.place, f"{how}\n")
+        self.lock.release()
+
+
+def end_of(task: Task, claims: Path) -> Path:
+    """The file that says how a task ended."""
+    return claims / f"{slug(task.name)}-{json_digest(task.entry.recipe)[:8]}.end"
+
+
+def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | None:
+    """The first task that nobody has, that is not done, and that fits so many seconds.
+
+    One whose next stage another worker builds is taken only where there is no other.
+    """
+    second = None
+    for task in tasks(smoke):
+        place = end_of(task, claims)
+        claim = Claim(task, FileLock(place.with_suffix(".lock")), place)
+        try:
+            claim.lock.acquire(timeout=0)
+        except Timeout:
+            continue
+        if not place.exists() and task.seconds(cache) < seconds:
+            if not under_way(task, cache):
+                if second:
+                    second.lock.release()
+                return claim
+            if second is None:
+                second = claim
+                continue
+        claim.lock.release()
+    return second
+
+
+def under_way(task: Task, cache: Cache) -> bool:
+    """Whether another worker builds a stage that the task waits for."""
+    for stage in cache.missing([lab.pipeline(task.recipe).end]):
+        try:
+            with cache.lock(stage.name).acquire(timeout=0):
+                pass
+        except Timeout:
+            return True
+    return False
+
+
+def keep(path: Path, claims: Path, smoke: bool) -> None:
+    """Write all records that this machine has made of the queue into one file, as the book keeps
+    them, if a task has ended since it was written.
+    """
+    with FileLock(claims / "keep.lock"):
+        ended = max(place.stat().st_mtime for place in claims.glob("*.end"))
+        if path.is_file() and path.stat().st_mtime > ended:
+            return
+        made = [record for task in tasks(smoke) for record in task.records()]
+        if made:
+            save_records(made, path)
+        print(f"kept {len(made)} records", flush=True)
+
+
+def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) -> None:
+    """Take tasks until none is left that fits the time; after each write the records to `kept`."""
+    claims.mkdir(parents=True, exist_ok=True)
+    end, cache = time.monotonic() + seconds, Cache()
+    while claim := take(claims, cache, end - time.monotonic(), smoke):
+        began = time.monotonic()
+        print(f"begin {claim.task.name}", flush=True)
+        try:
+            claim.task.run(cache, end - began)
+            claim.end(f"done in {time.monotonic() - began:.0f} s")
+            print(f"done {claim.task.name} in {time.monotonic() - began:.0f} s", flush=True)
+            if kept:
+                keep(kept, claims, smoke)
+        except TimeIsUpError as late:
+            claim.lock.release()
+            print(f"stopped {late}", flush=True)
+        except Exception as error:  # the queue goes on; a later call tries again
+            traceback.print_exc()
+            claim.end(f"failed: {type(error).__name__}: {error}"[:2000])
+            print(f"failed {claim.task.name}: {type(error).__name__}: {error}", flush=True)
+
+    left = [task for task in tasks(smoke) if not end_of(task, claims).exists()]
+    if left:
+        print(f"left {len(left)} tasks, of which the first is {left[0].name}", flush=True)
+
+
+def main() -> None:
+    """Print the queue, or work on it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tidy", action="store_true", help="rewrite the file of the queue")
+    parser.add_argument("--smoke", action="store_true", help="two runs at the smallest size")
+    parser.add_argument("--work", type=Path, metavar="CLAIMS", help="folder of the claims")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--keep", type=Path, help="file for the records of the queue")
+    chosen = parser.parse_args()
+    if chosen.work:
+        return work(chosen.work, chosen.seconds, chosen.smoke, chosen.keep)
+    if chosen.tidy:
+        write_text(QUEUE, tidy(QUEUE.read_text(encoding="utf-8")))
+    queue = entries()
+    for value, entry in zip(decisions_a_minute(queue), queue, strict=True):
+        seeds = ", ".join(map(str, entry.seeds))
+        row = f"{entry.block} {entry.label} ({entry.collection}, seeds {seeds})"
+        print(f"{row:64} {entry.seconds:5} s {value:6.3f}  {' '.join(entry.decides)}")
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Stand-ins for dialogues and sentence pairs, written from a collection.
+
+With them the pages of DPR-PAQ's Table 3 and MASTER's Table 7 run where no published file is at
+hand; methods cannot be compared by them.
+"""
+
+import json
+from pathlib import Path
+
+from dr_lib.collections import Collection, rows_of
+from dr_lib.errors import InputError
+from dr_lib.files import write_text
+from dr_lib.places import cache_root
+
+MADE_CANDIDATES = 20  # responses shown with a made context, as many as in ConvAI2
+
+
+def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | None = None) -> Path:
+    """Write `pairs/train.jsonl` and `pairs/test.jsonl`: a query is the context, its passage's
+    beginning the response.
+
+    The candidates of a test context are its own response and the next nineteen other ones, in the
+    order of the queries.
+
+    Args:
+        collection: has judgements in the splits train and test.
+        words: length of a response, in words.
+        folder: where to write; default a folder of the cache.
+
+    Returns:
+        The folder, as `collections.load_candidates` and a recipe's `evaluation.dialogue` take it.
+
+    Raises:
+        InputError: a split is missing, or a query has no relevant passage.
+    """
+    folder = folder or cache_root() / "made" / collection.digest[:12] / "made-dialogues"
+    for split in ("train", "test"):
+        pairs = [
+            (query, " ".join(text.split()[:words]))
+            for query, text in _with_passages(collection, split)
+        ]
+        lines, (responses, places) = [], _distinct(pairs)
+        shown = min(MADE_CANDIDATES, len(responses)) if split == "test" else 0
+        around = responses + responses[:shown]
+        for query, response in pairs:
+            candidates = around[places[response] : places[response] + shown]
+            lines.append(
+                json.dumps({"context": [query], "response": response, "candidates": candidates})
+                + "\n"
+            )
+        write_text(folder / "pairs" / f"{split}.jsonl", "".join(lines))
+    return folder
+
+
+def made_sentence_pairs(
+    collection: Collection, *, words: int = 12, folder: Path | None = None
+) -> Path:
+    """Write `train.tsv` and `dev.tsv` in MRPC's format: do a query and the beginning of a passage
+    belong together?
+
+    Each query stands twice: with its own passage (1), and with the one before it, of another query
+    (0). Of several queries about one passage each has the same other one.
+
+    Args:
+        collection: has judgements in the splits train and dev.
+        words: length of the second sentence, in words.
+        folder: where to write; default a folder of the cache.
+
+    Returns:
+        The folder, as a recipe's `evaluation.nlu` takes it for the task "mrpc".
+
+    Raises:
+        InputError: a split is missing, a query has no relevant passage, or all passages of a split
+            begin alike.
+    """
+    folder = folder or cache_root() / "made" / collection.digest[:12] / "made-pairs"
+    for split in ("train", "dev"):
+        pairs = [
+            (" ".join(query.split()), " ".join(text.split()[:words]))
+            for query, text in _with_passages(collection, split)
+        ]
+        begun, places = _distinct(pairs)
+        if len(begun) < 2:
+            fix = "Give a collection with several passages, or more words of each."
+            raise InputError("no two passages begin differently", where=f"split {split}", fix=fix)
+        lines = ["sentence1\tsentence2\tlabel"]
+        for query, text in pairs:
+            lines += [f"{query}\t{text}\t1", f"{query}\t{begun[places[text] - 1]}\t0"]
+        write_text(folder / f"{split}.tsv", "\n".join(lines) + "\n")
+    return folder
+
+
+def _distinct(pairs: list[tuple[str, str]]) -> tuple[list[str], dict[str, int]]:
+    """The distinct second texts and the place of each: neighbouring queries often ask about one
+    passage.
+    """
+    texts = list(dict.fromkeys(text for _, text in pairs))
+    return texts, {text: place for place, text in enumerate(texts)}
+
+
+def _with_passages(collection: Collection, split: str) -> list[tuple[str, str]]:
+    """The queries of a split, each with the text of its first relevant passage."""
+    queries, judged = collection.queries(split), collection.qrels(split)
+    relevant = []
+    for query in queries["id"][:]:
+        if not (ids := [id_ for id_, grade in judged[query].items() if grade > 0]):
+            fix = "Give a collection in which every judged query has a relevant passage."
+            raise InputError(
+                f"the query {query!r} has no relevant passage", where=f"split {split}", fix=fix
+            )
+        relevant.append(ids[0])
+    passages = collection.passages.select(rows_of(relevant, collection.passages["id"]))
+    return list(zip(queries["text"][:], passages["text"][:], strict=True))

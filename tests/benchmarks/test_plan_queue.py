@@ -1,0 +1,163 @@
+"""The queue of runs: ordered by what it decides, nothing that is recorded, every recipe runnable,
+and workers that share it.
+"""
+
+import importlib
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dr_lib import places
+from dr_lib.files import read_yaml
+from dr_lib.lab.pipeline import pipeline
+from dr_lib.stages import Cache
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("plan_queue")
+
+
+def test_what_decides_most_in_a_minute_comes_first(script):
+    values = script.decisions_a_minute(script.entries())
+    assert values == sorted(values, reverse=True) and values[0] > 0
+
+
+def test_a_decision_is_shared_by_the_runs_that_it_still_needs(script):
+    common = {"block": 1, "recipe": {}, "seconds": 30}
+    queue = [
+        script.Entry(label="a", seeds=[0, 1, 2], decides=["x", "y"], **common),
+        script.Entry(label="b", seeds=[0], decides=["x"], **common),
+        script.Entry(label="c", seeds=[4], **common),
+    ]
+    # x needs four runs, y three; a run takes half a minute
+    assert script.decisions_a_minute(queue) == pytest.approx([2 * (1 / 4 + 1 / 3), 2 / 4, 0])
+
+
+def test_no_row_is_in_the_queue_whose_record_is_in_the_book(script):
+    there = [task.name for task in script.tasks() if script.recorded(task)]
+    assert not there, f"recorded: run benchmarks/plan_queue.py --tidy, which takes out {there}"
+
+
+def test_what_is_recorded_is_taken_out_and_what_is_left_is_sorted(script, monkeypatch):
+    recorded = {("x", 0), ("y", 0)}
+    monkeypatch.setattr(script, "recorded", lambda task: (task.entry.label, task.seed) in recorded)
+    rows = {
+        "x": "seeds: [0, 1]\n  seconds: 60\n  decides: [a]",
+        "y": "seeds: [0]\n  seconds: 60\n  decides: [a]",
+        "z": "seeds: [0]\n  seconds: 30\n  decides: [a]",
+    }
+    text = "# of runs\n" + "".join(
+        f"- block: 1\n  label: {name}\n  recipe: {{}}\n  {row}\n" for name, row in rows.items()
+    )
+    tidied = script.tidy(text)
+    assert tidied.startswith("# of runs\n- block: 1\n  label: z\n")
+    assert "label: y" not in tidied and "label: x\n  recipe: {}\n  seeds: [1]\n" in tidied
+    assert script.tidy(tidied) == tidied
+
+
+def test_every_row_is_one_run_of_a_block_and_of_contrasts_of_the_plan(script):
+    plan = read_yaml(places.project_root() / "book" / "plan.yaml")
+    contrasts = {contrast["id"]: contrast["block"] for contrast in plan["contrasts"]}
+    for entry in script.entries():
+        assert entry.block in script.blocks()
+        assert {contrasts[name] for name in entry.decides} <= {entry.block}, entry.label
+        assert entry.scale in places.known_scales()
+    names = [(task.name, task.scale) for task in script.tasks()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_recipe_becomes_stages_and_no_two_the_same(script, tmp_path, monkeypatch):
+    """At the smallest size, in which only steps and labelled queries no longer differ."""
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    ends = set()
+    for entry in script.entries():
+        if entry.scale == "laptop" and entry.collection == "squad":
+            task = script.Task(entry, entry.seeds[0], smoke=True)
+            at_size = str(sorted(entry.recipe.get("collection", {}).items())) + str(
+                entry.recipe.get("auxiliary", {}).get("cross_encoder", {}).get("steps")
+            )
+            key = pipeline(task.recipe).end.key, task.seed, at_size
+            assert key not in ends, entry.label
+            ends.add(key)
+
+
+def test_workers_share_the_queue_and_leave_records(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    few = [
+        script.Entry(
+            block=1, label=name, recipe={"objective": name}, seeds=[0], seconds=9, measured=kinds
+        )
+        for name, kinds in (("none", ["test", "elsewhere"]), ("bow", ["dev", "coverage"]))
+    ]
+    monkeypatch.setattr(script, "tasks", lambda smoke: [script.Task(one, 0, True) for one in few])
+    claims, cache = tmp_path / "claims", Cache()
+    claims.mkdir()
+    first, second = (script.take(claims, cache, 60, True) for _ in range(2))
+    assert (first.task.entry.label, second.task.entry.label) == ("none", "bow")
+    assert script.take(claims, cache, 60, True) is None
+    for claim in (first, second):
+        claim.lock.release()
+    assert script.take(claims, cache, 5, True) is None  # nine seconds do not fit
+    script.work(claims, 120, True)
+    assert [path.read_text()[:4] for path in sorted(claims.glob("*.end"))] == ["done", "done"]
+    made = [(r.study, r.label) for task in script.tasks(True) for r in task.records()]
+    assert made == [
+        ("plan/core", "none"),
+        ("plan/core-elsewhere", "none"),
+        ("plan/core-dev", "bow"),
+        ("plan/coverage", "bow"),
+    ]
+    script.work(claims, 60, True)  # nothing is left
+
+
+def test_a_stage_that_another_worker_builds_is_waited_for_last(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    few = [
+        script.Entry(block=1, label=name, recipe={"objective": name}, seeds=[0], seconds=9)
+        for name in ("simlm", "none")
+    ]
+    monkeypatch.setattr(script, "tasks", lambda smoke: [script.Task(one, 0, True) for one in few])
+    claims, cache = tmp_path / "claims", Cache()
+    claims.mkdir()
+    built = pipeline(few_recipe(script, few[0])).pretrained
+    with cache.lock(built.name):
+        claim = script.take(claims, cache, 60, True)
+        assert claim.task.entry.label == "none"
+        assert script.take(claims, cache, 60, True).task.entry.label == "simlm"
+
+
+def few_recipe(script, entry):
+    return script.Task(entry, 0, True).recipe
+
+
+def test_what_is_stopped_is_taken_again_and_what_fails_is_said(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    entry = script.Entry(block=1, label="none", recipe={"objective": "none"}, seeds=[0], seconds=1)
+    monkeypatch.setattr(script, "tasks", lambda smoke: [script.Task(entry, 0, True)])
+
+    def stopped(self, cache, seconds):
+        time.sleep(0.3)
+        raise script.TimeIsUpError("half")
+
+    def broken(self, cache, seconds):
+        raise ValueError("no such thing")
+
+    claims = tmp_path / "claims"
+    monkeypatch.setattr(script.Task, "run", stopped)
+    script.work(claims, 1.2, True)
+    assert not list(claims.glob("*.end"))
+    monkeypatch.setattr(script.Task, "run", broken)
+    script.work(claims, 5, True)
+    assert next(claims.glob("*.end")).read_text() == "failed: ValueError: no such thing\n"
+
+
+def test_the_script_prints_the_queue(script, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["plan_queue.py"])
+    script.main()
+    assert len(capsys.readouterr().out.splitlines()) == len(script.entries())
