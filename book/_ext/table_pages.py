@@ -68,19 +68,6 @@ def arrange(
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
-<<<<<<< HEAD
-        figure, card = _taken(cells, LEADING), _taken(_before_records(cells), CARD, NOT_YET.data)
-        cells = _one_fold(_without_empty_sections(cells) if card else cells)
-        head, *rest = _text(cells[0]).split("\n\n", 2)
-        about = rest[0] if rest else ""
-        parts = [about, claims_html(entries), _taken(cells, ADVICE), figure, card, links, *rest[1:]]
-        # claims and badges would give the answer away
-        if prediction and (asked := QUESTION.fullmatch(about)):
-            parts = [asked[1], prediction, asked[2], *parts[1:]]
-        cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
-    elif links:
-        cells[0]["source"] = f"{_text(cells[0])}\n\n{links}"
-=======
         _fold_losses(cells)
         figure = _taken(cells, LEADING)
         cells = _one_fold(_method_behind_result(_without_empty_sections(cells)))
@@ -90,7 +77,8 @@ def arrange(
         advice = _taken(cells, ADVICE)
         parts = [head, question, prediction, advice, figure, seen, claims, links, *more]
         cells[0]["source"] = "\n\n".join(filter(None, parts))
->>>>>>> main
+    elif links:
+        cells[0]["source"] = f"{_text(cells[0])}\n\n{links}"
     notebook["cells"] = cells
     return notebook
 
