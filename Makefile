@@ -11,13 +11,14 @@
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
 #   make gpu          what a GPU does with all this, in nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
 #                     MINUTES=30: a longer call, PARTS=queue: that part alone)
+#   make gpu-pack     what that needs on a machine without network: .carry/
 #   make lint         style of the code
 #   make lock         the locks and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
 #   make clean        removes what was built; keeps .venv/ and .cache/ (finished stages)
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install models test test-faults book pages check lecturer lint bench gpu lock clean
+.PHONY: setup install models test test-faults book pages check lecturer lint bench gpu gpu-pack lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -101,6 +102,9 @@ bench: setup
 
 gpu: setup
 	$(PY) benchmarks/gpu.py --minutes $(MINUTES) $(if $(SMOKE),--smoke) $(if $(PARTS),--only $(PARTS))
+
+gpu-pack: setup
+	$(PY) benchmarks/carry.py pack
 
 lint: setup
 	$(PY) -m ruff check .
