@@ -1,5 +1,5 @@
-"""Exercises of lessons and bug hunts: each stub is told what is wrong, each solution is correct, and
-no solution reaches a student.
+"""Exercises of lessons and bug hunts: each stub is told what is wrong, each solution is correct,
+and no solution reaches a student.
 """
 
 import ast

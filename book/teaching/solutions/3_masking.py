@@ -14,6 +14,7 @@ def hidden(sizes, rate):
 
 # Of [3, 1] always 1: the budget is 2, the long word never fits, the short one always does.
 
+
 # %% exercise-2
 def stop_share(words):
     return np.mean([one in ENGLISH_STOP_WORDS for one in words])

@@ -5,7 +5,10 @@ def target(scores, temperature):
 
 
 for temperature in (0.1, 1, 100):
-    print(f"at {temperature}: {target(teacher[shown][None], temperature)[0].round(decimals=2).tolist()}")
+    print(
+        f"at {temperature}: {target(teacher[shown][None], temperature)[0].round(decimals=2).tolist()}"
+    )
+
 
 # %% exercise-2
 def shift(loss):

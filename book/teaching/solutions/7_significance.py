@@ -12,6 +12,7 @@ def false_alarms(worlds):
 
 print(f"{false_alarms(200)} of 200; one in twenty, 10 of 200, is what 95 % means")
 
+
 # %% exercise-2
 def standard_error(runs):
     honest = runs.mean(axis=0)
