@@ -361,7 +361,12 @@ def try_folder(options: argparse.Namespace) -> int:
                 whole = collections.load(source)
                 source = judged_collection(whole, options.judged, folder / f"{whole.name}-judged")
             compared = own_corpus.compare(
-                source, options.system, scale=options.scale, minutes=minutes
+                source,
+                options.system,
+                scale=options.scale,
+                minutes=minutes,
+                # what there is before anything is trained: the rest may be interrupted
+                show=lambda first: first.save_page(page, options.ask),
             )
             exported = compared.export(retriever)
             compared.save_to_judge(folder / "to-judge.csv")
@@ -378,7 +383,8 @@ def try_folder(options: argparse.Namespace) -> int:
     said = [compared.collection.info.get("read"), compared.verdict.plain]
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
-    print(f"to judge: {folder / 'to-judge.csv'} (then run again with --judged and that file)")
+    if (pool := folder / "to-judge.csv").is_file():
+        print(f"to judge: {pool} (then run again with --judged and that file)")
     print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0
 

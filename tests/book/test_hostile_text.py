@@ -107,12 +107,7 @@ def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
 
 def test_the_page_that_searches_shows_hostile_text_as_text(folder, tmp_path):
     place = tmp_path / "book"
-    write_search(
-        place,
-        str(folder),
-        {},
-        Cache(tmp_path / "stages", announce=lambda line: None),
-    )
+    write_search(place, str(folder), {}, Cache(tmp_path / "stages", announce=lambda line: None))
     shutil.copy(ROOT / "book" / FOLDER / "search.js", place / FOLDER)
     table = (place / FOLDER / "systems.inc").read_text()  # which the book includes
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'

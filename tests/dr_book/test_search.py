@@ -228,7 +228,10 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
             ["search", collection, "masks", "--model", here / "tiny"],
             "no folder with modules.json, dense.json",
         ),
-        (["search", here / "gone.json", "masks"], "gone.json: no such file or folder. Check the path"),
+        (
+            ["search", here / "gone.json", "masks"],
+            "gone.json: no such file or folder. Check the path",
+        ),
         (["export", "--study", "tests/none", "--to", here / "e"], "tests/none at laptop"),
         (["export", run[2], "--to", here / "file" / "e"], "file"),
     ):
