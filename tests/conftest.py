@@ -169,8 +169,10 @@ def counted(request):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests that count their trials are marked `counted`."""
+    """Quick tests that count their trials are marked `counted`; those of a GPU need one."""
     for item in items:
+        if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
         if "counted" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("faults"):
             item.add_marker("counted")
 

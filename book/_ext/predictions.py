@@ -1,10 +1,10 @@
-"""A question before the result of a page: the reader predicts, then looks. Questions:
+"""An offer before the result of a page: the reader predicts, then looks. Questions:
 book/teaching/predictions.yaml.
 
 The options are rows of the page's table. What came out is computed from the paper's table and from
-the book's records, and stands folded below the question. The script (book/_static/predict.js) shows
-the rest of the page when the reader has answered, or does not want to; without it, and on paper,
-everything is there.
+the book's records, and stands folded below the question. All of it is one folded line; with
+`?predict` in a link, which a teacher may hand out, the script (book/_static/predict.js) closes the
+rest of the page until the reader has answered, or does not want to.
 """
 
 import html
@@ -65,9 +65,9 @@ def prediction_html(asked: Mapping[str, Any]) -> str:
         f'<details class="dr-folded"><summary>What came out</summary>{"".join(lines)}</details>'
     )
     question = (
-        f"<p><strong>Predict, then look.</strong> {html.escape(typographic(asked['question']))}</p>"
+        f"<summary>Predict, then look</summary><p>{html.escape(typographic(asked['question']))}</p>"
     )
-    return f'<div class="dr-predict">{question}<ul>{"".join(options)}</ul>{outcome}</div>'
+    return f'<details class="dr-predict">{question}<ul>{"".join(options)}</ul>{outcome}</details>'
 
 
 def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:

@@ -1,13 +1,13 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they
 are read, not on disk.
 
-Below the title and the question come the claims of the paper with their verdicts, or the advice of
-a comparison (class `dr-advice`), and the figure that leads the page (class `dr-leading`), or the
-card that nothing is measured yet; where the reader predicts first, all of them stand below the
-prediction. Code is folded, save that of lessons and of a step by hand; folded cells in a row become
-one, as do the parameters and what papermill put in their place. Links lead to the notebook as it
-ran and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source
-there, to Colab and to Binder.
+Below the title come the question, the offer to predict first, the figure that leads the page
+(class `dr-leading`) or the advice of a comparison (class `dr-advice`), what is seen in it and why,
+and the claims of the paper with their verdicts. Code is folded, save that of lessons, and one
+switch shows all of it (book/_static/show_code.js); folded cells in a row become one, as do the
+parameters and what papermill put in their place. Loss curves are folded, and sections without
+content left out. Links lead to the notebook as it ran and to the paper's BibTeX; where
+`_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.
 """
 
 import base64
@@ -32,12 +32,14 @@ from dr_lib import places
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
-QUESTION = re.compile(r"(\*\*[^*]+\?\*\*)\s+(.*)", re.DOTALL)
-"""A page's question in bold, before the rest of its paragraph."""
 LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
 ADVICE = re.compile(r'<div class="dr-advice">.*?</div>', re.DOTALL)
-CARD = re.compile(r'<div class="dr-card">.*?</div>', re.DOTALL)
-RECORDED = re.compile(r"<th [^>]*>recorded")
+LOSSES = "Is the loss normal?"
+"""Heading of the sections whose curves are folded."""
+AT_WORK, BEFORE = "by hand", (LOSSES, "What to try next", "What this page cannot show")
+"""In the heading of the method at work, and headings before which it stands on a page without
+verdicts.
+"""
 TO_NOTEBOOK = re.compile(r'(href=\\"\.\./\w+/\w+)\.ipynb(?=\\")')
 """A link of an output to another notebook, in JSON."""
 SHOWN = 3
@@ -61,21 +63,20 @@ def arrange(
         page: its name in the book, "notebooks/simlm/table07_objectives".
         entries: claims that the page is about, with their verdicts, as `ledger.ledger` gives them.
         links: HTML of what lies beside the page.
-        prediction: HTML of what the reader predicts before everything else,
-            `predictions.prediction_html`.
+        prediction: HTML of the offer to predict first, `predictions.prediction_html`.
     """
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
-        figure, card = _taken(cells, LEADING), _taken(_before_records(cells), CARD, NOT_YET.data)
-        cells = _one_fold(_without_empty_sections(cells) if card else cells)
-        head, *rest = _text(cells[0]).split("\n\n", 2)
-        about = rest[0] if rest else ""
-        parts = [about, claims_html(entries), _taken(cells, ADVICE), figure, card, links, *rest[1:]]
-        # claims and badges would give the answer away
-        if prediction and (asked := QUESTION.fullmatch(about)):
-            parts = [asked[1], prediction, asked[2], *parts[1:]]
-        cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
+        _fold_losses(cells)
+        figure = _taken(cells, LEADING)
+        cells = _one_fold(_method_behind_result(_without_empty_sections(cells)))
+        head, *rest = _text(cells[0]).split("\n\n", 3)
+        question, seen, *more = [*rest, "", ""][: max(2, len(rest))]
+        claims = claims_html(entries, sourced="dr-source" in figure)
+        advice = _taken(cells, ADVICE)
+        parts = [head, question, prediction, advice, figure, seen, claims, links, *more]
+        cells[0]["source"] = "\n\n".join(filter(None, parts))
     notebook["cells"] = cells
     return notebook
 
@@ -107,19 +108,50 @@ def _one_of_parameters(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _fold_code(cells: Sequence[Cell]) -> None:
-    """Fold every code cell but those below a heading "by hand" that show something."""
-    by_hand = False
+    """Fold every code cell."""
+    hidden = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
     for cell in cells:
-        if cell["cell_type"] == "markdown":
-            headings = re.findall(r"^#+ .*", _text(cell), re.MULTILINE)
-            by_hand = "by hand" in headings[-1] if headings else by_hand
-        elif ("remove-output" in _tags(cell) or not by_hand) and not {
-            "hide-input",
-            "hide-cell",
-            "remove-input",
-            "remove-cell",
-        } & {*_tags(cell)}:
+        if cell["cell_type"] == "code" and not hidden & {*_tags(cell)}:
             _tags(cell).append("hide-input")
+
+
+def _fold_losses(cells: Sequence[Cell]) -> None:
+    """Fold the figures below a heading `LOSSES`."""
+    below = False
+    for cell in cells:
+        if cell["cell_type"] == "markdown" and "\n#" in f"\n{_text(cell)}":
+            below = f"# {LOSSES}" in _text(cell)
+        for output in cell.get("outputs", []) if below else []:
+            if "dr-figure" in (shown := _html(output)):
+                output["data"]["text/html"] = folded("The curves", HTML(shown)).data
+
+
+def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
+    """The method at work, which a notebook runs first, behind the tables and verdicts."""
+    headings = {place: found for place, cell in enumerate(cells) if (found := _heading(cell))}
+    start = next((place for place, found in headings.items() if AT_WORK in found), 0)
+    if not start:
+        return [*cells]
+    below = takewhile(lambda cell: not _heading(cell) and not _silent(cell), cells[start + 1 :])
+    section = [cells[start], *below]
+    rest = [cell for cell in cells if not any(cell is moved for moved in section)]
+    found = [_heading(cell) for cell in rest]
+    verdicts = [place for place, heading in enumerate(found) if heading.startswith("Verdict")]
+    later = found[verdicts[-1] + 1 :] if verdicts else found
+    ends = [
+        place
+        for place, heading in enumerate(later)
+        if heading
+        if verdicts or heading.startswith(BEFORE)
+    ]
+    to = len(found) - len(later) + ends[0] if ends else len(rest)
+    return [*rest[:to], *section, *rest[to:]]
+
+
+def _heading(cell: Cell) -> str:
+    """The first heading of a cell of text; empty where it has none."""
+    found = re.search(r"^##+ (.*)", _text(cell), re.MULTILINE)
+    return found[1] if found and cell["cell_type"] == "markdown" else ""
 
 
 def _one_fold(cells: Sequence[Cell]) -> list[Cell]:
@@ -154,23 +186,19 @@ def _html(output: Mapping[str, Any]) -> str:
     return "".join(output.get("data", {}).get("text/html", ""))
 
 
-def _taken(cells: Sequence[Cell], kind: re.Pattern, instead: str = "") -> str:
-    """The first such part of the outputs, on one line, taken out of them, where `instead` stands
-    then.
-    """
+def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
+    """The first such part of the outputs, on one line, taken out of them."""
     for cell in cells:
         for output in cell.get("outputs", []):
             shown = _html(output)
             if part := kind.search(shown):
-                output["data"]["text/html"] = shown.replace(part[0], instead, 1)
+                output["data"]["text/html"] = shown.replace(part[0], "", 1)
                 return part[0].replace("\n", "<br>")
     return ""
 
 
 def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells without the headings below which only `NOT_YET` stands, which the card at the top
-    says already.
-    """
+    """The cells without the headings below which only `NOT_YET` stands."""
     kept: list[Cell] = []
     for place, cell in enumerate(cells):
         below = [*takewhile(lambda one: one["cell_type"] == "code", cells[place + 1 :])]
@@ -181,7 +209,7 @@ def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
             cell["cell_type"] == "code"
             or NOT_YET.data not in shown
             or says
-            or re.search("<(table|svg|img)|dr-card", shown)
+            or re.search("<(table|svg|img)", shown)
         ):
             kept.append(cell)
             continue
@@ -195,20 +223,9 @@ def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
     return kept
 
 
-def _before_records(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells above the first table that shows records: of a page that has some, what lacks them
-    is no headline.
-    """
-
-    def recorded(cell: Cell) -> bool:
-        return any(RECORDED.search(_html(output)) for output in cell.get("outputs", []))
-
-    return [*takewhile(lambda cell: not recorded(cell), cells)]
-
-
-def claims_html(entries: Sequence[Entry]) -> str:
-    """The claims, each with its badge, and in one line what they were judged by; nothing where a
-    page has none.
+def claims_html(entries: Sequence[Entry], *, sourced: bool = False) -> str:
+    """The claims, each with its badge; nothing where a page has none. What they were judged by
+    stands in one line below them, unless a figure's line says it (`sourced`).
     """
     if not entries:
         return ""
@@ -230,7 +247,7 @@ def claims_html(entries: Sequence[Entry]) -> str:
     if len(items) > SHOWN:
         more = f"<summary>{len(items) - SHOWN} more</summary><ul>{''.join(items[SHOWN:])}</ul>"
         parts.append(f'<details class="dr-folded">{more}</details>')
-    parts.append(f'<p class="dr-note">{html.escape(line)}.</p>' if line else "")
+    parts.append(f'<p class="dr-note">{html.escape(line)}.</p>' if line and not sourced else "")
     return f'<div class="dr-claims">{"".join(parts)}</div>'
 
 

@@ -1,5 +1,6 @@
-/* "Predict, then look": what follows a question is shown when the reader has answered it, or does not want to.
-   The question is in the page as text (book/_ext/predictions.py); here it becomes a form. */
+/* "Predict, then look": an offer in one folded line. With ?predict in the address, which a teacher may hand out, what follows
+   is shown when the reader has answered, or does not want to. The question is in the page as text (book/_ext/predictions.py);
+   here it becomes a form. */
 (() => {
   const KEY = `predicted:${location.pathname}`;
   const node = (tag, attributes, ...children) => {
@@ -23,11 +24,11 @@
   }
 
   function ask(place) {
-    const [question, list, outcome] = place.children, options = [...list.children];
+    const [, question, list, outcome] = place.children, options = [...list.children];
     const said = node("p", { className: "said", tabIndex: -1 });
     said.setAttribute("role", "status");
     const look = (text) => {
-      place.classList.remove("waiting");
+      place.classList.replace("waiting", "answered") || place.classList.add("answered");
       outcome.open = true;
       form.remove();
       said.textContent = text;
@@ -50,7 +51,11 @@
     node("button", { type: "submit" }, "Show what came out"),
     node("button", { type: "button", className: "skip", onclick: () => { look(""); outcome.firstChild.focus(); } }, "Show it without a prediction"));
     place.append(form, said);
-    place.classList.add("asked", "waiting");
+    place.classList.add("asked");
+    if (new URLSearchParams(location.search).has("predict")) {
+      place.open = true;
+      place.classList.add("waiting");
+    }
     const before = stored(() => localStorage.getItem(KEY));
     if (before !== null && options[before]) answered(Number(before));
     // Who follows a link to a part of the page wants to see it.

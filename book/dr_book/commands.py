@@ -235,8 +235,8 @@ def parser() -> argparse.ArgumentParser:
     )
 
     publish = command("publish", publish_records)
-    publish("study", help="for instance simlm/table08")
-    publish("--scale", required=True)
+    publish("study", help="for instance simlm/table08; or a file of records from another machine")
+    publish("--scale", help="of a study")
     publish("--collection", help="records on one collection only")
     publish(
         "--yes",
@@ -440,17 +440,26 @@ def pretrain_base(options: argparse.Namespace) -> int:
 
 
 def publish_records(options: argparse.Namespace) -> None:
-    """copy this machine's records of a study into the book"""
-    from dr_lib.lab.records import live_folder, load_records, publish
+    """copy this machine's records of a study into the book, or those of a file"""
+    from dr_lib.lab.records import live_folder, load_records, publish, read_records
 
-    if options.study.startswith("your_corpus/") and not options.yes:
+    if options.study.endswith((".jsonl.xz", ".json")):
+        records, broken = read_records(Path(options.study))
+        if broken:
+            raise broken[0]
+    elif options.scale:
+        records = load_records(live_folder(options.scale), options.study)
+    else:
+        fix = "Give --scale laptop, or that of its notebook."
+        raise InputError("which scale is not said", where=options.study, fix=fix)
+    names = {options.study, *(record.study for record in records)}
+    if any(name.startswith("your_corpus/") for name in names) and not options.yes:
         fix = "Add --yes if they may be public."
         raise InputError(
             "query ids and scores of your own text would go into the book",
             where=options.study,
             fix=fix,
         )
-    records = load_records(live_folder(options.scale), options.study)
     found = [
         record
         for record in records
@@ -458,7 +467,9 @@ def publish_records(options: argparse.Namespace) -> None:
     ]
     if not found:
         raise InputError(
-            "no records", where=f"{options.study} at {options.scale}", fix="Run its notebook first."
+            "no records",
+            where=f"{options.study} at {options.scale}" if options.scale else options.study,
+            fix="Run its notebook first.",
         )
     print("\n".join(str(path) for path in publish(found)))
 

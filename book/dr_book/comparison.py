@@ -2,12 +2,13 @@
 about a table.
 
 Runs at smoke scale only prove that everything works. They fill no column, no figure, no test and no
-verdict: a line reports that they ran, and another what is not measured and by which command it is.
+verdict; a folded line says what is not measured and by which command it is.
 """
 
 import html
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from IPython.display import HTML
@@ -15,7 +16,7 @@ from IPython.display import HTML
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
 from dr_book.ledger import answer
-from dr_book.measured import Pair, Runs, presentable, recipe_length
+from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim
 from dr_book.statistics import Interval
 from dr_book.tables import (
@@ -37,17 +38,15 @@ from dr_lib.places import notebook_of, project_root
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
-CONTROLS = "methods/controls"
-"""The study whose rows every table is read against."""
 LISTED, UNFOLDED = 10, 4
-"""Missing rows that a card names; of more it gives the number. Pairs of a claim in view; more are
+"""Missing rows that are named; of more it gives the number. Pairs of a claim in view; more are
 folded.
 """
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 NOT_YET = HTML(
     '<p class="dr-note">This part is not measured yet; the page names the missing runs.</p>'
 )
-"""In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
+"""In place of what a page makes of numbers that it lacks."""
 
 
 class Comparison:
@@ -88,7 +87,7 @@ class Comparison:
         kept = measured.recorded(study) if records is None else records
         # in the order of the page
         self.recorded = {label: kept[label] for label in live if label in kept} | dict(kept)
-        self.live, self._built = presentable(live), {} if presentable(live) else live
+        self.live = presentable(live)
         self.runs = self.recorded or self.live
         self._sources = {
             name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs
@@ -101,8 +100,7 @@ class Comparison:
         )
 
     def table(self, labels: Collection[str], caption: str, *, best: bool = True) -> HTML:
-        """One row per configuration, one column per source; below it the controls and lines on
-        missing rows and smoke runs.
+        """One row per configuration, one column per source; below it a line on missing rows.
 
         Args:
             labels: configurations in the order of the page; one without any value has no row and is
@@ -149,43 +147,8 @@ class Comparison:
             if shown
             else []
         )
-        missing = notice(self.study, self.runs, self.live or self._built, labels, caption)
-        return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
-
-    def _controls(self) -> HTML:
-        """The recorded controls that the table lacks, if they were measured in its setting and on
-        its queries.
-        """
-        shown = [own[0] for own in self.recorded.values()]
-        runs = measured.recorded(CONTROLS) if shown and self.study != CONTROLS else {}
-        runs = {
-            label: own
-            for label, own in runs.items()
-            if all(self.measure in one.means for one in own)
-            and _setting(own[0]) == _setting(shown[0])
-        }
-        evaluated = {one.keys["evaluation"] for one in shown}
-        means = {
-            named(label): [100 * one.means[self.measure] for one in own]
-            for label, own in runs.items()
-        }
-        lacking = [
-            named(label)
-            for label, own in runs.items()
-            if own[0].keys["evaluation"] not in evaluated
-        ]
-        told = [f"{name} {sum(means[name]) / len(means[name]):.1f}" for name in lacking]
-        told += [
-            f"{len(each)} runs of {name} {max(each) - min(each):.1f} apart"
-            for name, each in means.items()
-            if len(each) > 1
-        ]
-        if not told:
-            return HTML("")
-        where = (
-            f"{_page_link(notebook_of(CONTROLS))}, {html.escape(self.measure)} in the same setting"
-        )
-        return HTML(f'<p class="dr-note">{where}: {html.escape("; ".join(told))}.</p>')
+        missing = notice(self.study, self.runs, labels, caption)
+        return HTML("".join(part.data for part in (*parts, missing)))
 
     def figure(self, labels: Sequence[str], rows: str) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source
@@ -211,15 +174,27 @@ class Comparison:
                     f"{self.measure}, %",
                 )
             )
+        source = provenance(self.runs)
         order = (
-            slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels)
+            slopes(
+                series[0],
+                next((one for one in series[1:] if one.points), series[0]),
+                labels,
+                self._ties(labels),
+                source,
+            )
             if self.runs
             else HTML("")
         )
         alt = f"Values by {rows}. {_in_words(series)}"
-        return HTML(
-            order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data
-        )
+        drawn = intervals(series, labels, rows=rows, alt=alt, leading=not order.data, source=source)
+        return HTML(order.data + drawn.data)
+
+    def _ties(self, labels: Sequence[str]) -> set[frozenset[str]]:
+        """Pairs of configurations whose difference may be chance."""
+        pairs = [*combinations([label for label in labels if label in self.runs], 2)]
+        found = measured.differences(pairs, self.runs, self.measure)
+        return {frozenset(pair) for pair, gap in found.items() if gap.low <= 0 <= gap.high}
 
     def differences(
         self,
@@ -297,37 +272,6 @@ class Comparison:
             caption=f"{caption} {unit}{data}",
         )
 
-    def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
-        """Every configuration minus a reference, paper beside measured: differences compare across
-        scales.
-
-        Args:
-            reference: the label that is subtracted.
-            labels: the configurations, from top to bottom.
-        """
-        others = [label for label in labels if label != reference]
-        known = [label for label in others if {label, reference} <= {*self.paper}]
-        exact = {
-            label: Interval(*[self.paper[label] - self.paper[reference]] * 3) for label in known
-        }
-        found = measured.differences(
-            [(label, reference) for label in others], self.runs, self.measure
-        )
-        points = {label: interval for (label, _), interval in found.items()}
-        series = [
-            Series("paper", "paper", exact, f"points of {self.paper_measure}"),
-            Series(
-                self.source,
-                "recorded" if self.recorded else "live",
-                points,
-                f"points of {self.measure}",
-            ),
-        ]
-        rows = f"minus {named(reference)}"
-        return intervals(
-            series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}"
-        )
-
     def verdicts(self, claims: Sequence[Claim]) -> HTML:
         """The verdicts of the ledger; where the study has no records, its own claims are judged by
         this machine's runs.
@@ -374,9 +318,20 @@ class Comparison:
         )
 
 
-def _setting(record: Record) -> tuple[object, ...]:
-    """What two records share whose means may stand side by side."""
-    return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
+def provenance(runs: Runs) -> str:
+    """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
+    queries, laptop scale; 1 to 3 seeds a row.``
+    """
+    numbers = {
+        len({record.seed for record in records})
+        for records in runs.values()
+        if any(record.training for record in records)
+    }
+    if not numbers:
+        return f"{spell_data(runs)}."
+    least, most = min(numbers), max(numbers)
+    seeds = f"{least} to {most} seeds" if least < most else f"{least} seed{'s' * (least > 1)}"
+    return f"{spell_data(runs)}; {seeds} a row."
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
@@ -417,50 +372,28 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     return f'<span class="pair">{said}: {amount}{html.escape(what)}, {state}</span>'
 
 
-def notice(study: str, runs: Runs, live: Runs, rows: Collection[str], caption: str = "") -> HTML:
-    """What a page says of numbers that it lacks: a line with the rows that are not measured and the
-    command that measures them (a card where that is all of them), and one on smoke runs.
+def notice(study: str, runs: Runs, rows: Collection[str], caption: str = "") -> HTML:
+    """What a page says of numbers that it lacks: a folded line with the rows that are not measured
+    and the command that measures them.
 
     Args:
         study: its name.
         runs: what the page shows.
-        live: runs of this machine, shown or not.
         rows: the configurations.
         caption: what would be shown.
     """
-    runs, parts = presentable(runs), []
+    runs = presentable(runs)
     missing = [named(row) for row in rows if row not in runs]
-    if missing:
-        command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb"
-        command += " -f notebooks/scales/laptop.yaml"
-        if study.startswith("your_corpus/"):
-            command = ".venv/bin/dr-lib try FOLDER"
-        more = f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
-        said = f"{html.escape('; '.join(missing[:LISTED]) + more)}: <code>{html.escape(command)}"
-        said += "</code>"
-        about = f"Not measured yet: {len(missing)} of {len(rows)} rows."
-        if runs:
-            parts.append(folded(about, HTML(f"<p>{said}</p>")).data)
-        else:
-            about = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
-            parts.append(f'<div class="dr-card"><p>{about} {said}</p></div>')
-    if live and not presentable(live):
-        number = sum(map(len, live.values()))
-        parts.append(
-            f'<p class="dr-note">This build made {number} run{"s" * (number > 1)} at smoke scale,'
-            " a dozen steps on 300 passages each: they show that the page works, and no number of"
-            " theirs is shown.</p>"
-        )
-    return HTML("".join(parts))
-
-
-def _page_link(notebook: str | None) -> str:
-    """A link with its title to a notebook, from one in another folder of `notebooks`; the book's
-    pages make it one to its page.
-    """
-    if not notebook:
-        return ""
-    return tables.link(title_of(notebook), notebook.replace("notebooks", "..", 1)).html
+    if not missing:
+        return HTML("")
+    command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb"
+    command += " -f notebooks/scales/laptop.yaml"
+    if study.startswith("your_corpus/"):
+        command = ".venv/bin/dr-lib try FOLDER"
+    more = f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+    what = f"{typographic(caption)} {'; '.join(missing[:LISTED])}{more}:"
+    about = f"Not measured yet: {len(missing)} of {len(rows)} rows."
+    return folded(about, HTML(f"<p>{html.escape(what)} <code>{html.escape(command)}</code></p>"))
 
 
 @cache

@@ -1,31 +1,34 @@
-"""One style for every figure: the same colours by role and by family, on light and on dark pages.
+"""One style for every figure: the same colours by family of methods, on light and on dark pages.
 
 A figure is an SVG drawing inside the page. Its colours are variables that the page's style sheet
 sets, with the light ones where none is set, as in a plain notebook; its text is text, in the page's
-font. Colours stay apart for readers with colour-vision deficiency and print well. A figure is made
-without pyplot; axes of one unit are shared.
+font and as large as the text around it. A colour means a family of methods, a shape means a source
+(hollow: the paper); verdicts have colours of their own. A figure is made without pyplot.
 
-Every figure is as narrow as a phone (`WIDTH`) and is drawn once: names stand above their points,
-legends below the curves.
+Every figure is drawn twice, for a wide page (`WIDE`) and for a phone (`PHONE`), and the page shows
+the one that fits. Wide: names stand left of their points. Phone: above them.
 """
 
 import html
 import io
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from IPython.display import HTML
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dr_book.statistics import Interval
-from dr_book.tables import named, typographic
+from dr_book.tables import minus, named, typographic
 from dr_lib import objectives
 from dr_lib.lab import Record
 from dr_lib.objectives import FAMILIES
@@ -35,46 +38,65 @@ BASELINES = {"BERT-base", "BERT", "BM25"}
 PARTS = {"mkp": "masked keywords", "cmp": "complementary mask", "npr": "neighbouring passage"}
 PARTS |= {"dor": "questions", "gor": "continuations", "follows": "next sentence"}
 """What a figure calls the parts of MASTER's loss, and of BERT's."""
+WIDE, PHONE = 8.1, 3.7
+"""Inches of 96 pixels: the column of a wide page, and the window of a phone."""
 WIDTH = 5.4
-"""Inches of every figure: its letters are as large as the text of a wide page, and shrunk to a
-phone's width still readable.
-"""
+"""Inches of a drawing that is the same on both."""
 THOUSANDS = "{x:,.10g}"
 """Steps and passages on an axis, as the text writes them."""
-PANELS_A_ROW = 2
 LEAST_SPAN = 2.0
 """Points that an axis of intervals spans at least: a difference that no noise would leave standing
 must not look large.
 """
+INK = "#1b1f24"
+"""Of numbers on a coloured cell, on light and on dark pages."""
+DASHES = ("-", "--", ":", "-.")
+MARKS = {"paper": "D", "recorded": "o", "live": "s"}
+"""Shape of a source's points; the paper's are hollow."""
 
 
 class Palette(NamedTuple):
-    """Colours: of text, of lines of the grid, of what a paper printed, and of series of our own."""
+    """Colours: of text, of lines of the grid, of what a paper printed, and of families of methods
+    and other series; and the inches that a drawing is wide.
+    """
 
     text: str
     grid: str
     paper: str
     series: tuple[str, ...]
+    width: float = WIDE
 
     @property
-    def recorded(self) -> str:
-        """Colour of recorded values."""
-        return self.series[0]
+    def phone(self) -> bool:
+        """Whether this is the drawing for a phone."""
+        return self.width < WIDE
 
-    @property
-    def live(self) -> str:
-        """Colour of what this machine measured."""
-        return self.series[1]
+    def figure(self, height: float) -> Figure:
+        """An empty figure of this width."""
+        return Figure(figsize=(self.width, height), layout="constrained")
 
     def line(self, number: int) -> dict[str, str]:
-        """Colour and dash of one of up to sixteen lines."""
-        return {
-            "color": self.series[number % 8],
-            "linestyle": ("-", "--", ":", "-.")[number // 4 % 4],
-        }
+        """Colour and dash of one of up to thirty lines."""
+        return {"color": self.series[number % 8], "linestyle": DASHES[number // 4 % 4]}
+
+    def of(self, label: str) -> str:
+        """The colour of a label's family; that of text where it has none."""
+        kinds = dict(zip(FAMILIES, (*self.series[:3], self.paper), strict=True))
+        return kinds.get(family(label) or "", self.text)
+
+    def styles(self, labels: Collection[str]) -> dict[str, dict[str, str]]:
+        """Lines of several methods: the colour is the family's, the dash tells its methods apart;
+        labels without a family have the colours of series.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for number, label in enumerate(labels):
+            colour = self.of(label) if family(label) else self.series[number % 8]
+            used = sum(style["color"] == colour for style in found.values())
+            found[label] = {"color": colour, "linestyle": DASHES[used % 4]}
+        return found
 
 
-SERIES = ("#0a5fb4", "#b3541e", "#1a7f4b", "#8250a8", "#9a6700", "#a3215f", "#4d5a66", "#0b7d86")
+SERIES = ("#0a5fb4", "#9a6700", "#a3215f", "#0b7d86", "#8250a8", "#4d5a66", "#1a7f4b", "#b3541e")
 PALETTE = Palette("#24292f", "#d8dee4", "#6e7781", SERIES)
 VARIABLES = dict(
     zip(
@@ -86,31 +108,25 @@ VARIABLES = dict(
 """Colour -> the variable ``--dr-figure-...`` that a style sheet may set instead;
 book/_static/book.css does for dark pages.
 """
+TEXT = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
+LINES = ("axes.edgecolor", "grid.color", "xtick.color", "ytick.color")
 LOOK = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-}
-LOOK |= {
-    "font.size": 13,
+    "font.size": 12,
     "font.family": "sans-serif",
-    "axes.titlesize": 13,
+    "axes.titlesize": 12,
     "axes.titlelocation": "left",
-}
-LOOK |= {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 12,
-}
-LOOK |= dict.fromkeys(
-    ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"),
-    PALETTE.text,
-)
-LOOK |= dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), PALETTE.grid)
-LOOK |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none") | {
-    "svg.fonttype": "none"
+    "legend.fontsize": 11.5,
+    "svg.fonttype": "none",
+    **dict.fromkeys(TEXT, PALETTE.text),
+    **dict.fromkeys(LINES, PALETTE.grid),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }
 
 
@@ -144,26 +160,35 @@ def tick(label: str) -> str:
     return (name if len(name) <= 40 else name[:39] + "…").replace("$", r"\$")
 
 
-def show(draw: Callable[[Palette], Figure], alt: str, *, leading: bool = False) -> HTML:
-    """Draw a figure and return it as one piece of HTML.
+def show(
+    draw: Callable[[Palette], Figure], alt: str, *, leading: bool = False, source: str = ""
+) -> HTML:
+    """Draw a figure for a wide page and for a phone, and return both as one piece of HTML.
 
     Args:
-        draw: takes a `Palette` and returns a `matplotlib.figure.Figure` made without pyplot;
-            another colour than the palette's stays the same on dark pages.
+        draw: takes a `Palette` and returns a `matplotlib.figure.Figure` made without pyplot, as
+            wide as the palette says; another colour than the palette's stays the same on dark
+            pages.
         alt: what the figure shows, for readers who do not see it.
         leading: whether it is the page's result: the book then shows it at the top of the page.
+        source: where its numbers come from: one grey line below it.
 
     Returns:
-        HTML with an SVG drawing; nothing is loaded from elsewhere.
+        HTML with SVG drawings; nothing is loaded from elsewhere.
     """
-    drawing = (
-        '<svg role="img" style="stroke-linejoin: round"'
-        f' aria-label="{html.escape(alt, quote=True)}"{_svg(draw, salt=alt)}'
+    about = f'role="img" style="stroke-linejoin: round" aria-label="{html.escape(alt)}"'
+    wide, phone = (
+        f"<svg {about}{_svg(draw, PALETTE._replace(width=width), salt=f'{alt}{width}')}"
+        for width in (WIDE, PHONE)
     )
-    return HTML(f'<div class="dr-figure{" dr-leading" if leading else ""}">{drawing}</div>')
+    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    return HTML(
+        f'<div class="dr-figure{" dr-leading" if leading else ""}"><span class="dr-wide">{wide}'
+        f'</span><span class="dr-phone" hidden>{phone}</span>{said}</div>'
+    )
 
 
-def _svg(draw: Callable[[Palette], Figure], salt: str) -> str:
+def _svg(draw: Callable[[Palette], Figure], palette: Palette, salt: str) -> str:
     """A drawing from the attributes of its element on, in one line: Markdown cells, too, may hold
     it, where lines break.
 
@@ -172,7 +197,7 @@ def _svg(draw: Callable[[Palette], Figure], salt: str) -> str:
     """
     with mpl.rc_context(LOOK | {"svg.hashsalt": salt}):
         buffer = io.StringIO()
-        draw(PALETTE).savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+        draw(palette).savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
     svg = typographic(buffer.getvalue().partition("<svg")[2])
     svg = re.sub(
         r"<(metadata|style).*?</\1>|<!--.*?-->| id=\"[A-Za-z][\w.]*_\d+\"|rotate\(-0 [^)]*\)",
@@ -221,9 +246,9 @@ def intervals(
     zero: bool = False,
     rows: str = "",
     leading: bool = False,
+    source: str = "",
 ) -> HTML:
-    """Points with 95 % intervals: one panel per source, one line per configuration, its name above
-    it.
+    """Points with 95 % intervals: one panel per source, one line per configuration.
 
     Colours are by family where the configurations are of several. An axis in per cent or points
     spans `LEAST_SPAN` at least.
@@ -235,95 +260,97 @@ def intervals(
         alt: the figure in words.
         zero: draw a line at zero (for differences).
         rows: what the lines are, written above the panels.
-        leading: as of `show`.
+        leading, source: as of `show`.
     """
     filled = [one for one in series if one.points]
     labels = [label for label in labels if any(label in one.points for one in filled)]
-    places = {label: len(labels) - 1 - number for number, label in enumerate(labels)}
     kinds = set(map(family, labels))
-    families = [name for name in FAMILIES if name in kinds]
-    by_family = len(families) > 1 and None not in kinds
+    families = [name for name in FAMILIES if name in kinds] if None not in kinds else []
+    places = {label: len(labels) - 1 - number for number, label in enumerate(labels)}
     if not filled:
         return HTML("")
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(WIDTH, 1.2 + 0.52 * len(labels)), layout="constrained")
-        panels, at = (
-            figure.subplots(1, len(filled), sharey=True, squeeze=False)[0],
-            np.array([*places.values()]),
-        )
-        colours = dict(zip(FAMILIES, palette.series, strict=False)) | {
-            "not pre-trained": palette.paper
-        }
+        figure = palette.figure(1.2 + (0.52 if palette.phone else 0.36) * len(labels))
+        panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
         for axes, one in zip(panels, filled, strict=True):
             for label, point in one.points.items():
-                colour = colours[family(label)] if by_family else getattr(palette, one.role)
-                axes.plot(
-                    [point.low, point.high],
-                    [places[label]] * 2,
+                colour = palette.of(label) if len(families) > 1 else palette.text
+                axes.errorbar(
+                    point.mean,
+                    places[label],
+                    xerr=[[point.mean - point.low], [point.high - point.mean]],
+                    fmt=MARKS.get(one.role, "o"),
                     color=colour,
-                    linewidth=2.5,
-                    alpha=0.6,
+                    markersize=7,
+                    elinewidth=2.2,
+                    markerfacecolor="none" if one.role == "paper" else colour,
                 )
-                axes.plot(point.mean, places[label], "o", color=colour, markersize=8)
-            axes.set(title=one.name, xlabel=one.unit, ylim=(-0.4, len(labels) - 0.1), yticks=[])
-            axes.spines["left"].set_visible(False)
-            if zero:  # in view, however far away the points are
-                axes.vlines(
-                    [0] * len(at), at - 0.4, at + 0.2, palette.text, linewidth=0.8, zorder=0.6
-                )
+            axes.set(title=one.name if len(filled) > 1 else "", xlabel=one.unit)
             axes.locator_params(axis="x", nbins=8 // len(filled), steps=[1, 2, 5, 10])
+            # panels of one unit have one scale, so that equal lengths mean equal values
             first = next(
                 panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit
             )
-            # panels of one unit have one scale, so that equal lengths mean equal values
             if axes is not first:
                 axes.sharex(first)
                 axes.autoscale_view(scaley=False)
-        for axes in (
-            axes
-            for axes, one in zip(panels, filled, strict=True)
-            if one.unit.endswith("%") or "points" in one.unit
-        ):
+            if palette.phone:
+                axes.grid(visible=False, axis="y")
+            axes.spines["left"].set_visible(False)
+            if zero:  # in view, however far away the points are
+                axes.axvline(0, color=palette.text, linewidth=0.9)
+        for axes, one in zip(panels, filled, strict=True):
             low, high = axes.get_xlim()
-            if high - low < LEAST_SPAN:
+            if (one.unit.endswith("%") or "points" in one.unit) and high - low < LEAST_SPAN:
                 axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
-        for axes in panels:  # lines beside the points only: the names stay readable
-            low, high = axes.get_xlim()
-            for value in (value for value in axes.get_xticks() if low <= value <= high):
-                axes.vlines(
-                    [value] * len(at), at - 0.4, at + 0.2, palette.grid, linewidth=0.8, zorder=0.5
-                )
-            axes.set_xlim(low, high)
-            axes.grid(visible=False)
-        for label, place in places.items():  # the names go over the panels that follow
-            name = panels[0].text(
-                0,
-                place + 0.3,
-                tick(label),
-                transform=panels[0].get_yaxis_transform(),
-                va="baseline",
-            )
-            name.set_in_layout(False)
-        figure.suptitle(rows, x=0.01, ha="left", style="italic", size=13)
-        if by_family:
-            dots = [
-                Line2D([], [], marker="o", linestyle="", color=colours[name]) for name in families
-            ]
-            figure.legend(dots, families, loc="outside lower center", ncols=2, handletextpad=0)
+        panels[0].set_yticks([*places.values()], map(tick, labels))
+        panels[0].set_ylim(-0.6, len(labels) - (0.1 if palette.phone else 0.4))
+        if palette.phone:
+            _names_above(panels[0], places)
+        figure.suptitle(rows, x=0.01, ha="left", style="italic", size=12)
+        if len(families) > 1:
+            dots = [Line2D([], [], marker="o", linestyle="") for _ in families]
+            for dot, name in zip(dots, families, strict=True):
+                dot.set_color(palette.of(_of_family(name)))
+            columns = 1 if palette.phone else 4
+            figure.legend(dots, families, loc="outside lower left", ncols=columns, handletextpad=0)
         return figure
 
-    return show(draw, alt, leading=leading)
+    return show(draw, alt, leading=leading, source=source)
 
 
-def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
-    """The order of the same configurations in two sources, best on top: where lines cross, they
-    have changed places.
+def _names_above(axes: Axes, places: Mapping[str, int]) -> None:
+    """Names over their points, in place of those beside the axis; they may reach into the panels
+    that follow.
+    """
+    axes.tick_params(labelleft=False)
+    for label, place in places.items():
+        name = axes.text(0, place + 0.25, tick(label), transform=axes.get_yaxis_transform())
+        name.set_in_layout(False)
+
+
+def _of_family(name: str) -> str:
+    """Some method of a family."""
+    return next(label for label in objectives.names() if objectives.method(label).family == name)
+
+
+def slopes(
+    first: Series,
+    second: Series,
+    labels: Sequence[str],
+    ties: Collection[frozenset[str]] = (),
+    source: str = "",
+) -> HTML:
+    """The order of the same configurations in two sources, best on top. Dark lines
+    change places for certain; crossings of grey ones are ties in the second source.
 
     Args:
         first, second: left and right; only places are drawn, so their levels and units may differ.
         labels: the configurations; those that one source lacks are left out, and of fewer than
             three there is no figure.
+        ties: pairs of labels that the second source cannot tell apart.
+        source: as of `show`.
     """
     shared = [label for label in labels if label in first.points and label in second.points]
     places = {
@@ -334,41 +361,32 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
     if len(shared) < 3:
         return HTML("")
 
+    crossings = {
+        frozenset(pair)
+        for pair in combinations(shared, 2)
+        if np.prod(np.subtract(*(places[label] for label in pair))) < 0
+    } - {*ties}
+    movers: set[str] = set()  # the fewest lines that take part in every certain crossing
+    while left := [pair for pair in crossings if not pair & movers]:
+        movers.add(max(shared, key=lambda label: sum(label in pair for pair in left)))
+
     def draw(palette: Palette) -> Figure:
-        # with its words as wide as the others
-        figure = Figure(figsize=(1.4, 0.6 + 0.35 * len(shared)))
+        figure = Figure(figsize=(1.4 if palette.phone else 3.0, 0.5 + 0.34 * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
         for label in shared:
-            left, right = (side.index(label) for side in sides)
-            colour = (
-                palette.recorded
-                if right > left
-                else palette.live
-                if right < left
-                else palette.paper
-            )
-            axes.plot(
-                [0, 1],
-                [left, right],
-                "o-",
-                color=colour,
-                linewidth=2.5,
-                markersize=6,
-                clip_on=False,
-            )
-            ends = [f"{one.points[label].mean:.1f}" for one in (first, second)]
+            ends = [side.index(label) for side in sides]
+            style = {"color": palette.text if label in movers else palette.paper}
+            width = 2.8 if label in movers else 1.6
+            axes.plot([0, 1], ends, "o-", linewidth=width, markersize=6, clip_on=False, **style)
+            left, right = (f"{one.points[label].mean:.1f}" for one in (first, second))
+            end = right if palette.phone else f"{right}\N{EM SPACE}{tick(label)}"
             axes.text(
-                -0.1,
-                left,
-                f"{tick(label)}\N{EM SPACE}{ends[0]}",
-                ha="right",
-                va="center",
-                color=colour,
+                -0.08, ends[0], f"{tick(label)}\N{EM SPACE}{left}", ha="right", va="center", **style
             )
-            axes.text(1.1, right, ends[1], ha="left", va="center", color=colour)
-        heads = (f"{one.name}\n{one.unit}" for one in (first, second))
-        for x, side, head in zip((-0.1, 1.1), ("right", "left"), heads, strict=True):
+            axes.text(1.08, ends[1], end, va="center", **style)
+        for x, side, one in ((-0.08, "right", first), (1.08, "left", second)):
+            head = f"{one.name}\n{one.unit}"
             axes.text(x, len(shared) - 0.3, head, ha=side, va="bottom", weight="bold")
         return figure
 
@@ -380,7 +398,10 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
         f"Order from best to worst. {first.name} ({first.unit}): {orders[0]}. {second.name}"
         f" ({second.unit}): {orders[1]}."
     )
-    return show(draw, alt, leading=True)
+    certain = ", ".join(named(label) for label in shared if label in movers)
+    alt += f" Changed places for certain: {certain or 'none'}."
+    key = "Dark lines change places for certain; other crossings may be chance."
+    return show(draw, alt, leading=True, source=f"{key} {source}")
 
 
 def curves(
@@ -397,23 +418,246 @@ def curves(
     """
 
     def draw(palette: Palette) -> Figure:
-        columns = 1 if any(len(tick(label)) > 20 for label in lines) else 2
-        figure = Figure(
-            figsize=(WIDTH, 3.3 + 0.25 * -(-len(lines) // columns)), layout="constrained"
-        )
+        figure = palette.figure(3.3 + 0.25 * len(lines) / (1 if palette.phone else 3))
         axes = figure.subplots()
-        for i, (label, (steps, values)) in enumerate(lines.items()):
+        styles = palette.styles(lines)
+        for label, (steps, values) in lines.items():
             axes.plot(
-                steps, smoothed(values, smooth), linewidth=2, label=tick(label), **palette.line(i)
+                steps, smoothed(values, smooth), linewidth=2, label=tick(label), **styles[label]
             )
         axes.set(xlabel=x, ylabel=y)
         axes.locator_params(axis="x", nbins=5)
         axes.xaxis.set_major_formatter(THOUSANDS)
         if len(lines) > 1:
+            columns = 1 if palette.phone or any(len(tick(label)) > 20 for label in lines) else 3
             figure.legend(loc="outside lower left", ncols=columns)
         return figure
 
     return show(draw, alt)
+
+
+def growth(
+    lines: Mapping[str, Mapping[float, Interval]],
+    *,
+    x: str,
+    y: str,
+    alt: str = "",
+    levels: Mapping[str, Interval] | None = None,
+    ticks: Mapping[float, str] | None = None,
+    log: bool = False,
+    leading: bool = False,
+    source: str = "",
+) -> HTML:
+    """Curves with bands: what grows with steps, pairs or any other amount; each is named at its
+    end.
+
+    Args:
+        lines: label -> amount -> value with its 95 % interval; a band spans the intervals.
+        x, y: labels of the axes, with their units.
+        alt: what comes before the numbers in words.
+        levels: values that do not depend on the amount: a dotted line with its band.
+        ticks: names of amounts, in place of the numbers.
+        log: an axis by factors; an amount of zero stands left of all others.
+        leading, source: as of `show`.
+    """
+    amounts = sorted({amount for line in lines.values() for amount in line})
+
+    def place(amount: float) -> float:
+        """Zero has no logarithm: it stands half a decade below the least amount."""
+        return amount if amount or not log else amounts[1] / 3
+
+    def draw(palette: Palette) -> Figure:
+        figure = palette.figure(3.4 if palette.phone else 4.0)
+        axes = figure.subplots()
+        styles = palette.styles([*lines, *(levels or {})])
+        ends = {}
+        for label, line in lines.items():
+            at = sorted(line)
+            where, bounds = [place(amount) for amount in at], [line[amount] for amount in at]
+            colour = styles[label]["color"]
+            low, mean, high = (
+                [getattr(one, name) for one in bounds] for name in ("low", "mean", "high")
+            )
+            axes.fill_between(where, low, high, color=colour, alpha=0.14, linewidth=0)
+            axes.plot(where, mean, marker="o", markersize=5, linewidth=2.2, **styles[label])
+            ends[label] = mean[-1], where[-1], colour
+        right = max(map(place, amounts))
+        for label, level in (levels or {}).items():
+            colour = styles[label]["color"]
+            axes.axhspan(level.low, level.high, color=colour, alpha=0.1, linewidth=0)
+            axes.axhline(level.mean, color=colour, linestyle=":")
+            ends[label] = level.mean, right, colour
+        if log:
+            axes.set_xscale("log")
+        names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
+        axes.set_xticks([place(amount) for amount in names], names.values())
+        axes.minorticks_off()
+        if palette.phone and len(names) > 4:
+            axes.tick_params(axis="x", rotation=40)
+        axes.set(xlabel=x, ylabel=y)
+        _named_ends(axes, ends)
+        return figure
+
+    told = [
+        f"{named(label)}: "
+        + ", ".join(
+            f"{(ticks or {}).get(amount, f'{amount:,.10g}')} {line[amount].mean:.1f}"
+            for amount in sorted(line)
+        )
+        for label, line in lines.items()
+    ]
+    told += [f"{named(label)}: {level.mean:.1f}" for label, level in (levels or {}).items()]
+    return show(draw, f"{alt} {'; '.join(told)}.".strip(), leading=leading, source=source)
+
+
+def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
+    """The names of curves right of their last points, at least a line apart.
+
+    Args:
+        axes: of which the limits are final.
+        ends: name -> height, place and colour of its end.
+    """
+    low, high = axes.get_ylim()
+    figure = axes.get_figure()
+    apart = (high - low) * 0.24 / (figure.get_figheight() - 0.9)
+    heights: list[float] = []
+    for label, (height, _, colour) in sorted(ends.items(), key=lambda end: end[1][0]):
+        heights.append(max(height, heights[-1] + apart) if heights else height)
+        axes.annotate(
+            textwrap.fill(tick(label), 15),
+            (1.02, heights[-1]),
+            xycoords=axes.get_yaxis_transform(),
+            va="center",
+            color=colour,
+            annotation_clip=False,
+        )
+    axes.set_ylim(low, high)
+
+
+def heat_map(
+    cells: Mapping[str, Mapping[str, Interval]],
+    *,
+    unit: str,
+    alt: str,
+    x: str = "",
+    y: str = "",
+    centre: float | None = None,
+    leading: bool = False,
+    source: str = "",
+) -> HTML:
+    """Two-way table as colours: each cell has its value and, on a wide page, its interval.
+
+    Args:
+        cells: row -> column -> value; a pair that was not run stays empty.
+        unit: of the values, written above the map.
+        alt: what comes before the numbers in words.
+        x, y: names of the columns and of the rows.
+        centre: a value with two sides, such as 0 for differences: one colour below it, another
+            above; cells whose interval holds it are pale.
+        leading, source: as of `show`.
+    """
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    frame = pd.DataFrame(
+        {c: [row[c].mean if c in row else np.nan for row in cells.values()] for c in columns},
+        index=list(cells),
+    )
+    reach = np.nanmax(np.abs(frame.to_numpy() - (centre or 0.0)))
+
+    def sure(cell: Interval) -> bool:
+        return centre is None or not cell.low <= centre <= cell.high
+
+    def draw(palette: Palette) -> Figure:
+        figure = palette.figure(1.5 + (0.46 if palette.phone else 0.6) * len(cells))
+        axes = figure.subplots()
+        if centre is None:
+            colours = sns.light_palette(palette.series[0], as_cmap=True)
+            low, high = np.nanmin(frame.to_numpy()), np.nanmax(frame.to_numpy())
+            limits = {"vmin": low, "vmax": high + 0.6 * (high - low)}
+        else:
+            colours = sns.diverging_palette(40, 245, s=80, l=62, as_cmap=True)
+            limits = {"vmin": centre - reach, "vmax": centre + reach}
+        pale = frame.copy()
+        for row, own in cells.items():
+            for column, cell in own.items():
+                if not sure(cell):
+                    pale.loc[row, column] = centre + (cell.mean - centre) * 0.3
+        sns.heatmap(pale, ax=axes, cmap=colours, cbar=False, linewidths=2, **limits)
+        for i, own in enumerate(cells.values()):
+            for j, cell in ((columns.index(column), cell) for column, cell in own.items()):
+                value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean + 0.0:+.1f}")
+                interval = minus(f"{cell.low:.1f} to {cell.high:.1f}") * (cell.low < cell.high)
+                small = interval and not palette.phone and len(columns) < 6
+                look = {"ha": "center", "color": INK}
+                weight = "bold" if sure(cell) else "normal"
+                at = i + (0.36 if small else 0.5)
+                axes.text(j + 0.5, at, value, va="center", weight=weight, **look)
+                if small:
+                    axes.text(j + 0.5, i + 0.74, interval, va="center", size=9, **look)
+        axes.set_xticklabels(map(tick, columns), rotation=35 if palette.phone else 0)
+        axes.set_yticklabels(map(tick, cells), rotation=0)
+        axes.set(xlabel=x, ylabel=y)
+        axes.grid(visible=False)
+        figure.suptitle(unit, x=0.01, ha="left", style="italic", size=12)
+        return figure
+
+    told = "; ".join(
+        f"{named(row)}: "
+        + ", ".join(
+            f"{named(column)} {cell.mean:.1f}"
+            if centre is None
+            else f"{named(column)} {cell.mean:+.1f}"
+            for column, cell in own.items()
+        )
+        for row, own in cells.items()
+    )
+    return show(draw, f"{alt} {told}.", leading=leading, source=source)
+
+
+def distributions(
+    values: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    x: str,
+    alt: str = "",
+    leading: bool = False,
+    source: str = "",
+) -> HTML:
+    """A panel per situation, in it one smoothed distribution per quantity, all on one axis.
+
+    Args:
+        values: situation -> quantity -> values, one per query.
+        x: label of the axis, with its unit.
+        alt: what comes before the means in words.
+        leading, source: as of `show`.
+    """
+    quantities = list(dict.fromkeys(name for own in values.values() for name in own))
+
+    def draw(palette: Palette) -> Figure:
+        across = 1 if palette.phone else 2
+        down = -(-len(values) // across)
+        figure = palette.figure(0.9 + (1.5 if palette.phone else 1.9) * down)
+        panels = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).flatten()
+        colours = dict(zip(quantities, palette.series, strict=False))
+        for axes, (situation, own) in zip(panels, values.items(), strict=False):
+            for name, numbers in own.items():
+                sns.kdeplot(
+                    x=numbers, ax=axes, fill=True, alpha=0.25, linewidth=2, color=colours[name]
+                )
+                axes.axvline(np.mean(numbers), color=colours[name], linewidth=1.2)
+            axes.set(title=textwrap.fill(situation, 34), ylabel="", yticks=[], xlabel=x)
+            axes.label_outer()
+            axes.spines["left"].set_visible(False)
+        handles = [
+            Line2D([], [], color=colours[name], linewidth=6, alpha=0.6) for name in quantities
+        ]
+        columns = 1 if palette.phone else 3
+        figure.legend(handles, quantities, loc="outside lower left", ncols=columns)
+        return figure
+
+    told = "; ".join(
+        f"{situation}: " + ", ".join(f"{name} {np.mean(own[name]):.2f} on average" for name in own)
+        for situation, own in values.items()
+    )
+    return show(draw, f"{alt} {told}.".strip(), leading=leading, source=source)
 
 
 def smoothed(values: Sequence[float], width: int) -> np.ndarray:
@@ -474,9 +718,9 @@ def training_curves(
     )
 
     def draw(palette: Palette) -> Figure:
-        height = -(-len(panels) // PANELS_A_ROW)
-        figure = Figure(figsize=(WIDTH, 1.2 + 1.8 * height), layout="constrained")
-        across = min(len(panels), PANELS_A_ROW)
+        across = min(len(panels), 2 if palette.phone else 3)
+        height = -(-len(panels) // across)
+        figure = palette.figure(1.2 + 1.8 * height)
         places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
         for axes, (label, found) in zip(places, panels.items(), strict=False):
             for name in drawn[label]:
@@ -487,7 +731,7 @@ def training_curves(
                     **palette.line(kinds.index(name)),
                 )
             # a longer line runs into the next panel's
-            axes.set_title(textwrap.fill(tick(label), 24), fontsize=12)
+            axes.set_title(textwrap.fill(tick(label), 20 if palette.phone else 26), fontsize=11)
             axes.tick_params(labelsize=11, labelbottom=True)
             axes.locator_params(axis="x", nbins=4)
             axes.xaxis.set_major_formatter(THOUSANDS)

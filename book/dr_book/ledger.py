@@ -145,12 +145,13 @@ def answering(
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
     """What a verdict rests on: scale, epochs (0 where one is not known), seeds, names of the
-    records.
+    records, and `looks`: the days on which they came in, on each of which somebody may have looked.
     """
     return {
         "scale": records[0].scale if records else None,
         "epochs": sorted({record.epoch or 0 for record in records}),
         "seeds": sorted({record.seed for record in records}),
+        "looks": len({record.created[:10] for record in records}),
         "records": sorted({record.name for record in records}),
     }
 

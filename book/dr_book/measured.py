@@ -26,6 +26,7 @@ from dr_book.statistics import (
     holm,
     influence,
     paired_difference,
+    scatter,
     seed_variance,
     set_influence,
 )
@@ -522,8 +523,10 @@ def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, fl
     if single and not all(pool.decides_single_runs for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
     weights: dict[Hashable, float] = defaultdict(float)
+    counted: dict[Hashable, float] = defaultdict(float)  # among what clusters scatter
     for weight, side in terms:
         weights[_kind_of(side)] += weight**2 / len(side.runs)
+        counted[_kind_of(side)] += weight**2 * scatter([moves for _, moves in side.parts()])
     shown = seed_variance([[mean for mean, _ in side.parts()] for _, side in terms])
     variances = []
     for kind, weight in weights.items():
@@ -531,22 +534,19 @@ def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, fl
         if not pool.alike and shown.freedom and not single:
             pool = shown
         if pool.freedom:
-            variances.append((pool.variance * weight, pool.freedom))
+            variances.append((max(pool.variance * weight - counted[kind], 0.0), pool.freedom))
     return variances, why
 
 
 def _floor(terms: Sequence[tuple[float, Side]], estimate: Estimate) -> float | None:
     """The error of the clusters less what seeds scatter in each of them."""
-    scatter = 0.0
-    for weight, side in terms:
-        moves = [own for _, own in side.parts()]
-        if not side.trained:
-            continue
-        if len(moves) < 2:
-            return None
-        sums = np.array([[own.get(cluster, 0.0) for cluster in moves[0]] for own in moves])
-        scatter += weight**2 * float(sums.var(axis=0, ddof=1).sum()) / len(moves)
-    return float(np.sqrt(max(estimate.error**2 - scatter, 0.0)))
+    trained = [
+        (weight, [moves for _, moves in side.parts()]) for weight, side in terms if side.trained
+    ]
+    if any(len(runs) < 2 for _, runs in trained):
+        return None
+    drawn = sum(weight**2 * scatter(runs) for weight, runs in trained)
+    return float(np.sqrt(max(estimate.error**2 - drawn, 0.0)))
 
 
 def run_interval(record: Record, measure: str) -> Interval:

@@ -1,14 +1,14 @@
 """The runs of book/plan.yaml: what each method gains, where, and what the plan's contrasts say.
 
 A block is judged by its own runs alone, all of one epoch and as many as the plan fixed beforehand,
-so `measured`, which counts every run of a configuration, is not asked here. How sure a number is:
-ideas/statistics. Pages: methods/what_the_bottleneck_buys, methods/how_many_seeds.
+so `measured`, which counts every run of a configuration, is not asked here. Test and dev questions
+are counted together where dev has chosen nothing. How sure a number is: ideas/statistics. Pages:
+methods/what_the_bottleneck_buys, methods/how_many_seeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,13 @@ from dr_book.statistics import (
     cluster_mean,
     combined,
     influence,
+    scatter,
     seed_variance,
 )
 from dr_lib import places
 from dr_lib.lab import Record, load_records, recorded_folder
 
 SCALE = "laptop"
-BOTTLENECKS = ("simlm", "retromae", "cdmae", "master")
-"""Methods of the papers whose decoder reads the passage through one vector."""
 FIFTHS = ("lowest", "second", "third", "fourth", "highest")
 
 
@@ -39,18 +38,26 @@ class Block:
 
     Attributes:
         runs: method -> one record a seed, by seed.
+        dev: the same trainings on the dev queries, which are counted with the others.
     """
 
     runs: Mapping[str, Sequence[Record]]
+    dev: "Block | None" = None
 
     @classmethod
-    def load(cls, study: str, collection: str = "squad", folder: Path | None = None) -> "Block":
-        """From the book's records, or those of another folder; empty where there are none."""
+    def load(cls, study: str, collection: str = "squad", *, both: bool = False) -> "Block":
+        """From the book's records; empty where there are none.
+
+        Args:
+            study: its name; one with "-dev" behind it has the dev queries.
+            collection: that was searched.
+            both: whether to count dev queries with the test's: where dev has chosen nothing.
+        """
         runs: dict[str, list[Record]] = {}
-        for record in load_records(folder or recorded_folder(SCALE), study):
+        for record in load_records(recorded_folder(SCALE), study):
             if record.data["collection"]["name"] == collection:
                 runs.setdefault(record.label, []).append(record)
-        return cls(runs)
+        return cls(runs, cls.load(f"{study}-dev", collection) if both and runs else None)
 
     @cached_property
     def first(self) -> Record:
@@ -60,19 +67,18 @@ class Block:
     @property
     def clusters(self) -> np.ndarray:
         """`[queries]`, a number for each cluster."""
-        return np.asarray(self.first.clusters.of)
+        test = np.asarray(self.first.clusters.of)
+        return test if self.dev is None else np.append(test, test.max() + 1 + self.dev.clusters)
 
     def values(self, label: str, measure: str) -> np.ndarray:
         """`[seeds, queries]` in points."""
         measured = [record.measured for record in self.runs[label]]
-        return 100 * aligned(measured, self.first.measured, measure)
+        test = 100 * aligned(measured, self.first.measured, measure)
+        return test if self.dev is None else np.hstack([test, self.dev.values(label, measure)])
 
     def means(self, measure: str) -> dict[str, list[float]]:
         """Method -> the mean of each seed, in points."""
-        return {
-            label: [100 * record.means[measure] for record in records]
-            for label, records in self.runs.items()
-        }
+        return {label: self.values(label, measure).mean(axis=1).tolist() for label in self.runs}
 
     def seeds(self, measure: str) -> SeedVariance:
         """The variance of a run's mean from seed to seed, pooled over the block's methods."""
@@ -83,15 +89,16 @@ class Block:
         return self.values(first, measure).mean(axis=0) - self.values(second, measure).mean(axis=0)
 
     def difference(self, first: str, second: str, measure: str) -> Estimate:
-        """First minus second: clusters of queries and seeds are both counted."""
+        """First minus second: clusters of queries and seeds are both counted, and what a training
+        draws in each cluster once.
+        """
+        pooled, added = self.seeds(measure), 0.0
+        for label in (first, second):
+            runs = self.values(label, measure)
+            drawn = scatter([influence(run, self.clusters) for run in runs])
+            added += max(pooled.variance / len(runs) - drawn, 0.0)
         estimate = cluster_mean(self.differences(first, second, measure), self.clusters)
-        return self.with_seeds(estimate, first, second, measure)
-
-    def with_seeds(self, estimate: Estimate, first: str, second: str, measure: str) -> Estimate:
-        """An estimate of a difference with what the trainings of both sides add."""
-        pooled = self.seeds(measure)
-        runs = sum(1 / len(self.runs[label]) for label in (first, second))
-        return estimate.with_seeds((pooled.variance * runs, pooled.freedom))
+        return estimate.with_seeds((added, pooled.freedom))
 
     def by_group(self, first: str, second: str, measure: str, groups: np.ndarray) -> list[Estimate]:
         """The difference in each group of queries; seeds, which move all groups, are left out.
@@ -120,35 +127,39 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     Collections share no cluster, and one training moves all of them, so the variance of seeds is
     that of a run's mean over the collections.
     """
-    parts, names = [], [*blocks[0].runs]
+    if not blocks:
+        raise LookupError("no collection")
+    parts = []
     for number, block in enumerate(blocks):
         gaps = block.differences(first, second, measure)
         moves = influence(gaps, [f"{number} {cluster}" for cluster in block.clusters])
         parts.append((1 / len(blocks), float(gaps.mean()), moves))
     means = [block.means(measure) for block in blocks]
-    alike = [name for name in names if all(len(one.get(name, ())) > 1 for one in means)]
-    pooled = seed_variance([np.mean([one[name] for one in means], axis=0) for name in alike])
+    shared = [name for name in means[0] if len({len(own.get(name, ())) for own in means}) == 1]
+    pooled = seed_variance([np.mean([own[name] for own in means], axis=0) for name in shared])
     runs = sum(1 / len(blocks[0].runs[label]) for label in (first, second))
-    estimate = combined(parts)
-    return estimate.with_seeds((pooled.variance * runs, pooled.freedom)) if alike else estimate
+    return combined(parts).with_seeds((pooled.variance * runs, pooled.freedom))
 
 
-def fifths(block: Block, overlaps: Record) -> np.ndarray:
+def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
     """`[queries]` in 0 to 4: the fifth of a query's overlap with its passage, the lowest first.
 
     Args:
-        overlaps: the record of kind "overlap" of the same split.
+        overlaps: the records of kind "overlap" of its splits.
     """
-    known = dict(zip(overlaps.query_ids, overlaps.per_query("overlap"), strict=True))
-    values = np.array([known[query] for query in block.first.query_ids])
+    known = {}
+    for record in overlaps:
+        known |= dict(zip(record.query_ids, record.per_query("overlap"), strict=True))
+    asked = [*block.first.query_ids, *(block.dev.first.query_ids if block.dev else ())]
+    values = np.array([known[query] for query in asked])
     return np.searchsorted(np.quantile(values, [0.2, 0.4, 0.6, 0.8]), values, side="right")
 
 
-def coverage(study: str = "plan/coverage", measure: str = "coverage") -> dict[str, float]:
+def coverage(collection: str = "squad") -> dict[str, float]:
     """Method -> share of a passage's pieces that its vector foretells, mean over seeds."""
-    runs = Block.load(study).runs
+    runs = Block.load("plan/coverage", collection).runs
     return {
-        label: float(np.mean([record.means[measure] for record in records]))
+        label: float(np.mean([record.means["coverage"] for record in records]))
         for label, records in runs.items()
     }
 
@@ -163,14 +174,17 @@ class Verdict:
     Attributes:
         contrast: as the plan has it: `id`, `block`, `compare`, `on`, `says`.
         shown: the estimate, in points, or a rank correlation; None where a run is missing.
-        word: "supported", "contradicted", "open" or "not run".
+        word: "supported", "contradicted" or "open" once all its runs are there; before it "waits",
+            and "not run" where one of its rows has none.
         lacks: what the plan asked for and is not there.
+        looks: days on which runs of it came in: each time somebody may have looked.
     """
 
     contrast: Mapping[str, Any]
-    shown: Estimate | float | None
-    word: str
+    shown: Estimate | float | None = None
+    word: str = "not run"
     lacks: str = ""
+    looks: int = 0
 
 
 @cache
@@ -179,105 +193,143 @@ def planned() -> dict[str, Any]:
     return yaml.safe_load((places.project_root() / "book" / "plan.yaml").read_text())
 
 
-def sign(estimate: Estimate, wanted: int = 1) -> str:
-    """ "supported" where the interval lies on the wanted side of 0, "contradicted" on the other."""
+@cache
+def seeds_of(block: int) -> int:
+    """How many seeds the plan gives each row of a block."""
+    return next(own["k"] for own in planned()["blocks"] if own["number"] == block)
+
+
+def sign(estimate: Estimate) -> str:
+    """ "supported" where the interval lies above 0, "contradicted" where it lies below."""
     interval = estimate.interval()
     if interval.low <= 0 <= interval.high:
         return "open"
-    return "supported" if np.sign(estimate.value) == wanted else "contradicted"
+    return "supported" if estimate.value > 0 else "contradicted"
 
 
-def verdicts(blocks: Mapping[str, Block], overlaps: Record | None) -> list[Verdict]:
-    """What the plan's contrasts say, in its order.
+def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Verdict]:
+    """What the plan's contrasts say, in its order; one is judged when each of its rows has the
+    seeds that the plan gives it, on each of its collections.
 
     Args:
-        blocks: "squad", "reddit-retrieval", and each collection that was searched without training
-            on it, under its name with "elsewhere " before it.
-        overlaps: of SQuAD's test questions.
+        blocks: "squad", "reddit-retrieval", "re-ranker, dev", and each collection that was searched
+            without training on it, under its name with "elsewhere " before it.
+        overlaps: of SQuAD's questions.
     """
-    judges: dict[str, Callable[[], tuple[Estimate | float, str]]] = {
-        "words-alone": lambda: _above(blocks["squad"], "bow", "none"),
-        "decoder-unneeded": lambda: _level(blocks["squad"], "bow", "autoencoder", 1.0),
-        "autoencoder-leads": lambda: _above(blocks["squad"], "autoencoder", "simlm"),
-        "autoencoder-leads-on-titles": lambda: _above(
-            blocks["reddit-retrieval"], "autoencoder", "simlm"
+    both = ("squad", "reddit-retrieval")
+    elsewhere = tuple(f"elsewhere {name}" for name in planned()["searched"] if name != "squad")
+    trained = tuple(planned()["blocks"][0]["rows"])
+    judges: dict[str, tuple[tuple[str, ...], tuple[str, ...], Judge]] = {
+        "words-alone": (("bow", "none"), both[:1], _above),
+        "decoder-unneeded": (("bow", "autoencoder"), both[:1], _level),
+        "autoencoder-leads": (("autoencoder", "simlm"), both[:1], _above),
+        "autoencoder-leads-on-titles": (("autoencoder", "simlm"), both[1:], _above),
+        "autoencoder-leads-elsewhere": (("autoencoder", "simlm"), elsewhere, _elsewhere),
+        "bottleneck-over-masking": (("simlm", "mlm"), both, _above),
+        "masking-over-none": (("mlm", "none"), both, _above),
+        "gain-follows-overlap": (
+            ("autoencoder", "none"),
+            both[:1],
+            lambda _, searched: _by_overlap(searched[0], overlaps),
         ),
-        "autoencoder-leads-elsewhere": lambda: _elsewhere(blocks),
-        "bottleneck-over-masking": lambda: _above(blocks["squad"], "simlm", "mlm"),
-        "masking-over-none": lambda: _above(blocks["squad"], "mlm", "none"),
-        "gain-follows-overlap": lambda: _by_overlap(blocks["squad"], overlaps),
-        "coverage-predicts-gain": lambda: _foretold(blocks["squad"]),
-        "teacher": lambda: _admitted(blocks["re-ranker, dev"]),
+        "coverage-predicts-gain": (trained, both, _foretold),
+        "teacher": (TEACHER, ("re-ranker, dev",), _admitted),
     }
-    found = []
-    for contrast in planned()["contrasts"]:
-        try:
-            shown, word = judges[contrast["id"]]()
-            found.append(Verdict(contrast, shown, word, LACKS.get(contrast["id"], "")))
-        except LookupError:  # a row of it, or all, is not there
-            found.append(Verdict(contrast, None, "not run"))
-    return found
+    none = (), (), _above
+    return [
+        _judged(contrast, *judges.get(contrast["id"], none), blocks)
+        for contrast in planned()["contrasts"]
+    ]
 
 
-LACKS = {
-    "autoencoder-leads-elsewhere": "NQ and Reddit titles, one seed each, are not in the mean",
-    "bottleneck-over-masking": "Reddit titles",
-    "masking-over-none": "Reddit titles",
-    "coverage-predicts-gain": (
-        "MASTER; two seeds of Condenser, coCondenser and CDMAE; Reddit titles"
-    ),
-}
-"""Contrast -> what the plan asked for that no run has."""
+def _judged(
+    contrast: Mapping[str, Any],
+    rows: tuple[str, ...],
+    names: tuple[str, ...],
+    judge: "Judge",
+    blocks: Mapping[str, Block],
+) -> Verdict:
+    """A contrast, as far as its runs are there."""
+    k, complete, lacks, days = seeds_of(contrast["block"]), [], [], set()
+    known = {name: blocks[name] for name in names if name in blocks}
+    for name in names:
+        runs = known[name].runs if name in known else {}
+        days |= {record.created[:10] for row in rows for record in runs.get(row, ())}
+        if short := [row for row in rows if len(runs.get(row, ())) < k]:
+            have = ", ".join(f"{row} {len(runs.get(row, ()))} of {k}" for row in short)
+            lacks.append(f"{name.removeprefix('elsewhere ')}: {have}")
+        else:
+            complete.append(known[name])
+    told = {"lacks": "; ".join(lacks), "looks": len(days)}
+    try:  # what is there is shown, but decides nothing
+        shown, word = judge(rows, complete or [*known.values()][:1])
+    except LookupError:  # a row of it, or all, is not there
+        return Verdict(contrast, **told)
+    return Verdict(contrast, shown, "waits" if lacks else word, **told)
+
+
+Judge = Callable[[Sequence[str], Sequence[Block]], tuple[Estimate | float, str]]
+"""Rows and blocks that have them all -> what was found, and its word."""
+TEACHER = (
+    "retriever 2, held-out negatives dropped",
+    "base, 5e-4, 5,000 steps",
+    "base, 5e-4, 10,000 steps",
+)
+"""A retriever and two trainings of its re-ranker, the longer one last."""
 ENOUGH = 0.6
 """Rank correlation above which the plan calls the order explained."""
 
 
-def _above(block: Block, first: str, second: str) -> tuple[Estimate, str]:
-    estimate = block.difference(first, second, planned()["measure"])
-    return estimate, sign(estimate)
+def _above(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
+    """The first row above the second on every collection."""
+    found = [block.difference(*rows, planned()["measure"]) for block in blocks]
+    words = [sign(estimate) for estimate in found]
+    word = "contradicted" if "contradicted" in words else "open"
+    return found[0], "supported" if {*words} == {"supported"} else word
 
 
-def _level(block: Block, first: str, second: str, margin: float) -> tuple[Estimate, str]:
-    """Equal within a margin; contradicted where the first is below by more."""
-    estimate = block.difference(first, second, planned()["measure"])
-    if estimate.p_within(margin) < 0.05:
+def _level(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
+    """Equal within a point; contradicted where the first is below by more."""
+    estimate = blocks[0].difference(*rows, planned()["measure"])
+    if estimate.p_within(1.0) < 0.05:
         return estimate, "supported"
-    return estimate, "contradicted" if estimate.interval().high < -margin else "open"
+    return estimate, "contradicted" if estimate.interval().high < -1.0 else "open"
 
 
-def _elsewhere(blocks: Mapping[str, Block]) -> tuple[Estimate, str]:
-    searched = [
-        block
-        for name, block in blocks.items()
-        if name.startswith("elsewhere ") and len(block.runs.get("autoencoder", ())) > 1
-    ]
-    estimate = together(searched, "autoencoder", "simlm", "nDCG@10")
+def _elsewhere(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
+    estimate = together(blocks, *rows, "nDCG@10")
     return estimate, sign(estimate)
 
 
-def _by_overlap(block: Block, overlaps: Record) -> tuple[Estimate, str]:
+def _by_overlap(block: Block, overlaps: Sequence[Record]) -> tuple[Estimate, str]:
     groups = fifths(block, overlaps)
     estimate = block.between_groups("autoencoder", "none", planned()["measure"], groups)
     return estimate, sign(estimate)
 
 
-def _admitted(block: Block) -> tuple[Estimate, str]:
+def _foretold(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[float, str]:
+    """The lowest rank correlation of coverage and gain over the collections."""
+    found = []
+    for block in blocks:
+        shares, means = coverage(block.first.data["collection"]["name"]), block.means("MRR@10")
+        known = [row for row in rows if row in means and row in shares]
+        gains = [np.mean(means[row]) for row in known]
+        order = scipy.stats.spearmanr([shares[row] for row in known], gains)
+        found.append(float(order.statistic))
+    if not found:
+        raise LookupError("no collection")
+    return min(found), "supported" if min(found) > ENOUGH else "contradicted"
+
+
+def _admitted(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
     """A re-ranker above its retriever on dev, and no more than a point above its shorter
     training.
     """
-    shorter, longer = (f"base, 5e-4, {steps} steps" for steps in ("5,000", "10,000"))
-    retriever = "retriever 2, held-out negatives dropped"
-    gain = cluster_mean(block.differences(longer, retriever, planned()["measure"]), block.clusters)
-    rise = block.differences(longer, shorter, planned()["measure"]).mean()
-    return gain, "supported" if gain.interval().low > 0 and rise <= 1 else "open"
-
-
-def _foretold(block: Block) -> tuple[float, str]:
-    shares, means = coverage(), block.means(planned()["measure"])
-    labels = [label for label in means if label in shares]
-    gains = [np.mean(means[label]) for label in labels]
-    found = float(scipy.stats.spearmanr([shares[label] for label in labels], gains).statistic)
-    return found, "supported" if found > ENOUGH else "contradicted"
+    retriever, shorter, longer = rows
+    gaps = blocks[0].differences(longer, retriever, planned()["measure"])
+    gain = cluster_mean(gaps, blocks[0].clusters)  # one seed: dev chooses, and test will judge
+    rise = blocks[0].differences(longer, shorter, planned()["measure"]).mean()
+    return gain, "supported" if sign(gain) == "supported" and rise <= 1 else "open"
 
 
 # What a difference's error is made of -------------------------------------------------------------

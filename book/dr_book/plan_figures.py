@@ -5,17 +5,13 @@ and what a difference's error is made of.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import seaborn as sns
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from dr_book import figures
 from dr_book.plan import FIFTHS, Parts, Verdict
-from dr_book.statistics import Estimate
-from dr_book.tables import data_named, minus, named, named_in, spell, table
-
-INK = "#1b1f24"
-"""Of numbers on a coloured cell, on light and on dark pages."""
+from dr_book.statistics import Estimate, Interval
+from dr_book.tables import data_named, named, named_in, spell, table
 
 
 def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) -> HTML:
@@ -26,7 +22,14 @@ def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) 
         labels: methods, which are shown by their names.
         caption: of the table.
     """
-    columns = ["what was to be decided", "compared", "found", "verdict", "not there"]
+    columns = [
+        "what was to be decided",
+        "compared",
+        "found",
+        "verdict",
+        "seeds it waits for",
+        "looks",
+    ]
     rows = []
     for verdict in verdicts:
         value = verdict.shown
@@ -34,41 +37,28 @@ def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) 
             found = spell(value.interval(), sign=True)
         else:
             found = None if value is None else f"{value:.2f}"
-        decided = verdict.word in ("supported", "contradicted")
-        word = f"{verdict.word} so far" if verdict.lacks and decided else verdict.word
         told = verdict.contrast
         compared = named_in(told["compare"], labels)
-        rows.append([told["says"].strip(), compared, found, word, verdict.lacks])
+        lacks = named_in(verdict.lacks, labels)
+        rows.append([told["says"].strip(), compared, found, verdict.word, lacks, verdict.looks])
     return table(columns, rows, caption=caption)
 
 
 def by_fifth(gains: Mapping[str, Sequence[Estimate]]) -> HTML:
     """Gain over no pre-training in each fifth of overlap, a line a method, with 95 % intervals."""
 
-    def draw(palette: figures.Palette) -> Figure:
-        figure = Figure(figsize=(figures.WIDTH, 4.2), layout="constrained")
-        axes = figure.subplots()
-        places = np.arange(len(FIFTHS))
-        for number, (label, estimates) in enumerate(gains.items()):
-            values = np.array([estimate.value for estimate in estimates])
-            ends = np.array(
-                [(bounds.low, bounds.high) for bounds in (one.interval() for one in estimates)]
-            )
-            line = palette.line(number)
-            axes.fill_between(places, *ends.T, color=line["color"], alpha=0.13, linewidth=0)
-            axes.plot(places, values, "o", markersize=5, linewidth=2, label=named(label), **line)
-        axes.axhline(0, color=palette.text, linewidth=0.8)
-        axes.set(ylabel="points of MRR@10 gained", xlabel="fifth of the questions, by shared words")
-        axes.set_xticks(places, FIFTHS)
-        figure.legend(loc="outside lower left", ncols=2)
-        return figure
-
-    told = "; ".join(
-        f"{named(label)} " + ", ".join(f"{estimate.value:+.1f}" for estimate in estimates)
+    lines = {
+        label: {fifth: estimate.interval() for fifth, estimate in enumerate(estimates)}
         for label, estimates in gains.items()
+    }
+    return figures.growth(
+        lines,
+        x="fifth of the questions, by shared words",
+        y="points of MRR@10 gained",
+        alt="Gain over no pre-training by fifth of word overlap, the lowest first.",
+        levels={"none": Interval(0.0, 0.0, 0.0)},
+        ticks=dict(enumerate(FIFTHS)),
     )
-    alt = f"Gain over no pre-training by fifth of word overlap, the lowest first. {told}."
-    return figures.show(draw, alt)
 
 
 def coverage_against_gain(shares: Mapping[str, float], gains: Mapping[str, float]) -> HTML:
@@ -76,14 +66,11 @@ def coverage_against_gain(shares: Mapping[str, float], gains: Mapping[str, float
     labels = [label for label in gains if label in shares]
 
     def draw(palette: figures.Palette) -> Figure:
-        figure = Figure(figsize=(figures.WIDTH, 4.0), layout="constrained")
+        figure = palette.figure(4.4)
         axes = figure.subplots()
-        families = [*figures.FAMILIES]
         for label in labels:
-            kind = figures.family(label)
-            colour = palette.series[families.index(kind)] if kind in families else palette.text
             x, y = 100 * shares[label], gains[label]
-            axes.plot(x, y, "o", color=colour, markersize=9)
+            axes.plot(x, y, "o", color=palette.of(label), markersize=9)
             crowded = any(
                 0 < 100 * shares[other] - x < 5 and abs(gains[other] - y) < 0.4 for other in labels
             )
@@ -119,62 +106,14 @@ def elsewhere(gains: Mapping[str, Mapping[str, Estimate]], unit: str) -> HTML:
         gains: collection -> method -> its difference from no pre-training.
         unit: of the gains.
     """
-    methods = list(dict.fromkeys(label for row in gains.values() for label in row))
-    values = np.array(
-        [
-            [row[label].value if label in row else np.nan for label in methods]
-            for row in gains.values()
-        ]
-    )
-    sure = [
-        [label in row and _excludes_zero(row[label]) for label in methods] for row in gains.values()
-    ]
-    reach = float(np.nanmax(np.abs(values)))
-
-    def draw(palette: figures.Palette) -> Figure:
-        figure = Figure(
-            figsize=(figures.WIDTH + 1.2, 1.6 + 0.42 * len(gains)), layout="constrained"
-        )
-        axes = figure.subplots()
-        colours = sns.diverging_palette(40, 245, s=80, l=62, as_cmap=True)
-        shown = np.where(np.isnan(values), 0.0, np.where(sure, values, values * 0.3))
-        sns.heatmap(
-            shown,
-            ax=axes,
-            cmap=colours,
-            vmin=-reach,
-            vmax=reach,
-            cbar=False,
-            linewidths=1.5,
-            mask=np.isnan(values),
-        )
-        for row, column in np.argwhere(~np.isnan(values)):
-            axes.text(
-                column + 0.5,
-                row + 0.5,
-                minus(f"{round(values[row, column], 1) + 0.0:+.1f}"),
-                ha="center",
-                va="center",
-                color=INK,
-                weight="bold" if sure[row][column] else "normal",
-            )
-        axes.set_xticklabels([named(label) for label in methods], rotation=30, ha="right")
-        axes.set_yticklabels([data_named(name) for name in gains], rotation=0)
-        axes.grid(visible=False)
-        figure.suptitle(f"{unit} over no pre-training", x=0.01, ha="left", style="italic", size=13)
-        return figure
-
-    told = "; ".join(
-        f"{data_named(name)}: "
-        + ", ".join(f"{named(label)} {estimate.value:+.1f}" for label, estimate in row.items())
+    cells = {
+        data_named(name): {label: estimate.interval() for label, estimate in row.items()}
         for name, row in gains.items()
+    }
+    about = f"{unit} over no pre-training"
+    return figures.heat_map(
+        cells, unit=about, alt=f"{about}, by collection and method.", centre=0.0
     )
-    return figures.show(draw, f"{unit} over no pre-training, by collection and method. {told}.")
-
-
-def _excludes_zero(estimate: Estimate) -> bool:
-    interval = estimate.interval()
-    return not interval.low <= 0 <= interval.high
 
 
 def _seeds(number: int) -> str:
@@ -186,7 +125,7 @@ def make_up(parts: Parts, seeds: Sequence[int]) -> HTML:
     shares = {number: parts.shares(number) for number in seeds}
 
     def draw(palette: figures.Palette) -> Figure:
-        figure = Figure(figsize=(figures.WIDTH, 1.7 + 0.45 * len(seeds)), layout="constrained")
+        figure = palette.figure(1.7 + 0.45 * len(seeds))
         axes = figure.subplots()
         places = np.arange(len(seeds))[::-1]
         left = np.zeros(len(seeds))
@@ -220,7 +159,7 @@ def detectable(parts: Parts, seeds: Sequence[int], articles: Sequence[int]) -> H
     }
 
     def draw(palette: figures.Palette) -> Figure:
-        figure = Figure(figsize=(figures.WIDTH, 4.4), layout="constrained")
+        figure = palette.figure(4.4)
         axes = figure.subplots()
         for place, (number, values) in enumerate(curves.items()):
             colour = palette.series[place]

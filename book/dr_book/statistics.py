@@ -144,11 +144,30 @@ def combined(parts: Sequence[tuple[float, float, Influence]]) -> Estimate:
     for weight, _, moves in parts:
         for cluster, move in moves.items():
             sums[cluster] = sums.get(cluster, 0.0) + weight * move
-    number, squares = len(sums), float(np.sum(np.square([*sums.values()])))
-    variance = squares * number / max(number - 1, 1)
-    return Estimate(
-        float(sum(weight * mean for weight, mean, _ in parts)), float(np.sqrt(variance)), number - 1
-    )
+    variance = np.sum(np.square([*sums.values()])) * _small(len(sums))
+    value = sum(weight * mean for weight, mean, _ in parts)
+    return Estimate(float(value), float(np.sqrt(variance)), len(sums) - 1)
+
+
+def scatter(runs: Sequence[Influence]) -> float:
+    """What of the variance of a mean over runs their own draws make in each cluster.
+
+    `combined` sees it as scatter of the clusters, and a variance of seeds has it once more: who
+    adds both takes it off.
+
+    Args:
+        runs: influence of each run of one configuration; of a single one it is not known, and 0.
+    """
+    if len(runs) < 2:
+        return 0.0
+    names = dict.fromkeys(cluster for moves in runs for cluster in moves)
+    sums = np.array([[moves.get(name, 0.0) for name in names] for moves in runs])
+    return float(sums.var(axis=0, ddof=1).sum() / len(runs) * _small(sums.shape[1]))
+
+
+def _small(clusters: int) -> float:
+    """CR1's factor for few clusters."""
+    return clusters / max(clusters - 1, 1)
 
 
 def cluster_mean(values: np.ndarray, clusters: Sequence | None = None) -> Estimate:

@@ -10,6 +10,9 @@ tests), *contradicted* where it lies beyond the border and Holm's correction ove
 leaves that significant, else *open*. A pair that the runs at hand cannot test, whatever their
 numbers, is *not testable here* and decides nothing.
 
+Where a block of the plan has fixed the number of seeds, a pair is judged when both rows have them;
+until then it is open.
+
 A claim is *held* where all its testable carrying pairs are supported, *contradicted* where one of
 them is, else *open*; where nothing marks some as carrying, all are. Page of the book:
 ideas/statistics.
@@ -25,6 +28,7 @@ import numpy as np
 
 from dr_book.measured import Compared, Side, compared, made_by, possible
 from dr_book.papers import Check, Claim
+from dr_book.plan import seeds_of
 from dr_book.statistics import Estimate, aligned, holm
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores, unit_of
@@ -277,9 +281,10 @@ def _judged(
     if inside and np.isfinite(high):
         half = [estimate.p(end) / 2 for end in (low, high)]
         p, level = max(half), 0.9
-    may = not found.why_open
+    why_open = found.why_open or _waits(claim, [side for _, side in terms])
+    may = not why_open
     state: State = "supported" if inside and p < LEVEL and may else "open"
-    because = found.why_open if state == "open" else ""
+    because = why_open if state == "open" else ""
     interval = estimate.interval(
         level, possible(_measure(claim, check, check.rows[0]), difference=check.kind != "within")
     )
@@ -300,6 +305,19 @@ def _judged(
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, found, check.width)
     return pair, (not inside, may)
+
+
+def _waits(claim: Claim, sides: Sequence[Side]) -> str:
+    """Why a pair of a planned block is not judged: a row has fewer seeds than the plan gives."""
+    if not claim.answered_by.block:
+        return ""
+    planned = seeds_of(claim.answered_by.block)
+    fewest = min((len(side.runs) for side in sides if side.trained), default=planned)
+    if fewest >= planned:
+        return ""
+    return (
+        f"block {claim.answered_by.block} of the plan gives a row {planned} seeds, one has {fewest}"
+    )
 
 
 def _made_apart(sides: Sequence[Side]) -> bool:

@@ -228,7 +228,8 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
         pairs = options.batch_queries * (options.negatives + 1) * (2 if options.r_drop else 1)
         layers, hidden, vocabulary, positions = inputs.reader.shape
         weights = bert_weights(layers, hidden, vocabulary, positions)
-        steps["auxiliary.cross_encoder"] = Step(pairs * options.length, layers, hidden, weights)
+        at_once = min(pairs, options.chunk or pairs) * options.length
+        steps["auxiliary.cross_encoder"] = Step(at_once, layers, hidden, weights)
     return steps
 
 
@@ -281,10 +282,5 @@ def way_out(name: str, inputs: Inputs, fitting: int) -> str:
         tokens = recipe.pretraining.tokens_per_batch // pieces
         accumulation = recipe.pretraining.accumulation * pieces
         return f"Set {name}.tokens_per_batch to {tokens} and {name}.accumulation to {accumulation}."
-    options = recipe.auxiliary.cross_encoder
-    lists = max(1, fitting // ((options.negatives + 1) * options.length))
-    pieces = -(-options.batch_queries // lists)
-    return (
-        f"Set {name}.batch_queries to {options.batch_queries // pieces or 1} and"
-        f" {name}.accumulation to {options.accumulation * pieces}."
-    )
+    length = recipe.auxiliary.cross_encoder.length
+    return f"Set {name}.chunk to {max(1, fitting // length)} or less."

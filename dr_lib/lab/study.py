@@ -39,7 +39,7 @@ from dr_lib.lab.records import (
     training_log,
 )
 from dr_lib.settings import check_parameters
-from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, now, spell_seconds
+from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, check_alone, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
 # operations a second that training has reached
@@ -360,6 +360,7 @@ class Study:
             InputError: a recipe cannot be run (before anything has started).
             StudyError: a run failed; its `result` has the others.
         """
+        check_alone()
         cache = self.cache.within(self.minutes)
         records = load_records(self.folder, self.name)
         earlier = {

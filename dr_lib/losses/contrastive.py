@@ -236,6 +236,9 @@ def gather(tensor: Tensor) -> Tensor:
     """
     if processes() == 1:
         return tensor
-    from torch.distributed.nn.functional import all_gather  # not every build of torch has it
+    from torch.distributed import _functional_collectives as collectives
 
-    return torch.cat(all_gather(tensor.contiguous()))
+    # named anew in torch 2.13
+    name = "all_gather_single_autograd"
+    all_gather = getattr(collectives, name, None) or collectives.all_gather_tensor_autograd
+    return all_gather(tensor.contiguous(), 0, distributed.group.WORLD)

@@ -47,3 +47,4 @@ from dr_lib.training.schedule import (
     TrainSettings,
     ValidationSettings,
 )
+from dr_lib.training.watch import watching

@@ -71,6 +71,7 @@ class Visits:
         things: `[n]` integers, their numbers.
         at_once: how many a step, at most n.
         seed: of the order.
+        shared: False gives each process the whole of every batch.
 
     Example:
         >>> visits = Visits(np.array([4, 5, 6]), at_once=2, seed=0)
@@ -79,8 +80,8 @@ class Visits:
         (1, 2)
     """
 
-    def __init__(self, things: np.ndarray, at_once: int, seed: int):
-        self.things, self.at_once, self.seed = things, at_once, seed
+    def __init__(self, things: np.ndarray, at_once: int, seed: int, *, shared: bool = True):
+        self.things, self.at_once, self.seed, self.shared = things, at_once, seed, shared
         self.steps_per_epoch = len(things) // at_once
         # Two orders are kept: that of an epoch and, at its end, of the next one, whose batches are
         # made ahead.
@@ -98,6 +99,8 @@ class Visits:
         Raises:
             InputError: the processes cannot share a batch evenly.
         """
+        if not self.shared:
+            return slice(0, self.at_once)
         count, beyond = divmod(self.at_once, processes())
         if beyond:
             problem = f"{processes()} processes cannot share a batch of {self.at_once} evenly"
@@ -134,6 +137,7 @@ class RetrievalBatches:
         seed: of the order of queries and of the choice of positives and negatives.
         positive: which positive a query trains with, see `draw_positives`.
         teacher: scores of the examples by a re-ranker, for distillation.
+        shared: whether several processes have a part of every batch each, or whole ones.
 
     Raises:
         InputError: fewer queries than a batch takes.
@@ -151,6 +155,7 @@ class RetrievalBatches:
         seed: int = 0,
         positive: Positive = "rotate",
         teacher: TeacherScores | None = None,
+        shared: bool = True,
     ):
         if len(examples) < batch_queries:
             problem = f"{len(examples)} training queries do not fill a batch of {batch_queries}"
@@ -163,7 +168,7 @@ class RetrievalBatches:
             seed,
             layout or Layout(),
         )
-        self.visits = Visits(np.arange(len(examples)), batch_queries, seed)
+        self.visits = Visits(np.arange(len(examples)), batch_queries, seed, shared=shared)
 
     def batch(self, step: int) -> RetrievalBatch:
         """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the

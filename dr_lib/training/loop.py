@@ -36,6 +36,7 @@ from dr_lib.training.checkpoint import (
 )
 from dr_lib.training.log import TrainLog
 from dr_lib.training.schedule import TrainSettings, learning_rate, seed_step
+from dr_lib.training.watch import WATCHERS, profiling
 
 AHEAD = 2  # batches that are made while a GPU computes
 
@@ -225,10 +226,14 @@ def train(
         device,
     )
     shown = progress and is_main
-    with tqdm(
-        total=settings.last, initial=log.step, desc=title, disable=not shown, mininterval=0.5
-    ) as bar:
+    with (
+        profiling(title, device) as profile,
+        tqdm(
+            total=settings.last, initial=log.step, desc=title, disable=not shown, mininterval=0.5
+        ) as bar,
+    ):
         for step in range(log.step + 1, last + 1):
+            profile(step)
             rate = learning_rate(settings, step)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -280,6 +285,8 @@ def train(
             log.step = step
             if ends_row:
                 meter.close_row(step, rate)
+                for watch in WATCHERS if is_main else ():
+                    watch(log)
             if validates:
                 score = float(validation.score(module))
                 module.train()

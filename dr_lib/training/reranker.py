@@ -6,18 +6,21 @@ pair instead. Book: ideas/distillation. For dialogues, whose responses have no h
 `dialogue_cross_encoder`.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from dr_lib import losses
 from dr_lib.models import (
     CrossEncoder,
     LateInteraction,
+    Pieces,
     best_matches,
     encode_by_length,
+    encode_in_chunks,
     response_pairs,
 )
 from dr_lib.stages import stage
@@ -75,7 +78,8 @@ class Reranker(nn.Module):
             if passes == 1
             else batch.take(torch.arange(len(batch), device=batch.rows.device).repeat(2))
         )
-        lists = encode_by_length(self.cross_encoder, copies).view(passes, -1, n)
+        score = partial(encode_by_length, self.cross_encoder)
+        lists = encode_in_chunks(score, copies, self.settings.chunk).view(passes, -1, n)
         with torch.autocast(lists.device.type, enabled=False):
             loss = {"listwise": losses.listwise, "pointwise": losses.pointwise}[self.loss]
             means = torch.stack([loss(scores) for scores in lists])
@@ -205,50 +209,67 @@ def _learn(
     seed: int,
 ) -> None:
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    batches, module = (
-        PairBatches(pairs, Examples.open(examples), **sizes, seed=seed),
-        Reranker(encoder, training, loss),
-    )
+    # queries are not compared with each other: whole micro-batches may go round the processes
+    together = training.accumulation % losses.processes() > 0
+    batches = PairBatches(pairs, Examples.open(examples), **sizes, seed=seed, shared=together)
     train(
-        module,
+        Reranker(encoder, training, loss),
         batches.batch,
         training.with_seed(seed),
         folder,
         title="cross-encoder",
-        together=True,
+        together=together,
     )
     encoder.save(folder / "model")
 
 
 class LateInteractionTrainer(nn.Module):
-    """A late-interaction model and its loss, in the form that `train` takes."""
+    """A late-interaction model and its loss, in the form that `train` takes.
 
-    def __init__(self, model: LateInteraction):
+    Args:
+        model: makes the vectors of pieces.
+        chunk: texts read at a time (`encode_in_chunks`); None reads all at once.
+    """
+
+    def __init__(self, model: LateInteraction, chunk: int | None = None):
         super().__init__()
-        self.model = model
+        self.model, self.chunk = model, chunk
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Cross-entropy of each query's positive among all passages of the batch that are not known
-        to be relevant.
+        """Cross-entropy of each query's positive among all passages of the batch, of all processes,
+        that are not known to be relevant.
 
         Args:
             batch: `B` queries and `B * n` passages on the model's device.
             generator: not used; the loop hands it to every module.
         """
-        queries, passages = self.model(batch.queries), self.model(batch.passages)
-        with torch.autocast(batch.passage_rows.device.type, enabled=False):
+        queries, passages = self.pieces(batch.queries), self.pieces(batch.passages)
+        rows, n, first = batch.passage_rows, len(batch.passage_rows) // len(batch), 0
+        if losses.processes() > 1:
+            # of one length in all processes
+            room = self.model.settings.passage_length - passages.read.shape[1]
+            vectors = nn.functional.pad(passages.vectors, (0, 0, 0, room))
+            read = nn.functional.pad(passages.read, (0, room))
+            passages, first = Pieces(losses.gather(vectors), losses.gather(read)), len(rows)
+            rows, first = losses.gather(rows), first * distributed.get_rank()
+        with torch.autocast(rows.device.type, enabled=False):
             scores = best_matches(queries, passages) / self.model.settings.temperature
-        n = len(batch.passage_rows) // len(batch)
-        target = torch.arange(0, scores.shape[1], n, device=scores.device)
-        relevant = losses.relevant_passages(
-            len(batch), n, batch.passage_rows, batch.known_positives, scores.device
-        )
+        target = torch.arange(first, first + len(batch) * n, n, device=scores.device)
+        relevant = rows[target, None] == rows
+        if batch.known_positives is not None:
+            relevant |= batch.known_positives
         others = scores.masked_fill(relevant.scatter(1, target[:, None], False), -torch.inf)
         accuracy = (others.detach().argmax(1) == target).float().mean()
         return {"loss": nn.functional.cross_entropy(others, target), "in_batch_accuracy": accuracy}
 
+    def pieces(self, texts: TokenBatch) -> Pieces:
+        """The vectors of some texts."""
+        vectors = encode_in_chunks(lambda part: self.model(part).vectors, texts, self.chunk)
+        return Pieces(vectors, ~texts.special)
+
 
 @stage(resumable=True, gpu=True)
+@on_processes
 def late_interaction(
     folder: Path,
     start: Path,
@@ -268,8 +289,8 @@ def late_interaction(
         start: the masked LM it starts from.
         passages, queries: their tokens (`store/`).
         examples: training queries with their positives and negatives, as `Examples.save` left them.
-        training: steps, batch, rate, negatives, positive and temperature, as a retriever has them;
-            the rest is not read.
+        training: steps, batch, rate, negatives, positive, temperature and chunk, as a retriever has
+            them; the rest is not read.
         layout, dropout: how texts become vectors.
         seed: of head, order and draws.
     """
@@ -279,10 +300,11 @@ def late_interaction(
     )
     batches = batches_of(training, queries, passages, examples, layout=layout, seed=seed)
     train(
-        LateInteractionTrainer(model),
+        LateInteractionTrainer(model, training.chunk),
         batches.batch,
         training.with_seed(seed),
         folder,
         title="late interaction",
+        together=True,
     )
     model.save(folder / "model")

@@ -343,6 +343,8 @@ class CrossEncoderTraining(Training):
         length: longest pair of query and passage in pieces (SimLM: 192).
         gradient: through all scored passages (paper), or through the hardest quarter only
             (released).
+        chunk: pairs scored at a time, for batches that do not fit in memory
+            (`models.encode_in_chunks`).
         r_drop: score each pair twice and reward agreement, as the released code does; the paper
             does not.
         seed: of its head, order and dropout; None takes the recipe's, which the retrievers before
@@ -360,6 +362,7 @@ class CrossEncoderTraining(Training):
     batch_queries: int = Field(default=64, gt=0)
     negatives: int = Field(default=63, gt=0)
     length: int = Field(default=192, gt=4)
+    chunk: int | None = Field(default=None, ge=1)
     gradient: Literal["paper", "released"] = "paper"
     r_drop: bool = False
 

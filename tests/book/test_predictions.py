@@ -1,5 +1,5 @@
-"""Predict, then look: the options are rows of the page's table, and the rest waits for an answer,
-but never on paper.
+"""Predict, then look: the options are rows of the page's table, and the result is in view; only a
+teacher's link makes it wait for an answer, and never on paper.
 """
 
 import re
@@ -58,10 +58,9 @@ def test_the_question_stands_before_every_result_of_its_page(page):
     first = arrange(notebook, page, entries, "<p>links</p>", prediction_html(QUESTIONS[page]))[
         "cells"
     ][0]["source"]
-    above, _, below = first.partition('<div class="dr-predict">')
-    assert ("dr-claims" in below) is bool(entries) and re.fullmatch(
-        r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n\n", above
-    )
+    above, _, below = first.partition('<details class="dr-predict">')
+    assert ("dr-claims" in below) is bool(entries)
+    assert re.match(r"# [^\n]+\n\n\*\*[^*]+\?\*\*", above) and "{measured}" not in above
 
 
 def test_places_are_those_of_the_papers_values():
@@ -109,9 +108,28 @@ SHOWN = "document.getElementById('result').offsetParent !== null"
 
 @pytest.mark.xdist_group("chromium")
 @needs_chromium
-def test_the_result_waits_for_an_answer_by_keyboard_and_is_there_on_paper(page, tmp_path):
+def test_the_result_is_in_view_and_the_offer_is_one_folded_line(page, tmp_path):
     with opened(tmp_path / "profile") as browser:
         browser.visit(page)
+        assert browser.run(SHOWN) and not browser.run(
+            "document.querySelector('.dr-predict form').offsetParent"
+        )
+        browser.press("Tab")
+        browser.press("Space")
+        browser.wait("document.querySelector('.dr-predict form').offsetParent")
+        browser.press("Tab")
+        browser.press("Space")
+        browser.press("Tab")
+        browser.press("Enter")
+        said = browser.run("document.activeElement.textContent")
+        assert said.startswith("You chose SimLM") and browser.complaints == []
+
+
+@pytest.mark.xdist_group("chromium")
+@needs_chromium
+def test_with_a_teachers_link_the_result_waits_by_keyboard_and_is_there_on_paper(page, tmp_path):
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page, "?predict")
         assert (
             not browser.run(SHOWN)
             and browser.run("document.querySelectorAll('.dr-predict input').length") == 2
@@ -124,13 +142,14 @@ def test_the_result_waits_for_an_answer_by_keyboard_and_is_there_on_paper(page, 
         )
         browser.send("Emulation.setEmulatedMedia", media="screen")
         browser.press("Tab")
+        browser.press("Tab")
         browser.press("Space")
         browser.press("ArrowDown")
         browser.press("Tab")
         browser.press("Enter")
         said = browser.run("document.activeElement.textContent")
         assert said == "You chose masked LM: 2nd of 2 in the paper." and browser.run(SHOWN)
-        browser.visit(page)
+        browser.visit(page, "?predict")
         assert browser.run(SHOWN), "who has answered is not asked again"
         assert browser.complaints == []
 
@@ -139,9 +158,9 @@ def test_the_result_waits_for_an_answer_by_keyboard_and_is_there_on_paper(page, 
 @needs_chromium
 def test_a_link_to_a_part_of_the_page_shows_it_and_one_may_skip(page, tmp_path):
     with opened(tmp_path / "profile") as browser:
-        browser.visit(page, "#more")
+        browser.visit(page, "?predict#more")
         assert browser.run(SHOWN)
-        browser.visit(page)
+        browser.visit(page, "?predict")
         assert not browser.run(SHOWN)
         browser.run("document.querySelector('.skip').click()")
         assert (
@@ -149,7 +168,7 @@ def test_a_link_to_a_part_of_the_page_shows_it_and_one_may_skip(page, tmp_path):
             and browser.run("document.querySelector('.dr-predict .said').textContent") == ""
         )
         browser.send("Emulation.setScriptExecutionDisabled", value=True)
-        browser.visit(page)
+        browser.visit(page, "?predict")
         browser.send("Emulation.setScriptExecutionDisabled", value=False)
         assert (
             browser.run(SHOWN)

@@ -62,8 +62,6 @@ def visit(browser: Browser, name: str, query: str = "") -> None:
     """Open a page of the book in the light theme, at the width of a screen."""
     browser.resize(SCREEN)
     browser.visit(HTML / f"{name}.html", query)
-    # what waits for a prediction is looked at, too
-    browser.run("document.querySelector('.dr-predict .skip')?.click()")
     # What is folded as well: closed, axe-core would take the colour of what is drawn in its place
     # for its background.
     browser.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")

@@ -76,45 +76,6 @@ def test_a_paper_that_measured_something_else_is_said_to(runs):
     )
 
 
-def test_a_recorded_table_names_the_controls_that_it_lacks(record, monkeypatch):
-    """Those in its setting, on its queries, by its measure; a run that it shows itself is not said
-    twice.
-    """
-    level, same = np.full(60, 0.5), {"evaluation": "own"}
-    shown = {
-        "ahead": [record("ahead", level)],
-        "BM25 (anserini)": [record("BM25", level, keys=same)],
-    }
-    controls = {
-        "BM25": [record("BM25", level, keys=same)],
-        "BM25, cut text": [record("BM25, cut text", level * 0.9)],
-        "none": [record("none", level + 0.01 * seed, seed=seed) for seed in (0, 1)],
-    }
-    monkeypatch.setattr(measured, "recorded", lambda study: controls)
-    [note] = re.findall(
-        '<p class="dr-note">(.*?)</p>', compared({}, records=shown).table([*shown], "x").data
-    )
-    told = (
-        ", MRR@10 in the same setting: BM25, cut text 45.0; no pre-training 50.5; 2 runs of no"
-        " pre-training 1.0 apart."
-    )
-    assert re.sub("<.*?>", "", note).endswith(told) and 'href="../methods/controls' in note
-    assert (
-        "same setting"
-        not in compared({}, records=controls, study="methods/controls").table([*controls], "x").data
-    )
-    assert "same setting" not in compared(shown).table([*shown], "x").data  # nothing is recorded
-    recipe = shown["ahead"][0].recipe | {"passage_length": 128}
-    for changed in (
-        {"data": {"collection": {"name": "tiny", "digest": "c1"}}},
-        {"recipe": recipe},
-        {"measure": "nDCG@10"},
-    ):
-        others = {label: [record(label, level, **changed)] for label in controls}
-        monkeypatch.setattr(measured, "recorded", lambda study, others=others: others)
-        assert "same setting" not in compared({}, records=shown).table([*shown], "x").data
-
-
 def test_a_measure_that_begins_a_sentence_keeps_its_own_capitals(runs, record):
     assert ". MRR@10 in percent" in compared(runs).table([*runs], "x.").data
     for measure, begins in (("nDCG@10", "nDCG@10"), ("accuracy@20", "Accuracy@20")):
@@ -135,8 +96,21 @@ def test_the_first_figure_leads_the_page(runs):
         compared(runs, {"ahead": 39.0, "BM25": 36.0, "behind": 30.0}).figure([*runs], "system").data
     )
     alone = compared(runs).figure([*runs], "system").data
-    assert both.count("<svg") == 2 and both.index("Order from best") < both.index("Values by")
-    assert both.count("dr-leading") == alone.count("dr-leading") == alone.count("<svg") == 1
+    assert both.count("<svg") == 4 and both.index("Order from best") < both.index("Values by")
+    assert both.count("dr-leading") == alone.count("dr-leading") == 1 and alone.count("<svg") == 2
+    assert alone.count('<p class="dr-source">tiny, 1,200 passages, 60 queries, laptop scale') == 1
+
+
+def test_the_line_below_a_figure_counts_the_seeds_of_trained_rows(record):
+    trained = {"pretrained": {"steps": 1}}
+    rows = {
+        "a": [record("a", [1.0], seed=seed, training=trained) for seed in (0, 0, 1)],
+        "b": [record("b", [1.0], training=trained)],
+        "BM25": [record("BM25", [1.0])],
+    }
+    assert comparison.provenance(rows).endswith("laptop scale; 1 to 2 seeds a row.")
+    assert comparison.provenance({"b": rows["b"]}).endswith("; 1 seed a row.")
+    assert comparison.provenance({"BM25": rows["BM25"]}).endswith("laptop scale.")
 
 
 def test_a_row_without_any_value_is_named_below_and_has_no_line_of_dashes(runs):
@@ -198,12 +172,11 @@ def test_records_decide_where_there_are_some(runs, record):
     )
 
 
-def test_smoke_runs_show_no_number_and_one_folded_line(smoke):
+def test_smoke_runs_show_no_number(smoke):
     known = compared(smoke, {"Enc-Dec MLM": 36.7, "Enc-Dec RTD": 33.7})
     labels = ["Enc-Dec MLM", "Enc-Dec RTD"]
     html = known.table(labels, "x").data
     assert columns(html) == ["configuration", "paper"] and "interval" not in html
-    assert "This build made 2 runs at smoke scale" in html
     assert columns(known.differences([tuple(labels)], "x", tests=True).data) == [
         "difference",
         "paper",
@@ -218,7 +191,7 @@ def test_smoke_runs_show_no_number_and_one_folded_line(smoke):
     ]
 
 
-def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_and_command(record):
+def test_without_paper_and_records_smoke_runs_leave_a_folded_line_with_rows_and_command(record):
     recipes = {name: recipe_at("smoke", {"objective": name}).portable() for name in ("mlm", "none")}
     known = compared(
         {name: [record(name, [1.0], scale="smoke", recipe=one)] for name, one in recipes.items()}
@@ -228,7 +201,6 @@ def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_and_command
         "<table" not in html
         and "Not measured yet" in html
         and "masked LM; no pre-training: <code>" in html
-        and "This build made 2 runs at smoke scale" in html
     )
     command = (
         "papermill notebooks/simlm/table08_replace_rates.ipynb out.ipynb -f"
@@ -242,8 +214,8 @@ def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_and_command
 def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs):
     rows = dict.fromkeys(runs) | {"none": None, "last": None}
     html = compared({}, records=runs).table(rows, "x").data
-    assert "dr-card" not in html and "<summary>Not measured yet: 2 of 6 rows.</summary>" in html
-    assert "<p>no pre-training; last: <code>" in html
+    assert "<summary>Not measured yet: 2 of 6 rows.</summary>" in html
+    assert "<p>x no pre-training; last: <code>" in html
     assert "Not measured" not in compared({}, records=runs).table([*runs], "x").data
 
 
@@ -298,10 +270,9 @@ def test_a_pair_has_its_own_unit_and_names_another_measure_than_the_pages():
     )
 
 
-def test_recorded_runs_are_shown_beside_the_line_of_a_smoke_build(smoke, runs):
+def test_recorded_runs_are_shown_and_a_smoke_builds_are_not(smoke, runs):
     html = compared(smoke, records=runs).table([*runs], "x").data
     assert columns(html) == ["configuration", "recorded", "record"] and "Not measured" not in html
-    assert "at smoke scale" in html
 
 
 def test_a_clear_difference_holds_and_the_caption_says_where(record):

@@ -14,10 +14,14 @@ from dr_book.figures import (
     FAMILIES,
     LEAST_SPAN,
     PALETTE,
-    WIDTH,
+    PHONE,
+    WIDE,
     Series,
     curves,
+    distributions,
     family,
+    growth,
+    heat_map,
     intervals,
     logged,
     slopes,
@@ -31,15 +35,36 @@ from dr_lib import objectives, places
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are made, in place of their SVG."""
+    """The figures that are made for a wide page, in place of their SVG."""
     made = []
 
-    def keep(draw, salt):
-        made.append(draw(PALETTE))
+    def keep(draw, palette, salt):
+        figure = draw(palette)
+        figure.draw_without_rendering()
+        if not palette.phone:
+            made.append(figure)
         return ""
 
     monkeypatch.setattr(figures, "_svg", keep)
     return made
+
+
+@pytest.fixture
+def on_a_phone(monkeypatch):
+    """The same for a phone."""
+    made = []
+
+    def keep(draw, palette, salt):
+        if palette.phone:
+            made.append(draw(palette))
+        return ""
+
+    monkeypatch.setattr(figures, "_svg", keep)
+    return made
+
+
+def names_of(axes) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()]
 
 
 def points(**values: float) -> dict[str, Interval]:
@@ -98,12 +123,14 @@ def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn)
     (figure,) = drawn
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == [name for name in FAMILIES if name != "masked words alone"]
-    colours = [to_hex(line.get_color()) for line in figure.axes[0].lines[1::2]]
+    colours = [to_hex(line.get_color()) for line in figure.axes[0].lines]
     assert colours == [PALETTE.series[0], PALETTE.series[1], PALETTE.paper]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["SimLM", "ICT", "no pre-training"]
+    marks = [to_hex(mark.get_color()) for mark in figure.legends[0].legend_handles]
+    assert marks == colours, "the legend has the colours of the points"
+    assert names_of(figure.axes[0]) == ["SimLM", "ICT", "no pre-training"]
 
 
-def test_names_stand_above_their_points_and_what_has_none_is_left_out(drawn):
+def test_names_stand_left_and_what_has_no_point_is_left_out(drawn):
     intervals(
         [Series("live", "live", points(a=640, c=380), "queries")],
         ["a", "b", "c"],
@@ -111,43 +138,105 @@ def test_names_stand_above_their_points_and_what_has_none_is_left_out(drawn):
         zero=True,
     )
     axes = drawn[0].axes[0]
-    names = {text.get_text(): text.get_position()[1] for text in axes.texts}
     # counts, too, begin at the line at zero
-    assert names.keys() == {"a", "c"} and axes.get_xlim()[0] <= 0
-    assert all(
-        names[label] - 0.5 < line.get_ydata()[0] < names[label]
-        for label, line in zip("ac", axes.lines[1::2], strict=True)
-    )
+    assert names_of(axes) == ["a", "c"] and axes.get_xlim()[0] <= 0
+    heights = {line.get_xdata()[0]: line.get_ydata()[0] for line in axes.lines[:2]}
+    assert heights == {640: 1, 380: 0}
 
 
-def test_every_figure_is_as_narrow_as_a_phone(drawn, record):
-    """Several panels, long names and a legend below included; those that a notebook draws itself
-    have the width too.
-    """
+def test_on_a_phone_names_stand_above_their_points(on_a_phone):
+    intervals([Series("live", "live", points(a=640, c=380), "queries")], ["a", "c"], alt="x")
+    axes = on_a_phone[0].axes[0]
+    names = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert names.keys() == {"a", "c"}
+    for name, line in zip("ac", axes.lines, strict=True):
+        assert names[name] - 0.5 < line.get_ydata()[0] < names[name]
+
+
+def test_every_figure_is_as_wide_as_its_page_and_once_more_as_a_phone(monkeypatch, record):
+    """Several panels, long names and a legend below included."""
+    widths = []
+
+    def keep(draw, palette, salt):
+        widths.append(draw(palette).get_figwidth())
+        return ""
+
+    monkeypatch.setattr(figures, "_svg", keep)
     values = points(**{"a method with a name of forty letters!!": 30, "ict": 20})
     sides = [Series(role, role, values, "MRR@10, %") for role in ("paper", "recorded", "live")]
     curve = {"step": [1, 2], "loss": [2.0, 1.0]}
     intervals(sides, [*values], alt="x")
     curves({"a": ([1, 2], [3.0, 2.0])}, x="x", y="y", alt="x")
+    growth({"a": {1: Interval(1, 0, 2)}}, x="x", y="y")
+    heat_map({"a": values}, unit="%", alt="x")
+    distributions({"a": {"s": np.arange(9.0)}}, x="cosine")
     runs = {
         str(i): [record(str(i), [1.0], training={"pretrained": {"curve": curve}})] for i in range(5)
     }
     training_curves(runs, ending="loss", unit="x")
-    assert [figure.get_figwidth() for figure in drawn] == [WIDTH] * 3
+    assert widths == [WIDE, PHONE] * 6
     sources = "".join(
         path.read_text() for path in (places.project_root() / "notebooks").rglob("*.ipynb")
     )
-    assert set(re.findall(r"figsize=\(([^,]+)", sources)) == {"figures.WIDTH"}
+    assert {*re.findall(r"figsize=\(([^,]+)", sources)} <= {"figures.WIDTH"}
 
 
-def test_rates_have_the_colour_of_their_source(drawn):
+def test_growth_has_a_band_a_name_at_each_end_and_a_place_for_nothing(drawn):
+    line = {0: Interval(1, 0, 2), 10: Interval(3, 2, 4), 100: Interval(5, 4, 6)}
+    level = {"no pre-training": Interval(2, 1, 3)}
+    html = growth({"SimLM": line}, x="pairs", y="%", log=True, levels=level, alt="Grows.").data
+    axes = drawn[0].axes[0]
+    assert [*axes.lines[0].get_xdata()] == [pytest.approx(10 / 3), 10, 100]
+    assert [*axes.lines[0].get_ydata()] == [1, 3, 5]
+    band = axes.collections[0].get_paths()[0].get_extents()
+    assert (band.y0, band.y1) == (0, 6)
+    assert {text.get_text() for text in axes.texts} == {"SimLM", "no pre-training"}
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "10", "100"]
+    assert "Grows. SimLM: 0 1.0, 10 3.0, 100 5.0; no pre-training: 2.0." in html
+
+
+def test_methods_of_one_family_share_a_colour_and_have_dashes_of_their_own():
+    styles = PALETTE.styles(["SimLM", "AutoEncoder", "MLM", "another", "one more"])
+    assert styles["SimLM"]["color"] == styles["AutoEncoder"]["color"] == PALETTE.series[0]
+    assert styles["SimLM"]["linestyle"] != styles["AutoEncoder"]["linestyle"]
+    assert len({tuple(style.values()) for style in styles.values()}) == 5
+
+
+def test_a_heat_map_is_pale_where_a_difference_may_be_chance_and_empty_where_nothing_ran(drawn):
+    cells = {"15%": {"30%": Interval(2, 1, 3)}, "30%": {"50%": Interval(-1, -2.5, 0.5)}}
+    html = heat_map(cells, unit="points", alt="Rates.", centre=0.0).data
+    axes = drawn[0].axes[0]
+    values = axes.collections[0].get_array()
+    assert values.mask.tolist() == [[False, True], [True, False]]
+    assert values[0, 0] == 2 and values[1, 1] == pytest.approx(-0.3)
+    weights = {text.get_text(): text.get_weight() for text in axes.texts}
+    assert weights["+2.0"] == "bold" and weights["\N{MINUS SIGN}1.0"] == "normal"
+    assert "Rates. 15 %: 30 % +2.0; 30 %: 50 % -1.0." in html.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_distributions_share_one_axis_and_say_their_means(drawn):
+    values = {"before": {"s(p+, q)": np.arange(9.0), "s(p+, p-)": np.arange(9.0) + 20}}
+    values["after"] = {"s(p+, q)": np.arange(9.0) + 5}
+    html = distributions(values, x="cosine").data
+    before, after = drawn[0].axes
+    assert before.get_xlim() == after.get_xlim() and before.get_title() == "before"
+    assert "before: s(p+, q) 4.00 on average, s(p+, p-) 24.00 on average; after" in html
+
+
+def test_rates_have_the_colour_of_text(drawn):
     labels = ["30% / 50%", "no pre-training", "masked LM"]
     intervals(
         [Series("live", "live", dict.fromkeys(labels, Interval(1, 0, 2)), "%")], labels, alt="x"
     )
-    assert {to_hex(line.get_color()) for line in drawn[0].axes[0].lines} == {
-        PALETTE.live
-    } and not drawn[0].legends
+    assert {to_hex(line.get_color()) for line in drawn[0].axes[0].lines} == {PALETTE.text}
+    assert not drawn[0].legends
+
+
+def test_the_papers_points_are_hollow(drawn):
+    sides = [Series(role, role, points(a=30), "%") for role in ("paper", "recorded")]
+    intervals(sides, ["a"], alt="x")
+    paper, recorded = (axes.lines[0] for axes in drawn[0].axes)
+    assert paper.get_markerfacecolor() == "none" and to_hex(recorded.get_markerfacecolor())
 
 
 def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
@@ -159,7 +248,10 @@ def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
     lines = [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines]
     assert lines == [(2, 0), (1, 1), (0, 2)] and "dr-leading" in html
     colours = [to_hex(line.get_color()) for line in drawn[0].axes[0].lines]
-    assert colours == [PALETTE.live, PALETTE.paper, PALETTE.recorded]
+    assert colours == [PALETTE.text, PALETTE.text, PALETTE.paper], "two explain three crossings"
+    slopes(*sides, ["a", "b", "c"], {frozenset("bc")})
+    colours = [to_hex(line.get_color()) for line in drawn[1].axes[0].lines]
+    assert colours == [PALETTE.text, PALETTE.paper, PALETTE.paper], "a tie explains itself"
     assert "paper (%): a 90.0, b 80.0, c 70.0. recorded (%): c 30.0, b 20.0, a 10.0." in html
     assert slopes(*sides, ["a", "b", "unknown"]).data == ""
 
@@ -195,12 +287,12 @@ def test_a_figure_without_points_is_nothing():
     assert intervals([Series("live", "live", {}, "%")], ["a"], alt="x").data == ""
 
 
-def test_a_figure_is_one_drawing_whose_colours_a_page_can_set_with_its_words_escaped():
+def test_a_figure_is_two_drawings_whose_colours_a_page_can_set_with_its_words_escaped():
     html = curves(
         {"<$a$>": ([1, 2], [3.0, 2.0]), "b": ([1, 2], [2.0, 2.0])}, x="step", y="loss", alt='<b>"'
     ).data
     assert (
-        html.count("<svg") == html.count("</svg>") == 1
+        html.count("<svg") == html.count("</svg>") == 2
         and "<b>" not in html
         and 'aria-label="&lt;b&gt;&quot;"' in html
     )
@@ -210,10 +302,10 @@ def test_a_figure_is_one_drawing_whose_colours_a_page_can_set_with_its_words_esc
     assert ">step</text>" in html and "&lt;$a$&gt;" in html, "text is text"
     bare = re.sub(r"var\(--dr-figure-[a-z0-9-]+, #[0-9a-f]{6}\)", "", html)
     assert not re.search(r"#[0-9a-f]{6}\b|metadata|<style", bare)
-    assert html.count("var(--dr-figure-series-1, #0a5fb4)") >= 2, (
+    assert html.count("var(--dr-figure-series-1, #0a5fb4)") >= 4, (
         "the curve and its mark in the legend"
     )
-    ElementTree.fromstring(html.replace("<$a$>", ""))
+    ElementTree.fromstring(html.replace("<$a$>", "").replace(" hidden>", ' hidden="">'))
     assert tick("$x$ " + "long" * 20).startswith(r"\$x\$ ") and len(tick("long" * 20)) == 40
 
 
@@ -253,8 +345,7 @@ def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn,
     }
     html = training_curves(runs, ending="loss", unit="nats").data
     assert "SimLM ends at 9.00; masked LM ends at 3.00" in html and "no pre-training" not in html
-    simlm, mlm, cdmae, empty = drawn[0].axes
-    assert not empty.get_visible()
+    simlm, mlm, cdmae = drawn[0].axes
     assert [len(axes.lines) for axes in (simlm, mlm, cdmae)] == [2, 1, 2]
     assert [line.get_color() for line in simlm.lines] == [line.get_color() for line in cdmae.lines]
     assert simlm.get_ylim() == mlm.get_ylim()

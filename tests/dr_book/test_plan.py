@@ -24,6 +24,7 @@ def block(values: dict[str, np.ndarray], clusters: list[int]) -> plan.Block:
                     measured=Scores(ids, {"MRR@10": row}),
                     means={"MRR@10": float(row.mean())},
                     clusters=of,
+                    data={"collection": {"name": "squad"}},
                     query_ids=ids,
                 )
                 for row in rows
@@ -46,11 +47,31 @@ def test_a_difference_counts_clusters_and_seeds(drawn):
     gaps = 100 * (values["a"].mean(axis=0) - values["b"].mean(axis=0))
     sums = np.array([(gaps - gaps.mean())[clusters == one].sum() for one in range(9)]) / 60
     variances = [100**2 * values[name].mean(axis=1).var(ddof=1) for name in "ab"]
-    pooled = (2 * variances[0] + variances[1]) / 3
-    expected = np.sqrt((sums**2).sum() * 9 / 8 + pooled * (1 / 3 + 1 / 2))
+    pooled, added = (2 * variances[0] + variances[1]) / 3, 0.0
+    for name in "ab":
+        runs = 100 * values[name]
+        centred = runs - runs.mean(axis=1, keepdims=True)
+        of_articles = [centred[:, clusters == one].sum(axis=1) / 60 for one in range(9)]
+        drawn = 9 / 8 * sum(np.var(moves, ddof=1) for moves in of_articles) / len(runs)
+        added += max(pooled / len(runs) - drawn, 0)
+    expected = np.sqrt((sums**2).sum() * 9 / 8 + added)
     found = made.difference("a", "b", "MRR@10")
     assert found.value == pytest.approx(gaps.mean(), rel=1e-5)
     assert found.error == pytest.approx(expected, rel=1e-5)
+
+
+def test_dev_questions_are_counted_with_those_of_the_test(drawn):
+    made, values, clusters = drawn
+    dev = block({name: rows[:, :20] for name, rows in values.items()}, clusters[:20].tolist())
+    both = plan.Block(made.runs, dev)
+    gaps = 100 * (values["a"].mean(axis=0) - values["b"].mean(axis=0))
+    assert both.difference("a", "b", "MRR@10").value == pytest.approx(
+        np.append(gaps, gaps[:20]).mean(), rel=1e-5
+    )
+    assert len(set(both.clusters.tolist())) == len({*clusters}) + len({*clusters[:20]})
+    assert both.means("MRR@10")["a"] == pytest.approx(
+        100 * np.hstack([values["a"], values["a"][:, :20]]).mean(axis=1), rel=1e-5
+    )
 
 
 def test_groups_of_queries_are_compared_with_what_their_clusters_share(drawn):
@@ -83,7 +104,7 @@ def test_fifths_are_equally_large_and_in_order(drawn):
     made, _, _ = drawn
     shares = np.random.default_rng(1).permutation(60) / 60
     overlaps = SimpleNamespace(query_ids=IDS[::-1], per_query=lambda _: shares[::-1])
-    groups = plan.fifths(made, overlaps)
+    groups = plan.fifths(made, [overlaps])
     assert np.bincount(groups).tolist() == [12] * 5
     assert all(shares[groups == n].max() < shares[groups == n + 1].min() for n in range(4))
 
@@ -95,12 +116,34 @@ def test_a_side_of_zero_decides(value, error, word):
     assert plan.sign(Estimate(value, error, 30)) == word
 
 
-def test_every_contrast_has_its_judge_or_has_not_run():
-    contrasts = {contrast["id"]: contrast for contrast in plan.planned()["contrasts"]}
-    assert plan.LACKS.keys() <= contrasts.keys()
-    found = plan.verdicts({}, None)
-    assert [verdict.contrast["id"] for verdict in found] == [*contrasts]
-    assert {verdict.word for verdict in found} == {"not run"}
+def test_what_has_not_run_is_not_judged():
+    contrasts = [contrast["id"] for contrast in plan.planned()["contrasts"]]
+    found = plan.verdicts({}, [])
+    assert [verdict.contrast["id"] for verdict in found] == contrasts
+    assert {(verdict.word, verdict.looks) for verdict in found} == {("not run", 0)}
+
+
+def test_a_contrast_is_judged_when_its_last_seed_is_there():
+    rng = np.random.default_rng(0)
+    clusters = np.repeat(np.arange(12), 5)
+
+    def judged(seeds: int) -> plan.Verdict:
+        own = {
+            name: level + rng.normal(0, 0.01, (3, 60))
+            for name, level in (("bow", 0.6), ("none", 0.4))
+        }
+        own["bow"] = own["bow"][:seeds]
+        made = block(own, clusters.tolist())
+        for records in made.runs.values():
+            for number, record in enumerate(records):
+                record.created = f"2026-11-0{number + 1}T00:00:00"
+        found = plan.verdicts({"squad": made}, [])
+        return next(one for one in found if one.contrast["id"] == "words-alone")
+
+    whole, part = judged(3), judged(2)
+    assert (whole.word, whole.lacks, whole.looks) == ("supported", "", 3)
+    assert part.word == "waits" and part.lacks == "squad: bow 2 of 3"
+    assert part.shown.value == pytest.approx(20, abs=0.5)
 
 
 def test_parts_of_a_simulated_difference_are_found_again():
@@ -156,7 +199,8 @@ def test_figures_tell_their_numbers():
     found = alt(plan_figures.elsewhere({"scifact": gains}, "points of nDCG@10"))
     assert "SciFact: SimLM +1.0, masked LM -0.3" in found
     found = alt(plan_figures.by_fifth({"simlm": [Estimate(n / 2, 0.2, 30) for n in range(5)]}))
-    assert "SimLM +0.0, +0.5, +1.0, +1.5, +2.0" in found
+    told = ", ".join(f"{fifth} {n / 2:.1f}" for n, fifth in enumerate(plan.FIFTHS))
+    assert f"SimLM: {told}" in found
     found = alt(plan_figures.coverage_against_gain({"bow": 0.418}, {"bow": 2.8, "none": 0.0}))
     assert "bag of words 42 %, +2.8 points" in found and "no pre-training" not in found
     parts = plan.Parts(1.7, 200, 200, 0.02, 36, 290)
@@ -169,9 +213,9 @@ def test_figures_tell_their_numbers():
 def test_the_table_of_contrasts_says_what_is_missing():
     contrast = {"says": "More.", "compare": "bow - none"}
     verdicts = [
-        plan.Verdict(contrast, Estimate(2.0, 0.1, 30), "supported", "Reddit titles"),
-        plan.Verdict(contrast, None, "not run"),
+        plan.Verdict(contrast, Estimate(2.0, 0.1, 30), "waits", "squad: bow 2 of 3", 2),
+        plan.Verdict(contrast),
     ]
     shown = plan_figures.contrasts(verdicts, ["bow", "none"], "Contrasts.").data
-    assert "supported so far" in shown and "bag of words - no pre-training" in shown
+    assert "squad: bag of words 2 of 3" in shown and "bag of words - no pre-training" in shown
     assert "+2.0 [+1.8, +2.2]" in shown and "not run" in shown

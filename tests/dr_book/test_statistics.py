@@ -14,6 +14,7 @@ from dr_book.statistics import (
     holm,
     influence,
     paired_difference,
+    scatter,
     seed_variance,
     sign_flips,
 )
@@ -106,6 +107,44 @@ def test_of_nested_articles_errors_are_as_rare_and_power_as_large_as_promised(in
     wrong, detectable = found(0.0, 0)
     power, _ = found(detectable, 1)
     assert 0.04 <= wrong <= 0.06 and 0.78 <= power <= 0.82
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_what_a_training_draws_in_each_article_is_counted_once(seeds):
+    """Articles, questions, draws of a training at both, and trainings as a whole, from which two
+    equal methods are drawn: the mean squared error of the rule is the true variance, errors are as
+    rare as promised, and the sum without `scatter` is too wide.
+    """
+    rng, articles, pooled, cases = np.random.default_rng(seeds), 40, 16, 1500
+    found: list[tuple[float, float, float, float]] = []
+    clusters = np.repeat(np.arange(articles), rng.integers(5, 25, articles))
+    asked = len(clusters)
+
+    def trained(runs: int) -> np.ndarray:
+        """[runs, questions]: how far each training is from its method."""
+        draws = 3 * rng.standard_normal((runs, asked))
+        draws += 1.5 * rng.standard_normal((runs, articles))[:, clusters]
+        return draws + 0.1 * rng.standard_normal((runs, 1))
+
+    for _ in range(cases):
+        spread = seed_variance(trained(2 * pooled).mean(axis=1).reshape(pooled, 2))
+        own = rng.standard_normal(articles)[clusters] + rng.standard_normal(asked)
+        parts, twice = [], 0.0
+        for weight, runs in ((1.0, trained(seeds) + own), (-1.0, trained(seeds))):
+            moves = [influence(run, clusters) for run in runs]
+            parts += [
+                (weight / seeds, run.mean(), move) for run, move in zip(runs, moves, strict=True)
+            ]
+            twice += scatter(moves)
+        known, added = combined(parts), 2 * spread.variance / seeds
+        once = known.with_seeds((max(added - twice, 0.0), spread.freedom))
+        both = known.with_seeds((added, spread.freedom))
+        found.append((once.value, once.error, once.p(), both.p()))
+    values, errors, p_values, wide = np.array(found).T
+    # a little above where two seeds say how much they scatter: what is added is never below 0
+    assert 0.9 < np.square(errors).mean() / values.var() < 1.2
+    assert 0.035 < (p_values < 0.05).mean() < 0.065
+    assert (wide < 0.05).mean() < 0.035
 
 
 def test_pairing_and_groups_that_share_clusters_are_told_by_one_rule():

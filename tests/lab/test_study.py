@@ -391,3 +391,10 @@ def test_a_pool_that_breaks_loses_no_record_and_the_next_call_goes_on(study, tmp
     assert [run.label for run in error.value.result.failures] == ["mean", "float16"]
     assert len(lab.load_records(tmp_path / "records")) == 1
     assert count(study(labels).run()) == 3
+
+
+def test_under_torchrun_the_first_line_says_how_to_start_it(study, monkeypatch, cache):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(InputError, match=r"torchrun: .* one process alone.*DR_PROCESSES=4"):
+        study().run()
+    assert kinds(cache) == []

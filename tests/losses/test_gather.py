@@ -27,7 +27,11 @@ def start(file: Path, rank: int, port: int) -> subprocess.Popen:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
-    return subprocess.Popen([sys.executable, SCRIPT, file], env=variables, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-W", "error::FutureWarning", SCRIPT, file],
+        env=variables,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_two_processes_have_the_gradient_of_one_with_the_whole_batch(tmp_path):

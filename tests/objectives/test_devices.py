@@ -115,7 +115,7 @@ def test_settings_that_leave_nothing_to_chance_give_one_loss(name, make, batches
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("name", CERTAIN)
 def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(name, make, batches):
     assert step_on("cuda", name, make, batches) == pytest.approx(
@@ -123,7 +123,7 @@ def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(name, make, batches):
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("name", METHODS)
 def test_a_gpu_trains_every_method_without_waiting(name, make, batches):
     objective, batch = make(name).cuda(), to_device(batches(name)(0), "cuda")

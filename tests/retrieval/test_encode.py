@@ -231,7 +231,7 @@ def test_a_gpu_copies_vectors_before_it_begins_the_next_batch_and_is_waited_for_
     assert happened == ["copy to cpu, not waiting", "record", "next batch", "wait"]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 def test_a_gpu_gives_the_vectors_of_a_cpu(store, encoder, tmp_path):
     expected = encode(encoder, store, tmp_path / "cpu.npy", **options())
     np.testing.assert_allclose(

@@ -113,9 +113,7 @@ def test_each_pair_gets_its_own_score_whatever_the_batch(stores, encoder):
     assert found.dtype == np.float32
 
 
-GPU = pytest.param(
-    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-)
+GPU = pytest.param("cuda", marks=pytest.mark.cuda)
 
 
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 0.3)])

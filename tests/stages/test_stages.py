@@ -336,7 +336,7 @@ def test_a_missing_stage_on_a_cache_that_cannot_be_written_names_itself_and_the_
 
 def test_processes_that_train_together_are_not_left_waiting_for_each_other(cache, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="WORLD_SIZE: stages are built by one process alone"):
+    with pytest.raises(InputError, match="torchrun: stages are built by one process alone"):
         cache.get(words("a"))
     monkeypatch.setenv("WORLD_SIZE", "1")
     folder = cache.get(words("a"))

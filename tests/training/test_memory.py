@@ -134,7 +134,7 @@ def test_what_would_run_out_of_memory_is_refused_with_values_that_fit():
     assert "Set distillation.chunk to" in refused.value.fix
     for name, key in (
         ("pretraining", "pretraining.tokens_per_batch to"),
-        ("auxiliary.cross_encoder", "auxiliary.cross_encoder.batch_queries to"),
+        ("auxiliary.cross_encoder", "auxiliary.cross_encoder.chunk to"),
     ):
         step = checks.steps_of(inputs)[name]
         memory = int(0.7 * step.bytes())

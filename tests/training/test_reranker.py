@@ -167,7 +167,7 @@ class Overlap(nn.Module):
         return self.slope * shared / first.sum(1) + self.level
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("loss", ["listwise", "pointwise"])
 def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(loss, batches, encoder):
     found = []

@@ -69,4 +69,11 @@ def test_two_processes_fine_tune_with_the_gradient_of_one_with_the_whole_batch(
     for kind, expected in whole.items():
         found = fine_tuned.gradient_of(tmp_path / "two" / kind)
         assert (found - expected).norm() < 1e-5 * expected.norm(), kind
-        assert TrainLog.load(tmp_path / "two" / kind / "log.json").processes == 2
+        logs = [TrainLog.load(tmp_path / name / kind / "log.json") for name in ("one", "two")]
+        assert logs[1].processes == 2
+        np.testing.assert_allclose(logs[1].column("loss"), logs[0].column("loss"), rtol=1e-5)
+    for kind in ("cross-encoder", "late interaction"):  # with a gradient cache and without
+        cached = whole[f"{kind}, gradient cache"]
+        assert (cached - whole[kind]).norm() < 1e-5 * cached.norm() and cached.norm() > 0
+    halves = whole["cross-encoder, micro-batches"]
+    assert (halves - whole["cross-encoder"]).norm() < 1e-5 * halves.norm()

@@ -1,0 +1,343 @@
+"""What a GPU does with this project, in one call of at most nine minutes: `make gpu`.
+
+    python benchmarks/gpu.py [--minutes 9] [--only queue] [--to _build/gpu] [--smoke]
+
+The parts, in order: facts and two ceilings of the device; the tests that need one; the speed of
+steps (bench_device.py); one training alone, eager and compiled; encoding and search beside other
+libraries; then runs of the plan that are not there yet, several beside each other (plan_queue.py).
+Each part has its seconds, and its file is written when it ends, so that a call that is cut off has
+left what was done. The next call leaves out the parts that are there and goes on with the queue.
+`--smoke` tries all of it at the smallest size, on a processor too. Page: practice/gpu.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = ROOT / "benchmarks"
+FILES = (  # what a call leaves, in the order in which it is written
+    "facts.json",
+    "parts.json",
+    "bench.json",
+    "training.json",
+    "profile.txt",
+    "peers.json",
+    "records.jsonl.xz",
+    "summary.md",
+)
+TAIL = 3000  # characters of a part's output that are kept
+MOST_WORKERS, GIB_EACH = 17, 4  # beside each other on one GPU; memory that each may need
+LAST = 12  # seconds at the end for stopping workers and writing what there is
+
+
+class Part(NamedTuple):
+    """A part of a call: commands, run in order, and the seconds that they have in all."""
+
+    name: str
+    seconds: int
+    commands: list[list[str]]
+
+
+def script(name: str, *options: Any) -> list[str]:
+    """The command of a script of this folder."""
+    return [sys.executable, str(HERE / f"{name}.py"), *map(str, options)]
+
+
+def parts(to: Path, smoke: bool, cuda: bool) -> list[Part]:
+    """All but the queue."""
+    small = ["--smoke"] if smoke else []
+    device = ["--device", "cuda"] if cuda else []
+    sizes = ["--passages", 200, "--repeats", 1] if smoke else ["--passages", 20_000]
+    vectors = [500, 5] if smoke else [1_000_000, 1_000]
+    space = 32 if smoke else 768
+    kept = ["--save", to / "peers.json"]
+    searched = ["--passages", vectors[0], "--queries", vectors[1], "--hidden", space]
+    return [
+        Part("facts", 40, [script("gpu_parts", "facts", "--to", to)]),
+        Part("tests", 100, [cuda_tests(smoke)]),
+        Part("bench", 110, [script("bench_device", "--to", to, *small)]),
+        Part("training", 100, [script("gpu_parts", "training", "--to", to, *small)]),
+        Part(
+            "peers",
+            70,
+            [
+                script("bench_encode", *device, *sizes, *kept),
+                script("bench_search", *searched, "--repeats", 1, "--top", 100, *kept),
+            ],
+        ),
+    ]
+
+
+def cuda_tests(smoke: bool) -> list[str]:
+    """The tests that are marked for a GPU, beside each other where xdist is installed."""
+    files = [
+        str(path)
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if "mark.cuda" in path.read_text(encoding="utf-8")
+    ]
+    beside = importlib.util.find_spec("xdist") and not smoke
+    workers = ["-n", str(min(8, cores()))] if beside else []
+    options = ["-q", "-m", "cuda", "-p", "no:cacheprovider", "--disable-warnings", *workers]
+    return [sys.executable, "-m", "pytest", *options, *files]
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    usual = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if usual else os.cpu_count() or 1
+
+
+def environment() -> dict[str, str]:
+    """That of this process, from which this checkout is imported first."""
+    path = [str(ROOT), str(ROOT / "book"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def run(part: Part, seconds: float) -> dict[str, Any]:
+    """Run the commands of a part; what takes longer than it may is stopped with all it started."""
+    began, told, code = time.monotonic(), "", 0
+    for command in part.commands:
+        left = began + seconds - time.monotonic()
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            printed, _ = process.communicate(timeout=max(left, 0.1))
+        except subprocess.TimeoutExpired:
+            stop([process])
+            printed, _ = process.communicate()
+            printed += f"\nstopped after {seconds:.0f} s\n"
+        finally:
+            stop([process])
+        told += printed
+        code = code or process.returncode
+    took = round(time.monotonic() - began, 1)
+    return {"seconds": took, "code": code, "output": told[-TAIL:]}
+
+
+def stop(processes: Sequence[subprocess.Popen], patience: float = 0) -> None:
+    """End processes with all that they started."""
+    for sent in (signal.SIGTERM, signal.SIGKILL) if patience else (signal.SIGKILL,):
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, sent)
+        end = time.monotonic() + patience
+        while any(process.poll() is None for process in processes) and time.monotonic() < end:
+            time.sleep(0.1)
+
+
+@contextmanager
+def shared_device(folder: Path) -> Iterator[dict[str, str]]:
+    """Nvidia's MPS for a block, where it can be started: kernels of several processes then run at
+    the same time, without it they take turns. Gives the variables by which processes find it.
+    """
+    control = shutil.which("nvidia-cuda-mps-control")
+    places = {"CUDA_MPS_PIPE_DIRECTORY": "pipe", "CUDA_MPS_LOG_DIRECTORY": "log"}
+    variables = {name: str(folder / f"mps-{inside}") for name, inside in places.items()}
+    for place in variables.values() if control else ():
+        Path(place).mkdir(parents=True, exist_ok=True)
+    asked = {"env": os.environ | variables, "capture_output": True, "timeout": 20}
+    try:
+        started = control and not subprocess.run([control, "-d"], **asked).returncode
+    except subprocess.TimeoutExpired:
+        started = False
+    try:
+        yield variables if started else {}
+    finally:
+        if started:
+            subprocess.run([control], input=b"quit\n", **asked)
+
+
+def work(to: Path, seconds: float, smoke: bool, count: int) -> dict[str, Any]:
+    """Work on the queue with several processes, and keep the records that come."""
+    claims = to.parent / f"{to.name}-queue"
+    claims.mkdir(parents=True, exist_ok=True)
+    for place in claims.glob("*.end"):
+        if not place.read_text(encoding="utf-8").startswith("done"):
+            place.unlink()  # what failed is tried again
+    began = time.monotonic()
+    options = ["--work", claims, "--seconds", int(seconds - LAST), "--keep", to / FILES[-2]]
+    command = script("plan_queue", *options, *(["--smoke"] if smoke else []))
+    with shared_device(claims) as found:
+        env = environment() | found | {"OMP_NUM_THREADS": "1", "DR_THREADS": "1"}
+        processes: list[subprocess.Popen] = []
+        try:
+            for number in range(count):
+                with (claims / f"worker-{number}.log").open("w") as log:
+                    options = {"stdout": log, "stderr": log, "start_new_session": True}
+                    processes.append(subprocess.Popen(command, cwd=ROOT, env=env, **options))
+            while any(process.poll() is None for process in processes):
+                if time.monotonic() - began > seconds:
+                    break
+                time.sleep(0.5)
+        finally:
+            stop(processes, patience=2)
+    lines = [
+        line
+        for number in range(count)
+        for line in (claims / f"worker-{number}.log").read_text(errors="replace").splitlines()
+        if re.match(r"(done|stopped|failed|left|kept) ", line)
+    ]
+    return {
+        "seconds": round(time.monotonic() - began, 1),
+        "code": int(any(line.startswith("failed") for line in lines)),
+        "workers": count,
+        "shared by MPS": bool(found),
+        "output": "\n".join(sorted(set(lines)))[-TAIL:],
+    }
+
+
+# The summary --------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON file; empty where there is none yet."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def write(path: Path, text: str) -> None:
+    """A file in one step, so that a call that is cut off leaves the earlier one."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def summary(to: Path) -> str:
+    """All that is known so far, as a page of Markdown."""
+    facts, done = read(to / "facts.json"), read(to / "parts.json").get("parts", {})
+    lines = [f"# {facts.get('device', 'A device')}, {facts.get('date', 'not finished')}", ""]
+    if read(to / "parts.json").get("smoke"):
+        lines += ["A trial at the smallest sizes: no time of it says anything about speed.", ""]
+    if facts:
+        here, most = facts["machine"], facts["ceilings"]
+        versions = here["versions"]
+        card = [f"{name} {value}" for name, value in facts["card"].items()]
+        host = [here["cpu"], f"{here['cores']} cores", f"torch {versions.get('torch')}"]
+        lines += [
+            ", ".join([*card, *host, f"CUDA {facts['cuda']}", f"commit {facts['commit']['id']}"])
+            + ".",
+            "",
+            f"Ceilings: {most['bf16 operations a second'] / 1e12:.3g} TFLOP/s in bfloat16,"
+            f" {most['bytes a second'] / 1e9:.3g} GB/s copied.",
+            "",
+        ]
+    lines += ["| part | seconds | ended |", "|---|---:|---|"]
+    for name, found in done.items():
+        ended = "well" if found["code"] == 0 else f"with an error ({found['code']})"
+        lines.append(f"| {name} | {found['seconds']} | {ended} |")
+    if rows := read(to / "training.json").get("rows"):
+        lines += ["", "One SimLM pre-training alone:", ""]
+        lines += ["| | tokens/s | ms a step | GiB | seconds in all |", "|---|---:|---:|---:|---:|"]
+        lines += [
+            f"| {'compiled' if row['compiled'] else 'eager'} | {row['tokens a second']:,.0f} |"
+            f" {1e3 * row['seconds a step']:.1f} | {row['memory, GiB']:.2f} |"
+            f" {row['seconds in all']:.0f} |"
+            for row in rows
+        ]
+    if rows := read(to / "peers.json").get("rows"):
+        lines += ["", "Beside other libraries (share of the other's time):", ""]
+        lines += [f"- {row['what']}: {row['by_median']:.2f} of {row['peer']}" for row in rows]
+    for name, title in (("tests", 3), ("bench", 60), ("queue", 40)):
+        if found := done.get(name):
+            shown = found["output"].strip().splitlines()[-title:]
+            lines += ["", f"{name}:", "", "```", *shown, "```"]
+    for name, found in done.items():
+        if found["code"] and name not in ("tests", "bench", "queue"):
+            lines += ["", f"{name}:", "", "```", *found["output"].splitlines()[-15:], "```"]
+    if (to / FILES[-2]).is_file():
+        place = Path(os.path.relpath(to / FILES[-2], ROOT)).as_posix()
+        lines += ["", f"Into the book: `dr-lib publish {place}`."]
+    return "\n".join(lines) + "\n"
+
+
+def begin(to: Path, smoke: bool) -> dict[str, Any]:
+    """What an earlier call at this commit and size has done; files of another one are removed."""
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    earlier, same = read(to / "parts.json"), {"commit": head, "smoke": smoke}
+    to.mkdir(parents=True, exist_ok=True)
+    if {name: earlier.get(name) for name in same} != same:
+        for name in FILES:
+            (to / name).unlink(missing_ok=True)
+        earlier = same | {"parts": {}}
+    return earlier
+
+
+def main() -> int:
+    """Run the parts that are not done, then the queue; print the summary."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=9)
+    parser.add_argument("--only", nargs="+", help="parts to run, `queue` among them")
+    parser.add_argument("--to", type=Path, default=ROOT / "_build" / "gpu")
+    parser.add_argument("--smoke", action="store_true")
+    chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *received: sys.exit(143))  # what was started is stopped
+    end, to = time.monotonic() + 60 * chosen.minutes, chosen.to.resolve()
+    state = begin(to, chosen.smoke)
+
+    def keep(name: str, found: dict[str, Any]) -> None:
+        state["parts"][name] = found
+        write(to / "parts.json", json.dumps(state, indent=1, ensure_ascii=False) + "\n")
+        write(to / "summary.md", summary(to))
+        print(f"{name}: {found['seconds']} s, exit {found['code']}", flush=True)
+
+    def wanted(name: str) -> bool:
+        if chosen.only and name not in chosen.only and name != "facts":
+            return False
+        return state["parts"].get(name, {"code": 1})["code"] != 0
+
+    (first, *_) = parts(to, chosen.smoke, False)
+    if wanted("facts"):
+        keep("facts", run(first, min(first.seconds, end - time.monotonic())))
+    facts = read(to / "facts.json")
+    gpus = facts.get("machine", {}).get("gpus", [])
+    if not gpus and not chosen.smoke:
+        print(summary(to) + "\nNo GPU that torch sees. `make gpu SMOKE=1` tries all of it here.")
+        return 1
+    for part in parts(to, chosen.smoke, bool(gpus))[1:]:
+        left = end - time.monotonic() - LAST
+        if wanted(part.name) and left > 5:
+            keep(part.name, run(part, min(part.seconds, left)))
+    if not chosen.only or "queue" in chosen.only:
+        left = end - time.monotonic()
+        if left > 2 * LAST:
+            keep("queue", work(to, left, chosen.smoke, workers(facts, chosen.smoke)))
+    print(summary(to))
+    return int(any(found["code"] for found in state["parts"].values()))
+
+
+def workers(facts: dict[str, Any], smoke: bool) -> int:
+    """How many share the device: one a core, as far as its memory goes."""
+    memory = re.match(r"\d+", facts.get("card", {}).get("memory.total", ""))
+    room = int(memory[0]) // 1024 // GIB_EACH if memory else MOST_WORKERS
+    return min(2 if smoke else MOST_WORKERS, cores(), max(1, room))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""`make gpu`: every part on a processor at the smallest size, and a conductor that keeps to its
+time and goes on where it was.
+"""
+
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dr_book.commands import main as command
+from dr_lib import lab, places
+from dr_lib.files import read_json
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+FACTS = {
+    "device": "cpu",
+    "date": "2026-11-26",
+    "card": {},
+    "cuda": None,
+    "commit": {"id": "abc"},
+    "machine": {"cpu": "a processor", "cores": 2, "gpus": [], "versions": {"torch": "2.13.0"}},
+    "ceilings": {"bf16 operations a second": 2e11, "bytes a second": 1e10},
+}
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("gpu")
+
+
+@pytest.fixture
+def made_parts(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("gpu_parts")
+
+
+@pytest.fixture
+def small(script, tmp_path, monkeypatch):
+    """The conductor with parts of one line each, and no queue; the commands that it ran."""
+    ran = tmp_path / "ran.txt"
+
+    def line(name, code):
+        noted = f"open({str(ran)!r}, 'a').write({name!r} + ' ')"
+        return [sys.executable, "-c", f"{noted}; {code}"]
+
+    facts = f"open({str(tmp_path / 'gpu' / 'facts.json')!r}, 'w').write({json.dumps(FACTS)!r})"
+    parts = [
+        script.Part("facts", 20, [line("facts", facts)]),
+        script.Part("tests", 20, [line("tests", "print('3 passed')"), line("more", "")]),
+        script.Part("bench", 20, [line("bench", "print('broken'); raise SystemExit(3)")]),
+    ]
+    monkeypatch.setattr(script, "parts", lambda *options: parts)
+    monkeypatch.setattr(
+        script, "work", lambda *options: {"seconds": 1, "code": 0, "output": "done 1 none"}
+    )
+
+    def start(*options):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "--to", str(tmp_path / "gpu"), *options])
+        code = script.main()
+        names = ran.read_text().split()
+        ran.write_text("")
+        return code, names
+
+    return start
+
+
+def test_parts_run_in_order_and_the_next_call_leaves_out_what_went_well(small, tmp_path):
+    assert small("--smoke") == (1, ["facts", "tests", "more", "bench"])
+    summary = (tmp_path / "gpu" / "summary.md").read_text()
+    assert "| tests |" in summary and "with an error (3)" in summary and "broken" in summary
+    assert "0.2 TFLOP/s in bfloat16" in summary and "done 1 none" in summary
+    assert small("--smoke") == (1, ["bench"])
+    assert small("--smoke", "--only", "queue") == (1, [])
+
+
+def test_files_of_another_commit_or_size_are_made_anew(small, tmp_path):
+    small("--smoke")
+    state = read_json(tmp_path / "gpu" / "parts.json")
+    (tmp_path / "gpu" / "parts.json").write_text(json.dumps(state | {"commit": "another"}))
+    assert small("--smoke")[1] == ["facts", "tests", "more", "bench"]
+
+
+def test_without_a_gpu_nothing_but_a_trial_is_run(small, capsys):
+    assert small() == (1, ["facts"])
+    assert "make gpu SMOKE=1" in capsys.readouterr().out
+
+
+def test_a_part_that_takes_too_long_is_stopped_with_all_it_started(script, tmp_path):
+    late = tmp_path / "late"
+    child = f"import time; time.sleep(4); open({str(late)!r}, 'w')"
+    code = f"print('begun', flush=True); subprocess.run([sys.executable, '-c', {child!r}])"
+    code = f"import subprocess, sys; {code}"
+    began = time.monotonic()
+    found = script.run(script.Part("long", 1, [[sys.executable, "-c", code]]), 1)
+    assert time.monotonic() - began < 3 and found["code"] < 0
+    assert "begun" in found["output"] and "stopped after 1 s" in found["output"]
+    time.sleep(4)
+    assert not late.exists()
+
+
+def test_a_call_that_is_cut_off_stops_what_it_started_and_has_kept_what_was_done(
+    script, small, tmp_path, monkeypatch
+):
+    def cut_off(*options, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(script, "work", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        small("--smoke")
+    assert read_json(tmp_path / "gpu" / "parts.json")["parts"].keys() == {"facts", "tests", "bench"}
+    late = tmp_path / "late"
+    code = f"import time; time.sleep(2); open({str(late)!r}, 'w')"
+    monkeypatch.setattr(script.subprocess.Popen, "communicate", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        script.run(script.Part("long", 9, [[sys.executable, "-c", code]]), 9)
+    time.sleep(2.5)
+    assert not late.exists()
+
+
+def test_a_summary_can_be_made_of_nothing_yet(script, tmp_path):
+    assert script.summary(tmp_path).startswith("# A device, not finished")
+
+
+def test_every_part_has_its_script_and_all_together_leave_the_queue_its_time(script, tmp_path):
+    parts = script.parts(tmp_path, False, True)
+    for part in parts:
+        for line in part.commands:
+            assert "pytest" in line or Path(line[1]).parent == FOLDER
+    assert sum(part.seconds for part in parts) <= 9 * 60 - 100
+    assert len(script.FILES) <= 8 and script.FILES[-1] == "summary.md"
+
+
+def test_the_tests_of_a_gpu_are_found_by_their_mark(script):
+    names = {Path(word).name for word in script.cuda_tests(True) if word.endswith(".py")}
+    assert {"test_devices.py", "test_encode.py", "test_rerank.py", "test_reranker.py"} <= names
+
+
+def test_no_more_share_a_device_than_its_cores_and_its_memory_allow(script, monkeypatch):
+    monkeypatch.setattr(script, "cores", lambda: 16)
+    assert script.workers({"card": {"memory.total": "81559 MiB"}}, False) == 16
+    assert script.workers({"card": {"memory.total": "24564 MiB"}}, False) == 5
+    assert script.workers({"card": {"memory.total": "2000 MiB"}}, False) == 1
+    assert script.workers({}, True) == 2
+
+
+def test_facts_and_ceilings(made_parts, tmp_path, monkeypatch):
+    made_parts.facts(tmp_path)
+    facts = read_json(tmp_path / "facts.json")
+    assert FACTS.keys() <= facts.keys() and FACTS["machine"].keys() <= facts["machine"].keys()
+    assert all(value > 1e8 for value in facts["ceilings"].values())
+
+
+def test_a_training_alone_leaves_its_speed_and_a_profile_of_one_step(
+    made_parts, tmp_path, monkeypatch
+):
+    for name in ("DR_CACHE", "DR_PROFILE"):  # it sets both
+        monkeypatch.setenv(name, "")
+    made_parts.training(tmp_path, True, ways=(False,))
+    (row,) = read_json(tmp_path / "training.json")["rows"]
+    assert row["tokens a second"] > 0 and row["memory, GiB"] > 0 and not row["compiled"]
+    assert row["seconds a step"] * row["tokens a second"] == pytest.approx(row["tokens a step"])
+    table = (tmp_path / "profile.txt").read_text()
+    assert "steps 5 to 5" in table and "aten::" in table
+
+
+@pytest.mark.slow
+def test_the_queue_at_the_smallest_size_leaves_records_that_the_book_takes(
+    script, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "gpu").mkdir()
+    found = script.work(tmp_path / "gpu", 150, True, 2)
+    assert found["code"] == 0 and found["output"].count("done ") == 2, found["output"]
+    monkeypatch.setattr(places, "records_root", lambda: tmp_path / "book")
+    assert command(["publish", str(tmp_path / "gpu" / "records.jsonl.xz")]) == 0
+    published = lab.load_records(tmp_path / "book" / "smoke")
+    assert len(published) == 7 and {record.scale for record in published} == {"smoke"}
