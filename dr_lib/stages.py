@@ -17,13 +17,11 @@ import functools
 import inspect
 import os
 import shutil
-import signal
 import sys
 import sysconfig
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -41,6 +39,8 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import (
     file_digest,
+    file_lock,
+    hold,
     json_digest,
     make_readable,
     now,
@@ -48,7 +48,6 @@ from dr_lib.files import (
     sealed,
     write_json,
 )
-from dr_lib.locks import file_lock, hold, names_in_use, reading
 
 MANIFEST = "manifest.json"
 # what serves to go on after a kill, and half-written files; no part of a result
@@ -57,8 +56,6 @@ WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
 # variable with the second of the machine's monotonic clock at which what is being built stops:
 # processes inherit it
 STOP_AT = "DR_STOP_AT"
-# seconds after which an alarm rings once more, should a library have swallowed the first
-RING_AGAIN = 30.0
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "ir-measures")
 
 
@@ -68,7 +65,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
 # other code.
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
-CARRIERS += ("dr_lib.locks", "dr_lib.training.watch")
+CARRIERS += ("dr_lib.training.watch",)
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started, _written = time.time(), {}
 
@@ -454,15 +451,11 @@ class TimeIsUpError(BaseException):
 
 
 def time_is_up() -> bool:
-    """Whether what is being built must stop now. Who asks is spared the alarm, and has to raise
-    `TimeIsUpError` itself.
-
-    So a training asks after its steps, and leaves a checkpoint of the last one.
+    """Whether what is being built must stop now. Who asks raises `TimeIsUpError`: a training after
+    a step, with a checkpoint of it, encoding after a batch.
     """
     if (stop_at := os.environ.get(STOP_AT)) is None:
         return False
-    if _rings():
-        signal.setitimer(signal.ITIMER_REAL, 0)
     try:
         return time.monotonic() >= float(stop_at)
     except ValueError:
@@ -472,45 +465,22 @@ def time_is_up() -> bool:
 
 @contextmanager
 def until(stop_at: float | None) -> Iterator[None]:
-    """Let a block run until a time (of `time.monotonic`, which no change of the clock moves): then
-    `TimeIsUpError` is raised in it, at the latest by an alarm.
+    """Tell a block, and the processes that it starts, until when it may run, by `time.monotonic`,
+    which no change of the clock moves: what asks `time_is_up` stops then, all else is finished.
 
-    Alarms ring in the main thread of a process, and not on Windows: elsewhere, as on Dask's
-    workers, what does not ask `time_is_up` is finished first. Only trainings ask.
+    Raises:
+        TimeIsUpError: it may not even begin.
     """
     if stop_at is None:
         yield
         return
-    if (left := stop_at - time.monotonic()) <= 0:
+    if time.monotonic() >= stop_at:
         raise TimeIsUpError("the time is up")
-    before = signal.getsignal(signal.SIGALRM) if _rings() else None
-    # from here on: it may ring before the block is entered, and what it would leave behind would
-    # stop later blocks
     try:
         os.environ[STOP_AT] = repr(stop_at)
-        if _rings():
-            signal.signal(signal.SIGALRM, _ring)
-            signal.setitimer(signal.ITIMER_REAL, left, RING_AGAIN)
         yield
     finally:
-        try:
-            os.environ.pop(STOP_AT, None)
-        except TimeIsUpError:  # it rang here
-            os.environ.pop(STOP_AT, None)
-        if _rings():
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-
-
-def _rings() -> bool:
-    """Whether an alarm can ring here."""
-    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-
-
-def _ring(*_: object) -> None:
-    """The alarm; too late if the block has just ended."""
-    if STOP_AT in os.environ:
-        raise TimeIsUpError("the time is up")
+        os.environ.pop(STOP_AT, None)
 
 
 # Finished stages on disk --------------------------------------------------------------------------
@@ -597,24 +567,6 @@ class Cache:
         """
         return read_manifest(self.folder(one))
 
-    def manifests(self) -> list[dict[str, Any]]:
-        """The manifests of all finished stages that can be read, oldest first; the others are for
-        `status --verify`.
-        """
-        found = []
-        for folder in self.folders():
-            with suppress(InputError):
-                found.append(read_manifest(folder))
-        return sorted(found, key=lambda manifest: manifest["created"])
-
-    def folders(self) -> list[Path]:
-        """The folders of all finished stages."""
-        return [
-            path.parent
-            for path in sorted(self.root.glob(f"*/{MANIFEST}"))
-            if path.parent.suffix not in (".partial", ".removed")
-        ]
-
     def get(self, one: Stage) -> Path:
         """Return the folder of a stage, building it and what it needs where that is not there yet.
 
@@ -630,20 +582,9 @@ class Cache:
         if self.finished(one):
             self._sweep(one)
         else:
-            with self.reading(one.walk()):
-                self._provide(one)
+            self._provide(one)
         self.check(self.folder(one))
         return self.folder(one)
-
-    def reading(self, stages: Iterable[Stage]) -> AbstractContextManager[None]:
-        """A block that reads stages, finished or not: no process removes them meanwhile
-        (`in_use`).
-        """
-        return reading(self.root / "locks", {one.name for one in stages})
-
-    def in_use(self) -> set[str]:
-        """Names of the stages that blocks of `reading` read, in whatever process."""
-        return names_in_use(self.root / "locks")
 
     def _provide(self, one: Stage) -> None:
         """Build a stage and what it needs, where that is not there yet."""
@@ -717,19 +658,6 @@ class Cache:
         self.built.append(one.name)
         if seconds["seconds"] >= WORTH_TELLING:
             self.announce(f"{one.name}: finished in {spell_seconds(seconds['seconds'])}")
-
-    def remove(self, *folders: Path) -> None:
-        """Remove folders of stages, finished or not, from this cache: each is gone at once. What an
-        earlier removal that was stopped has left goes too.
-        """
-        for folder in folders:
-            if folder.parent != self.root:
-                fix = "Name one of its own."
-                raise InputError("is no stage of this cache", where=folder, fix=fix)
-            folder.rename(folder.with_name(f".{folder.name}.removed"))
-            shutil.rmtree(folder.with_name(f".{folder.name}.removed"))
-        for left in self.root.glob(".*.removed"):
-            shutil.rmtree(left, ignore_errors=True)
 
     def _sweep(self, one: Stage) -> None:
         """Remove what a build that was killed behind its last step left in a finished stage."""

@@ -49,6 +49,9 @@ class CollectionSettings(Settings):
             folder that has some.
         strict: refuse a folder with an empty passage, or with a judgement of what is not there;
             False counts them, see `collections.load`.
+        splits: name in the recipe -> split of the collection, such as `{train:
+            natural-questions/train, test: natural-questions/dev}` of `ir_datasets:dpr-w100`; the
+            others are not read. None keeps the collection's own names.
     """
 
     name: str = "primer"
@@ -59,6 +62,7 @@ class CollectionSettings(Settings):
     seed: int = Field(default=0, ge=0)
     allow_duplicates: bool = True
     strict: bool | None = None
+    splits: dict[str, str] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -67,7 +71,7 @@ class CollectionSettings(Settings):
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty for the whole collection."""
-        others = {"name", "seed", "allow_duplicates", "strict"}
+        others = {"name", "seed", "allow_duplicates", "strict", "splits"}
         sizes = self.model_dump(exclude=others, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 

@@ -25,9 +25,8 @@ from pydantic import Field, model_validator
 from dr_lib import objectives, places
 from dr_lib.errors import InputError, first_line
 from dr_lib.evaluation import Clusters, Scores
-from dr_lib.files import json_digest, read_json, sealed, write_bytes
+from dr_lib.files import hold, json_digest, read_json, sealed, write_bytes
 from dr_lib.lab.recipe import is_place
-from dr_lib.locks import hold
 from dr_lib.places import find_encoder
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings

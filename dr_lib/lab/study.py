@@ -310,8 +310,7 @@ class Study:
         scale: name of the scale, for the records.
         minutes: time budget of one call of `run`; None for no limit. What is under way when the
             time is up is stopped, a training with a checkpoint of its last step, encoding and
-            writing with what they have; other stages begin anew. On Dask's workers and on Windows a
-            stage other than a training is finished first.
+            writing with what they have; other stages are finished first.
         executor: any `concurrent.futures` executor of processes (threads would take turns), or
             `lab.Cluster` for machines; None takes the cluster that `DR_CLUSTER` names, else runs
             one after the other in this process.
@@ -381,11 +380,7 @@ class Study:
             told = f"{work}; {needed}" if needed else work
             tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {told}")
         hidden = not self.progress or not waiting
-        read = [stage for end in ends.values() for stage in end.walk()]
-        with (
-            cache.reading(read),
-            tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar,
-        ):
+        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar:
             while True:
                 while (
                     waiting

@@ -36,7 +36,7 @@ from dr_lib.models import (
     never_written,
     write_texts,
 )
-from dr_lib.stages import stage
+from dr_lib.stages import TimeIsUpError, stage, time_is_up
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import hash64, machine
 
@@ -281,6 +281,8 @@ def write_all(
             except InputError:  # none yet, or a broken one
                 texts = []
             if len(texts) != len(rows):  # another machine writes more at once
+                if time_is_up():
+                    raise TimeIsUpError(f"{title}: stopped after {start:,} of {len(lengths):,}")
                 written = [
                     text
                     for part in range(0, len(rows), at_once)

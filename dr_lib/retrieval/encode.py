@@ -35,7 +35,7 @@ from dr_lib.files import json_digest, new_array, open_array, read_json, write_js
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.retrieval.search import search
-from dr_lib.stages import Cache, code_digest, stage
+from dr_lib.stages import Cache, TimeIsUpError, code_digest, stage, time_is_up
 from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
 from dr_lib.training import machine
 
@@ -205,6 +205,8 @@ def fill(
                 if time.monotonic() - saved > SAVE_EVERY:
                     save()
                     saved = time.monotonic()
+                if time_is_up() and done < len(batches):
+                    raise TimeIsUpError(f"encoding was stopped after {done:,} batches")
         finally:
             if done:
                 save()

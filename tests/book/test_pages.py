@@ -17,6 +17,7 @@ from dr_lib import objectives
 
 BOOK = ROOT / "book"
 GENERATED = {
+    "practice/cite",
     "reference/claims",
     "reference/records",
     "reference/status",
@@ -135,7 +136,7 @@ def test_every_verdict_has_a_badge():
 
 def test_style_sheet_and_figures_use_the_same_colours():
     light, dark = (BOOK / "_static" / "book.css").read_text().split('html[data-theme="dark"]', 1)
-    assert f"--dr-blue: {PALETTE.recorded}" in light and f"--dr-warm: {PALETTE.live}" in light
+    assert f"--dr-blue: {PALETTE.series[0]}" in light and f"--dr-warm: {PALETTE.series[7]}" in light
     alone = (BOOK / "dr_book" / "page.html").read_text()
     # the same colours on dark pages of the book and on a page of its own
     for name in VARIABLES.values():

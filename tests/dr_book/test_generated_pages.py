@@ -14,7 +14,6 @@ from generated_pages import (
     counted_pairs,
     counts_table,
     faults_section,
-    methods_figure,
     paper_cards,
     rebuilt_section,
     records_tables,
@@ -216,23 +215,6 @@ def test_methods_without_a_second_training_are_named():
         kept = [run for run in records if run.rebuilt and run.recipe["objective"]["name"] == name]
         place = twice if pairs or any(run.training for run in kept) else once
         assert named(name) in re.split(", |: ", place), name
-
-
-def test_first_page_gets_a_sentence_where_nothing_is_recorded(monkeypatch):
-    monkeypatch.setattr(generated_pages, "recorded", lambda study: {})
-    assert "Nothing is recorded yet" in methods_figure().data
-
-
-def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeypatch, record):
-    runs = {"none": [0.2, 0.3], "simlm": [0.4, 0.5], "BM25": [0.9, 0.9]}
-    monkeypatch.setattr(
-        generated_pages,
-        "recorded",
-        lambda study: {name: [record(name, own)] for name, own in runs.items()},
-    )
-    html = methods_figure().data
-    assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
-    assert "directly reaches 25.0 %" in html and "one run" in html
 
 
 def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():

@@ -15,9 +15,8 @@ import pytest
 from filelock import StrictSoftFileLock
 from filelock._identity import host_name, process_start_token
 
-from dr_lib import locks
 from dr_lib.errors import InputError
-from dr_lib.locks import file_lock, hold
+from dr_lib.files import file_lock, hold
 from dr_lib.stages import Cache, stage
 
 ROOT = Path(__file__).parents[2]
@@ -113,10 +112,10 @@ def test_a_stage_whose_lock_was_taken_over_is_not_finished(tmp_path):
 BUILD = """
 import sys, time
 from pathlib import Path
-from dr_lib import locks
+from dr_lib import files
 from dr_lib.stages import Cache, stage
 
-locks.LOOK_EVERY = 0.1
+files.LOOK_EVERY = 0.1
 name, root = sys.argv[1], Path(sys.argv[2])
 
 @stage(resumable=True)
@@ -182,7 +181,7 @@ def test_a_lock_whose_owners_number_was_given_to_another_process_is_taken_at_onc
     tmp_path, monkeypatch, counted
 ):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
-    monkeypatch.setattr(locks, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr("dr_lib.files.LOOK_EVERY", 0.1)
     start = process_start_token(os.getpid())
     if start is None:
         pytest.skip("no start of a process is known here")
