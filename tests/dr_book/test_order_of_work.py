@@ -33,7 +33,6 @@ def clock(monkeypatch):
         now[0] += takes
 
     monkeypatch.setattr(stages.Cache, "_build", timed)
-    monkeypatch.setattr(stages, "_rings", lambda: False)
     for module in (stages, corpus_study):
         monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     return begun
