@@ -662,10 +662,9 @@ def _bm25(entries: Sequence[Entry]) -> HTML:
     """BM25 against dense retrievers, told once: it decides nothing about a method."""
     return HTML(
         f'<p class="dr-note">{bm25_pairs(entries)} pairs compare a dense retriever with BM25. They'
-        ' are told once, in <a href="../notebooks/evaluation/zero_shot.html">search without'
-        " training</a>, and decide nothing here: SQuAD's questions were written with the passage in"
-        " view and repeat its words, and BM25 leads on every collection that our two-layer encoders"
-        " search without having trained on it.</p>"
+        " decide nothing here, since SQuAD's questions were written with the passage in view and"
+        ' repeat its words. <a href="../notebooks/evaluation/bm25.html">BM25 and dense retrievers'
+        "</a> tells where the order turns.</p>"
     )
 
 

@@ -2,6 +2,7 @@
 prose states hold.
 """
 
+import ast
 import re
 from functools import cache
 from itertools import pairwise
@@ -439,6 +440,27 @@ def test_every_cell_in_a_notebook_has_a_record():
             if cell.cell_type == "markdown":
                 for one in re.findall(r"\{measured\}`([^`]+)`", cell.source):
                     assert value(one) >= 0
+
+
+def test_where_the_order_of_bm25_and_dense_retrievers_turns():
+    """What notebooks/evaluation/bm25 says of its figure and of its table."""
+    (cell,) = [
+        cell.source
+        for cell in nbformat.read(ROOT / "notebooks/evaluation/bm25.ipynb", as_version=4).cells
+        if cell.get("id") == "turns-code"
+    ]
+    pairs = ast.literal_eval(cell[cell.index("{") : cell.index("}") + 1])
+    gaps = {}
+    for label, (study, dense, other, place) in pairs.items():
+        runs, others = (recorded_by_collection(name)[place] for name in (study, other))
+        gaps[label] = difference(runs[dense], others["BM25"], "MRR@10").estimate.interval()
+    behind = ["SQuAD, 2 layers", "SQuAD, 6 layers", "Reddit titles, 2 layers"]
+    ahead = ["SciFact, MiniLM fine-tuned", "MedQuAD, 2 layers", "MedQuAD, MiniLM fine-tuned"]
+    assert all(gaps[label].high < 0 for label in behind)
+    assert all(gaps[label].low > 0 for label in ahead)
+    level = gaps["SciFact, MiniLM as it comes"]
+    assert level.low < 0 < level.high and len(gaps) == 7
+    assert gaps["SQuAD, 2 layers"].high < gaps["SQuAD, 6 layers"].low
 
 
 SURE = {
