@@ -29,11 +29,19 @@ LACKS = ["annotated-types", "bm25s", "datasets", "dill", "hypothesis", "ir-datas
 LACKS += ["lz4", "multiprocess", "pydantic", "pydantic-core", "pystemmer", "pytrec-eval-terrier"]
 LACKS += ["sortedcontainers", "typing-inspection"]
 LIST = "carried.json"
+# what packing leaves of a file at best: a collection too large even so is not tried
+LEAST = {".gz": 0.4}
+LEAST_OF_TEXT = 0.15
 
 
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def size(folder: Path) -> int:
+    """Bytes of the files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 # Here ---------------------------------------------------------------------------------------------
@@ -65,9 +73,6 @@ def collections() -> list[Path]:
     trained = dict.fromkeys(entry.collection for entry in queue)
     others = {name for entry in queue for name in searched(entry.collection)} - trained.keys()
 
-    def size(folder: Path) -> int:
-        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
     first, then = (
         [path for path in map(find_data, names) if path and path.is_dir()]
         for names in (trained, sorted(others))
@@ -93,6 +98,12 @@ def packed(folder: Path, to: Path) -> Path:
     return target
 
 
+def least(folder: Path) -> float:
+    """Bytes below which no packing brings a collection."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size * LEAST.get(path.suffix, LEAST_OF_TEXT) for path in files)
+
+
 def checkout_size() -> int:
     """Bytes of the files that git knows."""
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT).decode().split("\0")
@@ -109,6 +120,9 @@ def pack(to: Path, names: Sequence[str], python: str, mib: float) -> list[str]:
     room = mib * 2**20 - checkout_size() - sum(path.stat().st_size for path in to.glob("*.whl"))
     left_out = []
     for folder in collections():
+        if least(folder) > room:
+            left_out.append(folder.name)
+            continue
         path = packed(folder, to)
         if path.stat().st_size > room:
             path.unlink()
@@ -120,8 +134,8 @@ def pack(to: Path, names: Sequence[str], python: str, mib: float) -> list[str]:
         raise SystemExit(f"checkout and wheels alone are {-room / 2**20:.1f} MiB too large")
     content = {path.name: digest(path) for path in files}
     (to / LIST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    size = sum(path.stat().st_size for path in files)
-    print(f"{to}: {len(files)} files, {size / 2**20:.1f} MiB; {room / 2**20:.1f} MiB are left")
+    carried = sum(path.stat().st_size for path in files)
+    print(f"{to}: {len(files)} files, {carried / 2**20:.1f} MiB; {room / 2**20:.1f} MiB are left")
     if left_out:
         print(f"left out, as they do not fit: {', '.join(left_out)}")
     return left_out
