@@ -6,7 +6,7 @@ first page shows.
 
 Everything comes from records, from executed notebooks, from installed packages or from the plan of
 lessons; nothing is typed here. Pages: reference/status, reference/records, reference/claims,
-reference/data, reference/base-model, teaching/routes.
+reference/data, reference/base-model, teaching/routes, practice/cite.
 """
 
 import html
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from data_sheets import anchor, here_table, sheet_sections
-from explorers import COMPARED, write_explorers
+from explorers import write_explorers
+from home import write_home
 from IPython.display import HTML
 from masks_explorer import write_explorer
-from measured_numbers import seeds as seeds_of
 from pretrain_tab import write_tab
 from search_page import write_search
 from teaching import load_plan, routes_page
@@ -38,18 +38,18 @@ from dr_book.measured import (
     SCALES,
     clusters_of,
     difference,
-    differences,
-    mean_intervals,
+    made_by,
     per_query,
     recorded,
     recorded_collections,
 )
-from dr_book.statistics import mean_interval
+from dr_book.statistics import Interval, mean_interval
 from dr_book.tables import (
     Cell,
     Markup,
     data_named,
     folded,
+    interval_cell,
     link,
     named,
     named_in,
@@ -57,12 +57,12 @@ from dr_book.tables import (
     scientific,
     soft,
     spell,
-    spell_data,
     table,
     times,
     typographic,
     verdict_badge,
 )
+from dr_book.verify import made_twice
 from dr_lib import places
 from dr_lib.files import read_json, read_yaml, write_json, write_text
 from dr_lib.lab import BaseRecipe, Record, load_records, recorded_folder
@@ -74,7 +74,6 @@ SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
 PARTS = (
     "extra/found/papers.inc",
-    "extra/found/methods.inc",
     "extra/found/interval.inc",
     *(f"extra/found/{name}.inc" for name in SPEEDS),
 )
@@ -130,16 +129,13 @@ def write_pages(to: Path) -> list[Path]:
             "reference/data.md": data_page(),
             "reference/base-model.md": base_page(),
             "teaching/routes.md": routes_page(load_plan()),
+            "practice/cite.md": cite_page(),
         }
         working.result()
     write_json(to / "extra" / "claims.json", entries)
     measured = places.project_root() / "book" / "reference" / "measured"
     speeds = [speed_table(read_json(measured / f"{name}.json")).data for name in SPEEDS]
-    parts = zip(
-        PARTS,
-        (paper_cards(entries), methods_figure().data, interval_figure().data, *speeds),
-        strict=True,
-    )
+    parts = zip(PARTS, (paper_cards(entries), interval_figure().data, *speeds), strict=True)
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
     return [to / name for name in pages]
@@ -151,6 +147,7 @@ def write_what_works(to: Path) -> None:
     """
     write_explorer(to)
     write_search(to)
+    write_home(to)
     write_explorers(to)
     write_tab(to)
 
@@ -201,7 +198,7 @@ def status_page(to: Path) -> str:
         vulnerabilities(VULNERABILITIES),
         "## Collections",
         here_table(recorded_collections()),
-        "## Records that were made again",
+        "## Rows that were made twice",
         *rebuilt_section(every_record()),
         wide=True,
     )
@@ -288,6 +285,14 @@ def records_page() -> str:
         ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
         ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'
         " `.training`.",
+        "## Three numbers for one cell",
+        "A page about a table shows up to three. *Paper* is what the paper reports, with its own"
+        " data and model. *Recorded* was measured with this book's code and kept as a record."
+        " *Live* is what the machine that built your copy measured, from laptop scale on; a smoke"
+        " run only shows that everything works, so its numbers are hidden. The three have different"
+        " data and models: compare the *order* of the rows and the *differences* between them,"
+        " which a {term}`verdict` judges, rather than the levels.",
+        "## Reading them",
         f"```python\n{READING}```",
         "A query belongs to a *cluster*: the document that its passage stands in, the dialogue, or"
         " the template that its question was made from. Queries of one cluster are easy or hard"
@@ -305,25 +310,46 @@ def every_record() -> list[Record]:
 
 
 def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:
-    """Which records were made again, on which machines, and how the two compare."""
-    rows = [
-        [
-            named(record.recipe["objective"]["name"]),
-            link(
-                f"{record.study}, {named(record.label)}",
-                f"{RECORDS}/{record.scale}/{record.file_name}",
-            ),
-            certificate["outcome"],
-            _chip(certificate["machine"]),
-            certificate["created"][:10],
-        ]
-        for record in records
-        for certificate in record.rebuilt
-    ]
+    """Which trainings were made twice, by `dr-lib verify` or as another study's rows, and how the
+    two compare; then the methods that were not.
+    """
+    rows, again = [], {}
+    for record in records:
+        for found in record.rebuilt:
+            chip = f"{_chip(found['machine'])}, by dr-lib verify on {found['created'][:10]}"
+            rows.append(_remade(record, found, chip))
+            again |= {record.recipe["objective"]["name"]: None} if record.training else {}
+    for pair in made_twice():
+        rows.append(_remade(pair.record, pair.found, made_by(pair.again)))
+        again[pair.record.recipe["objective"]["name"]] = None
     if not rows:
         return ["No record was made again yet."]
-    columns = ["method", "record", "outcome", "machine", "made"]
-    return [table(columns, rows, caption="What `dr-lib verify` found.")]
+    trained = {record.recipe["objective"]["name"] for record in records if record.training}
+    sides = trained & {*again}, trained - {*again}
+    twice, once = (", ".join(map(named, sorted(own))) for own in sides)
+    columns = ["record", "made by", "made again by", "recorded", "again", "difference", "outcome"]
+    about = (
+        "Runs of one recipe, data digest and seed by other machines or other code, each against the"
+        " earliest. The difference has the interval in which two trainings of one recipe lie in 95"
+        " of 100 cases; the outcome is that of `dr-lib verify`, with a margin of half a point, or"
+        " what 95 of 100 pairs of trainings keep where they scatter by more."
+    )
+    return [
+        f"Methods with a training that was made twice: {twice or 'none'}."
+        f" Without: {once or 'none'}.",
+        table(columns, rows, caption=about.replace("`", ""), digits=2),
+    ]
+
+
+def _remade(record: Record, found: Mapping[str, Any], again: str) -> list[Cell]:
+    """A run and what made it again, as a row of the table."""
+    name = f"{record.study}, {named(record.label)}, seed {record.seed}"
+    target = f"{RECORDS}/{record.scale}/{record.file_name}"
+    means = found["means"][found["measure"]] if record.training else [None, None]
+    ends = [found[end] for end in ("difference", "low", "high")] if record.training else []
+    gap = interval_cell(Interval(*ends), sign=True, digits=2) if ends and None not in ends else None
+    made = made_by(record) or _chip(record.machine)
+    return [link(name, target), made, again, *means, gap, found["outcome"]]
 
 
 def records_tables(scale: str) -> list[HTML]:
@@ -361,10 +387,14 @@ def records_tables(scale: str) -> list[HTML]:
             folded(
                 f"{title} ({count})",
                 HTML(f"<p>Page: {page}. Download: {links}</p>"),
-                table(
-                    columns,
-                    [_record_row(record) for record in shown],
-                    caption=f"{title}: {count} at {scale} scale.",
+                HTML(
+                    '<div class="dr-record-list">'
+                    + table(
+                        columns,
+                        [_record_row(record) for record in shown],
+                        caption=f"{title}: {count} at {scale} scale.",
+                    ).data
+                    + "</div>"
                 ),
             )
         )
@@ -581,6 +611,9 @@ def paper_cards(entries: Sequence[Entry]) -> str:
         f" {number['not testable here']} cannot be tested here, and {number['not run']} are not"
         " run."
     )
+    words += (
+        f" Pairs with BM25, {bm25_pairs(entries)}, stand apart and decide nothing about a method."
+    )
     claims = Counter(entry["verdict"] for entry in entries)
     words += (
         f" Of {len(entries)} claims, {claims['held']} are held, {claims['contradicted']}"
@@ -616,19 +649,22 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
     )
 
 
-def _bm25(entries: Sequence[Entry]) -> HTML:
-    """BM25 against dense retrievers, told once: it decides nothing about a method."""
-    number = sum(
+def bm25_pairs(entries: Sequence[Entry]) -> int:
+    """How many pairs of recorded tables put a dense retriever above BM25."""
+    return sum(
         not pair["testable"] and "BM25" in pair["worse"] and entry["study"] is not None
         for entry in entries
         for pair in entry["pairs"]
     )
+
+
+def _bm25(entries: Sequence[Entry]) -> HTML:
+    """BM25 against dense retrievers, told once: it decides nothing about a method."""
     return HTML(
-        f'<p class="dr-note">{number} pairs compare a dense retriever with BM25. They are told'
-        ' once, in <a href="../notebooks/evaluation/zero_shot.html">search without training</a>,'
-        " and decide nothing here: SQuAD's questions were written with the passage in view and"
-        " repeat its words, and BM25 leads on every collection that our two-layer encoders"
-        " search.</p>"
+        f'<p class="dr-note">{bm25_pairs(entries)} pairs compare a dense retriever with BM25. They'
+        " decide nothing here, since SQuAD's questions were written with the passage in view and"
+        ' repeat its words. <a href="../notebooks/evaluation/bm25.html">BM25 and dense retrievers'
+        "</a> tells where the order turns.</p>"
     )
 
 
@@ -651,34 +687,6 @@ def short_name(key: str) -> str:
 def _first_heading(page: Path) -> str:
     """The title of a page, which is its first line."""
     return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-
-
-def methods_figure() -> HTML:
-    """What each recorded pre-training method adds to none, largest gain first; a sentence where
-    nothing is recorded.
-    """
-    runs = {label: records for label, records in recorded(COMPARED).items() if label != "BM25"}
-    means = mean_intervals(runs, MEASURE)
-    if "none" not in means:
-        return HTML("<p>Nothing is recorded yet.</p>")
-    labels = sorted(means, key=lambda label: -means[label].mean)
-    gains = differences([(label, "none") for label in labels if label != "none"], runs, MEASURE)
-    points = {label: interval for (label, _), interval in gains.items()}
-    told = ", ".join(f"{named(label)} {gap.mean:+.1f}" for label, gap in points.items())
-    figure = intervals(
-        [Series("recorded", "recorded", points, f"points of {MEASURE}")],
-        labels,
-        zero=True,
-        rows="minus no pre-training",
-        alt=f"Differences, minus no pre-training: {told}.",
-    )
-    seeds = seeds_of([*runs.values()])
-    caption = (
-        f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base"
-        f" model fine-tuned directly reaches {means['none'].mean:.1f} %. Recorded:"
-        f" {spell_data(runs)}, {seeds}."
-    )
-    return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
 
 
 def interval_figure() -> HTML:
@@ -950,6 +958,42 @@ def base_page() -> str:
         "## Loss",
         HTML(f'<p class="dr-caption">{alt}</p>'),
         curves({"training": (steps, losses)}, x="training step", y="masked-LM loss, nats", alt=alt),
+    )
+
+
+def cite_page() -> str:
+    """How to cite the book, from `CITATION.cff`, and the papers, from the book's bibliography."""
+    root = places.project_root()
+    facts = read_yaml(root / "CITATION.cff")
+    version, year = facts["version"], facts["date-released"].year
+    authors = " and ".join(f"{{{author['name']}}}" for author in facts["authors"])
+    fields = {
+        "title": f"{{{facts['title']}}}",
+        "author": authors,
+        "year": year,
+        "version": version,
+        "note": f"{facts['license']} licence",
+    }
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    names = ", ".join(author["name"] for author in facts["authors"])
+    entries = (root / "book" / "references.bib").read_text(encoding="utf-8")
+    papers = [
+        re.search(rf"^@\w+\{{{key},.*?^\}}\n", entries, re.MULTILINE | re.DOTALL) for key in IDEAS
+    ]
+    return _page(
+        "Cite this book",
+        f"{names} ({year}). *{facts['title']}*, version {version}. {facts['license']} licence.",
+        f"```bibtex\n@software{{denseretrievalbook,\n{lines},\n}}\n```",
+        "Please cite the paper whose method you use as well. The number of a record is cited by its"
+        " study, label and commit, which {doc}`../reference/records` lists; `CITATION.cff` in the"
+        " project has the same for programs that read it.",
+        "## The five papers",
+        "```bibtex\n" + "\n".join(found[0].rstrip() + "\n" for found in papers if found) + "```",
+        "## Licences",
+        "Text, figures and code of the book are under the MIT licence: use them, also in teaching,"
+        " and name the source. The collections have licences of their own, which their"
+        " {doc}`sheets <../reference/data>` name. A model that you export carries the licences of"
+        " its data in its card.",
     )
 
 

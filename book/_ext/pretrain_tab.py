@@ -1,9 +1,10 @@
 """What pre-training in a tab learns from: the passages of Primer, their words and a question of
 each; and what it led to.
 
-The page trains in the reader's browser (`book/extra/pretrain-tab/model.js`); its passages are
-written here when the book is built. What came out over several seeds stands in
-`book/ideas/measured/pretrain_tab.json`, made with the same script by
+The page trains in the reader's browser (`book/extra/pretrain-tab/model.js`, with the layers of
+`book/extra/search-page/bert.js`); its passages are written here when the book is built. What came
+out over several seeds stands in `book/ideas/measured/pretrain_tab.json`, made with the same scripts
+by
 
     python book/_ext/pretrain_tab.py       # with node; minutes
 
@@ -35,6 +36,7 @@ from dr_lib.training import machine
 FOLDER = "extra/pretrain-tab"
 WRITTEN = ("data.js", "measured.inc")
 SCRIPT = places.project_root() / "book" / FOLDER / "model.js"
+LAYERS = places.project_root() / "book" / "extra" / "search-page" / "bert.js"
 MEASURED = places.project_root() / "book" / "ideas" / "measured" / "pretrain_tab.json"
 ASKED = "words"
 """The kind of question: those that repeat words of their passage. No small model finds the
@@ -161,14 +163,14 @@ def _spread(values: Sequence[float]) -> Cell:
 
 
 def script_digest() -> str:
-    """SHA-256 (hex) of the script that trains, without comments and spaces, and of the settings."""
-    code = re.sub(
-        r"/\*.*?\*/|//[^\n]*|\s+", "", SCRIPT.read_text(encoding="utf-8"), flags=re.DOTALL
-    )
+    """SHA-256 (hex) of the scripts that train, without comments and spaces, and of the settings."""
+    scripts = "".join(path.read_text(encoding="utf-8") for path in (LAYERS, SCRIPT))
+    code = re.sub(r"/\*.*?\*/|//[^\n]*|\s+", "", scripts, flags=re.DOTALL)
     return hashlib.sha256(f"{code}{SIZES}{SETTINGS}{FEWEST}{ASKED}".encode()).hexdigest()
 
 
 RUN = """
+globalThis.bert = require(%s);
 const pretrain = require(%s), data = JSON.parse(require("fs").readFileSync(%s, "utf8")),
   { seed, bottleneck, rates, steps } = %s;
 const training = pretrain.training(data, { seed, bottleneck, rates }), found = [];
@@ -200,6 +202,7 @@ def measure() -> None:
             for seed in range(SEEDS):
                 options = {"seed": seed, "bottleneck": bottleneck, "rates": rates, "steps": steps}
                 program = RUN % (
+                    json.dumps(str(LAYERS)),
                     json.dumps(str(SCRIPT)),
                     json.dumps(str(file)),
                     json.dumps(options),

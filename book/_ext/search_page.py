@@ -252,6 +252,45 @@ def trained(method: str, name: str, cache: Cache) -> Retriever:
     return Retriever(cache.get(packed) / WEIGHTS, measured)
 
 
+def trained_vectors(method: str, name: str, split: str, cache: Cache) -> tuple[Path, Path]:
+    """A collection's passages as `trained`'s retriever sees them, as `on_axes` stores them, and the
+    queries of a split, as files.
+    """
+    collection, tokenizer = (
+        collections.load(name, allow_duplicates=True),
+        open_checkpoint("embedded").tokenizer,
+    )
+    weights = Data.file(trained(method, name, cache).weights)
+    passages = small_vectors(weights, tokens.passage_tokens(collection, tokenizer))
+    queries = small_queries(weights, tokens.query_tokens(collection, tokenizer, split=split))
+    return cache.get(passages) / "vectors.safetensors", cache.get(queries) / "queries.npy"
+
+
+def encoded_parts(
+    folder: Path,
+    method: str,
+    name: str,
+    parts: Sequence[str],
+    facts: Mapping[str, Any],
+    columns: Mapping[str, Sequence[str]],
+) -> None:
+    """Write texts that are no collection as two parts: what is known of them and of their words,
+    and their vectors.
+
+    Args:
+        folder: where the parts go.
+        method: which retriever of the page that searches encodes them.
+        name: the collection that it searches there.
+        parts: the names of both.
+        facts: what the first part says of the texts.
+        columns: `title` and `text` of each.
+    """
+    model = unpack(trained(method, name, Cache(announce=lambda line: None)).weights)
+    vectors = model.encode(columns["text"], columns["title"])
+    _write_part(folder / f"{parts[0]}.js", parts[0], _json({**facts, "words": words(columns, [])}))
+    _write_part(folder / f"{parts[1]}.js", parts[1], squeezed(save(on_axes(vectors))))
+
+
 class System(NamedTuple):
     """One way to search, and where each test query's first relevant passage stands with it (0: not
     found).

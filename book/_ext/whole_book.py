@@ -3,8 +3,9 @@ not it alone.
 
 Sphinx renders a page anew where its source has changed. But its title stands in every sidebar, and
 its headings, labels and documented names are what links on other pages lead to, under those names.
-A role that no browser understands goes too, and spaces before per cent signs and units do not
-break.
+The home page is called so in the sidebar, and the book's version, from `CITATION.cff`, stands on
+every page. A role that no browser understands goes too, and spaces before per cent signs and units
+do not break.
 """
 
 import gc
@@ -17,6 +18,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from dr_book.tables import per_cent
+from dr_lib import places
+from dr_lib.files import read_yaml
 from dr_lib.training import machine
 
 # say nothing of reading in parallel
@@ -75,6 +78,7 @@ def without_a_false_role(
     """Docutils calls the bibliography a list and its entries something else, which a screen reader
     cannot join.
     """
+    context["root_title"] = "Home"
     if isinstance(body := context.get("body"), str):
         context["body"] = unbroken(body).replace(
             '<div role="list" class="citation-list">', '<div class="citation-list">'
@@ -93,6 +97,8 @@ def setup(app: Sphinx) -> dict[str, object]:
     # documents are many small objects that stay: to look for garbage among them was a fifth of the
     # time
     gc.set_threshold(100_000)
+    citation = read_yaml(places.project_root() / "CITATION.cff")
+    app.config.release = str(citation["version"])
     app.connect("builder-inited", on_all_cores)
     app.connect("env-updated", pages_to_write)
     app.connect("html-page-context", without_a_false_role)

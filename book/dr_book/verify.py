@@ -14,6 +14,9 @@ recipes that the book's records have several seeds of, on that collection and at
 queries are the same in both, and add nothing. A certificate says how often two faithful runs come
 as near as the margin, and gives the interval of d; where d is outside of chance and inside the
 margin, the runs are both equivalent and different.
+
+The same rule compares what the book's records hold twice: trainings of one recipe, data and seed on
+other machines or by other commits.
 """
 
 from pathlib import Path
@@ -21,7 +24,7 @@ from typing import Any, NamedTuple
 
 import scipy
 
-from dr_book.measured import SCALES, Side, pools_of
+from dr_book.measured import SCALES, Side, by_configuration, pools_of
 from dr_book.statistics import paired_difference
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -121,18 +124,16 @@ def compare(
         measure; the `margin`; `noise`, its `freedom`, and `faithful`, the share of pairs of
         trainings that come as near as the margin; `code`, what was made by other code.
     """
-    measure = measure_of(record)
+    measure, shared = measure_of(record, rebuilt), [*filter(rebuilt.means.get, record.means)]
     same = all(
-        not paired_difference(rebuilt.measured, record.measured, name).any()
-        for name in record.means
+        not paired_difference(rebuilt.measured, record.measured, name).any() for name in shared
     )
     weights = {
         name: log.get("weights") and log["weights"] == rebuilt.training[name].get("weights")
         for name, log in record.training.items()
     }
     means = {
-        name: [unit_of(name)[0] * run.means[name] for run in (record, rebuilt)]
-        for name in record.means
+        name: [unit_of(name)[0] * run.means[name] for run in (record, rebuilt)] for name in shared
     }
     difference = means[measure][1] - means[measure][0]
     known, chance = noise.freedom > 0, scipy.stats.t(noise.freedom, scale=noise.deviation * 2**0.5)
@@ -161,9 +162,10 @@ def compare(
     }
 
 
-def measure_of(record: Record) -> str:
-    """The measure that decides: MRR@10, else the first."""
-    return "MRR@10" if "MRR@10" in record.means else next(iter(record.means))
+def measure_of(*records: Record) -> str:
+    """The measure that decides: MRR@10, else the first that all have."""
+    shared = [name for name in records[0].means if all(name in own.means for own in records)]
+    return "MRR@10" if "MRR@10" in shared else shared[0]
 
 
 def seed_noise(record: Record, measure: str) -> Noise:
@@ -172,6 +174,43 @@ def seed_noise(record: Record, measure: str) -> Noise:
     """
     (pool,) = pools_of([Side([record], measure)]).values()
     return Noise(pool.variance**0.5, pool.freedom)
+
+
+class Twice(NamedTuple):
+    """A training that the book's records hold twice, and what `compare` says of the two."""
+
+    record: Record
+    again: Record
+    found: dict[str, Any]
+
+
+def made_twice() -> list[Twice]:
+    """Trainings of one recipe, data digest and seed by other machines or commits: each against the
+    earliest, on the collection that it was trained on, by method.
+    """
+    found: dict[tuple[str, str], Twice] = {}
+    for records in by_configuration().values():
+        earliest: dict[int, Record] = {}
+        for record in sorted(records, key=lambda record: (record.seed, record.created)):
+            at_home = record.trained_on["digest"] == record.data["collection"]["digest"]
+            if not record.training or not at_home:
+                continue
+            first = earliest.setdefault(record.seed, record)
+            places = {(str(run.machine), run.commit.get("id")) for run in (first, record)}
+            if len(places) > 1 and _trainings(first) != _trainings(record):
+                noise = seed_noise(first, measure_of(first, record))
+                pair = Twice(first, record, compare(first, record, noise))
+                found.setdefault((_trainings(first), _trainings(record)), pair)
+    return sorted(found.values(), key=lambda pair: (_method(pair.record), pair.record.seed))
+
+
+def _trainings(record: Record) -> str:
+    """What tells a run's trainings from those of every other run: how long each took."""
+    return str({name: log.get("wall_seconds") for name, log in record.training.items()})
+
+
+def _method(record: Record) -> str:
+    return record.recipe["objective"]["name"]
 
 
 # Which record -------------------------------------------------------------------------------------

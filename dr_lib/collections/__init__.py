@@ -6,10 +6,11 @@ in BEIR layout, or passages without questions: a file of JSON Lines or CSV, text
 next utterance.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dr_lib.collections import beir, kilt, plain, squad
+from dr_lib.collections import beir, kilt, plain, squad, store
 from dr_lib.collections.beir import (
     GENERATED,
     field_of,
@@ -32,6 +33,25 @@ from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data, primer
 
 
+def check_within_reach(
+    name: str | Path, reads: Iterable[str], splits: Mapping[str, str] | None = None
+) -> None:
+    """Refuse a published collection of which something cannot be had, before any of it is fetched.
+
+    Args:
+        name: as in `load`; only ``ir_datasets:<id>`` is tried.
+        reads: the splits that will be read.
+        splits: as in `load`.
+
+    Raises:
+        InputError: all that is out of reach.
+    """
+    if str(name).startswith("ir_datasets:"):
+        source = _find_source(str(name))
+        source = source if splits is None else source.named(splits)
+        store.check_within_reach(source, reads, cache_root() / "collections")
+
+
 def load(
     name: str | Path,
     *,
@@ -39,6 +59,7 @@ def load(
     allow_duplicates: bool = True,
     strict: bool = True,
     allow_changes: bool = False,
+    splits: Mapping[str, str] | None = None,
 ) -> Collection:
     """Open a collection by name; at the first load it is read, checked and kept in Arrow files in
     the cache.
@@ -57,6 +78,9 @@ def load(
             passages that are not there in the denominator of the measures, and counts all.
         allow_changes: go on with a SQuAD that is not that of the book's records; False refuses it
             and says how it differs.
+        splits: new name -> name of a split, to read these alone: ``{"train":
+            "natural-questions/train"}``; None keeps all under their own names. Splits of
+            ``ir_datasets`` are read when they are first used.
 
     Returns:
         The collection, memory-mapped.
@@ -72,6 +96,8 @@ def load(
         raise InputError(
             error.strerror or str(error), where=where, fix="Give a path that can be read."
         ) from None
+    if splits is not None:
+        source = source.named(splits)
     root = cache or cache_root() / "collections"
     options = {"allow_duplicates": allow_duplicates, "strict": strict}
     collection = open_source(source, root, **options, place=str(name))

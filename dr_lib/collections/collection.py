@@ -110,7 +110,12 @@ class Collection:
         )
         facts = {
             "passages": f"{len(self):,}",
-            **{f"queries, {name}": f"{len(self.qrels(name)):,}" for name in self.splits},
+            **{
+                f"queries, {name}": "not read yet"
+                if judged is None
+                else f"{len(self.qrels(name)):,}"
+                for name, judged in self._judgements.items()
+            },
         }
         facts |= {name: f"{count:,}" for name, count in self.irregular.items()}
         facts |= {"licence": self.licence, "digest": self.digest[:16]}
@@ -199,6 +204,12 @@ class Collection:
                 part.digest = json_digest([*read, self.info.get(OWN_PASSAGE)])
             self._parts[splits] = part
         return self._parts[splits]
+
+    def part(self, rows: Sequence[int]) -> "Collection":
+        """Some of the passages, without queries."""
+        passages = self.passages.select(rows)
+        none = self._queries.select([])
+        return Collection(self.name, rows_digest(passages), {}, passages, none, {})
 
     def queries(self, split: str | None = None) -> datasets.Dataset:
         """Queries of a split in file order: those that have a judgement there.
@@ -297,17 +308,11 @@ class Collection:
         """
         if rule is None or rule == self.info.get(OWN_PASSAGE):
             return self
-        return Collection(
-            self.name,
-            json_digest([self.digest, {OWN_PASSAGE: rule}]),
-            {**self.info, OWN_PASSAGE: rule},
-            self.passages,
-            self._queries,
-            self._judgements,
-            self.folder,
-            self.place,
-            self.__dict__.get("passages_digest"),
-        )
+        changed = copy(self)
+        changed.digest = json_digest([self.digest, {OWN_PASSAGE: rule}])
+        changed.info = {**self.info, OWN_PASSAGE: rule}
+        changed._own_rows, changed._parts = {}, {}
+        return changed
 
     def own_rows(self, split: str) -> np.ndarray | None:
         """The passage that is the query itself, which no ranking and no list of negatives of that

@@ -9,14 +9,13 @@ book: practice/own-corpus, reference/data.
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import ir_datasets
 
 from dr_lib.collections.store import Judgement, Passage, Query, Source
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, first_line
 from dr_lib.files import file_digest, json_digest
 
 PREFIX = "ir_datasets:"
@@ -62,24 +61,33 @@ def source(id_: str) -> Source:
     ]
     judged = [name for name in judged if ir_datasets.docs_parent_id(name) == corpus]
     splits = {name.removeprefix(corpus).strip("/") or "test": name for name in judged}
+    made_by = [ir_datasets.__version__, file_digest(Path(__file__))]
+    info = {
+        "source": PREFIX + id_,
+        "licence": (
+            "as stated by the publisher: see the documentation page of this id at ir-datasets.com"
+        ),
+        "versions": {"ir_datasets": ir_datasets.__version__},
+        **({"own_passage": "drop"} if id_.startswith(QUERIES_ARE_PASSAGES) else {}),
+    }
+    parts = {
+        split: Source(
+            name=PREFIX + name,
+            digest=json_digest([name, *made_by]),
+            passages=tuple,
+            queries=partial(_rows, name, _queries),
+            judgements={split: partial(_rows, name, _judgements)},
+            published=True,
+        )
+        for split, name in splits.items()
+    }
     return Source(
         name=PREFIX + id_,
-        digest=json_digest(
-            [id_, ir_datasets.__version__, list(splits.items()), file_digest(Path(__file__))]
-        ),
+        digest=json_digest([corpus, *made_by]),
         passages=partial(_rows, id_, _passages),
-        queries=partial(_queries, judged or [id_]),
-        judgements={split: partial(_rows, name, _judgements) for split, name in splits.items()},
-        info={
-            "source": PREFIX + id_,
-            "licence": (
-                "as stated by the publisher: see the documentation page of this id at"
-                " ir-datasets.com"
-            ),
-            "versions": {"ir_datasets": ir_datasets.__version__},
-            **({"own_passage": "drop"} if id_.startswith(QUERIES_ARE_PASSAGES) else {}),
-        },
+        info=info,
         published=True,
+        parts=parts,
     )
 
 
@@ -93,6 +101,8 @@ def _rows(name: str, read: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[str
     except (OSError, RuntimeError, EOFError) as error:
         problem = f"its files could not be had ({type(error).__name__}: {str(error)[:200]})"
         raise InputError(problem, where=PREFIX + name, fix=WITHOUT_NETWORK) from error
+    except ImportError as error:  # of a format that the library reads by another package
+        raise InputError(first_line(error), where=PREFIX + name, fix="Install it.") from error
 
 
 def _first(row: Any, names: tuple[str, ...]) -> str | None:
@@ -116,24 +126,11 @@ def _passages(dataset: Any) -> Iterator[Passage]:
         )
 
 
-def _queries(names: list[str]) -> Iterator[tuple[str, Query]]:
-    """Queries of all splits, each once; one id with two texts would mix up judgements and is
-    refused.
-    """
-    seen: dict[str, int] = {}
-    asked = (
-        _rows(name, lambda own: own.queries_iter())
-        for name in names
-        if ir_datasets.load(name).has_queries()
-    )
-    for where, row in chain.from_iterable(asked):
-        text = row.default_text()
-        if row.query_id not in seen:
-            seen[row.query_id] = hash(text)
-            yield where, Query(row.query_id, text, tuple(getattr(row, "answers", None) or ()))
-        elif seen[row.query_id] != hash(text):
-            problem = f"query id {row.query_id!r} has another text here than in an earlier split"
-            raise InputError(problem, where=where, fix="Load this id alone.")
+def _queries(dataset: Any) -> Iterator[Query]:
+    if dataset.has_queries():
+        for row in dataset.queries_iter():
+            answers = tuple(getattr(row, "answers", None) or ())
+            yield Query(row.query_id, row.default_text(), answers)
 
 
 def _judgements(dataset: Any) -> Iterator[Judgement]:

@@ -11,7 +11,8 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
@@ -24,10 +25,10 @@ from datasets import Dataset, Features, Value
 from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
-from dr_lib.collections.collection import JUDGEMENT, Collection, repeats, rows_of
+from dr_lib.collections.collection import JUDGEMENT, Collection, Grades, repeats, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
-from dr_lib.stages import Cache, stage
+from dr_lib.stages import Cache, Stage, stage
 
 ABOUT = "collection.json"
 LENIENT = "load with strict=False (in a recipe `collection: {strict: false}`), which counts such"
@@ -118,6 +119,8 @@ class Source:
             judgements of absent passages kept, and counted in `info`, where a folder of the
             reader's own would be refused.
         expected: what it should come to, where that is known.
+        parts: splits that are read when they are first asked for, each with its own queries and one
+            split of judgements; None where all are read at once.
     """
 
     name: str
@@ -128,6 +131,27 @@ class Source:
     info: dict[str, Any] = field(default_factory=dict)
     published: bool = False
     expected: Expected | None = None
+    parts: "Mapping[str, Source] | None" = None
+
+    def named(self, splits: Mapping[str, str]) -> "Source":
+        """The source with some of its splits alone, under other names.
+
+        Args:
+            splits: new name -> name that it has.
+
+        Raises:
+            InputError: a split that is not there.
+        """
+        known = self.judgements if self.parts is None else self.parts
+        for name in splits.values():
+            if name not in known:
+                fix = f"Name some of: {', '.join(known) or 'none, it has no judgements'}."
+                raise InputError(f"{self.name} has no split {name!r}", where="splits", fix=fix)
+        chosen = {name: known[old] for name, old in splits.items()}
+        if self.parts is not None:
+            return replace(self, parts=chosen)
+        digest = json_digest([self.digest, splits])
+        return replace(self, digest=digest, judgements=chosen, expected=None)
 
 
 def published_source(
@@ -162,6 +186,10 @@ def published_source(
     )
 
 
+def _silently(_: str) -> None:
+    """Says nothing of what is built; a function, so that a collection can go to other processes."""
+
+
 def open_source(
     source: Source,
     root: Path,
@@ -184,15 +212,157 @@ def open_source(
         InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
     """
     source = source if strict else replace(source, published=True)
-    made = arrow_files(source, allow_duplicates, source.published)
-    folder = Cache(root, announce=lambda _: None).get(made)
+    made, cache = (
+        arrow_files(source, allow_duplicates, source.published),
+        Cache(root, announce=_silently),
+    )
+    folder = cache.get(made)
     about = read_json(folder / ABOUT)
     passages, queries = (
         Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
     )
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
     made_of = about["name"], about["digest"], about["info"], passages, queries, judged
-    return Collection(*made_of, folder, place, about["passages_digest"])
+    whole = Collection(*made_of, folder, place, about["passages_digest"])
+    if source.parts is None:
+        return whole
+    whole.name, whole.info = source.name, {**whole.info, **source.info}
+    return ReadOnUse(whole, source.parts, made, cache)
+
+
+def check_within_reach(source: Source, splits: Iterable[str], root: Path) -> None:
+    """Try the first row of everything that is not read yet of a source with `parts`, small files
+    first: what cannot be had is told before anything is fetched.
+
+    Args:
+        source: nothing is tried of one without `parts`.
+        splits: those that will be read; names that it does not have are passed over.
+        root: as in `open_source`.
+
+    Raises:
+        InputError: what cannot be had, all of it in one message.
+    """
+    if source.parts is None:
+        return
+    made, cache = arrow_files(source, True, True), Cache(root, announce=_silently)
+    parts = {split: source.parts[split] for split in splits if split in source.parts}
+    streams = {
+        f"split {split}": (*part.judgements.values(), part.queries)
+        for split, part in parts.items()
+        if not cache.finished(split_files(part, made))
+    }
+    if not cache.finished(made):
+        streams["passages"] = (source.passages,)
+    missing = {}
+    for name, rows in streams.items():
+        try:
+            for stream in rows:
+                next(iter(stream()), None)
+        except InputError as error:
+            missing[name] = error
+    if missing:
+        (first, *_), names = missing.values(), " and ".join(missing)
+        problem = f"{names} cannot be had: {first.where}: {first.problem}"
+        raise InputError(problem, where=source.name, fix=first.fix)
+
+
+class ReadOnUse(Collection):
+    """A published collection whose splits are read, and fetched if need be, when they are asked
+    for: a split that nobody uses costs nothing, and may be out of reach.
+
+    Args:
+        whole: its passages, without queries and judgements.
+        parts: split -> its source.
+        made: the stage of the passages.
+        cache: where splits are kept.
+    """
+
+    def __init__(self, whole: Collection, parts: Mapping[str, Source], made: Stage, cache: Cache):
+        self.__dict__ |= whole.__dict__
+        self._parts_of, self._made, self._cache = parts, made, cache
+        self._judgements, self._asked = dict.fromkeys(parts), {}
+        self.digest = json_digest(
+            [self.passages_digest, [[name, part.digest] for name, part in parts.items()]]
+        )
+
+    def qrels(self, split: str) -> Grades:
+        """As `Collection.qrels`; reads the split at its first use.
+
+        Raises:
+            InputError: a split that does not exist, or that cannot be had.
+        """
+        if split in self._judgements and split not in self._asked:
+            folder = self._cache.get(split_files(self._parts_of[split], self._made))
+            self._asked[split], self._judgements[split] = (
+                Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("queries", "qrels")
+            )
+            counts = Counter(self.info["counts"]) + Counter(read_json(folder / ABOUT))
+            self.info = {**self.info, "counts": dict(counts)}
+        return super().qrels(split)
+
+    def queries(self, split: str | None = None) -> Dataset:
+        """As `Collection.queries`; None reads all splits."""
+        if split is None:
+            return self.eager(self.splits).queries()
+        judged, asked = self.qrels(split), self._asked[split]
+        return asked.select([row for row, id_ in enumerate(asked["id"][:]) if id_ in judged])
+
+    def only(self, *splits: str) -> Collection:
+        """As `Collection.only`; reads these splits."""
+        if splits not in self._parts:
+            self._parts[splits] = self.eager(splits).only(*splits)
+        return self._parts[splits]
+
+    def sample(self, *sizes: int | None, **named: int | None) -> Collection:
+        """As `Collection.sample`, of all splits that the collection names."""
+        return self.eager(self.splits).sample(*sizes, **named)
+
+    def __copy__(self) -> "ReadOnUse":
+        twin = object.__new__(ReadOnUse)
+        twin.__dict__ |= self.__dict__
+        return twin
+
+    def __reduce__(self) -> tuple:
+        """In another process it has the splits that were read in this one."""
+        return copy, (self.eager([*self._asked]),)
+
+    def eager(self, splits: Sequence[str]) -> Collection:
+        """The collection with some splits, all of them read.
+
+        Raises:
+            InputError: one query has two texts.
+        """
+        rows: dict[str, dict] = {}
+        for split in splits:
+            self.qrels(split)
+            for row in self._asked[split]:
+                if rows.setdefault(row["id"], row)["text"] != row["text"]:
+                    problem = f"query id {row['id']!r} has another text in another split"
+                    raise InputError(
+                        problem, where=f"{self.name}, split {split}", fix="Load this split alone."
+                    )
+        asked = Dataset.from_dict(
+            {name: [row[name] for row in rows.values()] for name in QUERY}, features=QUERY
+        )
+        judged = {split: self._judgements[split] for split in splits}
+        made_of = self.name, self.digest, self.info, self.passages, asked, judged
+        return Collection(*made_of, self.folder, self.place, self.passages_digest)
+
+
+@stage()
+def split_files(folder: Path, source: Source, passages: Path) -> None:
+    """`queries.arrow` and `qrels.arrow` of one split; counts in `collection.json`."""
+    counts: Counter = Counter()
+    ((split, rows),) = source.judgements.items()
+    judged = list(rows())  # first: it is small
+    known_passages = Dataset.from_file(str(passages / "passages.arrow"))["id"]
+    queries, _ = _write_texts(source, "query", folder / "queries.arrow", counts)
+    known = _known_judgements(source, split, judged, known_passages, queries["id"], counts)
+    if not known:
+        raise InputError("there is no judgement in it", where=source.name, fix="Name another.")
+    _write_arrow(folder / "qrels.arrow", JUDGEMENT, known)
+    counts["queries_without_judgement"] = len(queries) - len({row.query for _, row in known})
+    write_json(folder / ABOUT, {name: number for name, number in counts.items() if number})
 
 
 @stage(version=4)

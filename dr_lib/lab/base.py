@@ -142,7 +142,8 @@ def open_sample(settings: CollectionSettings) -> Collection:
 
     A second call in a process gives the same object, unless its files have changed.
     """
-    return _open_sample(settings, state_of(places.find_data(settings.name) or settings.name))
+    state = state_of(places.find_data(settings.name) or settings.name)
+    return _open_sample(settings.model_dump_json(), state)
 
 
 def open_checkpoint(name: str) -> Checkpoint:
@@ -206,13 +207,16 @@ def model_digest(place: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _open_sample(settings: CollectionSettings, state: str) -> Collection:
+def _open_sample(written: str, state: str) -> Collection:
+    settings = CollectionSettings.model_validate_json(written)
     if sizes := settings.sample_sizes():
         whole = settings.model_copy(update=dict.fromkeys(sizes) | {"seed": 0})
-        return _open_sample(whole, state).sample(**sizes)
-    strict = settings.strict is not False
+        return _open_sample(whole.model_dump_json(), state).sample(**sizes)
     return collections.load(
-        settings.name, allow_duplicates=settings.allow_duplicates, strict=strict
+        settings.name,
+        allow_duplicates=settings.allow_duplicates,
+        strict=settings.strict is not False,
+        splits=settings.splits,
     )
 
 

@@ -3,10 +3,11 @@
 Nothing is built here. Page of the book: ideas/pipeline.
 """
 
-from functools import cached_property
+import json
+from functools import cached_property, lru_cache
 from typing import Any
 
-from dr_lib import objectives, retrieval, tokens
+from dr_lib import collections, objectives, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.lab.base import Checkpoint, open_checkpoint, open_sample
 from dr_lib.lab.recipe import Recipe
@@ -38,6 +39,7 @@ class Inputs:
 
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
+        check_within_reach(recipe)
         elsewhere, corpus = recipe.evaluation.on, recipe.pretraining.collection
         itself = recipe.evaluation.own_passage
         self.collection = open_sample(recipe.collection).with_own_passage(itself)
@@ -160,3 +162,21 @@ class Inputs:
         """Of the cross-encoder's scores of so many pairs."""
         length = self.recipe.auxiliary.cross_encoder.length
         return pairs * length * self.reader.shape.work(length) / 3
+
+
+def check_within_reach(recipe: Recipe) -> None:
+    """Refuse, before anything is fetched, collections of which something cannot be had."""
+    options, trains = recipe.evaluation, not recipe.retriever and recipe.final != "pretrained"
+    trainings = (recipe.finetuning, recipe.finetuning2, recipe.distillation)
+    read = {options.split} if options.on is None else set()
+    if trains and options.kind != "bm25":
+        read |= {"train"}
+        read |= {one.validation.split for one in trainings if one and one.validation}
+    for settings, splits in ((recipe.collection, read), (options.on, {options.split})):
+        if settings:
+            _reached(settings.name, tuple(sorted(splits)), json.dumps(settings.splits))
+
+
+@lru_cache(maxsize=64)
+def _reached(name: str, splits: tuple[str, ...], named: str) -> None:
+    collections.check_within_reach(name, splits, json.loads(named))

@@ -49,6 +49,9 @@ class CollectionSettings(Settings):
             folder that has some.
         strict: refuse a folder with an empty passage, or with a judgement of what is not there;
             False counts them, see `collections.load`.
+        splits: name in the recipe -> split of the collection, such as `{train:
+            natural-questions/train, test: natural-questions/dev}` of `ir_datasets:dpr-w100`; the
+            others are not read. None keeps the collection's own names.
     """
 
     name: str = "primer"
@@ -59,6 +62,7 @@ class CollectionSettings(Settings):
     seed: int = Field(default=0, ge=0)
     allow_duplicates: bool = True
     strict: bool | None = None
+    splits: dict[str, str] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -67,7 +71,7 @@ class CollectionSettings(Settings):
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty for the whole collection."""
-        others = {"name", "seed", "allow_duplicates", "strict"}
+        others = {"name", "seed", "allow_duplicates", "strict", "splits"}
         sizes = self.model_dump(exclude=others, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 
@@ -604,7 +608,9 @@ Recipe.with_.__signature__ = signature(Recipe.with_).replace(parameters=[_self, 
 
 
 def recipe_at(
-    scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None
+    scale: str,
+    overrides: Mapping[str, Any] | None = None,
+    collection: str | Mapping[str, Any] | None = None,
 ) -> Recipe:
     """The recipe of a scale file with overrides merged into it key by key: even without any it is
     complete.
@@ -612,7 +618,7 @@ def recipe_at(
     Args:
         scale: the name of a file in notebooks/scales; an unknown name needs overrides.
         overrides: nested mapping; the whole recipe of the scale file changes nothing.
-        collection: name or path; None keeps that of the recipe.
+        collection: name or path, or keys of `CollectionSettings`; None keeps that of the recipe.
 
     Raises:
         InputError: an unknown scale, key or value.
@@ -631,7 +637,9 @@ def recipe_at(
     unnamed = overrides and not places.scale_file(scale).is_file()
     start = {} if unnamed else read_yaml(places.find_scale(scale))["recipe"]
     recipe = Recipe(**_laid_over(start, overrides or {}))
-    return recipe.with_(collection=str(collection)) if collection else recipe
+    if collection and not isinstance(collection, Mapping):
+        collection = str(collection)
+    return recipe.with_(collection=collection) if collection else recipe
 
 
 def is_place(name: str) -> bool:

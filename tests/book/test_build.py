@@ -3,9 +3,11 @@ to `make book`.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import explorers
@@ -16,6 +18,7 @@ import search_page
 from browser import complaints, needs_chromium, visit
 from check_pages import ROOT, expected_pages, faults
 from generated_pages import PARTS
+from home import WRITTEN
 from PIL import Image
 
 pytestmark = pytest.mark.xdist_group("book")  # one build for all of them
@@ -37,7 +40,7 @@ def built(tmp_path_factory) -> Path:
         for part in (explorers, masks_explorer, pretrain_tab, search_page)
         for one in part.WRITTEN
     )
-    for name in [*PARTS, *loaded]:
+    for name in [*PARTS, *WRITTEN, "extra/search-page/questions.js", *loaded]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
     (folder / "dr_lib").symlink_to(ROOT / "dr_lib")
@@ -88,6 +91,32 @@ def test_formulas_are_mathml_in_a_font_of_the_book(built):
     page = (built / "ideas" / "bottleneck.html").read_text()
     assert page.count("<math ") > 10 and "tex-mml" not in page
     assert (built / "_static" / "fonts" / "STIXTwoMath.woff2").stat().st_size > 200_000
+
+
+def test_the_sidebar_has_at_most_55_entries_and_the_pages_one_looks_for(built):
+    page = (built / "ideas" / "masking.html").read_text(encoding="utf-8")
+    sidebar = page[page.index('<nav class="bd-links') :].partition("</nav>")[0]
+    links = re.findall(r'<a class="reference internal" href="([^"#]*)"', sidebar)
+    links += re.findall(r'<a class="current reference internal" href="([^"]*)"', sidebar)
+    assert 30 < len(links) <= 55 and len({*links}) == len(links)
+    wanted = (
+        "practice/install",
+        "practice/cite",
+        "practice/gpu",
+        "notebooks/methods/how_many_seeds",
+    )
+    assert {f"../{name}.html" for name in wanted} <= {*links}
+    tables = [link for link in links if re.search(r"/(simlm|cdmae|dpr_paq|master|pair)/", link)]
+    assert tables == [], "tables are reached from their paper's page"
+
+
+def test_every_page_has_name_version_licence_and_how_to_cite(built):
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for name in ("intro", "ideas/masking", "search"):
+        page = (built / f"{name}.html").read_text(encoding="utf-8")
+        footer = page.partition('<footer class="bd-footer-content">')[2].partition("</footer>")[0]
+        text = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", footer))
+        assert f"The Dense Retrieval Book {version}, MIT licence. Cite this book" in text, name
 
 
 def test_search_needs_no_server(built):

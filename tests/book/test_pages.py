@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 from browser import needs_chromium, opened
-from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
+from check_pages import (
+    ROOT,
+    Page,
+    dead_links,
+    expected_pages,
+    faults,
+    fetched,
+    missing_or_empty,
+    without_notebook,
+)
 from staging import UNSEEN
 from whole_book import unbroken
 
@@ -17,6 +26,7 @@ from dr_lib import objectives
 
 BOOK = ROOT / "book"
 GENERATED = {
+    "practice/cite",
     "reference/claims",
     "reference/records",
     "reference/status",
@@ -87,6 +97,18 @@ def test_dead_links_and_anchors_are_named(tmp_path):
     ]
 
 
+def test_a_page_of_a_notebook_offers_its_notebook(tmp_path):
+    link = '<a href="../../_sources/notebooks/a/{}.ipynb" download>notebook</a>'
+    (tmp_path / "notebooks" / "a").mkdir(parents=True)
+    found = pages(
+        tmp_path / "notebooks" / "a", offered=link.format("offered"), other=link.format("offered")
+    )
+    names = ["notebooks/a/offered", "notebooks/a/other", "ideas/words"]
+    assert list(without_notebook(tmp_path, names, found)) == [
+        "notebooks/a/other: no link to its notebook"
+    ]
+
+
 def test_folder_without_a_book_is_said_to_be_one(tmp_path):
     assert "has not been built" in faults(tmp_path, ROOT / "_toc.yml")[0]
 
@@ -135,7 +157,7 @@ def test_every_verdict_has_a_badge():
 
 def test_style_sheet_and_figures_use_the_same_colours():
     light, dark = (BOOK / "_static" / "book.css").read_text().split('html[data-theme="dark"]', 1)
-    assert f"--dr-blue: {PALETTE.recorded}" in light and f"--dr-warm: {PALETTE.live}" in light
+    assert f"--dr-blue: {PALETTE.series[0]}" in light and f"--dr-warm: {PALETTE.series[7]}" in light
     alone = (BOOK / "dr_book" / "page.html").read_text()
     # the same colours on dark pages of the book and on a page of its own
     for name in VARIABLES.values():

@@ -32,6 +32,7 @@ def run() -> Callable[[str], Any]:
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
     start = f"""
+      globalThis.bert = require({json.dumps(str(pretrain_tab.LAYERS))});
       const pretrain = require({json.dumps(str(SCRIPT))}),
         model = pretrain.create({json.dumps(SIZES)}, 1);
       const sequences = [[1, 9, 7, 22, 5, 2], [1, 7, 7, 8, 9, 10, 11, 12, 6, 5, 13, 2], [1, 20, 2]];
@@ -254,13 +255,13 @@ def small_data() -> dict[str, Any]:
 @pytest.mark.xdist_group("chromium")
 @needs_chromium
 def test_a_browser_learns_from_disk_by_keyboard(tmp_path):
-    for path in [*SCRIPT.parent.glob("*.*"), EXPLORERS / "controls.js"]:
+    for path in [*SCRIPT.parent.glob("*.*"), EXPLORERS / "controls.js", pretrain_tab.LAYERS]:
         shutil.copy(path, tmp_path)
     data = (
         "<script>window.pretrainData ="
         f" {json.dumps(small_data()).replace('<', chr(92) + 'u003c')};</script>"
     )
-    tags = "".join(f'<script src="{name}.js"></script>' for name in ("model", "page"))
+    tags = "".join(f'<script src="{name}.js"></script>' for name in ("bert", "model", "page"))
     place = '<div id="pretrain-here" hidden></div><script src="controls.js"></script>'
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>x</title>'
     (tmp_path / "page.html").write_text(f"{head}{place}{data}{tags}")

@@ -108,7 +108,8 @@ def run(written) -> Callable[[str], Any]:
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
     start = (
-        f"globalThis.searchPage = require('./search.js'); const queries = {json.dumps(QUERIES)};"
+        "globalThis.bert = require('./bert.js'); globalThis.searchPage = require('./search.js');"
+        f" const queries = {json.dumps(QUERIES)};"
     )
     start += "const tensors = async (name) => searchPage.tensors(await searchPage.unpacked(name));"
     start += (
@@ -318,9 +319,12 @@ def test_ranks_count_from_one_and_flips_are_wide(folder):
 
 
 def test_nothing_typed_or_found_becomes_markup():
-    assert not re.search(
-        r"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:|fetch\(", SCRIPT.read_text()
-    )
+    for path in SCRIPT.parent.glob("*.js"):
+        assert not re.search(
+            r"innerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\("
+            r"|https?://(?!www\.w3\.org/2000/svg)",
+            path.read_text(),
+        ), path
 
 
 def test_questions_of_the_collection_know_their_passages(written, folder):
@@ -335,10 +339,10 @@ def test_questions_of_the_collection_know_their_passages(written, folder):
 @needs_chromium
 def test_a_browser_answers_from_disk(written, tmp_path):
     place = '<div id="search-here" data-parts="./" hidden></div><div id="search-offered"></div>'
-    page = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>{place}<script'
-        ' src="search.js"></script>'
-    )
+    names = ("bert", "search", "elements", "page")
+    scripts = "".join(f'<script src="{name}.js"></script>' for name in names)
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'
+    page = f"{head}{place}{scripts}"
     (written / "page.html").write_text(page)
     question = json.loads(_part(written / "start.js"))["judged"]["texts"][3]
     with opened(tmp_path) as browser:

@@ -7,13 +7,16 @@ keyboard.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 from browser import Browser, needs_chromium, opened
-from check_pages import ROOT, expected_pages
+from check_pages import ALWAYS, ROOT, expected_pages
+from test_book_search import FOUND
 
 HTML = ROOT / "_build" / "html"
 AXE = find_spec("axe_core_python")
@@ -144,23 +147,69 @@ def test_the_search_of_the_book_works_by_keyboard(browser):
     browser.type("bottleneck")
     browser.press("Enter")
     browser.wait(
-        "location.pathname.endsWith('search.html') && document.querySelector('#search-results"
-        " li a')"
+        "location.pathname.endsWith('search.html') && document.querySelectorAll('#book-search"
+        " section').length === 2"
     )
-    # of every hit
-    kinds = (
-        "[...document.querySelectorAll('#search-results .dr-kind')].map((one) => one.textContent)"
+    kinds = "[...document.querySelectorAll('#book-search .dr-kind')].map((one) => one.textContent)"
+    assert {"idea", "lesson"} <= {*browser.run(kinds)}
+    assert "bottleneck" in browser.run(
+        "[...document.querySelectorAll('#book-search mark')].map((one) =>"
+        " one.textContent.toLowerCase())"
     )
-    browser.wait(
-        f"['idea', 'lesson', 'notebook', 'library'].every((kind) => {kinds}.includes(kind))"
-    )
-    assert not browser.run("document.querySelector('#search-results li:not(:has(.dr-kind))')")
-    focus(browser, "#search-results li a")
+    focus(browser, "#book-search li a")
     browser.press("Enter")
     browser.wait("!location.pathname.endsWith('search.html') && document.readyState === 'complete'")
     assert "bottleneck" in browser.run(
         "document.querySelector('article').textContent.toLowerCase()"
     )
+
+
+@pytest.mark.parametrize("query", FOUND)
+def test_what_readers_type_is_among_the_first_three(browser, query):
+    visit(browser, "search", f"?q={quote_plus(query)}")
+    browser.wait("document.querySelectorAll('#book-search section').length === 2")
+    hits = "[...document.querySelectorAll('#book-search section:first-of-type > ol > li')]"
+    firsts = browser.run(
+        f"{hits}.slice(0, 3).map((hit) => hit.querySelector('.title a').getAttribute('href'))"
+    )
+    assert FOUND[query] in {link.partition("#")[0].removeprefix("./") for link in firsts}
+    if AXE:
+        assert findings(browser, "tag", TAGS, SAME) == []
+    browser.resize(PHONE)
+    assert browser.run(TOO_WIDE) == [] and browser.complaints == []
+
+
+def test_the_first_page_answers_before_and_after_somebody_types(browser):
+    visit(browser, "intro")
+    lit = "document.querySelectorAll('#home-ask li.lit').length"
+    loaded = "document.querySelectorAll('script[src*=\"model-\"]').length"
+    assert browser.run(lit) >= 1 and browser.run(loaded) == 0
+    first = browser.run("document.querySelector('#ask-query').value")
+    focus(browser, "#home-ask .next")
+    browser.press("Enter")
+    assert browser.run("document.querySelector('#ask-query').value") != first
+    browser.run("document.querySelector('#ask-query').value = ''")
+    browser.run("document.querySelector('#ask-query').focus()")
+    browser.type("why do cats purr")
+    browser.press("Enter")
+    browser.wait(
+        "document.querySelector('#home-ask .status').textContent.startsWith('Your question')"
+    )
+    assert browser.run("document.querySelectorAll('#home-ask section li').length") > 3
+    assert browser.complaints == []
+
+
+def test_every_page_is_reached_from_the_sidebar_or_an_article():
+    pages = {name for name in expected_pages(ROOT / "_toc.yml") if name not in ALWAYS}
+    linked: set[str] = set()
+    for name in pages:
+        text = (HTML / f"{name}.html").read_text(encoding="utf-8")
+        sidebar = text[text.index('<nav class="bd-links') :].partition("</nav>")[0]
+        article = text[text.index("<article") :].partition("</article>")[0]
+        for link in re.findall(r'href="([^"#]+\.html)', sidebar + article):
+            target = (HTML / f"{name}.html").parent / link
+            linked.add(target.resolve().relative_to(HTML.resolve()).with_suffix("").as_posix())
+    assert pages - linked - {"intro"} == set()
 
 
 def test_the_theme_changes_by_keyboard(browser):

@@ -4,6 +4,7 @@ without a network.
 
 from collections.abc import Iterator
 from itertools import count
+from multiprocessing.reduction import ForkingPickler
 from typing import NamedTuple
 
 import ir_datasets
@@ -13,7 +14,7 @@ from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import BaseDocs, TrecQrels, TsvDocs, TsvQueries
 from ir_datasets.util import LocalDownload
 
-from dr_lib import collections
+from dr_lib import collections, evaluation, lab
 from dr_lib.errors import InputError
 from dr_lib.evaluation import evaluate_split
 from dr_lib.retrieval import Bm25, Ranking
@@ -61,6 +62,8 @@ def test_a_sub_id_gives_its_split_alone_over_all_passages(registered, cache):
 
 def test_defects_of_published_data_are_left_out_and_counted(registered, cache):
     collection = collections.load(f"ir_datasets:{registered}", cache=cache)
+    for split in collection.splits:
+        collection.qrels(split)
     counts = collection.info["counts"]
     assert (
         counts["empty_passage_left_out"],
@@ -148,7 +151,7 @@ def test_one_query_id_with_two_texts_is_refused(registered, tmp_path, cache):
     )
     ir_datasets.registry.register(f"{registered}/other", other)
     with pytest.raises(InputError, match="query id '1' has another text"):
-        collections.load(f"ir_datasets:{registered}", cache=cache)
+        collections.load(f"ir_datasets:{registered}", cache=cache).queries()
 
 
 def test_unknown_id_offers_near_names(cache):
@@ -159,10 +162,10 @@ def test_unknown_id_offers_near_names(cache):
 def test_real_ids_have_the_splits_the_book_names():
     from dr_lib.collections.published import source
 
-    splits = source("msmarco-passage").judgements
+    splits = source("msmarco-passage").parts
     assert {"train", "dev/small", "trec-dl-2019/judged", "trec-dl-2020/judged"} <= set(splits)
-    assert set(source("beir/scifact").judgements) == {"train", "test"}
-    assert set(source("beir/nq").judgements) == {"test"}
+    assert set(source("beir/scifact").parts) == {"train", "test"}
+    assert set(source("beir/nq").parts) == {"test"}
 
 
 def test_failed_download_says_what_to_do_and_leaves_nothing(tmp_path, cache):
@@ -171,3 +174,109 @@ def test_failed_download_says_what_to_do_and_leaves_nothing(tmp_path, cache):
     with pytest.raises(InputError, match=r"could not be had \(FileNotFoundError.*IR_DATASETS_HOME"):
         collections.load(f"ir_datasets:{name}", cache=cache)
     assert not [path for path in cache.iterdir() if path.name != "locks"]
+
+
+@pytest.fixture
+def out_of_reach(registered, tmp_path) -> str:
+    """The same data set with a further split whose mirror is dead."""
+    base = ir_datasets.load(f"{registered}/train")
+    lost = TrecQrels(LocalDownload(tmp_path / "nowhere.qrels"), {})
+    split = Dataset(base.docs_handler(), base.queries_handler(), lost)
+    ir_datasets.registry.register(f"{registered}/hard", split)
+    return f"ir_datasets:{registered}"
+
+
+def test_a_split_is_read_when_it_is_first_asked_for(out_of_reach, cache):
+    collection = collections.load(out_of_reach, cache=cache)
+    assert collection.splits == ("train", "dev/small", "hard")
+    read = [path.name for path in cache.iterdir() if path.name.startswith("split_files")]
+    assert read == [] and "queries, hard</th><td>not read yet" in collection._repr_html_()
+    assert collection.qrels("train") == {"1": {"7": 1}, "2": {"8": 1}}
+    assert collection.only("train", "dev/small").queries("dev/small")["id"][:] == ["2", "3"]
+    with pytest.raises(InputError, match="hard: its files could not be had"):
+        collection.qrels("hard")
+    with pytest.raises(InputError, match=r"no split 'eval'.*train, dev/small, hard"):
+        collection.qrels("eval")
+    again = collections.load(out_of_reach, cache=cache)
+    assert again.digest == collection.digest and again.qrels("dev/small")["2"] == {"8": 3}
+
+
+def test_a_stage_is_keyed_by_the_split_it_reads_and_not_by_the_others(out_of_reach, cache):
+    collection = collections.load(out_of_reach, cache=cache)
+    alone = collections.load(f"{out_of_reach}/train", cache=cache)
+    assert alone.only("train").digest == collection.only("train").digest
+    assert alone.only().digest == collection.only().digest == collection.passages_digest
+
+
+def test_a_recipe_names_its_splits(out_of_reach, cache, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(cache))
+    named = {"train": "train", "test": "dev/small"}
+    collection = collections.load(out_of_reach, cache=cache, splits=named)
+    assert collection.splits == ("train", "test") and collection.qrels("test")["2"] == {"8": 3}
+    assert collection.sample(train_queries=1).splits == ("train", "test")
+    recipe = lab.Recipe(collection={"name": out_of_reach, "splits": named}, final="retriever1")
+    assert lab.Inputs(recipe).collection.queries("test")["id"][:] == ["2", "3"]
+    assert recipe.portable()["collection"]["splits"] == named
+    assert "splits" not in lab.Recipe().portable()["collection"]
+    with pytest.raises(InputError, match=r"no split 'dev'.*train, dev/small, hard"):
+        collections.load(out_of_reach, cache=cache, splits={"dev": "dev"})
+
+
+def test_a_recipe_with_named_splits_trains_and_is_evaluated(
+    registered, cache, monkeypatch, tiny_recipe
+):
+    monkeypatch.setenv("DR_CACHE", str(cache))
+    splits = {"train": "train", "test": "dev/small"}
+    recipe = tiny_recipe.with_(
+        collection={"name": f"ir_datasets:{registered}", "splits": splits},
+        objective="none",
+        final="retriever1",
+        finetuning__batch_queries=2,
+        finetuning__negatives=1,
+        evaluation__depth=2,
+        evaluation__measures=["R@2"],
+    )
+    end = lab.Cache(cache).get(lab.pipeline(recipe).end)
+    assert evaluation.Scores.load(end / "scores.json").query_ids == ["2", "3"]
+    corpus = ForkingPickler.loads(ForkingPickler.dumps(lab.Inputs(recipe).collection))
+    assert corpus.qrels("train")["1"] == {"7": 1}
+
+
+def test_splits_of_a_folder_are_named_the_same_way(cache):
+    renamed = collections.load("primer", cache=cache, splits={"held out": "test"})
+    whole = collections.load("primer", cache=cache)
+    assert renamed.splits == ("held out",) and renamed.qrels("held out") == whole.qrels("test")
+
+
+def test_what_cannot_be_had_is_told_before_anything_is_read(out_of_reach, cache, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(cache))
+    names = {"train": "hard", "test": "dev/small"}
+    recipe = lab.Recipe(collection={"name": out_of_reach, "splits": names})
+    with pytest.raises(InputError, match=r"split train cannot be had: .*IR_DATASETS_HOME"):
+        lab.Inputs(recipe)
+    assert not cache.exists() or not list(cache.rglob("*.arrow"))
+
+
+def test_a_missing_package_of_a_format_is_named(registered, monkeypatch):
+    from dr_lib.collections import published
+
+    def lost(dataset):
+        raise ImportError("This dataset requires ijson. Run 'pip install ir_datasets[ijson]'")
+        yield
+
+    monkeypatch.setattr(published, "_judgements", lost)
+    part = published.source(registered).parts["train"]
+    with pytest.raises(InputError, match=r"ir_datasets\[ijson\]"):
+        list(part.judgements["train"]())
+
+
+def test_natural_questions_of_dpr_have_the_splits_the_book_names():
+    from dr_lib.collections.published import source
+
+    found = source("dpr-w100").named(
+        {"train": "natural-questions/train", "dev": "natural-questions/dev"}
+    )
+    assert [part.name for part in found.parts.values()] == [
+        "ir_datasets:dpr-w100/natural-questions/train",
+        "ir_datasets:dpr-w100/natural-questions/dev",
+    ]

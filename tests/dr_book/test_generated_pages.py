@@ -14,7 +14,6 @@ from generated_pages import (
     counted_pairs,
     counts_table,
     faults_section,
-    methods_figure,
     paper_cards,
     rebuilt_section,
     records_tables,
@@ -22,8 +21,11 @@ from generated_pages import (
     splits_tables,
 )
 
+from dr_book.measured import made_by
 from dr_book.papers import load_papers
+from dr_book.tables import named
 from dr_book.verdicts import STATES
+from dr_book.verify import made_twice
 from dr_lib import places
 from dr_lib.files import write_json
 from dr_lib.lab import load_records, recorded_folder
@@ -58,6 +60,7 @@ ENTRY = {
     "unchecked": "",
     "page": None,
     "p_over_claims": 0.01,
+    "looks": 2,
     "pairs": [PAIR],
     "epochs": [],
 }
@@ -136,7 +139,7 @@ def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on()
         "## DPR-PAQ"
     ) < page.index("## PAIR")
     assert page.count("a &lt; b") == page.count('<details class="dr-claim"') == len(entries())
-    assert "Judged on SQuAD, laptop scale (other data)." in page
+    assert "Judged on SQuAD, laptop scale (other data); its runs came in on 2 days" in page
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
     assert "SimLM over masked LM: +1.3 [+0.4,\N{NO-BREAK SPACE}+2.1] of MRR@10, supported" in page
     assert "<p>no &lt;i&gt;NQ&lt;/i&gt;.</p><p>because</p>" in page and "told" in page
@@ -193,29 +196,25 @@ def test_ten_lines_read_a_file_of_records_as_the_project_does(capsys, monkeypatc
 
 def test_what_was_made_again_stands_on_the_status_page():
     record = load_records(recorded_folder("laptop"), "simlm/table08")[0]
-    assert rebuilt_section([record.model_copy(update={"rebuilt": ()})]) == [
-        "No record was made again yet."
-    ]
-    certificate = {"outcome": "equal", "machine": {"cpu": "A <chip>"}, "created": "2026-01-02T"}
-    (html,) = rebuilt_section([record.model_copy(update={"rebuilt": (certificate,)})])
-    assert "<td>equal</td>" in html.data and "A &lt;chip&gt;" in html.data
+    (first, again, found) = next(pair for pair in made_twice() if pair.found["low"] is not None)
+    certificate = found | {"machine": {"cpu": "A <chip>"}, "created": "2026-01-02T"}
+    certificate["outcome"] = "different"
+    words, html = rebuilt_section([record.model_copy(update={"rebuilt": (certificate,)})])
+    assert "<td>different</td>" in html.data and "A &lt;chip&gt;" in html.data
+    assert first.file_name in html.data and made_by(again) in html.data
+    assert all(f"{value:.2f}" in html.data for value in found["means"][found["measure"]])
+    assert "Without: none." in words, "only SimLM is among the records given"
 
 
-def test_first_page_gets_a_sentence_where_nothing_is_recorded(monkeypatch):
-    monkeypatch.setattr(generated_pages, "recorded", lambda study: {})
-    assert "Nothing is recorded yet" in methods_figure().data
-
-
-def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeypatch, record):
-    runs = {"none": [0.2, 0.3], "simlm": [0.4, 0.5], "BM25": [0.9, 0.9]}
-    monkeypatch.setattr(
-        generated_pages,
-        "recorded",
-        lambda study: {name: [record(name, own)] for name, own in runs.items()},
-    )
-    html = methods_figure().data
-    assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
-    assert "directly reaches 25.0 %" in html and "one run" in html
+def test_methods_without_a_second_training_are_named():
+    records = generated_pages.every_record()
+    words, _ = rebuilt_section(records)
+    twice, once = words.removesuffix(".").split(". Without: ")
+    for name in {run.recipe["objective"]["name"] for run in records if run.training}:
+        pairs = [pair for pair in made_twice() if pair.record.recipe["objective"]["name"] == name]
+        kept = [run for run in records if run.rebuilt and run.recipe["objective"]["name"] == name]
+        place = twice if pairs or any(run.training for run in kept) else once
+        assert named(name) in re.split(", |: ", place), name
 
 
 def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():

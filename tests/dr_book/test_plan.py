@@ -134,7 +134,7 @@ def test_a_contrast_is_judged_when_its_last_seed_is_there():
         }
         own["bow"] = own["bow"][:seeds]
         made = block(own, clusters.tolist())
-        for label, records in made.runs.items():
+        for records in made.runs.values():
             for number, record in enumerate(records):
                 record.created = f"2026-11-0{number + 1}T00:00:00"
         found = plan.verdicts({"squad": made}, [])

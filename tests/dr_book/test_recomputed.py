@@ -18,7 +18,9 @@ from dr_lib import places
 
 PLANNED = {
     block["number"]: block["k"]
-    for block in yaml.safe_load((places.project_root() / "book" / "plan.yaml").read_text())["blocks"]
+    for block in yaml.safe_load((places.project_root() / "book" / "plan.yaml").read_text())[
+        "blocks"
+    ]
 }
 """Block of the plan -> seeds of a row."""
 LAPTOP = places.project_root() / "book" / "records" / "laptop"

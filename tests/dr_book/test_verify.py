@@ -9,7 +9,16 @@ import pytest
 import scipy
 
 from dr_book.commands import main
-from dr_book.verify import GOOD, Noise, certificate_lines, cheapest, compare, find, seed_noise
+from dr_book.verify import (
+    GOOD,
+    Noise,
+    certificate_lines,
+    cheapest,
+    compare,
+    find,
+    made_twice,
+    seed_noise,
+)
 from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
@@ -110,6 +119,34 @@ def test_the_noise_is_that_of_seeds_of_one_recipe_epoch_and_collection(book):
     assert found.freedom == 3 and found.deviation == pytest.approx(((1 * 2 + 2 * 4) / 3) ** 0.5)
     alone = {"data": {"collection": {"name": "new", "digest": "new"}}}
     assert seed_noise(run("simlm", 0, 0.0, **alone), "MRR@10").freedom == 0
+
+
+def test_trainings_of_one_recipe_and_seed_elsewhere_are_compared(book):
+    def run(study, mean, machine, seconds, seed=0, **changes):
+        recipe = lab.recipe_at("smoke", {"objective": "simlm", "seed": seed}).portable()
+        facts = {"recipe": recipe, "recipe_digest": json_digest(recipe), "study": study}
+        facts |= {"keys": {"evaluation": study * 9, "retriever": "r"}, "machine": {"cpu": machine}}
+        facts["training"] = {"retriever": {"wall_seconds": seconds, "weights": {"model": study}}}
+        return made(VALUES + mean, seed=seed, **facts | changes)
+
+    publish(
+        [
+            run("first/t", 0.0, "Intel", 1.0),
+            run("again/t", 0.004, "AMD", 2.0, created="2026-01-02T00:00:00+00:00"),
+            # another study's row of the same training, another training on the same machine and
+            # commit, and one of another seed
+            run("shown/t", 0.0, "AMD", 1.0, created="2026-01-03T00:00:00+00:00"),
+            run("here/t", 0.001, "Intel", 3.0, created="2026-01-04T00:00:00+00:00"),
+            run("seed/t", 0.002, "AMD", 4.0, seed=1),
+        ]
+    )
+    (pair,) = made_twice()
+    assert (pair.record.study, pair.again.study) == ("first/t", "again/t")
+    assert pair.found["difference"] == pytest.approx(0.4, abs=1e-4)
+    assert (
+        pair.found["outcome"]
+        == compare(pair.record, pair.again, seed_noise(pair.record, "MRR@10"))["outcome"]
+    )
 
 
 @pytest.fixture

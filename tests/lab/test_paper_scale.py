@@ -22,7 +22,7 @@ class MsMarco(Collection):
     """The sizes of MS MARCO's passages and queries, and nothing else of them."""
 
     def __init__(self):
-        super().__init__("msmarco", "0" * 64, {}, range(8_841_823), None, {})
+        super().__init__("msmarco", "0" * 64, {}, range(8_841_823), None, {}, passages_digest="0")
         one = {"7": 1}
         sizes = {"train": 502_939, "dev/small": 6_980}
         self._judgements = dict.fromkeys(sizes)
@@ -32,6 +32,9 @@ class MsMarco(Collection):
 
     def own_rows(self, split):
         return None
+
+    def only(self, *splits):
+        return self
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,7 @@ def study(monkeypatch, collection, cache, tmp_path):
         data = Data(name, name)
         return Checkpoint(name, models[name], data, data)
 
+    monkeypatch.setattr(inputs, "check_within_reach", lambda recipe: None)
     monkeypatch.setattr(inputs, "open_sample", lambda settings: collection)
     monkeypatch.setattr(inputs, "open_checkpoint", checkpoint)
 

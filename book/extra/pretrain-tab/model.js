@@ -1,226 +1,11 @@
-/* A one-layer BERT that learns in the reader's browser: forward pass, gradients and AdamW, on plain arrays of numbers.
+/* A one-layer BERT that learns in the reader's browser, with the operations of bert.js, which is loaded before.
 
-   Every operation computes its result and leaves on a tape what adds its part to the gradients; the tape is run backwards.
-   Sequences of a batch lie behind one another without padding. The layer is BERT's (attention, residual, layer norm, GELU);
-   the bottleneck is that of notebooks/lessons/2_bottleneck. Tests compare every gradient with torch's. Page:
+   The bottleneck is that of notebooks/lessons/2_bottleneck. Tests compare every gradient with torch's. Page:
    ideas/pretrain-explorer. */
 
 "use strict";
 
 const pretrain = { special: { pad: 0, cls: 1, sep: 2, mask: 3, unknown: 4 } };
-
-/* ---- Arrays: `rows` x `columns` numbers, and the gradient of the loss with respect to each ---- */
-
-const numbers = (size) => new Float64Array(size);
-
-function tensor(rows, columns, data = numbers(rows * columns), grad = numbers(rows * columns)) {
-  return { rows, columns, data, grad };
-}
-
-/* Add a [n, k] times the transpose of b [m, k] to out [n, m]; four sums at a time, since each alone waits for itself. */
-function addProduct(a, b, out, n, m, k) {
-  for (let i = 0; i < n; i += 1) {
-    const from = i * k, to = i * m;
-    let j = 0;
-    for (; j + 3 < m; j += 4) {
-      const b0 = j * k, b1 = b0 + k, b2 = b1 + k, b3 = b2 + k;
-      let s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-      for (let l = 0; l < k; l += 1) {
-        const one = a[from + l];
-        s0 += one * b[b0 + l];
-        s1 += one * b[b1 + l];
-        s2 += one * b[b2 + l];
-        s3 += one * b[b3 + l];
-      }
-      out[to + j] += s0;
-      out[to + j + 1] += s1;
-      out[to + j + 2] += s2;
-      out[to + j + 3] += s3;
-    }
-    for (; j < m; j += 1) {
-      let sum = 0;
-      for (let l = 0; l < k; l += 1) sum += a[from + l] * b[j * k + l];
-      out[to + j] += sum;
-    }
-  }
-}
-
-function transposed(data, rows, columns) {
-  const turned = numbers(data.length);
-  for (let i = 0; i < rows; i += 1) {
-    for (let j = 0; j < columns; j += 1) turned[j * rows + i] = data[i * columns + j];
-  }
-  return turned;
-}
-
-function addTo(target, source) {
-  for (let i = 0; i < target.length; i += 1) target[i] += source[i];
-}
-
-/* ---- Operations. Without a tape nothing is remembered. ---- */
-
-/* Rows of a table: embeddings, or the states that somebody will read. */
-function gather(tape, table, wanted) {
-  const { columns } = table, out = tensor(wanted.length, columns);
-  wanted.forEach((row, i) => out.data.set(table.data.subarray(row * columns, (row + 1) * columns), i * columns));
-  tape?.push(() => wanted.forEach((row, i) => {
-    for (let j = 0; j < columns; j += 1) table.grad[row * columns + j] += out.grad[i * columns + j];
-  }));
-  return out;
-}
-
-function add(tape, a, b) {
-  const out = tensor(a.rows, a.columns, a.data.slice());
-  addTo(out.data, b.data);
-  tape?.push(() => [a, b].forEach((one) => addTo(one.grad, out.grad)));
-  return out;
-}
-
-/* The same array with some of its rows from another one: position 0 of the decoder is the vector. */
-function replaced(tape, x, where, by) {
-  const { columns } = x, out = tensor(x.rows, columns, x.data.slice());
-  where.forEach((row, i) => out.data.set(by.data.subarray(i * columns, (i + 1) * columns), row * columns));
-  tape?.push(() => {
-    const grad = out.grad.slice();
-    where.forEach((row, i) => {
-      for (let j = 0; j < columns; j += 1) by.grad[i * columns + j] += grad[row * columns + j];
-      grad.fill(0, row * columns, (row + 1) * columns);
-    });
-    addTo(x.grad, grad);
-  });
-  return out;
-}
-
-/* x times the transpose of weight [out, in], plus the bias. */
-function linear(tape, x, weight, bias) {
-  const out = tensor(x.rows, weight.rows), { rows, columns } = weight;
-  for (let i = 0; i < x.rows; i += 1) out.data.set(bias.data, i * rows);
-  addProduct(x.data, weight.data, out.data, x.rows, rows, columns);
-  tape?.push(() => {
-    addProduct(out.grad, transposed(weight.data, rows, columns), x.grad, x.rows, columns, rows);
-    addProduct(transposed(out.grad, x.rows, rows), transposed(x.data, x.rows, columns), weight.grad, rows, columns, x.rows);
-    for (let i = 0; i < x.rows; i += 1) addTo(bias.grad, out.grad.subarray(i * rows, (i + 1) * rows));
-  });
-  return out;
-}
-
-/* Every row with mean 0 and variance 1, then scaled and moved. */
-function layerNorm(tape, x, { weight, bias }) {
-  const { rows, columns } = x, out = tensor(rows, columns), flat = numbers(rows * columns), spread = numbers(rows);
-  for (let i = 0; i < rows; i += 1) {
-    const from = i * columns;
-    let mean = 0, variance = 0;
-    for (let j = 0; j < columns; j += 1) mean += x.data[from + j] / columns;
-    for (let j = 0; j < columns; j += 1) variance += (x.data[from + j] - mean) ** 2 / columns;
-    spread[i] = 1 / Math.sqrt(variance + 1e-12);
-    for (let j = 0; j < columns; j += 1) {
-      flat[from + j] = (x.data[from + j] - mean) * spread[i];
-      out.data[from + j] = flat[from + j] * weight.data[j] + bias.data[j];
-    }
-  }
-  tape?.push(() => {
-    for (let i = 0; i < rows; i += 1) {
-      const from = i * columns;
-      let sum = 0, along = 0;
-      for (let j = 0; j < columns; j += 1) {
-        const here = out.grad[from + j];
-        weight.grad[j] += here * flat[from + j];
-        bias.grad[j] += here;
-        sum += here * weight.data[j] / columns;
-        along += here * weight.data[j] * flat[from + j] / columns;
-      }
-      for (let j = 0; j < columns; j += 1) {
-        x.grad[from + j] += spread[i] * (out.grad[from + j] * weight.data[j] - sum - flat[from + j] * along);
-      }
-    }
-  });
-  return out;
-}
-
-/* GELU in the form with a tanh. */
-function gelu(tape, x) {
-  const out = tensor(x.rows, x.columns), scale = Math.sqrt(2 / Math.PI), bent = numbers(x.data.length);
-  for (let i = 0; i < bent.length; i += 1) {
-    const value = x.data[i];
-    bent[i] = Math.tanh(scale * (value + 0.044715 * value ** 3));
-    out.data[i] = 0.5 * value * (1 + bent[i]);
-  }
-  tape?.push(() => {
-    for (let i = 0; i < bent.length; i += 1) {
-      const value = x.data[i], slope = scale * (1 + 3 * 0.044715 * value ** 2) * (1 - bent[i] ** 2);
-      x.grad[i] += out.grad[i] * 0.5 * (1 + bent[i] + value * slope);
-    }
-  });
-  return out;
-}
-
-/* Softmax of some numbers of an array, in place. */
-function softmax(values, from, to) {
-  let most = -Infinity, total = 0;
-  for (let i = from; i < to; i += 1) most = Math.max(most, values[i]);
-  for (let i = from; i < to; i += 1) {
-    values[i] = Math.exp(values[i] - most);
-    total += values[i];
-  }
-  for (let i = from; i < to; i += 1) values[i] /= total;
-}
-
-/* Attention of the wanted rows to all rows of their own sequence, head by head.
-   `starts` has the first row of each sequence and the end of the last, `owner` the sequence of each row. */
-function attention(tape, q, k, v, heads, { starts, owner }, wanted) {
-  const { columns } = q, width = columns / heads, out = tensor(q.rows, columns), scale = 1 / Math.sqrt(width);
-  const shares = wanted.map((row) => numbers(heads * (starts[owner[row] + 1] - starts[owner[row]])));
-  const each = (work) => wanted.forEach((row, i) => {
-    const first = starts[owner[row]], length = starts[owner[row] + 1] - first;
-    for (let head = 0; head < heads; head += 1) work(i, first, length, head * width, shares[i], head * length);
-  });
-  each((i, first, length, offset, share, begin) => {
-    for (let j = 0; j < length; j += 1) {
-      let sum = 0;
-      for (let l = offset; l < offset + width; l += 1) sum += q.data[i * columns + l] * k.data[(first + j) * columns + l];
-      share[begin + j] = sum * scale;
-    }
-    softmax(share, begin, begin + length);
-    for (let j = 0; j < length; j += 1) {
-      const part = share[begin + j];
-      for (let l = offset; l < offset + width; l += 1) out.data[i * columns + l] += part * v.data[(first + j) * columns + l];
-    }
-  });
-  tape?.push(() => each((i, first, length, offset, share, begin) => {
-    const slopes = numbers(length);
-    let mean = 0;
-    for (let j = 0; j < length; j += 1) {
-      for (let l = offset; l < offset + width; l += 1) {
-        slopes[j] += out.grad[i * columns + l] * v.data[(first + j) * columns + l];
-        v.grad[(first + j) * columns + l] += share[begin + j] * out.grad[i * columns + l];
-      }
-      mean += share[begin + j] * slopes[j];
-    }
-    for (let j = 0; j < length; j += 1) {
-      const slope = share[begin + j] * (slopes[j] - mean) * scale;
-      for (let l = offset; l < offset + width; l += 1) {
-        q.grad[i * columns + l] += slope * k.data[(first + j) * columns + l];
-        k.grad[(first + j) * columns + l] += slope * q.data[i * columns + l];
-      }
-    }
-  }));
-  return out;
-}
-
-/* Mean of minus the logarithm of each target's probability; here the gradients begin. */
-function crossEntropy(tape, logits, targets) {
-  const { columns } = logits, shares = logits.data.slice();
-  let loss = 0;
-  targets.forEach((target, i) => {
-    softmax(shares, i * columns, (i + 1) * columns);
-    loss -= Math.log(shares[i * columns + target]) / targets.length;
-  });
-  tape?.push(() => targets.forEach((target, i) => {
-    for (let j = 0; j < columns; j += 1) logits.grad[i * columns + j] += shares[i * columns + j] / targets.length;
-    logits.grad[i * columns + target] -= 1 / targets.length;
-  }));
-  return loss;
-}
 
 /* ---- The model ---- */
 
@@ -256,11 +41,11 @@ pretrain.create = function (sizes, seed) {
   const shapes = Object.entries(pretrain.shapes(sizes)), random = pretrain.generator(seed);
   const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
   const count = shapes.reduce((sum, [, [rows, columns]]) => sum + rows * columns, 0);
-  const model = { sizes, data: numbers(count), grad: numbers(count), first: numbers(count), second: numbers(count), steps: 0, at: {} };
+  const model = { sizes, data: bert.numbers(count), grad: bert.numbers(count), first: bert.numbers(count), second: bert.numbers(count), steps: 0, at: {} };
   let from = 0;
   for (const [name, [rows, columns]] of shapes) {
     const to = from + rows * columns;
-    model.at[name] = tensor(rows, columns, model.data.subarray(from, to), model.grad.subarray(from, to));
+    model.at[name] = bert.tensor(rows, columns, model.data.subarray(from, to), model.grad.subarray(from, to));
     // What attention brings begins large and positions begin small; else hundreds of steps pass before words matter.
     const usual = (/(value|output)\.weight/.test(name) ? sizes.gain : 1) / Math.sqrt(columns);
     const spread = { words: 0.2, positions: 0.02 }[name] ?? usual;
@@ -271,39 +56,23 @@ pretrain.create = function (sizes, seed) {
   return model;
 };
 
-/* Sequences of ids as one batch: behind one another, with the sequence and the position of every row. */
-pretrain.batch = function (sequences) {
-  const starts = [0];
-  for (const one of sequences) starts.push(starts.at(-1) + one.length);
-  return { ids: sequences.flat(), starts, owner: sequences.flatMap((one, i) => one.map(() => i)),
-    positions: sequences.flatMap((one) => one.map((_, j) => j)), firsts: starts.slice(0, -1) };
-};
+pretrain.batch = bert.batch;
 
 const named = (model, name) => ({ weight: model.at[`${name}.weight`], bias: model.at[`${name}.bias`] });
 
-function apply(tape, model, name, x) {
-  const { weight, bias } = named(model, name);
-  return linear(tape, x, weight, bias);
-}
-
 function embed(tape, model, batch) {
-  const summed = add(tape, gather(tape, model.at.words, batch.ids), gather(tape, model.at.positions, batch.positions));
-  return layerNorm(tape, summed, named(model, "norm"));
+  const summed = bert.add(tape, bert.gather(tape, model.at.words, batch.ids), bert.gather(tape, model.at.positions, batch.positions));
+  return bert.layerNorm(tape, summed, named(model, "norm"));
 }
 
-/* One layer, at the wanted rows alone: what nobody reads need not be computed. */
+/* One layer, at the wanted rows alone. */
 function layer(tape, model, name, x, batch, wanted) {
-  const own = gather(tape, x, wanted);
-  const [k, v] = ["key", "value"].map((part) => apply(tape, model, `${name}.${part}`, x));
-  const read = attention(tape, apply(tape, model, `${name}.query`, own), k, v, model.sizes.heads, batch, wanted);
-  const attended = layerNorm(tape, add(tape, own, apply(tape, model, `${name}.output`, read)), named(model, `${name}.attended`));
-  const inner = gelu(tape, apply(tape, model, `${name}.up`, attended));
-  return layerNorm(tape, add(tape, attended, apply(tape, model, `${name}.down`, inner)), named(model, `${name}.written`));
+  return bert.layer(tape, (part) => named(model, `${name}.${part}`), x, batch, wanted, model.sizes);
 }
 
 /* The loss at some rows of some states: the word embeddings are the output, too. */
 function lossAt(tape, model, states, targets) {
-  return crossEntropy(tape, linear(tape, states, model.at.words, model.at["head.bias"]), targets);
+  return bert.crossEntropy(tape, bert.linear(tape, states, model.at.words, model.at["head.bias"]), targets);
 }
 
 /* ---- Masks and losses ---- */
@@ -331,12 +100,12 @@ pretrain.losses = function (model, sequences, masks, { bottleneck, learn = true,
   const tape = learn ? [] : undefined, side = hidden(sequences, masks, 0), { firsts } = side.batch;
   const wanted = bottleneck ? [...firsts, ...side.rows] : side.rows;
   const states = layer(tape, model, "encoder", embed(tape, model, side.batch), side.batch, wanted);
-  const found = gather(tape, states, side.rows.map((_, i) => wanted.length - side.rows.length + i));
+  const found = bert.gather(tape, states, side.rows.map((_, i) => wanted.length - side.rows.length + i));
   const losses = { encoder: lossAt(tape, model, found, side.targets) };
   if (bottleneck) {
     const other = hidden(sequences, masks, 1), count = firsts.length;
-    const vectors = gather(tape, states, firsts.map((_, i) => (i + turn) % count));
-    const input = replaced(tape, embed(tape, model, other.batch), other.batch.firsts, vectors);
+    const vectors = bert.gather(tape, states, firsts.map((_, i) => (i + turn) % count));
+    const input = bert.replaced(tape, embed(tape, model, other.batch), other.batch.firsts, vectors);
     losses.decoder = lossAt(tape, model, layer(tape, model, "decoder", input, other.batch, other.rows), other.targets);
   }
   tape?.reverse().forEach((back) => back());
@@ -371,8 +140,8 @@ pretrain.vectors = function (model, sequences) {
 
 /* Cosines of every query with every passage, [queries, passages]. */
 pretrain.cosines = function (queries, passages) {
-  const out = numbers(queries.rows * passages.rows);
-  addProduct(queries.data, passages.data, out, queries.rows, passages.rows, queries.columns);
+  const out = bert.numbers(queries.rows * passages.rows);
+  bert.addProduct(queries.data, passages.data, out, queries.rows, passages.rows, queries.columns);
   return out;
 };
 

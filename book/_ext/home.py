@@ -1,0 +1,428 @@
+"""The first page: a box in which words and vectors answer the same question, and three results,
+each as a small figure with one line on where it comes from.
+
+The box opens with questions of Primer that were answered when the book was built; what searches for
+others is loaded when a reader asks. The figures are drawn from records. Page: intro.
+"""
+
+import html
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from IPython.display import HTML
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from safetensors.numpy import load_file
+from search_page import FOLDER, SEARCHED, by_kind, from_axes, trained_vectors
+
+from dr_book import figures, plan
+from dr_book.measured import difference, recorded, recorded_by_collection, value
+from dr_book.statistics import Estimate
+from dr_book.tables import named
+from dr_lib import collections, retrieval
+from dr_lib.collections import judged_rows
+from dr_lib.files import write_text
+from dr_lib.lab import Cache
+from dr_lib.retrieval import Bm25
+
+METHOD = "simlm"
+"""How the retriever of the box, and of the book's own search, was pre-trained."""
+MEASURE = "MRR@10"
+SHOWN, QUESTIONS = 3, 12
+LETTERS = 110
+"""Of a passage in the box."""
+FIGURES = ("bottleneck", "collections", "trust")
+WRITTEN = (*(f"extra/found/home-{name}.inc" for name in FIGURES), "extra/found/home-box.inc")
+LOADED = ("bert", "search", "start", "texts", "base-words", f"model-{METHOD}", f"vectors-{METHOD}")
+"""Scripts that the first typed question loads."""
+WIDE, ROW = 4.1, 0.38
+"""Inches of a small figure, and of one of its rows."""
+
+
+def write_home(to: Path, cache: Cache | None = None) -> list[Path]:
+    """Write what the first page includes and loads; the page that searches is written before.
+
+    Args:
+        to: the staged source of the book.
+        cache: where indexes and vectors are kept.
+
+    Returns:
+        The files written.
+    """
+    cache = cache or Cache(announce=lambda line: None)
+    answered, told = answers(SEARCHED, cache)
+    script = to / FOLDER / "questions.js"
+    write_text(script, f"window.homeQuestions = {json.dumps(answered, ensure_ascii=False)};\n")
+    folders = (to / FOLDER, Path(__file__).parents[1] / FOLDER)
+    sizes = [
+        next(path.stat().st_size for folder in folders if (path := folder / f"{name}.js").is_file())
+        for name in LOADED
+    ]
+    primer = primer_shares(cache)
+    parts = [bottleneck_figure(), collections_figure(primer), trust_figure()]
+    texts = [*(part.data for part in parts), box(told, sum(sizes) / 1e6)]
+    for name, text in zip(WRITTEN, texts, strict=True):
+        write_text(to / name, text + "\n")
+    return [script, *(to / name for name in WRITTEN)]
+
+
+# The box ------------------------------------------------------------------------------------------
+
+
+class Searched(NamedTuple):
+    """The judged questions of a collection's test split, and how words and vectors answer them.
+
+    Attributes:
+        passages: titles and texts.
+        queries: ids and texts.
+        relevant: rows of the relevant passages of each query.
+        words: rows of BM25's hits, best first, -1 behind the last `[queries, depth]`.
+        meaning: rows of all passages by cosine `[queries, passages]`.
+    """
+
+    passages: Mapping[str, Sequence[str]]
+    queries: Mapping[str, Sequence[str]]
+    relevant: Sequence[np.ndarray]
+    words: np.ndarray
+    meaning: np.ndarray
+
+    def rank(self, hits: np.ndarray, row: int) -> int:
+        """Rank of the first relevant passage, 0 where it is not among the hits."""
+        places = np.flatnonzero(np.isin(hits[row], self.relevant[row]))
+        return int(places[0]) + 1 if len(places) else 0
+
+
+def searched(name: str, cache: Cache) -> Searched | None:
+    """The test questions of a collection with their hits; None where it has none."""
+    collection = collections.load(name, allow_duplicates=True)
+    if "test" not in collection.splits:
+        return None
+    passages, queries = collection.passages[:], collection.queries("test")[:]
+    relevant = judged_rows(collection.qrels("test"), queries["id"], passages["id"])
+    index = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index")
+    words = index.search(queries["text"], min(1000, len(passages["id"]))).rows
+    vectors, asked = trained_vectors(METHOD, name, "test", cache)
+    scores = np.load(asked) @ from_axes(load_file(vectors)).T
+    return Searched(passages, queries, relevant, words, np.argsort(-scores, axis=1, kind="stable"))
+
+
+def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
+    """Some questions with their first hits, and how they were chosen, in one sentence.
+
+    Most are questions whose relevant passage a vector has among its first three and words have not.
+    Then come some where both have it first, and some where words do and the vector is far off.
+    """
+    found = searched(name, cache)
+    if found is None:
+        return {"count": 0, "passages": [], "questions": []}, ""
+    ranks = [
+        (row, found.rank(found.words, row), found.rank(found.meaning, row))
+        for row in range(len(found.relevant))
+    ]
+    meaning = sorted(
+        ((vector, row) for row, words, vector in ranks if 0 < vector <= SHOWN and not words)
+    )
+    both = [row for row, words, vector in ranks if words == vector == 1]
+    apart = [row for row, words, vector in ranks if words == 1 and vector > 10]
+    chosen = [row for _, row in meaning][: QUESTIONS - 4]
+    chosen.sort(key=lambda row: (found.rank(found.meaning, row), len(found.queries["text"][row])))
+    chosen += both[: (QUESTIONS - len(chosen)) // 2]
+    chosen += apart[: QUESTIONS - len(chosen)]
+    shown: dict[int, int] = {}
+
+    def column(hits: np.ndarray, row: int) -> dict[str, Any]:
+        rows = [int(hit) for hit in hits[row][:SHOWN] if hit >= 0]
+        rank = found.rank(hits, row)
+        right = rank if rank else None
+        for hit in (*rows, int(found.relevant[row][0])):
+            shown.setdefault(hit, len(shown))
+        return {"first": [shown[hit] for hit in rows], "rank": right}
+
+    questions = [
+        {
+            "text": found.queries["text"][row],
+            "words": column(found.words, row),
+            "meaning": column(found.meaning, row),
+            "right": shown[int(found.relevant[row][0])],
+        }
+        for row in chosen
+    ]
+    passages = [
+        [found.passages["title"][hit], beginning(found.passages["text"][hit])] for hit in shown
+    ]
+    told = f"We chose these {len(chosen)} for their differences."
+    if alone := by_kind(found.queries["id"]).get("meaning"):
+        first = [
+            sum(1 for row in alone if 0 < found.rank(hits, row) <= SHOWN)
+            for hits in (found.words, found.meaning)
+        ]
+        told += (
+            f" Of all {len(alone)} test questions that share no content word with their passage,"
+            f" words put {first[0] or 'none'} among the first three, the vector {first[1]}."
+        )
+    return {"count": len(found.passages["id"]), "passages": passages, "questions": questions}, told
+
+
+def beginning(text: str) -> str:
+    """The first words of a text."""
+    if len(text) <= LETTERS:
+        return text
+    return text[:LETTERS].rsplit(" ", 1)[0] + " \N{HORIZONTAL ELLIPSIS}"
+
+
+def box(told: str, megabytes: float) -> str:
+    """The place of the box, with what it says of its questions and of what a typed one loads."""
+    return (
+        '<div id="home-ask" class="dr-ask" data-parts="search-page/" hidden></div>'
+        f'<p class="dr-note dr-ask-note">{html.escape(told)} Your own question loads'
+        f" {megabytes:.1f}\N{NO-BREAK SPACE}MB once and is answered in this page.</p>"
+    )
+
+
+# Three results ------------------------------------------------------------------------------------
+
+
+def bottleneck_figure() -> HTML:
+    """What each method adds to no pre-training: on the collection that it read, and on average over
+    others.
+    """
+    order = ["autoencoder", "bow", "retromae", "simlm", "mlm"]
+    home = plan.Block.load("plan/core")
+    away = [block for block in others().values() if len(block.runs["none"]) > 1]
+    rows = {
+        "SQuAD, which was read": {one: home.difference(one, "none", MEASURE) for one in order},
+        f"{len(away)} other collections": {
+            one: plan.together(away, one, "none", MEASURE) for one in order
+        },
+    }
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure, axes = _rows([named(one) for one in order])
+        axes.axvline(0, color=palette.text, linewidth=1)
+        looks = zip(rows, (palette.series[0], palette.paper), (-0.13, 0.13), strict=True)
+        for name, colour, shift in looks:
+            for place, estimate in enumerate(rows[name].values()):
+                _dot(axes, estimate, place + shift, colour)
+            axes.plot([], [], "o-", color=colour, label=name)
+        axes.set_xlabel(f"points of {MEASURE} gained")
+        figure.legend(loc="outside upper left", ncols=1, borderaxespad=0)
+        return figure
+
+    alt = "; ".join(
+        f"{name}: " + ", ".join(f"{named(one)} {gap.value:+.1f}" for one, gap in row.items())
+        for name, row in rows.items()
+    )
+    seeds = sorted({len(home.runs[one]) for one in order})
+    return figures.show(
+        draw,
+        f"Points of {MEASURE} over no pre-training. {alt}.",
+        source=f"Model of 2 layers; {_seeds(seeds)}; 95 % intervals.",
+    )
+
+
+def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
+    """BM25 and the best retriever trained here on the questions of several collections.
+
+    Args:
+        primer: kind of questions -> BM25 and the retriever on it, in percent.
+    """
+    rows = {**in_records(), **primer}
+    order = sorted(rows, key=lambda name: rows[name][0] - rows[name][1])
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure, axes = _rows(order)
+        for place, name in enumerate(order):
+            words, meaning = rows[name]
+            ahead = palette.series[0] if meaning > words else palette.text
+            axes.plot([words, meaning], [place, place], color=ahead, linewidth=2, alpha=0.45)
+            axes.plot(words, place, "s", color=palette.text, markersize=7)
+            axes.plot(meaning, place, "o", color=palette.series[0], markersize=8)
+        axes.set_xlim(-3, 103)
+        axes.set_xlabel(f"{MEASURE}, %")
+        marks = [
+            Line2D([], [], marker="s", linestyle="", color=palette.text, label="words (BM25)"),
+            Line2D([], [], marker="o", linestyle="", color=palette.series[0], label="vectors"),
+        ]
+        figure.legend(handles=marks, loc="outside upper left", ncols=2, borderaxespad=0)
+        return figure
+
+    alt = "; ".join(
+        f"{name}: {words:.1f} and {meaning:.1f}" for name, (words, meaning) in rows.items()
+    )
+    return figures.show(
+        draw,
+        f"{MEASURE} in percent of words (BM25) and of vectors: {alt}.",
+        source="The best retriever trained here on each collection's questions; SciFact's began"
+        " as a public encoder. Unseen: trained on SQuAD. MedQuAD's questions are made from"
+        " templates that its training questions show.",
+    )
+
+
+def in_records() -> dict[str, tuple[float, float]]:
+    """Collection -> BM25 and the best recorded retriever, in percent."""
+
+    def of(study: str, label: str, collection: str) -> float:
+        return value(recorded_by_collection(study)[collection][label], MEASURE).estimate.value
+
+    def best(study: str, collection: str, without: Sequence[str] = ()) -> float:
+        rows = recorded_by_collection(study)[collection]
+        means = [
+            value(own, MEASURE).estimate.value
+            for label, own in rows.items()
+            if label not in without
+        ]
+        return max(means)
+
+    away, bm25 = "plan/core-elsewhere", ("BM25",)
+    fused = [label for label in recorded("methods/from-real-model") if label.startswith("BM25")]
+    return {
+        "SQuAD": (of("methods/controls", "BM25", "squad"), best("plan/core", "squad")),
+        "Reddit titles": (
+            of(away, "BM25", "reddit-retrieval"),
+            best("plan/core", "reddit-retrieval"),
+        ),
+        "NQ, unseen": (of(away, "BM25", "wikipedia-nq"), best(away, "wikipedia-nq", bm25)),
+        "Medline, unseen": (of(away, "BM25", "medline"), best(away, "medline", bm25)),
+        "SciFact, public start": (
+            of("methods/from-real-model", "BM25", "scifact"),
+            best("methods/from-real-model", "scifact", fused),
+        ),
+        "MedQuAD": (
+            of("methods/pipeline-medquad", "BM25", "medquad"),
+            of("methods/pipeline-medquad", "retriever 1", "medquad"),
+        ),
+    }
+
+
+def primer_shares(cache: Cache) -> dict[str, tuple[float, float]]:
+    """The same of Primer's questions by kind, with the retriever of the box."""
+    found = searched("primer", cache)
+    if found is None:
+        return {}
+
+    def mean(hits: np.ndarray, rows: Sequence[int]) -> float:
+        ranks = np.array([found.rank(hits, row) for row in rows])
+        return 100 * float(
+            np.mean(np.where((ranks > 0) & (ranks <= 10), 1 / np.maximum(ranks, 1), 0))
+        )
+
+    kinds = by_kind(found.queries["id"])
+    return {
+        f"Primer, by {kind}": (mean(found.words, kinds[kind]), mean(found.meaning, kinds[kind]))
+        for kind in ("words", "meaning")
+    }
+
+
+def trust_figure() -> HTML:
+    """Of the pairs of methods whose order is certain on SQuAD, how many keep it under a change."""
+    home = plan.Block.load("plan/core")
+    pairs = [*itertools.combinations(home.runs, 2)]
+    first = {pair: home.difference(*pair, MEASURE) for pair in pairs}
+    sure = [pair for pair in pairs if excludes_zero(first[pair])]
+    larger = recorded("methods/larger-model")
+    away = [block for block in others().values() if len(block.runs["none"]) > 1]
+    rows = {
+        "other articles": tally(first, sure, [_by_block(plan.Block.load("plan/core-dev"))]),
+        "six layers": tally(
+            first,
+            [pair for pair in sure if {*pair} <= larger.keys()],
+            [lambda *pair: difference(larger[pair[0]], larger[pair[1]], MEASURE).estimate],
+        ),
+        f"{len(away)} other collections": tally(first, sure, [_by_block(block) for block in away]),
+    }
+    states = ("same order, certain", "same order", "turned", "turned, certain")
+
+    def draw(palette: figures.Palette) -> Figure:
+        figure, axes = _rows([*rows], 0.62)
+        looks = [(palette.series[0], 0.6), (palette.series[0], 0.25)]
+        looks += [(palette.series[7], 0.25), (palette.series[7], 0.6)]
+        for place, counts in enumerate(rows.values()):
+            left = 0.0
+            for number, (colour, alpha) in zip(counts, looks, strict=True):
+                share = 100 * number / sum(counts)
+                axes.barh(place, share, 0.55, left, color=colour, alpha=alpha)
+                if number:
+                    centre = {"ha": "center", "va": "center", "fontsize": 11}
+                    axes.text(left + share / 2, place, str(number), **centre)
+                left += share
+        for (colour, alpha), name in zip(looks, states, strict=True):
+            axes.barh(0, 0, color=colour, alpha=alpha, label=name)
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("% of the pairs certain on SQuAD")
+        figure.legend(loc="outside upper left", ncols=2, borderaxespad=0, columnspacing=1)
+        return figure
+
+    alt = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{number} {state}" for number, state in zip(row, states, strict=True))
+        for name, row in rows.items()
+    )
+    return figures.show(
+        draw,
+        f"Pairs of methods whose order is certain on SQuAD, under a change. {alt}.",
+        source=f"{len(sure)} of {len(pairs)} pairs of {len(home.runs)} methods are certain on SQuAD;"
+        " the numbers count pairs.",
+    )
+
+
+def others() -> dict[str, plan.Block]:
+    """The collections that retrievers trained on SQuAD searched."""
+    names = recorded_by_collection("plan/core-elsewhere")
+    return {name: plan.Block.load("plan/core-elsewhere", name) for name in sorted(names)}
+
+
+def excludes_zero(estimate: Estimate) -> bool:
+    """Whether a difference is certain: its 95 % interval lies on one side of zero."""
+    interval = estimate.interval()
+    return not interval.low <= 0 <= interval.high
+
+
+def tally(
+    first: Mapping[tuple[str, str], Estimate],
+    pairs: Sequence[tuple[str, str]],
+    changed: Sequence[Callable[[str, str], Estimate]],
+) -> list[int]:
+    """How many pairs keep their order: certain, same order, turned, certain of the opposite.
+
+    Args:
+        first: pair -> its difference before the change.
+        pairs: those that count.
+        changed: for each changed setting, what gives the difference of two labels there.
+    """
+    counts = [0, 0, 0, 0]
+    for again in changed:
+        for pair in pairs:
+            estimate = again(*pair)
+            kept, sure = estimate.value * first[pair].value > 0, excludes_zero(estimate)
+            counts[(0 if sure else 1) if kept else (3 if sure else 2)] += 1
+    return counts
+
+
+def _by_block(block: plan.Block) -> Callable[[str, str], Estimate]:
+    return lambda one, other: block.difference(one, other, MEASURE)
+
+
+def _rows(labels: Sequence[str], height: float = ROW) -> tuple[Figure, Any]:
+    """A small figure with a line for each label, the first on top."""
+    figure = Figure(figsize=(WIDE, 1.25 + height * len(labels)), layout="constrained")
+    axes = figure.subplots()
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    return figure, axes
+
+
+def _dot(axes: Any, estimate: Estimate, place: float, colour: str) -> None:
+    interval = estimate.interval()
+    axes.plot([interval.low, interval.high], [place, place], color=colour, linewidth=1.8)
+    axes.plot(estimate.value, place, "o", color=colour, markersize=6)
+
+
+def _seeds(numbers: Sequence[int]) -> str:
+    first = f"{numbers[0]} to " if len(numbers) > 1 else ""
+    return f"{first}{numbers[-1]} seeds"

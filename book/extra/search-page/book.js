@@ -1,0 +1,117 @@
+/* The book searches itself: its paragraphs by words (BM25, with the words of headings and titles) and by meaning (vectors of a
+   retriever trained here). `book/_ext/book_search.py` writes what is loaded. The first half searches and knows no page (tests run
+   it in node); the second half is the page of the search. */
+
+"use strict";
+
+const bookSearch = { FIELDS: { text: 1, heading: 1.2, title: 2 }, PHRASE: 4, LIBRARY: 0.6, SHOWN: 8 };
+
+/* The index of all passages: BM25 of the text, of the heading and of the page's title, each counted by itself. */
+bookSearch.index = function ({ pages, passages, words }) {
+  const stem = searchPage.stemmer(words), fields = {};
+  for (const field of Object.keys(bookSearch.FIELDS)) fields[field] = new searchPage.bm25(stem, words);
+  for (const [page, heading, , text] of passages) {
+    fields.text.add(text);
+    fields.heading.add(heading);
+  }
+  for (const [, title] of pages) fields.title.add(title);
+  return { pages, passages, stem, fields };
+};
+
+/* Whether a heading holds all words of a query in their order, stop words among them. */
+function holds(heading, query) {
+  const sought = searchPage.words(query).join(" ");
+  return sought.includes(" ") && ` ${searchPage.words(heading).join(" ")} `.includes(` ${sought} `);
+}
+
+/* Scores of all passages by their words. */
+bookSearch.byWords = function ({ pages, passages, fields }, query) {
+  const scores = fields.text.scores(query), headings = fields.heading.scores(query), titles = fields.title.scores(query);
+  const { FIELDS, PHRASE, LIBRARY } = bookSearch, phrase = pages.map(([, title]) => holds(title, query));
+  return scores.map((score, row) => {
+    const [page, heading, , text] = passages[row];
+    let sum = FIELDS.text * score + FIELDS.heading * headings[row] + FIELDS.title * titles[page];
+    if (sum && phrase[page]) sum += 1.5 * PHRASE;
+    else if (sum && holds(heading, query)) sum += PHRASE;
+    else if (sum && holds(text, query)) sum += PHRASE / 2;
+    return sum * (pages[page][2] === "library" ? LIBRARY : 1);
+  });
+};
+
+/* Pages by their best passage: [{ page, rows }], each with the rows of its passages, best first. */
+bookSearch.pages = function ({ passages }, scores, lowest, shown = bookSearch.SHOWN) {
+  const found = new Map();
+  for (const row of searchPage.best(scores, 120, lowest)) {
+    const page = passages[row][0];
+    if (!found.has(page)) found.set(page, []);
+    found.get(page).push(row);
+  }
+  return [...found].slice(0, shown).map(([page, rows]) => ({ page, rows }));
+};
+
+if (typeof module !== "undefined") module.exports = bookSearch;
+
+/* ---- The page ---- */
+
+const LETTERS = 34;  // words of a snippet
+
+function bookHit({ page, rows }, query, { pages, passages, stem, fields }, root) {
+  const [address, title, kind] = pages[page], stems = fields.text.typed(query);
+  const place = (row) => `${root}${address}${passages[row][2] ? `#${passages[row][2]}` : ""}`;
+  const [first, ...others] = rows, [, heading, , text] = passages[first];
+  const link = node("a", { href: place(first) }, ...marked(title, stems, stem, LETTERS));
+  const item = node("li", {}, node("p", { class: "title" }, node("span", { class: "dr-kind" }, kind), link));
+  if (heading) item.append(node("p", { class: "facts" }, "Section: ", ...marked(heading, stems, stem, LETTERS)));
+  if (text) item.append(node("p", { class: "text" }, ...marked(text, stems, stem, LETTERS)));
+  const headings = new Map(others.map((row) => [passages[row][1], row]).filter(([name]) => name && name !== heading).slice(0, 2));
+  if (headings.size) {
+    const links = [...headings].flatMap(([name, row], i) => [i ? ", " : "", node("a", { href: place(row) }, name)]);
+    item.append(node("p", { class: "facts" }, "Also: ", ...links));
+  }
+  return item;
+}
+
+function bookColumn(name, about, hits, none) {
+  const id = `found-${name.replace(/\W+/g, "-").toLowerCase()}`, heading = node("h2", { id }, name, " ", node("small", {}, about));
+  return node("section", { "aria-labelledby": id }, heading, hits.length ? node("ol", {}, ...hits) : node("p", {}, none));
+}
+
+async function openMeaning(base) {
+  const names = ["start", "base-words", "model-simlm", "book-vectors"];
+  await Promise.all(names.map((name) => loadScript(`${base}${name}.js`)));
+  const { pieces } = await searchPage.json("start"), cut = searchPage.tokenizer(pieces);
+  const [shared, weights, vectors] = await Promise.all(names.slice(1).map(async (name) => searchPage.tensors(await searchPage.unpacked(name))));
+  const model = searchPage.encoder(weights, shared);
+  return (query) => searchPage.products(model.encode(cut(query, model.longest)), vectors);
+}
+
+async function searchBook(place, query) {
+  const { parts, root, old } = place.dataset, status = node("p", { class: "status", role: "status", "aria-live": "polite" });
+  const results = node("div", { class: "results" });
+  place.append(status, results);
+  try {
+    await loadScript(`${parts}book-texts.js`);
+  } catch {  // a build without the book's own search: Sphinx's
+    for (const address of old.split(" ")) await loadScript(address);
+    return;
+  }
+  const index = bookSearch.index(await searchPage.json("book-texts"));
+  const hits = (scores, lowest) => bookSearch.pages(index, scores, lowest).map((hit) => bookHit(hit, query, index, root));
+  const found = hits(bookSearch.byWords(index, query), 0);
+  const count = found.length ? `${found.length} pages` : "No page";
+  status.textContent = `${count} for “${query}” by words. Loading the vectors …`;
+  results.append(bookColumn("By words", "BM25 over the book's paragraphs", found, "No paragraph has these words."));
+  const score = await openMeaning(parts);
+  results.append(bookColumn("By meaning", "vectors of a small retriever trained here", hits(score(query), -Infinity), ""));
+  status.textContent = `${count} for “${query}” by words; by meaning the nearest of ${index.passages.length.toLocaleString("en")} passages.`;
+}
+
+if (typeof document !== "undefined") {
+  const place = document.getElementById("book-search"), query = new URLSearchParams(location.search).get("q")?.trim();
+  if (place) {
+    const input = document.querySelector(".bd-search-container input[type=search]");
+    if (input) input.value = query || "";
+    if (query) searchBook(place, query);
+    else input?.focus();
+  }
+}

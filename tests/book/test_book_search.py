@@ -1,0 +1,131 @@
+"""The book searches itself: what is read of a page, how passages are ranked, and that what readers
+type leads to its page, in node over the built book.
+"""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import book_search
+import pytest
+from check_pages import ROOT
+
+HTML = ROOT / "_build" / "html"
+ENGINE = ROOT / "book" / "extra" / book_search.FOLDER
+PAGE = """<html><body><nav>elsewhere</nav><article>
+<section id="masks"><h1>Masks<a class="headerlink" href="#masks">#</a></h1>
+<p>A mask hides   words.</p><pre>code()</pre>
+<section id="rates"><h2>Rates</h2><ul><li><p>Thirty of a hundred.</p></li><li>Or all.</li></ul>
+<table><tr><td>the rate</td><td class="number">0.3</td></tr></table></section>
+<dl><dt id="mask.hide">hide(batch)</dt><dd><p>Hides them.</p></dd></dl>
+</section></article></body></html>"""
+FOUND = {
+    "PMI masking": "ideas/masking.html",
+    "how many seeds": "notebooks/methods/how_many_seeds.html",
+    "cite this": "practice/cite.html",
+    "install": "practice/install.html",
+    "run on my GPU": "practice/gpu.html",
+    "anisotropy": "notebooks/methods/geometry.html",
+    "replace rates": "notebooks/simlm/table08_replace_rates.html",
+}
+"""What a reader types -> the page that must be among the first three."""
+
+
+def test_a_page_is_read_in_sections_and_without_code_and_numbers(tmp_path):
+    (tmp_path / "ideas").mkdir()
+    (tmp_path / "ideas" / "masks.html").write_text(PAGE)
+    (tmp_path / "search.html").write_text(PAGE)
+    pages, passages = book_search.read(tmp_path)
+    assert pages == [("ideas/masks.html", "Masks", "idea")]
+    assert passages == [
+        (0, "", "masks", "A mask hides words."),
+        (0, "Rates", "rates", "Thirty of a hundred. Or all. the rate"),
+        (0, "mask.hide", "mask.hide", "Hides them."),
+    ]
+
+
+def test_passages_end_with_a_paragraph_and_no_word_is_lost():
+    paragraphs = [f"w{i} " * 40 for i in range(7)]
+    parts = [*book_search.chunks(paragraphs)]
+    assert "".join(parts).split() == "".join(paragraphs).split()
+    assert [len(part.split()) for part in parts] == [120, 120, 40]
+    assert [*book_search.chunks([])] == [""]
+
+
+def node(code: str) -> object:
+    if not shutil.which("node"):
+        pytest.skip("needs node (Debian: apt install nodejs)")
+    scripts = {name: str(ENGINE / f"{name}.js") for name in ("bert", "search", "book")}
+    program = (
+        f"globalThis.bert = require({json.dumps(scripts['bert'])});"
+        f"globalThis.searchPage = require({json.dumps(scripts['search'])});"
+        f"const book = require({json.dumps(scripts['book'])});"
+        f"(async () => {{ {code} }})().then((found) => console.log(JSON.stringify(found)));"
+    )
+    done = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_titles_headings_and_phrases_count_more_than_text():
+    pages = [
+        ["a.html", "Seeds", "idea"],
+        ["b.html", "Masks", "idea"],
+        ["c.html", "Code", "library"],
+    ]
+    passages = [
+        [0, "How many seeds", "x", "two trainings"],
+        [1, "", "", "many seeds are drawn here, seeds and seeds"],
+        [2, "", "", "how many seeds it takes, seeds and seeds"],
+        [1, "", "", "nothing of it"],
+    ]
+    words = {"stop": ["it", "of"], "stems": {"seeds": "seed"}, "k1": 1.5, "b": 0.75}
+    data = json.dumps({"pages": pages, "passages": passages, "words": words})
+    found = node(
+        f"const index = book.index({data}); const scores = book.byWords(index, 'How many SEEDS');"
+        "return [[...scores], book.pages(index, scores, 0)];"
+    )
+    scores, hits = found
+    assert hits[0]["page"] == 0 and scores[3] == 0
+    assert hits[0]["rows"] == [0]
+
+
+@pytest.mark.site
+@pytest.mark.skipif(
+    not all((HTML / book_search.FOLDER / f"{name}.js").is_file() for name in book_search.PARTS),
+    reason="needs the built pages (make book)",
+)
+def test_what_readers_type_leads_to_the_right_page():
+    part = json.dumps(str(HTML / book_search.FOLDER / "book-texts.js"))
+    queries = json.dumps([*FOUND])
+    firsts = node(
+        f"require({part}); const index = book.index(await searchPage.json('book-texts'));"
+        f"return {queries}.map((query) => book.pages(index, book.byWords(index, query), 0)"
+        ".slice(0, 3).map(({ page }) => index.pages[page][0]));"
+    )
+    found = dict(zip(FOUND, firsts, strict=True))
+    assert {query: pages for query, pages in found.items() if FOUND[query] not in pages} == {}
+
+
+def test_nothing_is_written_where_nothing_has_changed(tmp_path, monkeypatch):
+    built = tmp_path / "html"
+    folder = built / book_search.FOLDER
+    folder.mkdir(parents=True)
+    (built / "masks.html").write_text(PAGE)
+    (folder / "model-simlm.js").write_text("weights")
+    calls = []
+
+    def encoded(to: Path, *rest: object) -> None:
+        calls.append(rest)
+        for name in book_search.PARTS:
+            (to / f"{name}.js").write_text("part")
+
+    monkeypatch.setattr("search_page.encoded_parts", encoded)
+    book_search.write(built)
+    book_search.write(built)
+    assert len(calls) == 1
+    (built / "masks.html").write_text(PAGE.replace("hides", "covers"))
+    book_search.write(built)
+    (folder / "model-simlm.js").write_text("other weights")
+    book_search.write(built)
+    assert len(calls) == 3

@@ -1,0 +1,91 @@
+"""The first page: its questions, and its figures against counts that are made another way."""
+
+import re
+
+import home
+import numpy as np
+import pytest
+from check_pages import ROOT
+from home import Searched, answers, beginning, box, tally
+
+from dr_book.statistics import Estimate
+
+
+@pytest.fixture
+def made() -> Searched:
+    """Four passages, and three questions: a vector finds one, both find one, words find one."""
+    return Searched(
+        {"id": [*"abcd"], "title": [*"ABCD"], "text": ["text " * 40] * 4},
+        {"id": ["p1-meaning", "p2-words", "p3-words"], "text": ["how", "what", "who"]},
+        [np.array([0]), np.array([1]), np.array([2])],
+        np.array([[3, 1, -1, -1], [1, 0, 2, -1], [2, 3, 1, -1]]),
+        np.array([[0, 1, 2, 3], [1, 2, 3, 0], [0, 1, 3, 2]]),
+    )
+
+
+def test_questions_are_chosen_for_their_differences_and_all_passages_are_there(made, monkeypatch):
+    monkeypatch.setattr(home, "searched", lambda name, cache: made)
+    found, told = answers("primer", None)
+    assert [one["text"] for one in found["questions"]] == ["how", "what"]
+    first = found["questions"][0]
+    assert first["words"]["rank"] is None and first["meaning"]["rank"] == 1
+    titles = [found["passages"][i][0] for i in first["words"]["first"]]
+    assert titles == ["D", "B"] and found["passages"][first["right"]][0] == "A"
+    assert "Of all 1 test questions" in told and "words put none" in told and told.endswith(" 1.")
+
+
+def test_without_judged_questions_the_box_has_none(monkeypatch):
+    monkeypatch.setattr(home, "searched", lambda name, cache: None)
+    assert answers("mine", None) == ({"count": 0, "passages": [], "questions": []}, "")
+    assert "2.5\N{NO-BREAK SPACE}MB" in box("", 2.5)
+
+
+def test_a_beginning_ends_with_a_word():
+    assert beginning("short") == "short"
+    cut = beginning("several words " * 20)
+    assert len(cut) <= home.LETTERS + 2 and cut.endswith(" \N{HORIZONTAL ELLIPSIS}")
+    assert cut[:-2].split()[-1] in ("several", "words")
+
+
+def test_orders_are_counted_by_sign_and_certainty():
+    first = {("a", "b"): Estimate(1.0, 0.1, 100)}
+    again = {
+        "sure": Estimate(2.0, 0.1, 100),
+        "same": Estimate(0.1, 1.0, 100),
+        "turned": Estimate(-0.1, 1.0, 100),
+        "opposite": Estimate(-2.0, 0.1, 100),
+    }
+    for place, estimate in enumerate(again.values()):
+        counts = tally(first, [*first], [lambda *pair, found=estimate: found])
+        assert counts == [int(number == place) for number in range(4)]
+
+
+def test_the_trust_figure_counts_every_certain_pair_once_a_collection():
+    told = re.search(r'aria-label="([^"]*)"', home.trust_figure().data)[1]
+    numbers = {
+        name: [*map(int, re.findall(r"\d+(?= (?:same|turned))", row))]
+        for name, row in (part.split(": ", 1) for part in told.split(". ", 1)[1].split("; "))
+    }
+    sure, away = (
+        sum(numbers["other articles"]),
+        next(name for name in numbers if name.endswith("other collections")),
+    )
+    assert sure > 20 and sum(numbers[away]) == sure * int(away.split()[0])
+    assert numbers["other articles"][2:] == [0, 0], "the first page says that other articles agree"
+    assert numbers["six layers"][2:] == [0, 0], "and a larger model"
+    kept = sum(numbers[away][:2]) / sum(numbers[away])
+    assert 0.6 < kept < 0.73 and numbers[away][3] == 0, "two in three, none with certainty"
+
+
+def test_where_words_win_and_where_vectors_do_is_as_the_first_page_says():
+    rows = home.in_records()
+    assert all(rows[name][0] > rows[name][1] for name in ("SQuAD", "Reddit titles", "NQ, unseen"))
+    assert all(rows[name][0] < rows[name][1] for name in ("MedQuAD", "SciFact, public start"))
+
+
+def test_the_first_page_is_short():
+    text = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
+    prose = re.sub(r"<svg.*?</svg>", " ", text, flags=re.DOTALL)
+    prose = re.sub(r"<[^>]+>|^```.*$|^:file:.*$|^---.*$", " ", prose, flags=re.MULTILINE)
+    links = len(re.findall(r'href="(?!search-page)|\{doc\}', text))
+    assert len(prose.split()) <= 380 and links <= 14
