@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field
 
 from dr_lib import lab, places
+from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_yaml, write_text
 from dr_lib.lab.records import save_records, slug
 from dr_lib.lab.study import how_far
@@ -252,7 +253,13 @@ def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | Non
             claim.lock.acquire(timeout=0)
         except Timeout:
             continue
-        if not place.exists() and task.seconds(cache) < seconds:
+        try:
+            fits = not place.exists() and task.seconds(cache) < seconds
+        except InputError as error:  # a collection that is not here
+            claim.end(f"failed: {error}")
+            print(f"failed {task.name}: {error}", flush=True)
+            continue
+        if fits:
             if not under_way(task, cache):
                 if second:
                     second.lock.release()

@@ -57,8 +57,8 @@ def routes_page(plan: Plan) -> str:
 
 INTRODUCTION = (
     "How do you teach from this book in 90 minutes, in four sessions or in a term? Every lesson is"
-    " a page with a question, exercises and folded solutions, which were executed when the book was"
-    " built. *Teach* and *do* are estimated minutes: for talking through the page, and for"
+    " a notebook with a question and exercises that mark themselves; `make lecturer` writes the"
+    " copies with solutions into `_build/lecturer`. *Teach* and *do* are estimated minutes: for talking through the page, and for"
     " exercises on one's own machine. {doc}`/teaching/prerequisites` lists what students have to"
     " know before.\n\nTwo notebooks ask the class to find the bug, with tests as the mark scheme:"
     " {doc}`/notebooks/teaching/bugs_in_evaluation` and"

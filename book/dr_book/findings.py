@@ -93,6 +93,8 @@ def advice(
         why = "No verdict: only one system or one query was measured."
         if not runs and measured:
             why = "No verdict: this was a smoke run."
+        elif not measured:
+            why = "Nothing is compared yet. Use BM25, and run the same command again."
         elif unfinished:
             why = "Use BM25 until the comparison is finished: run the same command again."
         return Advice(None, HTML(f"<p>{why}</p>{unfinished and f'<p>{unfinished}</p>'}"))

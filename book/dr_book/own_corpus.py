@@ -320,7 +320,9 @@ class Compared(corpus_study.Compared):
         searcher = search.Searcher(
             self.searched, {name: self._system(label) for name, label in systems.items()}
         )
-        asked = list(questions) or self.searched.queries(self.recipe.evaluation.split)["text"][:2]
+        asked = list(questions)
+        if not asked and self.runs:
+            asked = self.searched.queries(self.recipe.evaluation.split)["text"][:2]
         return [search_table(one) for one in searcher.search(asked, k)]
 
     def _system(self, label: str) -> search.System:
@@ -354,7 +356,7 @@ class Compared(corpus_study.Compared):
         Args:
             to: the new folder; None: one among `exports` in the cache.
         """
-        won = self.verdict.label or self.best_of(self.trained) or self.best
+        won = self.verdict.label or self.best_of(self.trained) or self.best or BM25
         place = f"{Path(self.study).name}-{slug(won)}"
         target = Path(to or places.cache_root() / "exports" / place)
         title = f"{named(won)} on {self.collection.name}"
@@ -381,6 +383,8 @@ class Compared(corpus_study.Compared):
         """Write the pooled first ten passages of each of fifty test questions as a table to tick,
         with what is judged already; return its rows.
         """
+        if not self.runs:
+            return 0
         qrels = self.searched.qrels(self.recipe.evaluation.split)
         rankings = [lab.ranking_of(own[0]) for own in self.runs.values()]
         grades = None if self.on_generated else qrels
@@ -412,16 +416,19 @@ class Compared(corpus_study.Compared):
             asked: questions to show answers for.
             folder: of the exported retriever.
         """
+        compared = [self.table, self.figure, self.differences, self.other_measures]
         parts = {
-            "The comparison": [self.table, self.figure, self.differences, self.other_measures],
-            "Answers side by side": self.answers(asked),
+            "The comparison": compared if self.runs else [],
+            "Answers side by side": self.answers(asked) if self.runs or asked else [],
             "What to do next": [self.next_steps],
             "The retriever": [HTML(f"<p>{self._winner(folder)}</p>")],
             "The collection": [self.facts],
             "The questions": [self.questions],
         }
         body = "".join(
-            f"<h2>{title}</h2>{''.join(part.data for part in own)}" for title, own in parts.items()
+            f"<h2>{title}</h2>{''.join(part.data for part in own)}"
+            for title, own in parts.items()
+            if own
         )
         values = {
             "title": html.escape(self.collection.name),

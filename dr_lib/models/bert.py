@@ -700,6 +700,19 @@ class TextModel(nn.Module):
             AutoModelForMaskedLM, name_or_path, fresh=is_head, **options
         ).base_model
 
+    def rounded(self) -> Self | None:
+        """A copy with embeddings and layers in bfloat16 and heads in float32, for a model that does
+        not learn; None for kinds other than BERT and ELECTRA.
+        """
+        twin = copy.deepcopy(self)
+        base = twin.encoder.base_model
+        if not isinstance(base, (BertModel, ElectraModel)):
+            return None
+        for name, part in base.named_children():
+            if name != "pooler":
+                part.to(torch.bfloat16)
+        return twin
+
     def save(self, folder: Path) -> None:
         """Write configuration, weights (safetensors), tokenizer and settings; other tools open all
         but the last.

@@ -18,8 +18,9 @@ practice/from-thousands-to-a-billion.
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +61,7 @@ def encode(
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
     rows: tuple[int, int] | np.ndarray | None = None,
+    places: Sequence[torch.device] | None = None,
     progress: bool = True,
 ) -> np.ndarray:
     """Encode the rows of a token store, or a shard of them, into one array on disk.
@@ -77,11 +79,13 @@ def encode(
         dtype: number type of the stored vectors.
         precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights
             too, which is about a quarter faster on a CPU and moves a vector a hundred times as far
-            (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes "bf16"
-            where the machine has it, else "fp32".
+            (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes what
+            `machine.frozen` gives.
         normalise: scale each vector to length 1.
         rows: first row and end of a shard, as `shards` cuts them; or single rows, ascending; None
             encodes all.
+        places: devices that share the batches; None takes those of `machine.spread`. Batches, and
+            hence vectors, are the same on any number.
         progress: show a bar.
 
     Returns:
@@ -96,7 +100,7 @@ def encode(
         )
     chosen = np.arange(*(rows or (0, len(store)))) if not isinstance(rows, np.ndarray) else rows
     device = next(encoder.parameters()).device
-    how = precision if precision == "bf16_weights" else machine.precision(precision, device)
+    how = machine.frozen(precision, device)
     lengths = store.lengths(max_length, title)
     parts = (chosen[block] for block in blocks(0, len(chosen)))
     plans = ((part, plan_by_length(lengths[part], tokens_per_batch, max_length)) for part in parts)
@@ -114,15 +118,15 @@ def encode(
             _weights_digest(encoder),
         ]
     )
-    with machine.evaluating(encoder, how) as forward:
 
-        def vectors_of(rows: np.ndarray) -> Tensor:
-            vectors = forward(
-                store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)
-            ).float()
-            return nn.functional.normalize(vectors, dim=1) if normalise else vectors
+    def vectors_of(forward: nn.Module, rows: np.ndarray) -> Callable[[], np.ndarray]:
+        place = next(forward.parameters()).device
+        vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(place)).float()
+        return fetching(nn.functional.normalize(vectors, dim=1) if normalise else vectors)
 
-        return fill(Path(path), batches, vectors_of, key, dtype=dtype, progress=progress)
+    with machine.spread(encoder, how, places) as work:
+        made = partial(work, vectors_of)
+        return fill(Path(path), batches, made, key, dtype=dtype, progress=progress)
 
 
 def shards(rows: int) -> list[tuple[int, int]]:
@@ -144,7 +148,7 @@ def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
 def fill(
     path: Path,
     batches: Sequence[np.ndarray],
-    vectors_of: Callable[[np.ndarray], Tensor],
+    make: Callable[[Sequence[np.ndarray]], Iterator[Callable[[], np.ndarray]]],
     key: str,
     *,
     dtype: str,
@@ -156,7 +160,7 @@ def fill(
     Args:
         path: the array, whole or absent.
         batches: rows, each in one of them, in any order; the array has them ascending.
-        vectors_of: rows `[batch]` -> vectors `[batch, hidden]`.
+        make: batches -> what waits for the vectors `[batch, hidden]` of each, in order.
         key: of all that the vectors depend on; what another key has left is dropped.
         dtype: number type of the stored vectors.
         progress: show a bar.
@@ -180,7 +184,7 @@ def fill(
         array.flush()  # before the note: what it says is in the file
         write_json(note, {"key": key, "batches": done, "crc32": check})
 
-    made = ((rows, fetching(vectors_of(rows))) for rows in batches[done:])
+    made = zip(batches[done:], make(batches[done:]), strict=True)
     with tqdm(
         total=len(order),
         initial=sum(map(len, batches[:done])),
@@ -354,7 +358,7 @@ def vectors(
     model = DenseEncoder.from_pretrained(place, device=machine.device())
     store, layout = TokenStore.open(passages / "store"), model.settings.passages
     how = {"normalise": model.settings.normalise, "dtype": dtype}
-    budget, precision = machine.encoding_budget(), machine.precision("auto", machine.device())
+    budget, precision = machine.encoding_budget(), machine.frozen("auto", machine.device())
     read = [store.tokenizer, layout, how, precision, _weights_digest(model), code_digest(vectors)]
 
     def make(places: np.ndarray, path: Path) -> np.ndarray:

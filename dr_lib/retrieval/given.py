@@ -8,11 +8,11 @@ MARCO among much else, so it has seen what the papers of this book test on, and 
 of theirs.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dr_lib.collections import Collection
 from dr_lib.files import json_digest
@@ -68,9 +68,9 @@ def given_vectors(
         texts += [text_digest(*(one.encode() for one in pair)) for pair in pairs]
         lengths += [sum(map(len, pair)) for pair in pairs]
 
-    def vectors_of(rows: np.ndarray) -> Tensor:
+    def vectors_of(rows: np.ndarray) -> Callable[[], np.ndarray]:
         part = passages[rows.tolist()]
-        return torch.from_numpy(model.encode(part["text"], part["title"] if title else None))
+        return partial(model.encode, part["text"], part["title"] if title else None)
 
     def make(places: np.ndarray, path: Path) -> np.ndarray:
         batches = []
@@ -80,7 +80,8 @@ def given_vectors(
             longest_first = part[np.argsort(-np.array(lengths)[part], kind="stable")]
             batches += np.split(rows[0] + longest_first, range(CHUNK, len(part), CHUNK))
         key = json_digest([CHUNK, dtype, places.tobytes().hex()])
-        return fill(path, batches, vectors_of, key, dtype=dtype, progress=True)
+        made = partial(map, vectors_of)
+        return fill(path, batches, made, key, dtype=dtype, progress=True)
 
     by = [encoder_digest(encoder), dtype, title, precision, code_digest(given_vectors)]
     with machine.evaluating(model, precision):

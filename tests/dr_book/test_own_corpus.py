@@ -4,7 +4,6 @@ once.
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -209,16 +208,6 @@ def test_without_time_for_training_questions_people_s_judgements_still_compare_b
         and compared.pending == {"none": ""}
         and not compared.on_generated
     )
-
-
-def test_without_time_and_judgements_try_says_so_by_its_status(
-    own_recipe, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    shutil.rmtree(tmp_path / "tiny" / "qrels")
-    assert main(["try", "tiny", "--system", "none", "--minutes", "0.0001"]) == 75
-    assert "not all written: the same command goes on" in capsys.readouterr().err
-    assert not (tmp_path / "tiny-tried").exists()
 
 
 def test_a_weight_is_chosen_by_people_s_queries_alone(own_recipe):
