@@ -223,7 +223,7 @@ def test_who_wins_by_fusion_is_told_what_to_search_with(compare):
     compared.__dict__["verdict"] = findings.Advice("BM25 + none, by rank", HTML(""))
     assert (
         "Search with both, and join the two rankings: each passage gets 1 / (60 + rank)"
-        in compared._winner(None)
+        in compared.winner(None).data
     )
 
 
