@@ -29,11 +29,17 @@ LACKS = ["annotated-types", "bm25s", "datasets", "dill", "hypothesis", "ir-datas
 LACKS += ["lz4", "multiprocess", "pydantic", "pydantic-core", "pystemmer", "pytrec-eval-terrier"]
 LACKS += ["sortedcontainers", "typing-inspection"]
 LIST = "carried.json"
+SMALLEST = 0.15  # what packing leaves of text, at best: a collection too large even so is not tried
 
 
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def size(folder: Path) -> int:
+    """Bytes of the files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 # Here ---------------------------------------------------------------------------------------------
@@ -64,9 +70,6 @@ def collections() -> list[Path]:
     queue = entries()
     trained = dict.fromkeys(entry.collection for entry in queue)
     others = {name for entry in queue for name in searched(entry.collection)} - trained.keys()
-
-    def size(folder: Path) -> int:
-        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
     first, then = (
         [path for path in map(find_data, names) if path and path.is_dir()]
@@ -109,6 +112,9 @@ def pack(to: Path, names: Sequence[str], python: str, mib: float) -> list[str]:
     room = mib * 2**20 - checkout_size() - sum(path.stat().st_size for path in to.glob("*.whl"))
     left_out = []
     for folder in collections():
+        if SMALLEST * size(folder) > room:
+            left_out.append(folder.name)
+            continue
         path = packed(folder, to)
         if path.stat().st_size > room:
             path.unlink()
@@ -120,8 +126,8 @@ def pack(to: Path, names: Sequence[str], python: str, mib: float) -> list[str]:
         raise SystemExit(f"checkout and wheels alone are {-room / 2**20:.1f} MiB too large")
     content = {path.name: digest(path) for path in files}
     (to / LIST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    size = sum(path.stat().st_size for path in files)
-    print(f"{to}: {len(files)} files, {size / 2**20:.1f} MiB; {room / 2**20:.1f} MiB are left")
+    carried = sum(path.stat().st_size for path in files)
+    print(f"{to}: {len(files)} files, {carried / 2**20:.1f} MiB; {room / 2**20:.1f} MiB are left")
     if left_out:
         print(f"left out, as they do not fit: {', '.join(left_out)}")
     return left_out

@@ -387,14 +387,10 @@ def records_tables(scale: str) -> list[HTML]:
             folded(
                 f"{title} ({count})",
                 HTML(f"<p>Page: {page}. Download: {links}</p>"),
-                HTML(
-                    '<div class="dr-record-list">'
-                    + table(
-                        columns,
-                        [_record_row(record) for record in shown],
-                        caption=f"{title}: {count} at {scale} scale.",
-                    ).data
-                    + "</div>"
+                table(
+                    columns,
+                    [_record_row(record) for record in shown],
+                    caption=f"{title}: {count} at {scale} scale.",
                 ),
             )
         )

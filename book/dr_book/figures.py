@@ -632,16 +632,14 @@ def distributions(
     quantities = list(dict.fromkeys(name for own in values.values() for name in own))
 
     def draw(palette: Palette) -> Figure:
-        across = 1 if palette.phone else 2
+        across = 1 if palette.phone else min(2, len(values))
         down = -(-len(values) // across)
         figure = palette.figure(0.9 + (1.5 if palette.phone else 1.9) * down)
         panels = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).flatten()
         colours = dict(zip(quantities, palette.series, strict=False))
         for axes, (situation, own) in zip(panels, values.items(), strict=False):
             for name, numbers in own.items():
-                sns.kdeplot(
-                    x=numbers, ax=axes, fill=True, alpha=0.25, linewidth=2, color=colours[name]
-                )
+                sns.kdeplot(x=numbers, ax=axes, fill=True, alpha=0.25, cut=0, color=colours[name])
                 axes.axvline(np.mean(numbers), color=colours[name], linewidth=1.2)
             axes.set(title=textwrap.fill(situation, 34), ylabel="", yticks=[], xlabel=x)
             axes.label_outer()
@@ -658,6 +656,29 @@ def distributions(
         for situation, own in values.items()
     )
     return show(draw, f"{alt} {told}.".strip(), leading=leading, source=source)
+
+
+def strips(
+    words: Sequence[str], shares: Mapping[str, Sequence[float]], *, unit: str, source: str = ""
+) -> HTML:
+    """A passage, once for each series, each word on a ground that is darker the higher its share.
+
+    Args:
+        words: of the passage, in order.
+        shares: series -> a share for each word, in percent.
+        unit: of the shares, said once to readers who do not see the colours.
+        source: as of `show`.
+    """
+    parts = []
+    for name, values in shares.items():
+        marked = " ".join(
+            f'<span style="--share: {share:.0f}%" title="{share:.0f} {html.escape(unit)}">'
+            f"{html.escape(word)}</span>"
+            for word, share in zip(words, values, strict=True)
+        )
+        parts.append(f"<p><strong>{html.escape(named(name))}</strong> {marked}</p>")
+    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    return HTML(f'<div class="dr-strips">{"".join(parts)}{said}</div>')
 
 
 def smoothed(values: Sequence[float], width: int) -> np.ndarray:

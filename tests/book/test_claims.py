@@ -220,16 +220,13 @@ def test_a_page_that_is_written_is_planned_no_longer():
     assert [page for page in PLANNED["pages"] if Path(ROOT / f"{page}.ipynb").is_file()] == []
 
 
-def test_masked_terms_lead_with_records_and_fold_what_a_smoke_build_draws():
+def test_masked_terms_lead_with_records_and_say_what_the_build_computed():
     cells = read_json(ROOT / "notebooks" / "cdmae" / "fig2_fig3_masked_terms.ipynb")["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    drawn = [source for source in code if "figures.show(" in source]
-    assert len(drawn) == 2 and all(
-        "drawn_here(figures.show(" in source and "leading" not in source for source in drawn
-    )
-    assert next(i for i, one in enumerate(code) if "measured.recorded(" in one) < code.index(
-        drawn[0]
-    )
+    (first,) = (source for source in code if "leading=True" in source)
+    assert "measured.recorded(study)" in first and "comparison.provenance(names)" in first
+    drawn = [one for one in code if re.search(r"figures\.\w+\(", one) and one is not first]
+    assert len(drawn) == 3 and all("source=built" in source for source in drawn)
 
 
 def test_no_page_gives_a_verdict_of_a_smoke_run():
