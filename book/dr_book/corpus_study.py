@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dr_book.tables import named
 from dr_lib import materials, objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -220,7 +221,7 @@ class Compared:
                 self.untrainable = error.problem
         if self.untrainable:
             self.untrainable = (
-                f"Not trained ({', '.join(trained)}): {self.untrainable}. What needs no training"
+                f"Not trained ({', '.join(map(named, trained))}): {self.untrainable}. What needs no training"
                 " was compared."
             ) * bool(trained)
             return self

@@ -127,7 +127,7 @@ class Compared(corpus_study.Compared):
             )
         means = {
             name: mean_intervals(runs, name)
-            for name in SHOWN
+            for name in dict.fromkeys([self.measure, *SHOWN])
             if name in self.recipe.evaluation.measures
         }
         lines, several = [], any(len(records) > 1 for records in runs.values())
