@@ -623,26 +623,24 @@ def paper_cards(entries: Sequence[Entry]) -> str:
 
 
 def counts_table(entries: Sequence[Entry]) -> HTML:
-    """How the pairs and the claims of each paper stand."""
-    rows: list[list[Cell]] = []
+    """How the pairs and the claims of each paper stand: a table of each, which a phone has room
+    for.
+    """
+    states = (*SHOWN, "not testable here", "not run")
+    verdicts = ("held", "open", "contradicted")
+    pair_rows: list[list[Cell]] = []
+    claim_rows: list[list[Cell]] = []
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
         pairs, claims = counts(own), Counter(entry["verdict"] for entry in own)
-        rows.append(
-            [
-                name,
-                *(pairs[state] or None for state in (*SHOWN, "not testable here", "not run")),
-                len(own),
-                *(claims[word] or None for word in ("held", "contradicted")),
-            ]
-        )
-    columns = ["paper", *(f"pairs {state}" for state in (*SHOWN, "not testable here", "not run"))]
-    return table(
-        [*columns, "claims", "claims held", "claims contradicted"],
-        rows,
-        caption="What our records say of the pairs and claims of the papers.",
+        pair_rows.append([name, *(pairs[state] or None for state in states)])
+        claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
+    shown = table(["paper", *states], pair_rows, caption="Pairs of the papers, by our records.")
+    judged = table(
+        ["paper", "claims", *verdicts], claim_rows, caption="Claims of the papers, by their pairs."
     )
+    return HTML(shown.data + judged.data)
 
 
 def bm25_pairs(entries: Sequence[Entry]) -> int:
