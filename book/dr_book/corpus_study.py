@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from dr_book.tables import named
 from dr_lib import materials, objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -220,9 +219,9 @@ class Compared:
                     raise
                 self.untrainable = error.problem
         if self.untrainable:
+            named = ", ".join(objectives.NAMES.get(name, name) for name in trained)
             self.untrainable = (
-                f"Not trained ({', '.join(map(named, trained))}): {self.untrainable}. What needs no training"
-                " was compared."
+                f"Not trained ({named}): {self.untrainable}. What needs no training was compared."
             ) * bool(trained)
             return self
 
