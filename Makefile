@@ -7,16 +7,19 @@
 #   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; what is unchanged is not run again
 #                     (SEARCHED=NAME: the collection of the page that searches)
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
+#   make lecturer     the notebooks of lessons and bug hunts with the solutions of their exercises: _build/lecturer/
+#   make slides        the slides as PDF, a slide a sheet, by Chromium (CHROMIUM=PATH): _build/slides.pdf; after `make book`
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
 #   make gpu          what a GPU does with all this, in nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
 #                     MINUTES=30: a longer call, PARTS=queue: that part alone)
+#   make gpu-pack     what that needs on a machine without network: .carry/
 #   make lint         style of the code
 #   make lock         the locks and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
 #   make clean        removes what was built; keeps .venv/ and .cache/ (finished stages)
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install models test test-faults book pages check lint bench gpu lock clean
+.PHONY: setup install models test test-faults book pages check lecturer slides lint bench gpu gpu-pack lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -87,6 +90,15 @@ check:
 	$(PY) tests/book/check_pages.py _build/html
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist load -m site -rs tests/book/test_site.py
 
+lecturer: setup
+	$(PY) book/_ext/lecturer.py _build/lecturer
+
+CHROMIUM ?= chromium
+
+slides:
+	test -f _build/html/teaching/slides.html || { echo "no slides yet: make book" >&2; exit 1; }
+	$(CHROMIUM) --headless --no-pdf-header-footer --print-to-pdf=_build/slides.pdf "file://$(CURDIR)/_build/html/teaching/slides.html"
+
 # The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
 bench: setup
 	rm -f _build/speed.json
@@ -97,6 +109,9 @@ bench: setup
 
 gpu: setup
 	$(PY) benchmarks/gpu.py --minutes $(MINUTES) $(if $(SMOKE),--smoke) $(if $(PARTS),--only $(PARTS))
+
+gpu-pack: setup
+	$(PY) benchmarks/carry.py pack
 
 lint: setup
 	$(PY) -m ruff check .

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field
 
 from dr_lib import lab, places
+from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_yaml, write_text
 from dr_lib.lab.records import save_records, slug
 from dr_lib.lab.study import how_far
@@ -239,6 +240,16 @@ def end_of(task: Task, claims: Path) -> Path:
     return claims / f"{slug(task.name)}-{json_digest(task.entry.recipe)[:8]}.end"
 
 
+def is_free(task: Task, claims: Path) -> bool:
+    """Whether a task has neither ended nor been taken."""
+    place = end_of(task, claims)
+    try:
+        with FileLock(place.with_suffix(".lock"), timeout=0):
+            return not place.exists()
+    except Timeout:
+        return False
+
+
 def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | None:
     """The first task that nobody has, that is not done, and that fits so many seconds.
 
@@ -252,7 +263,13 @@ def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | Non
             claim.lock.acquire(timeout=0)
         except Timeout:
             continue
-        if not place.exists() and task.seconds(cache) < seconds:
+        try:
+            fits = not place.exists() and task.seconds(cache) < seconds
+        except InputError as error:  # a collection that is not here
+            claim.end(f"failed: {error}")
+            print(f"failed {task.name}: {error}", flush=True)
+            continue
+        if fits:
             if not under_way(task, cache):
                 if second:
                     second.lock.release()
@@ -310,7 +327,7 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
             claim.end(f"failed: {type(error).__name__}: {error}"[:2000])
             print(f"failed {claim.task.name}: {type(error).__name__}: {error}", flush=True)
 
-    left = [task for task in tasks(smoke) if not end_of(task, claims).exists()]
+    left = [task for task in tasks(smoke) if is_free(task, claims)]
     if left:
         print(f"left {len(left)} tasks, of which the first is {left[0].name}", flush=True)
 

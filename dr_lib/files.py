@@ -437,7 +437,7 @@ def hold(
         announce: where the message goes.
 
     Returns:
-        A function to call before the block's result is made visible: it raises `InputError` where
+        A function to call before the block's result is made visible. It raises `InputError` where
         another process has taken the lock over since, because somebody removed its files.
 
     Example:

@@ -376,7 +376,7 @@ def stage(
         resumable: keep what a killed build left, for the body to go on from.
         gpu: the body computes on the device.
         reads: what of a collection's queries the body reads: names of splits, or of arguments that
-            name one. It is given no more (`Collection.only`), and no more is in the key: `()` are
+            name some. It is given no more (`Collection.only`), and no more is in the key: `()` are
             passages alone, None is all.
     """
 
@@ -390,7 +390,10 @@ def stage(
             bound.apply_defaults()
             arguments = {name: value for name, value in bound.arguments.items() if name != first}
             if reads is not None:
-                splits = [one for name in reads if (one := arguments.get(name, name))]
+                named = [arguments.get(name, name) or () for name in reads]
+                splits = [
+                    part for one in named for part in ([one] if isinstance(one, str) else one)
+                ]
                 for name, value in arguments.items():
                     if hasattr(value, "only"):
                         arguments[name] = value.only(*splits)

@@ -65,11 +65,11 @@ def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
 
 def batch(name: str = "primer", cache: Cache | None = None) -> dict[str, Any]:
     """Cosines `[queries, passages]` of a batch of test queries with their relevant passages, by the
-    last retriever of the page that searches.
+    first retriever of the page that searches.
     """
     collection, cache = collections.load(name), cache or Cache(announce=lambda line: None)
     tokenizer = open_checkpoint("embedded").tokenizer
-    weights = Data.file(trained(METHODS[-1], name, cache).weights)
+    weights = Data.file(trained(METHODS[0], name, cache).weights)
     asked = (
         cache.get(small_queries(weights, tokens.query_tokens(collection, tokenizer, split="test")))
         / "queries.npy"

@@ -36,6 +36,7 @@ from dr_book.ledger import SHOWN, counts, ledger
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
+    all_recorded,
     clusters_of,
     difference,
     made_by,
@@ -199,7 +200,7 @@ def status_page(to: Path) -> str:
         "## Collections",
         here_table(recorded_collections()),
         "## Rows that were made twice",
-        *rebuilt_section(every_record()),
+        *rebuilt_section(all_recorded()),
         wide=True,
     )
 
@@ -304,11 +305,6 @@ def records_page() -> str:
     )
 
 
-def every_record() -> list[Record]:
-    """The book's records of all scales."""
-    return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
-
-
 def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:
     """Which trainings were made twice, by `dr-lib verify` or as another study's rows, and how the
     two compare; then the methods that were not.
@@ -387,14 +383,10 @@ def records_tables(scale: str) -> list[HTML]:
             folded(
                 f"{title} ({count})",
                 HTML(f"<p>Page: {page}. Download: {links}</p>"),
-                HTML(
-                    '<div class="dr-record-list">'
-                    + table(
-                        columns,
-                        [_record_row(record) for record in shown],
-                        caption=f"{title}: {count} at {scale} scale.",
-                    ).data
-                    + "</div>"
+                table(
+                    columns,
+                    [_record_row(record) for record in shown],
+                    caption=f"{title}: {count} at {scale} scale.",
                 ),
             )
         )
@@ -627,26 +619,24 @@ def paper_cards(entries: Sequence[Entry]) -> str:
 
 
 def counts_table(entries: Sequence[Entry]) -> HTML:
-    """How the pairs and the claims of each paper stand."""
-    rows: list[list[Cell]] = []
+    """How the pairs and the claims of each paper stand: a table of each, which a phone has room
+    for.
+    """
+    states = (*SHOWN, "not testable here", "not run")
+    verdicts = ("held", "open", "contradicted")
+    pair_rows: list[list[Cell]] = []
+    claim_rows: list[list[Cell]] = []
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
         pairs, claims = counts(own), Counter(entry["verdict"] for entry in own)
-        rows.append(
-            [
-                name,
-                *(pairs[state] or None for state in (*SHOWN, "not testable here", "not run")),
-                len(own),
-                *(claims[word] or None for word in ("held", "contradicted")),
-            ]
-        )
-    columns = ["paper", *(f"pairs {state}" for state in (*SHOWN, "not testable here", "not run"))]
-    return table(
-        [*columns, "claims", "claims held", "claims contradicted"],
-        rows,
-        caption="What our records say of the pairs and claims of the papers.",
+        pair_rows.append([name, *(pairs[state] or None for state in states)])
+        claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
+    shown = table(["paper", *states], pair_rows, caption="Pairs of the papers, by our records.")
+    judged = table(
+        ["paper", "claims", *verdicts], claim_rows, caption="Claims of the papers, by their pairs."
     )
+    return HTML(shown.data + judged.data)
 
 
 def bm25_pairs(entries: Sequence[Entry]) -> int:

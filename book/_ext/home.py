@@ -364,8 +364,8 @@ def trust_figure() -> HTML:
     return figures.show(
         draw,
         f"Pairs of methods whose order is certain on SQuAD, under a change. {alt}.",
-        source=f"{len(sure)} of {len(pairs)} pairs of {len(home.runs)} methods are certain on SQuAD;"
-        " the numbers count pairs.",
+        source=f"{len(sure)} of {len(pairs)} pairs of {len(home.runs)} methods are certain on SQuAD"
+        "; the numbers count pairs.",
     )
 
 

@@ -42,8 +42,10 @@ from dr_lib.words import words_of
 
 FOLDER = "extra/search-page"
 SEARCHED = os.environ.get("SEARCHED") or "primer"
-METHODS = ("none", "mlm", "simlm", "retromae")
-"""Pre-training methods in the order of the page: those that need nothing but passages."""
+METHODS = ("simlm", "retromae", "mlm", "none")
+"""Pre-training methods in the order of the page, a bottleneck first: those that need nothing but
+passages.
+"""
 MEASURE, CUT = "MRR@10", 10
 TRAINING: dict[str, Any] = {
     "passage_length": 128,
@@ -56,7 +58,7 @@ TRAINING: dict[str, Any] = {
 KINDS = ("words", "paraphrase", "meaning")
 """Endings of the ids of Primer's questions."""
 WEIGHTS = "model.safetensors.gz"
-WRITTEN = ("systems.inc",)
+WRITTEN = ("systems.inc", "loaded.inc")
 """What the page includes when it is built; scripts are loaded when a reader asks."""
 DEEPEST = 1000
 """The lowest rank that is told; below it a passage counts as not found."""
@@ -367,11 +369,14 @@ def write_search(
     files = [
         _write_part(to / FOLDER / f"{part}.js", part, content) for part, content in parts.items()
     ]
+    megabytes = sum(file.stat().st_size for file in files) / 1e6
+    told = f"The first question loads {megabytes:.1f}\N{NO-BREAK SPACE}MB, once."
+    write_text(to / FOLDER / WRITTEN[1], f'<p class="dr-note">{told}</p>\n')
     write_text(
         to / FOLDER / WRITTEN[0],
         systems_table(collection, systems, retrievers, by_kind(queries["id"]), files).data + "\n",
     )
-    return [*files, to / FOLDER / WRITTEN[0]]
+    return [*files, *(to / FOLDER / name for name in WRITTEN)]
 
 
 def _json(value: Any) -> bytes:

@@ -77,6 +77,8 @@ def arrange(
         advice = _taken(cells, ADVICE)
         parts = [head, question, prediction, advice, figure, seen, claims, links, *more]
         cells[0]["source"] = "\n\n".join(filter(None, parts))
+    elif links:
+        cells[0]["source"] = f"{_text(cells[0])}\n\n{links}"
     notebook["cells"] = cells
     return notebook
 
@@ -299,7 +301,7 @@ def links_html(page: str, paper: str | None, repository: str = "") -> str:
     one.
     """
     up = "../" * page.count("/")
-    links = [(f"{up}_sources/{page}.ipynb", "notebook", "download")]
+    links = [(f"{up}_sources/{page}.ipynb", "this notebook", "download")]
     if paper and (entry := bibtex().get(paper)):
         data = base64.b64encode(entry.encode()).decode()
         links.append((f"data:text/plain;base64,{data}", "BibTeX", f'download="{paper}.bib"'))

@@ -19,6 +19,8 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dr_book.hits import check_queries
+from dr_book.plain_log import log_plainly
 from dr_lib import places
 from dr_lib.errors import InputError, visible
 
@@ -50,17 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; return 0, or 1 with one clear line on stderr."""
     # the libraries make a million objects that stay: to look for garbage among them took a second
     gc.set_threshold(100_000)
-    # a log gets a line a minute of each bar, where a terminal sees ten a second
-    if not sys.stderr.isatty():
-        os.environ |= {
-            name: os.environ.get(name, "60") for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL")
-        }
     for stream in (sys.stdout, sys.stderr):
         # a sign that the terminal's encoding lacks is written out, as `visible` writes it
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # as arguments are read; see check_queries
+    log_plainly()
     try:
         options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):
@@ -310,6 +308,21 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def check_record(given: str | Path | None) -> None:
+    """Say that a file is no record, before the libraries are imported."""
+    if given and Path(given).is_file() and not str(given).endswith((".jsonl.xz", ".json")):
+        fix = "Give a record (.jsonl.xz or .json), a folder, or the name of a study."
+        raise InputError("is no record", where=given, fix=fix)
+
+
+def check_public(studies: list[str], agreed: bool) -> None:
+    """Refuse to publish studies of a text of one's own, unless that is agreed to."""
+    own = [name for name in studies if name.startswith("your_corpus/")]
+    if own and not agreed:
+        problem = "query ids and scores of your own text would go into the book"
+        raise InputError(problem, where=own[0], fix="Add --yes if they may be public.")
+
+
 def check_collection(name: str) -> None:
     """Say what is wrong with a collection before the libraries of the models are imported, which
     takes seconds.
@@ -329,10 +342,10 @@ def try_folder(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
+    check_queries(options.ask, 1)
     check_collection(options.collection)
     from dr_book import own_corpus
     from dr_book.export import EXPORT
-    from dr_book.hits import check_queries
     from dr_book.judging import judged_collection
     from dr_lib import collections
     from dr_lib.files import check_replaceable
@@ -343,7 +356,6 @@ def try_folder(options: argparse.Namespace) -> int:
     page, retriever = folder / "index.html", folder / "retriever"
     minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
     try:
-        check_queries(options.ask, 1)
         check_replaceable(retriever, EXPORT)
         if page.is_file() and "<h1>Which retriever for " not in page.read_text(
             encoding="utf-8", errors="replace"
@@ -361,7 +373,12 @@ def try_folder(options: argparse.Namespace) -> int:
                 whole = collections.load(source)
                 source = judged_collection(whole, options.judged, folder / f"{whole.name}-judged")
             compared = own_corpus.compare(
-                source, options.system, scale=options.scale, minutes=minutes
+                source,
+                options.system,
+                scale=options.scale,
+                minutes=minutes,
+                # what there is before anything is trained: the rest may be interrupted
+                show=lambda first: first.save_page(page, options.ask),
             )
             exported = compared.export(retriever)
             compared.save_to_judge(folder / "to-judge.csv")
@@ -378,7 +395,8 @@ def try_folder(options: argparse.Namespace) -> int:
     said = [compared.collection.info.get("read"), compared.verdict.plain]
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
-    print(f"to judge: {folder / 'to-judge.csv'} (then run again with --judged and that file)")
+    if (pool := folder / "to-judge.csv").is_file():
+        print(f"to judge: {pool} (then run again with --judged and that file)")
     print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0
 
@@ -435,25 +453,20 @@ def pretrain_base(options: argparse.Namespace) -> int:
 
 def publish_records(options: argparse.Namespace) -> None:
     """copy this machine's records of a study into the book, or those of a file"""
+    is_file = options.study.endswith((".jsonl.xz", ".json"))
+    if not is_file and not options.scale:
+        fix = "Give --scale laptop, or that of its notebook."
+        raise InputError("which scale is not said", where=options.study, fix=fix)
+    check_public([options.study], options.yes)
     from dr_lib.lab.records import live_folder, load_records, publish, read_records
 
-    if options.study.endswith((".jsonl.xz", ".json")):
+    if is_file:
         records, broken = read_records(Path(options.study))
         if broken:
             raise broken[0]
-    elif options.scale:
-        records = load_records(live_folder(options.scale), options.study)
     else:
-        fix = "Give --scale laptop, or that of its notebook."
-        raise InputError("which scale is not said", where=options.study, fix=fix)
-    names = {options.study, *(record.study for record in records)}
-    if any(name.startswith("your_corpus/") for name in names) and not options.yes:
-        fix = "Add --yes if they may be public."
-        raise InputError(
-            "query ids and scores of your own text would go into the book",
-            where=options.study,
-            fix=fix,
-        )
+        records = load_records(live_folder(options.scale), options.study)
+    check_public([record.study for record in records], options.yes)
     found = [
         record
         for record in records
@@ -470,12 +483,13 @@ def publish_records(options: argparse.Namespace) -> None:
 
 def verify_record(options: argparse.Namespace) -> int:
     """make a recorded run again and say whether it comes out"""
-    from dr_book import verify
-    from dr_lib.stages import spell_seconds
-
     if options.cheapest == bool(options.record):
         fix = "Name a study or a file, or take --cheapest."
         raise InputError("which record is not said", where="verify", fix=fix)
+    check_record(options.record)
+    from dr_book import verify
+    from dr_lib.stages import spell_seconds
+
     record = (
         verify.cheapest()
         if options.cheapest
@@ -496,9 +510,6 @@ def export_model(options: argparse.Namespace) -> None:
     """write a trained model as a folder for sentence-transformers, with its card, or a run for
     trec_eval
     """
-    from dr_book.export import export, export_run
-    from dr_lib.lab.records import find_record, load_record
-
     if (options.model is None) == (options.study is None):
         raise InputError(
             "give a record, a folder, or --study",
@@ -520,6 +531,10 @@ def export_model(options: argparse.Namespace) -> None:
             else "It is the title of a model's card: leave --run out."
         )
         raise InputError(f"--{name} says nothing here", where="export", fix=fix)
+    check_record(options.model)
+    from dr_book.export import export, export_run
+    from dr_lib.lab.records import find_record, load_record
+
     model = options.model or find_record(
         options.study, options.label, seed=options.seed, scale=options.scale or "laptop"
     )
@@ -540,8 +555,6 @@ def search_collection(options: argparse.Namespace) -> None:
     """search a collection with BM25 and trained models"""
     # read as tqdm is imported: bars of long work alone, and they go
     os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}
-    from dr_book.hits import check_queries
-
     # what is wrong is said before the libraries of the models are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
     named = [name for name in options.model if not name.expanduser().exists()]

@@ -7,12 +7,15 @@ and `own_corpus.compare` adds what is shown.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from dr_lib import materials, objectives
 from dr_lib.collections import Collection
@@ -40,6 +43,8 @@ MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train 
 FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8
 # share of the time, and at most so many minutes, that are left for export, answers and page
 FOR_THE_PAGE = 0.1, 2.0
+TESTING = 1 / 3
+"""Share of the time in which questions to test on are written, where people have judged none."""
 
 
 @dataclass(eq=False)
@@ -85,6 +90,7 @@ class Compared:
         per_passage: int | None = None,
         seeds: Sequence[int] = (0,),
         minutes: float | None = None,
+        show: Callable[[Self], Any] | None = None,
     ) -> Self:
         """Generate the queries that are missing, and run BM25 and every system, alone and fused
         with BM25.
@@ -103,14 +109,14 @@ class Compared:
             per_passage: questions written about a passage; None: three, of a large collection one.
             seeds: of the trainings.
             minutes: time for all of it, with what is left for a page: what does not fit is stopped
-                and pending, and the same call goes on with it. What needs no training comes first:
-                BM25, which is compared in any case, encoders, fusions. Of a large collection a
-                sample is compared.
+                and pending, and the same call goes on with it. Of a large collection a sample is
+                compared. What a verdict needs comes first: questions to test on where people have
+                judged none, BM25, encoders and fusions; then the questions to train on, and the
+                trainings.
+            show: is called with what is compared before anything is trained.
 
         Raises:
             InputError: something cannot be opened or run; said before anything is trained.
-            TimeIsUpError: not even the questions to test on could be written; the same call goes
-                on.
         """
         started, (share, most) = time.monotonic(), FOR_THE_PAGE
         bound = None if minutes is None else minutes - min(share * minutes, most)
@@ -128,73 +134,104 @@ class Compared:
                 for name, size in SAMPLE.items()
             }
             start = start.with_(**{f"collection__{name}": size for name, size in sizes.items()})
-        sample, cache, generated = open_sample(start.collection), Cache(), None
-        bounded = cache.within(bound)  # refuses what is no time
+        sample, cache = open_sample(start.collection), Cache()
+        cache.within(bound)  # refuses what is no time
         start = start.with_(
             evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
         )
         for name in given.values():
             open_encoder(name)  # what cannot be opened is named now, not after the trainings
-        judged, untrainable = sample.splits if judgements else (), ""
         options = {
             "learn_from": questions_from,
             "use_judgements": judgements,
             "per_passage": per_passage or (1 if len(sample) > MANY_PASSAGES else 3),
         }
+
+        def left() -> float | None:
+            return None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
+
+        def compared(recipes: Mapping[str, Recipe], minutes: float | None) -> StudyResult:
+            study = Study(
+                study_name(whole), recipes, seeds, scale=scale, cache=cache, minutes=minutes
+            )
+            result = study.run()
+            self.runs |= result.runs()
+            self.pending |= {run.label: far for run, far in result.pending.items()}
+            return result
+
+        self = cls(whole, start, None, given, trained, {}, {})
+
+        # Questions to test on.
+        judged = sample.splits if judgements else ()
+        held = relevant_ids(sample, judged)
         if start.evaluation.split not in judged:
+            parts, rest = materials.tested_first(sample, held)
+            once = options | {"parts": parts, "splits": ["test"]}
             try:
-                generated = generate_queries(start, cache=bounded, **options)
-                start = generated.recipe
+                try:  # in a part of the time, if that is enough for some
+                    share = bound and TESTING * bound
+                    tests = generate_queries(start, cache=cache.within(share), **once)
+                except TimeIsUpError:
+                    tests = generate_queries(start, cache=cache.within(left()), **once)
+                self.generated, self.recipe = tests, tests.recipe
             except TimeIsUpError:
-                problem = "time is up, and the questions to compare by are not all written"
-                raise TimeIsUpError(
-                    f"{problem}: the same command goes on, or give it more minutes"
-                ) from None
+                self.pending = {"questions to test on": ""} | dict.fromkeys(
+                    rows(start, given, trained, judged), ""
+                )
+                return self
             except InputError as error:
                 if questions_from or "train" not in judged:
                     raise
                 # all is judged for training: what needs none is tested on that
-                start, untrainable = start.with_(evaluation__split="train"), error.problem
-        start = start.with_(evaluation__measures=measures_of(start))
+                self.recipe = start.with_(evaluation__split="train")
+                self.untrainable = error.problem
+        else:
+            rest = [row for row, name in enumerate(sample.passages["id"][:]) if name not in held]
+        self.recipe = tested = self.recipe.with_(evaluation__measures=measures_of(self.recipe))
 
-        # First what needs no training, so that a bounded run ends with a verdict.
-        def run(recipes: Mapping[str, Recipe], bound: float | None) -> StudyResult:
-            left = None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
-            study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache, minutes=left)
-            return study.run()
+        # What needs no training.
+        first = rows(tested, given, [], judged)
+        compared({label: first[label] for label in (BM25, SECOND)}, None)
+        compared(first, left())
+        self.trained = []
+        if trained and show:
+            waiting = replace(self, pending=self.pending | dict.fromkeys(trained, ""))
+            show(waiting)
 
-        first, learned = rows(start, given, [], judged), start
-        run({label: first[label] for label in (BM25, SECOND)}, None)
-        result = run(first, bound)
-        runs = result.runs()
-        pending = {run.label: far for run, far in result.pending.items()}
-        if trained and not untrainable and not generated and "train" not in judged:
+        # Questions to train on.
+        learned = tested
+        if trained and not self.untrainable and "train" not in judged:
             try:
-                generated = generate_queries(start, cache=bounded, **options)
-                learned = generated.recipe.with_(
-                    evaluation=start.evaluation.model_dump(mode="json")
-                    | {"on": start.collection.model_dump(mode="json")}
+                # what was written before counts as judged
+                kept = {"use_judgements": judgements or bool(self.generated)}
+                training = options | kept | {"parts": [rest]}
+                further = generate_queries(tested, cache=cache.within(left()), **training)
+                self.generated = self.generated.and_also(further) if self.generated else further
+                learned = further.recipe.with_(
+                    evaluation=tested.evaluation.model_dump(mode="json")
+                    | {"on": tested.collection.model_dump(mode="json")}
                 )
             except TimeIsUpError:
-                pending |= dict.fromkeys(trained, "")
-                trained = []
+                self.pending |= dict.fromkeys(trained, "")
+                return self
             except InputError as error:
                 if questions_from:
                     raise
-                untrainable = error.problem
-        if untrainable:
-            untrainable = (
-                f"Not trained ({', '.join(trained)}): {untrainable}. What needs no training was"
-                " compared."
+                self.untrainable = error.problem
+        if self.untrainable:
+            named = ", ".join(objectives.NAMES.get(name, name) for name in trained)
+            self.untrainable = (
+                f"Not trained ({named}): {self.untrainable}. What needs no training was compared."
             ) * bool(trained)
-            trained = []
+            return self
+
+        # The trainings.
+        self.trained = trained
         if trained:
-            every = rows(start, given, trained, judged, fitting(learned))
-            result = run({label: every[label] for label in every if label not in first}, bound)
-            runs |= result.runs()
-            runs = {label: runs[label] for label in every if label in runs}
-            pending |= {run.label: far for run, far in result.pending.items()}
-        return cls(whole, start, generated, given, trained, runs, pending, untrainable)
+            every = rows(tested, given, trained, judged, fitting(learned))
+            compared({label: every[label] for label in every if label not in first}, left())
+            self.runs = {label: self.runs[label] for label in every if label in self.runs}
+        return self
 
     @property
     def study(self) -> str:
@@ -221,6 +258,8 @@ class Compared:
     @property
     def chosen_by(self) -> str:
         """Why this measure decides, in a sentence."""
+        if not self.runs:
+            return ""
         options = self.recipe.evaluation
         passages, grades = relevance(self.searched.qrels(options.split), options.grade)
         graded = f", in {grades} grades" if grades > 1 else ""
@@ -416,11 +455,24 @@ class GeneratedQueries:
         folder: the collection in BEIR layout; copy it to keep, correct or extend it.
         counts: the questions left after each step, and `shared_words`, the mean share of a
             question's words in its passage.
+        partly: whether the time did not allow to ask about all that was to be asked about.
     """
 
     recipe: Recipe
     folder: Path
     counts: dict[str, Any]
+    partly: bool = False
+
+    def and_also(self, further: "GeneratedQueries") -> "GeneratedQueries":
+        """These and what was written later, counted together."""
+        counts = Counter(self.counts | {"queries": 0}) + Counter(further.counts | {"queries": 0})
+        sizes = [sum(one.counts["queries"].values()) for one in (self, further)]
+        shared = [one.counts["shared_words"] for one in (self, further)]
+        together = {
+            "queries": further.counts["queries"] | self.counts["queries"],
+            "shared_words": float(np.average(shared, weights=sizes)),
+        }
+        return replace(further, counts=counts | together, partly=self.partly)
 
 
 def generate_queries(
@@ -432,6 +484,8 @@ def generate_queries(
     top_k: int = 100,
     seed: int = 0,
     cache: Cache | None = None,
+    parts: Sequence[Sequence[int]] = (),
+    splits: Sequence[str] | None = None,
 ) -> GeneratedQueries:
     """Generate the queries that a recipe's collection lacks.
 
@@ -449,20 +503,18 @@ def generate_queries(
             that BM25 answers best.
         seed: of the generator, its draws and the splits.
         cache: where the stages are kept.
+        parts: rows of the passages to ask about, in parts that are written one after the other:
+            when the time of the cache is up, those that are written will do. None: all passages.
+        splits: what is written, of those that are missing; None: all.
 
     Raises:
+        TimeIsUpError: nothing is written yet.
         InputError: too few passages that are not judged, `learn_from` has no training queries, or
             too few questions passed.
     """
-    collection = open_sample(recipe.collection)
+    collection, cache = open_sample(recipe.collection), cache or Cache()
     judged = list(collection.splits) if use_judgements else []
-    held = {
-        passage
-        for split in judged
-        for grades in collection.qrels(split).values()
-        for passage, grade in grades.items()
-        if grade > 0
-    }
+    held = relevant_ids(collection, judged)
     if (free := len(collection) - len(held)) < FEWEST_PASSAGES:
         problem = (
             f"{free} passage{'s' * (free != 1)} to write questions about, too few to train and to"
@@ -485,20 +537,50 @@ def generate_queries(
         elsewhere = Inputs(recipe.with_(collection=learn_from))
         writer = trainings.question_generator(elsewhere, seed)
         written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
-    questions = trainings.questions_by(inputs, writer, per_passage=per_passage, top_k=10, seed=seed)
+    about = [collection.part(rows) for rows in parts]
+    drawn = {"per_passage": per_passage, "top_k": 10, "seed": seed}
+    questions = [
+        trainings.questions_by(inputs, writer, one, **drawn) for one in about or [collection]
+    ]
+    if parts:
+        written = 0
+        for stage in questions:
+            try:
+                cache.get(stage)
+                written += 1
+            except TimeIsUpError:
+                if not written:
+                    raise
+                break
+        about, questions, cache = about[:written], questions[:written], cache.within(None)
     made = materials.question_collection(
         questions,
         inputs.bm25_index(),
         collection,
+        about,
+        name=materials.generated_name(collection),
         judged=judged,
+        splits=splits,
         top_k=top_k,
         seed=seed,
         written_by=written_by,
     )
-    place, split = (cache or Cache()).get(made), recipe.evaluation.split
+    place, split = cache.get(made), recipe.evaluation.split
     folder = place / materials.generated_name(collection)
     known = {*materials.GENERATED_SHARES, *judged}
     changed = recipe.with_(
         collection=str(folder), evaluation__split=split if split in known else "test"
     )
-    return GeneratedQueries(changed, folder, read_json(place / "counts.json"))
+    counts = read_json(place / "counts.json")
+    return GeneratedQueries(changed, folder, counts, len(about) < len(parts))
+
+
+def relevant_ids(collection: Collection, splits: Sequence[str]) -> set[str]:
+    """Passages that are relevant to a query of some splits."""
+    return {
+        passage
+        for split in splits
+        for grades in collection.qrels(split).values()
+        for passage, grade in grades.items()
+        if grade > 0
+    }

@@ -77,6 +77,11 @@ DATA |= {
 }
 """What a page calls a collection in place of the name that it is loaded by."""
 FUSED = "BM25 + "
+SIDE_BY_SIDE = (
+    "display: grid; gap: 0 1.5rem;"
+    " grid-template-columns: repeat(auto-fit, minmax(min(17rem, 100%), 1fr))"
+)
+"""Columns of at least 17 rem, as many as there is room for."""
 OTHER_NAMES = {
     "None": "no pre-training",
     "none alone": "without pre-training alone",
@@ -559,20 +564,21 @@ def marked(text: str, query: str, words: int = EXCERPT) -> str:
 
 
 def search_table(answer: Result) -> HTML:
-    """What several systems found for a query: one column per system, relevant passages marked,
-    scores below the text.
+    """What several systems found for a query, side by side where there is room and else one below
+    the other; relevant passages marked, scores below the text.
     """
-    depth = max(map(len, answer.hits.values()), default=0)
-    rows: list[list[Cell]] = []
-    for place in range(depth):
-        hits = (found[place] if place < len(found) else None for found in answer.hits.values())
-        rows.append(
-            [place + 1, *(Markup(_hit(hit, answer.query)) if hit else None for hit in hits)]
-        )
     caption = " ".join(
         [f"Found for: {answer.query}", *([f"({answer.judged})"] if answer.judged else [])]
     )
-    return table(["rank", *answer.hits], rows, caption=caption)
+    lists = []
+    for system, hits in answer.hits.items():
+        found = "".join(f"<li>{_hit(hit, answer.query)}</li>" for hit in hits)
+        found = f"<ol>{found}</ol>" if hits else "<p>nothing found</p>"
+        lists.append(f"<div><strong>{soft(system)}</strong>{found}</div>")
+    return HTML(
+        f'<div class="dr-search"><p class="dr-note">{soft(caption)}</p>'
+        f'<div style="{SIDE_BY_SIDE}">{"".join(lists)}</div></div>'
+    )
 
 
 def _hit(hit: Hit, query: str) -> str:

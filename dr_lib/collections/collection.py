@@ -205,6 +205,12 @@ class Collection:
             self._parts[splits] = part
         return self._parts[splits]
 
+    def part(self, rows: Sequence[int]) -> "Collection":
+        """Some of the passages, without queries."""
+        passages = self.passages.select(rows)
+        none = self._queries.select([])
+        return Collection(self.name, rows_digest(passages), {}, passages, none, {})
+
     def queries(self, split: str | None = None) -> datasets.Dataset:
         """Queries of a split in file order: those that have a judgement there.
 

@@ -11,6 +11,7 @@ import gzip
 import os
 import re
 import unicodedata
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -72,7 +73,7 @@ a line.
 LISTING = re.compile(r"^(-{4,}|\.{4,})\n([\s\S]*?)\n\1$", re.MULTILINE)
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT = 3
+CUT = 4
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
@@ -354,9 +355,11 @@ def html_sections(markup: bytes) -> list[tuple[str, str]]:
         >>> html_sections(b"<h1>Sea</h1><p>Salt <b>water</b>.</p><pre>a\n  b</pre>")
         [('', ''), ('Sea', 'Salt water.\n\n```\na\n  b\n```')]
     """
-    from bs4 import BeautifulSoup, NavigableString, Tag  # for pages alone
+    from bs4 import BeautifulSoup, NavigableString, Tag, XMLParsedAsHTMLWarning  # for pages alone
 
-    page = BeautifulSoup(markup, "lxml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is HTML
+        page = BeautifulSoup(markup, "lxml")
     for element in page(UNREAD):
         if element.name != "head":
             element.decompose()
@@ -486,32 +489,44 @@ def sections(text: str, heading: re.Pattern = HEADING) -> list[tuple[str, str]]:
 
 def paragraphs(lines: Iterable[str]) -> list[str]:
     """The paragraphs of a text: runs of lines with a blank line between, each as one line; code and
-    tables keep their lines.
+    tables keep their lines, and code the blank ones among them.
 
     Example:
         >>> paragraphs(["The moon", "  pulls.", "", "| a | b |", "| 1 | 2 |"])
         ['The moon pulls.', '| a | b |\\n| 1 | 2 |']
+        >>> paragraphs(["    a = 1", "", "    b = 2", "", "So."])
+        ['    a = 1\\n\\n    b = 2', 'So.']
     """
     groups: list[list[str]] = [[]]
-    fence = ""
-    for line in lines:
+    fence, blank = "", 0
+    for line in map(str.rstrip, lines):
         sign = found[1] if (found := FENCE.match(line)) else ""
-        if not fence and (sign or not line.strip()) and groups[-1]:
-            groups.append([])
-        if line.strip() or fence:
-            groups[-1].append(line.rstrip())
+        if fence:
+            groups[-1].append(line)
+        elif not line:
+            blank += 1
+            continue
+        elif sign or (blank and not (_indented(line) and all(map(_indented, groups[-1])))):
+            groups.append([line])
+        else:
+            groups[-1] += [""] * blank * bool(groups[-1]) + [line]
+        blank = 0
         if fence and sign == fence:
             fence = ""
             groups.append([])
         elif not fence:
             fence = sign
-    return [_block(group) for group in groups if any(line.strip() for line in group)]
+    return [_block(group) for group in groups if any(group)]
+
+
+def _indented(line: str) -> bool:
+    """Whether a line is code by its indentation, as in Markdown, or a blank one."""
+    return not line or line.startswith(("    ", "\t"))
 
 
 def _block(lines: list[str]) -> str:
     """Lines as they are where they are code or a table, else as one line."""
-    kept = FENCE.match(lines[0]) or all(line.startswith(("    ", "\t")) for line in lines)
-    kept = kept or (len(lines) > 1 and all(ROW.match(line) for line in lines))
+    kept = FENCE.match(lines[0]) or all(map(_indented, lines)) or all(map(ROW.match, lines))
     if kept and len(lines) > 1:
         return "\n".join(lines)
     return " ".join(word for line in lines for word in line.split())
@@ -543,31 +558,45 @@ def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
         >>> cut(["One two three. Four five six. Seven.", "Eight nine ten."], words=6)
         ['One two three. Four five six.', 'Seven. Eight nine ten.']
     """
-    groups: list[list[str]] = [[]]
+    passages = [("", 0)]
+
+    def add(text: str, size: int) -> None:
+        if passages[-1][1] and passages[-1][1] + size > words:
+            passages.append(("", 0))
+        passages[-1] = passages[-1][0] + text, passages[-1][1] + size
+
     after = False  # code or a table
     for part in parts:
         # End with a paragraph where the next one does not fit, unless that leaves the passage half
         # empty.
-        if len(groups[-1]) >= words / 2 and len(groups[-1]) + len(pieces(part)) > words:
-            groups.append([])
-        end, lines = 0, part.splitlines()
-        for sentence in lines if len(lines) > 1 else sentences(part):
-            run = pieces(sentence)
-            if len(lines) > 1:
-                indent = sentence[: len(sentence) - len(sentence.lstrip())]
-                run[:1] = [f"\n{indent}{first.lstrip()}" for first in run[:1]]
-                after = True
-            else:
-                begin = part.index(sentence, end)
-                end = begin + len(sentence)
-                if begin and not part[begin - 1].isspace():  # a script that writes no spaces
-                    run[0] = run[0].removeprefix(" ")
-                if after:
-                    run[0], after = f"\n{run[0].lstrip()}", False
-            for stretch in (run[start : start + words] for start in range(0, len(run), words)):
-                if groups[-1] and len(groups[-1]) + len(stretch) > words:
-                    groups.append([])
-                groups[-1] += stretch
-    if len(groups) > 1 and len(groups[-1]) < words / 5:
-        groups[-2:] = [groups[-2] + groups[-1]]
-    return ["".join(group).strip() for group in groups if group]
+        if passages[-1][1] >= words / 2 and passages[-1][1] + len(pieces(part)) > words:
+            passages.append(("", 0))
+        end, (first, *more) = 0, part.split("\n")
+        blank = ""
+        for line in [first, *more] if more else ():
+            if 0 < len(pieces(line)) <= words:
+                add(f"{blank}\n{line}", len(pieces(line)))
+            for start in range(0, len(pieces(line)), words) if len(pieces(line)) > words else ():
+                run = pieces(line)[start : start + words]
+                add("\n" + "".join(run).strip(), len(run))
+            blank = "" if line else f"{blank}\n"
+        for sentence in () if more else sentences(part):
+            run, begin = pieces(sentence), part.index(sentence, end)
+            end = begin + len(sentence)
+            if begin and not part[begin - 1].isspace():  # a script that writes no spaces
+                run[0] = run[0].removeprefix(" ")
+            if after:
+                run[0], after = f"\n{run[0].lstrip()}", False
+            for start in range(0, len(run), words):
+                stretch = run[start : start + words]
+                add("".join(stretch), len(stretch))
+        after = after or bool(more)
+    if len(passages) > 1 and passages[-1][1] < words / 5:
+        (before, _), (last, _) = passages[-2:]
+        passages[-2:] = [(before + last, words)]
+    # the first line of code keeps its indentation
+    return [
+        text.strip("\n").rstrip() if text[:1] == "\n" else text.strip()
+        for text, size in passages
+        if size
+    ]

@@ -12,6 +12,7 @@ from dr_lib.lab.base import (
     open_sample,
 )
 from dr_lib.lab.cluster import Cluster
+from dr_lib.lab.fitting import fitted
 from dr_lib.lab.inputs import Inputs
 from dr_lib.lab.pipeline import Plan, pipeline
 from dr_lib.lab.recipe import (

@@ -608,7 +608,9 @@ Recipe.with_.__signature__ = signature(Recipe.with_).replace(parameters=[_self, 
 
 
 def recipe_at(
-    scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None
+    scale: str,
+    overrides: Mapping[str, Any] | None = None,
+    collection: str | Mapping[str, Any] | None = None,
 ) -> Recipe:
     """The recipe of a scale file with overrides merged into it key by key: even without any it is
     complete.
@@ -616,7 +618,7 @@ def recipe_at(
     Args:
         scale: the name of a file in notebooks/scales; an unknown name needs overrides.
         overrides: nested mapping; the whole recipe of the scale file changes nothing.
-        collection: name or path; None keeps that of the recipe.
+        collection: name or path, or keys of `CollectionSettings`; None keeps that of the recipe.
 
     Raises:
         InputError: an unknown scale, key or value.
@@ -635,7 +637,9 @@ def recipe_at(
     unnamed = overrides and not places.scale_file(scale).is_file()
     start = {} if unnamed else read_yaml(places.find_scale(scale))["recipe"]
     recipe = Recipe(**_laid_over(start, overrides or {}))
-    return recipe.with_(collection=str(collection)) if collection else recipe
+    if collection and not isinstance(collection, Mapping):
+        collection = str(collection)
+    return recipe.with_(collection=collection) if collection else recipe
 
 
 def is_place(name: str) -> bool:

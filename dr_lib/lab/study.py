@@ -380,6 +380,7 @@ class Study:
             told = f"{work}; {needed}" if needed else work
             tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {told}")
         hidden = not self.progress or not waiting
+        begun, whole = time.monotonic(), operations_left([ends[run] for run in waiting], self.cache)
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar:
             while True:
                 while (
@@ -388,7 +389,11 @@ class Study:
                     and not (cache.stop_at and time.monotonic() >= cache.stop_at)
                 ):
                     run = waiting.pop(0)
-                    bar.set_postfix_str(run.name)
+                    left = operations_left(
+                        [ends[other] for other in (run, *waiting, *under_way.values())], self.cache
+                    )
+                    still = time_left(whole, left, time.monotonic() - begun)
+                    bar.set_postfix_str(run.name + (still and f", {still} left"))
                     under_way[self._submit(run, cache)] = run
                 if not under_way:
                     break
@@ -450,6 +455,25 @@ def outlook(ends: Iterable[Stage], cache: Cache) -> str:
     )
     beside = f", {spell_seconds(core)} of them on a processor" if core >= 60 else ""
     return f"{', '.join(work)}: {operations:.1e} operations ({times}{beside})" if missing else ""
+
+
+def operations_left(ends: Iterable[Stage], cache: Cache) -> float:
+    """Operations of what is not finished below some stages, as known beforehand."""
+    return sum(stage.cost for stage in cache.missing(ends))
+
+
+def time_left(whole: float, left: float, seconds: float) -> str:
+    """How long what is left takes at the speed of what was done; empty before anything was.
+
+    Args:
+        whole, left: operations at first, and now.
+        seconds: since the first.
+
+    Example:
+        >>> time_left(8e15, 6e15, 600), time_left(8e15, 8e15, 600)
+        ('30 min', '')
+    """
+    return spell_seconds(seconds * left / (whole - left)) if left < whole else ""
 
 
 def memory_needed(plans: Iterable[Plan]) -> str:

@@ -28,5 +28,6 @@ from dr_lib.materials.questions import (
     question_collection,
     question_generator,
     questions,
+    tested_first,
 )
 from dr_lib.materials.texts import Texts, text_tokens

@@ -17,6 +17,8 @@ no answer and there is no reader, so the passage takes the answer's place:
 Page: ideas/generators.
 """
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,12 +26,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import EncoderDecoderModel, PreTrainedTokenizerBase
 
-from dr_lib.collections import GENERATED, Collection, Judgement, Query, write_folder
+from dr_lib.collections import GENERATED, Collection, Judgement, Query, rows_of, write_folder
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.materials.texts import PassageWriter, Texts, ready, save_texts, writer_tokenizer
@@ -474,38 +476,49 @@ GENERATED_SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
 """Parts of the documents by split; of those that are not judged already."""
 FEWEST_DOCUMENTS = 50
 """Documents with questions below which splits are drawn by passage."""
+FEWEST_TESTED, MOST_TESTED, TESTED_AT_ONCE = 50, 1_000, 125
+"""Passages that are asked about for testing, where these questions are written first, and in one
+part.
+"""
 
 
-@stage()
+@stage(reads=("judged",))
 def question_collection(
     folder: Path,
-    questions: Path,
+    questions: Sequence[Path],
     index: Path,
     collection: Collection,
+    asked_about: Sequence[Collection] = (),
     *,
+    name: str,
     judged: Sequence[str],
+    splits: Sequence[str] | None = None,
     top_k: int,
     seed: int,
     written_by: str,
 ) -> None:
-    """A folder in BEIR layout, named `generated_name(collection)`, and `counts.json`: what was left
-    after each step.
+    """A folder in BEIR layout and `counts.json`: what was left after each step.
 
     Training takes all questions that pass, the other splits one per passage: several would not be
     independent.
 
     Args:
         folder: where to write.
-        questions: the `Texts`.
+        questions: the `Texts`, one a part of the passages.
         index: of BM25 over the collection.
         collection: whose passages they were made from.
+        asked_about: the parts, in the same order (`Collection.part`); none: all passages.
+        name: of the new folder, see `generated_name`.
         judged: splits that people have judged, to be kept.
+        splits: what is written; None: whatever is not judged.
         top_k: BM25 must find the passage among so many; a small number would keep what BM25 is best
             at.
         seed: of the splits.
         written_by: what the README says of the writer.
     """
-    texts, documents = Texts.open(questions), collection.documents()[0]
+    texts, documents = [Texts.open(one) for one in questions], collection.documents()[0]
+    ids = collection.passages["id"][:]
+    rows_of_part = [rows_of(part.passages["id"], ids) for part in asked_about or [collection]]
     judgements = {  # what people have judged stays as it is
         split: [
             Judgement(query, *one)
@@ -520,10 +533,13 @@ def question_collection(
         for row in collection.queries()
         if row["id"] in wanted
     ]
-    strings, sources = texts.strings["text"][:], texts.owners()
+    all_texts = concatenate_datasets([one.strings for one in texts])
+    strings = all_texts["text"][:]
+    owners = [one.owners() for one in texts]
+    sources = np.concatenate([rows[own] for rows, own in zip(rows_of_part, owners, strict=True)])
     # nor is it one that people ask
     once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]
-    retriever = ByWords(Bm25.open(index / "index"), texts.strings)
+    retriever = ByWords(Bm25.open(index / "index"), all_texts)
     same = collection.same_text
     kept = np.flatnonzero(once & consistent(retriever, sources, documents, top_k=top_k, same=same))
     held = [rows for split in judged for rows in collection.relevant_rows(split)]
@@ -531,24 +547,25 @@ def question_collection(
     if same is not None:  # no text in two splits: the first passage with it is asked about
         kept = kept[same[sources[kept]] == sources[kept]]
         held = np.flatnonzero(np.isin(same, same[held]))
-    shares = {split: share for split, share in GENERATED_SHARES.items() if split not in judged}
+    missing = [split for split in splits or GENERATED_SHARES if split not in judged]
+    shares = {split: GENERATED_SHARES[split] for split in missing}
     drawn = draw_splits(documents, sources[kept], shares, held=held, seed=seed)
     chosen = {}
     for number, split in enumerate(shares):
         rows = kept[drawn[sources[kept]] == number]
         chosen[split] = rows if split == "train" else rows[first_of_each(sources[rows])]
-    ids = collection.passages["id"][:]
-    written = {int(row): f"asked-{row}" for rows in chosen.values() for row in rows}
-    queries += [Query(name, strings[row]) for row, name in written.items()]
+    # behind those that were written before
+    earlier = [int(row.id[6:]) for row in queries if re.fullmatch(r"asked-\d+", row.id)]
+    begin = max(earlier, default=-1) + 1
+    written = {int(row): f"asked-{begin + row}" for rows in chosen.values() for row in rows}
+    queries += [Query(asked, strings[row]) for row, asked in written.items()]
     for split, rows in chosen.items():
         judgements[split] = [
             Judgement(written[int(row)], ids[int(sources[row])], 1) for row in rows
         ]
     about = readme(collection, judged, written_by)
-    write_folder(
-        folder / generated_name(collection), collection.passages, queries, judgements, about
-    )
-    counts = read_json(questions / "counts.json")
+    write_folder(folder / name, collection.passages, queries, judgements, about)
+    counts = sum((Counter(read_json(one / "counts.json")) for one in questions), Counter())
     passages = collection.passages.select(sources[list(written)])["text"]
     counts = {
         "passages": counts["passages"],
@@ -564,7 +581,40 @@ def question_collection(
 
 def generated_name(collection: Collection) -> str:
     """What a collection with generated questions is called."""
-    return f"{collection.name}-questions"
+    return f"{collection.name.removesuffix('-questions')}-questions"
+
+
+def tested_first(
+    collection: Collection, held: Sequence[str] = (), *, seed: int = 0
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Passages to be asked about for testing, in parts that can be written one after the other, and
+    those for training.
+
+    By document, as `draw_splits`: what is drawn depends on the passages alone, so that it is known
+    before anything is written.
+
+    Args:
+        collection: whose passages they are.
+        held: ids of passages that are judged already.
+        seed: of the draw.
+
+    Returns:
+        Parts of rows, and rows; of passages of equal text the first alone.
+    """
+    documents, same = collection.documents()[0], collection.same_text
+    free = np.setdiff1d(np.arange(len(collection)), rows_of(held, collection.passages["id"]))
+    if same is not None:
+        free = free[same[free] == free]
+    few = len(np.unique(documents[free])) < FEWEST_DOCUMENTS
+    units = free if few else documents[free]
+    distinct, numbers = np.unique(units, return_inverse=True)
+    ranks = np.random.default_rng([seed, 11]).permutation(len(distinct))[numbers]
+    order = np.argsort(ranks, kind="stable")
+    wanted = max(FEWEST_TESTED, round(GENERATED_SHARES["test"] * len(free)))
+    wanted = min(wanted, MOST_TESTED, len(free) // 2)
+    tested = order[:wanted]
+    rest = np.sort(free[~np.isin(ranks, ranks[tested])])
+    return np.split(free[tested], range(TESTED_AT_ONCE, wanted, TESTED_AT_ONCE)), rest
 
 
 def readme(collection: Collection, judged: Sequence[str], written_by: str) -> str:
@@ -572,10 +622,12 @@ def readme(collection: Collection, judged: Sequence[str], written_by: str) -> st
     by_people = (
         f"Judged by people: {', '.join(judged)}." if judged else "No query was judged by people."
     )
+    # what a collection says that has some already holds for the others too
+    generated = collection.info.get("questions") or f"written by {written_by}. {by_people}"
     return (
         f"# {collection.name}, with generated questions\n\n- Source: the passages of"
-        f" {collection.name} (digest {collection.digest[:16]}).\n- {GENERATED}: written by"
-        f" {written_by}. {by_people}\n- Licence: {collection.licence}\n"
+        f" {collection.name} (digest {collection.passages_digest[:16]}).\n- {GENERATED}:"
+        f" {generated}\n- Licence: {collection.licence}\n"
     )
 
 

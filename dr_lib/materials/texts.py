@@ -47,7 +47,7 @@ ROWS_TIMES_WEIGHTS = 2**36
 """Bound on their number times that of a model's weights, for keys and values of all that is read
 are kept: of GPT-2 with 200 tokens 4 GB in bfloat16.
 """
-BATCHES_PER_SHARD = 16
+BATCHES_PER_SHARD = 4
 # named so that the cache of stages knows it for scratch and drops it in the end
 SCRATCH = "checkpoint-texts"
 
@@ -281,13 +281,11 @@ def write_all(
             except InputError:  # none yet, or a broken one
                 texts = []
             if len(texts) != len(rows):  # another machine writes more at once
-                if time_is_up():
-                    raise TimeIsUpError(f"{title}: stopped after {start:,} of {len(lengths):,}")
-                written = [
-                    text
-                    for part in range(0, len(rows), at_once)
-                    for text in write(rows[part : part + at_once])
-                ]
+                written = []
+                for part in range(0, len(rows), at_once):
+                    if time_is_up():
+                        raise TimeIsUpError(f"{title}: stopped after {start:,} of {len(lengths):,}")
+                    written += write(rows[part : part + at_once])
                 texts = [written[place] for place in np.argsort(rows)]
                 write_json(path, texts)
             bar.update(len(rows))

@@ -8,6 +8,7 @@ over sums of 128 neighbouring ids, then inside one such block: a cumulative sum 
 vocabulary is sequential, and slower than the softmax on a CPU.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Self
 
@@ -18,6 +19,9 @@ from transformers import PreTrainedModel
 
 from dr_lib.models.bert import hidden_states, lm_head, masked_positions
 from dr_lib.tokens import TokenBatch
+
+ROUNDED = ("cuda",)
+"""Kinds of devices on which a frozen generator has weights in bfloat16 under autocast."""
 
 
 class Generator(nn.Module):
@@ -47,7 +51,8 @@ class Generator(nn.Module):
     ):
         super().__init__()
         self.model = model.requires_grad_(not frozen)
-        self.always_eval = frozen and not dropout_active
+        self.is_frozen, self.always_eval = frozen, frozen and not dropout_active
+        self._rounded: list[PreTrainedModel] = []  # no part of the module: nothing to save or train
         banned = (
             [special_ids[name] for name in ("pad", "cls", "sep", "mask")] if forbid_special else []
         )
@@ -80,9 +85,23 @@ class Generator(nn.Module):
             mask: `[batch, length]` bool.
             at_most: a bound on the masked positions of the batch (see `masked_positions`).
         """
-        return self.fill(
-            hidden_states(self.model, batch, masked_ids), batch, mask, generator, at_most
-        )
+        device = mask.device.type
+        halved = torch.is_autocast_enabled(device)
+        halved = halved and torch.get_autocast_dtype(device) == torch.bfloat16
+        if not (halved and device in ROUNDED and self.is_frozen):
+            return self.fill(
+                hidden_states(self.model, batch, masked_ids), batch, mask, generator, at_most
+            )
+        with torch.autocast(device, enabled=False):
+            states = hidden_states(self.rounded, batch, masked_ids)
+            return self.fill(states, batch, mask, generator, at_most, self.rounded)
+
+    @property
+    def rounded(self) -> PreTrainedModel:
+        """A frozen model with weights in bfloat16, made once: no pass casts states and weights."""
+        if not self._rounded:
+            self._rounded.append(copy.deepcopy(self.model).to(torch.bfloat16))
+        return self._rounded[0].train(self.model.training)
 
     @torch.no_grad()
     def fill(
@@ -92,11 +111,14 @@ class Generator(nn.Module):
         mask: Tensor,
         generator: torch.Generator,
         at_most: int | None = None,
+        model: PreTrainedModel | None = None,
     ) -> Tensor:
-        """The second half of `sample`, from the generator's `[batch, length, hidden]` states."""
+        """The second half of `sample`, from the `[batch, length, hidden]` states of the generator,
+        or of its `model` in another precision.
+        """
         rows = masked_positions(mask, at_most)
         uniform = torch.rand(mask.shape, generator=generator, device=mask.device).flatten()[rows]
-        head = lm_head(self.model)
+        head = lm_head(model or self.model)
         drawn = draw_ids(
             head.transform(hidden.flatten(0, 1)[rows]),
             head.weight,

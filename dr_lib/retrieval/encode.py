@@ -18,8 +18,9 @@ practice/from-thousands-to-a-billion.
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -32,10 +33,11 @@ from tqdm.auto import tqdm
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, new_array, open_array, read_json, write_json
-from dr_lib.models import DenseEncoder
+from dr_lib.models import DenseEncoder, encoder_digest, open_encoder
+from dr_lib.places import find_encoder
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.retrieval.search import search
-from dr_lib.stages import Cache, TimeIsUpError, code_digest, stage, time_is_up
+from dr_lib.stages import Cache, Data, TimeIsUpError, code_digest, stage, time_is_up
 from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
 from dr_lib.training import machine
 
@@ -60,6 +62,7 @@ def encode(
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
     rows: tuple[int, int] | np.ndarray | None = None,
+    places: Sequence[torch.device] | None = None,
     progress: bool = True,
 ) -> np.ndarray:
     """Encode the rows of a token store, or a shard of them, into one array on disk.
@@ -77,11 +80,13 @@ def encode(
         dtype: number type of the stored vectors.
         precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights
             too, which is about a quarter faster on a CPU and moves a vector a hundred times as far
-            (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes "bf16"
-            where the machine has it, else "fp32".
+            (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes what
+            `machine.frozen` gives.
         normalise: scale each vector to length 1.
         rows: first row and end of a shard, as `shards` cuts them; or single rows, ascending; None
             encodes all.
+        places: devices that share the batches; None takes those of `machine.spread`. Batches, and
+            hence vectors, are the same on any number.
         progress: show a bar.
 
     Returns:
@@ -96,7 +101,7 @@ def encode(
         )
     chosen = np.arange(*(rows or (0, len(store)))) if not isinstance(rows, np.ndarray) else rows
     device = next(encoder.parameters()).device
-    how = precision if precision == "bf16_weights" else machine.precision(precision, device)
+    how = machine.frozen(precision, device)
     lengths = store.lengths(max_length, title)
     parts = (chosen[block] for block in blocks(0, len(chosen)))
     plans = ((part, plan_by_length(lengths[part], tokens_per_batch, max_length)) for part in parts)
@@ -114,15 +119,15 @@ def encode(
             _weights_digest(encoder),
         ]
     )
-    with machine.evaluating(encoder, how) as forward:
 
-        def vectors_of(rows: np.ndarray) -> Tensor:
-            vectors = forward(
-                store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)
-            ).float()
-            return nn.functional.normalize(vectors, dim=1) if normalise else vectors
+    def vectors_of(forward: nn.Module, rows: np.ndarray) -> Callable[[], np.ndarray]:
+        place = next(forward.parameters()).device
+        vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(place)).float()
+        return fetching(nn.functional.normalize(vectors, dim=1) if normalise else vectors)
 
-        return fill(Path(path), batches, vectors_of, key, dtype=dtype, progress=progress)
+    with machine.spread(encoder, how, places) as work:
+        made = partial(work, vectors_of)
+        return fill(Path(path), batches, made, key, dtype=dtype, progress=progress)
 
 
 def shards(rows: int) -> list[tuple[int, int]]:
@@ -144,7 +149,7 @@ def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
 def fill(
     path: Path,
     batches: Sequence[np.ndarray],
-    vectors_of: Callable[[np.ndarray], Tensor],
+    make: Callable[[Sequence[np.ndarray]], Iterator[Callable[[], np.ndarray]]],
     key: str,
     *,
     dtype: str,
@@ -156,7 +161,7 @@ def fill(
     Args:
         path: the array, whole or absent.
         batches: rows, each in one of them, in any order; the array has them ascending.
-        vectors_of: rows `[batch]` -> vectors `[batch, hidden]`.
+        make: batches -> what waits for the vectors `[batch, hidden]` of each, in order.
         key: of all that the vectors depend on; what another key has left is dropped.
         dtype: number type of the stored vectors.
         progress: show a bar.
@@ -180,7 +185,7 @@ def fill(
         array.flush()  # before the note: what it says is in the file
         write_json(note, {"key": key, "batches": done, "crc32": check})
 
-    made = ((rows, fetching(vectors_of(rows))) for rows in batches[done:])
+    made = zip(batches[done:], make(batches[done:]), strict=True)
     with tqdm(
         total=len(order),
         initial=sum(map(len, batches[:done])),
@@ -354,7 +359,7 @@ def vectors(
     model = DenseEncoder.from_pretrained(place, device=machine.device())
     store, layout = TokenStore.open(passages / "store"), model.settings.passages
     how = {"normalise": model.settings.normalise, "dtype": dtype}
-    budget, precision = machine.encoding_budget(), machine.precision("auto", machine.device())
+    budget, precision = machine.encoding_budget(), machine.frozen("auto", machine.device())
     read = [store.tokenizer, layout, how, precision, _weights_digest(model), code_digest(vectors)]
 
     def make(places: np.ndarray, path: Path) -> np.ndarray:
@@ -422,3 +427,96 @@ def open_vectors(folders: list[Path]) -> list[np.ndarray]:
     take them.
     """
     return [open_array(folder / "vectors.npy") for folder in folders]
+
+
+# Encoders used as they come -----------------------------------------------------------------------
+# Any model that sentence-transformers opens: its own modules, pooling, normalisation, prompts and
+# longest text decide what a vector is. Nothing is trained, and no token store is made, because each
+# model has a tokenizer of its own. all-MiniLM-L6-v2 can be installed as a package (`make models`).
+# It was trained on SQuAD, NQ and MS MARCO among much else, so it has seen what the papers of this
+# book test on, and is a row of no table of theirs. Page: practice/real-models.
+
+CHUNK = 128  # passages handed over at a time; the model cuts them into batches of its own
+
+
+def given(name: str | Path) -> Data:
+    """An encoder that is used as it comes, as stages take it: it counts by the files of its folder.
+
+    Args:
+        name: a folder, "all-MiniLM-L6-v2" where its package is installed, or a name on the hub.
+
+    Raises:
+        InputError: nothing of that name.
+    """
+    folder = find_encoder(name)
+    return Data(str(folder), encoder_digest(folder))
+
+
+@stage(resumable=True, gpu=True, reads=())
+def given_vectors(
+    folder: Path,
+    encoder: Path,
+    collection: Collection,
+    *,
+    rows: tuple[int, int],
+    dtype: str = "float32",
+    title: bool = True,
+) -> None:
+    """`vectors.npy`: a vector for each passage of a shard, its title before its text.
+
+    Args:
+        folder: where to write; a killed build goes on from what is there.
+        encoder: as `given` finds it.
+        collection: whose passages are encoded.
+        rows: first row and end of the shard, as `retrieval.shards` cuts them.
+        dtype: number type of the stored vectors.
+        title: False reads the texts alone.
+    """
+    model, passages = open_encoder(encoder, device=machine.device()), collection.passages
+    precision = machine.precision("auto", machine.device())
+    texts, lengths = [], []
+    for block in blocks(*rows):
+        part = passages[block]
+        titles = part["title"] if title else [""] * len(part["text"])
+        pairs = [*zip(titles, part["text"], strict=True)]
+        texts += [text_digest(*(one.encode() for one in pair)) for pair in pairs]
+        lengths += [sum(map(len, pair)) for pair in pairs]
+
+    def vectors_of(rows: np.ndarray) -> Callable[[], np.ndarray]:
+        part = passages[rows.tolist()]
+        return partial(model.encode, part["text"], part["title"] if title else None)
+
+    def make(places: np.ndarray, path: Path) -> np.ndarray:
+        batches = []
+        for block in blocks(0, len(places)):
+            part = places[block]
+            # a batch holds texts of about one length: little padding
+            longest_first = part[np.argsort(-np.array(lengths)[part], kind="stable")]
+            batches += np.split(rows[0] + longest_first, range(CHUNK, len(part), CHUNK))
+        key = json_digest([CHUNK, dtype, places.tobytes().hex()])
+        made = partial(map, vectors_of)
+        return fill(path, batches, made, key, dtype=dtype, progress=True)
+
+    by = [encoder_digest(encoder), dtype, title, precision, code_digest(given_vectors)]
+    with machine.evaluating(model, precision):
+        fill_missing(folder, texts, json_digest(by), make)
+
+
+@stage(gpu=True, reads=("split",))
+def given_run(
+    folder: Path,
+    encoder: Path,
+    vectors: list[Path],
+    collection: Collection,
+    *,
+    split: str,
+    depth: int,
+) -> None:
+    """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of
+    these queries.
+    """
+    model = open_encoder(encoder, device=machine.device())
+    with machine.evaluating(model, machine.precision("auto", machine.device())):
+        asked = model.encode(collection.queries(split)["text"][:], queries=True)
+    np.save(folder / "queries.npy", asked, allow_pickle=False)
+    save_nearest(folder, asked, vectors, collection, split=split, depth=depth)

@@ -7,11 +7,13 @@ or a late-interaction model, which reads each text once however many pairs it st
 book: ideas/distillation.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from torch import nn
 from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
@@ -37,6 +39,7 @@ def score_pairs(
     tokens_per_batch: int = 4_096,
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
+    places: Sequence[torch.device] | None = None,
     progress: bool = True,
 ) -> np.ndarray:
     """Score pairs of query and passage, sorted by length so that a batch holds hardly any padding.
@@ -47,8 +50,10 @@ def score_pairs(
         query_rows, passage_rows: `[pairs]` integers, rows of the two stores.
         tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more
             a GPU.
-        precision: of the forward pass; "auto" takes "bf16" where the machine has it.
+        precision: of the forward pass; "auto" takes "bf16" where the machine has it. Weights stay
+            float32: rounded ones would move a score some fifty times as far.
         title: what is scored, for the bar.
+        places: devices that share the batches of a cross-encoder, see `machine.spread`.
         progress: show a bar.
 
     Returns:
@@ -64,24 +69,28 @@ def score_pairs(
         ) as scorer:
             show = {"desc": title, "disable": not progress}
             return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, show)
-    device, scores = next(cross_encoder.parameters()).device, np.empty(len(query_rows), np.float32)
+    kind = machine.precision(precision, next(cross_encoder.parameters()).device)
+    scores = np.empty(len(query_rows), np.float32)
+
+    def score(scorer: nn.Module, pairs: np.ndarray) -> np.ndarray:
+        batch = crossing.batch(query_rows[pairs], passage_rows[pairs])
+        # Fetched at once: so the host's copy of a batch stays until a GPU has read it.
+        return scorer(batch.to(next(scorer.parameters()).device)).float().cpu().numpy()
+
     with (
-        machine.evaluating(cross_encoder, machine.precision(precision, device)) as scorer,
+        machine.spread(cross_encoder, kind, places) as work,
         tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):
             asked, rows = (
                 part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows)
             )
-            lengths, parts = crossing.lengths(asked, rows), []
-            batches = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
-            for chosen in batches:
-                # Fetched at once: so the host's copy of a batch stays until a GPU has read it.
-                parts.append(
-                    scorer(crossing.batch(asked[chosen], rows[chosen]).to(device)).float().cpu()
-                )
-                bar.update(len(chosen))
-            scores[start + np.concatenate(batches)] = torch.cat(parts).numpy()
+            lengths = crossing.lengths(asked, rows)
+            plan = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
+            batches = [start + chosen for chosen in plan]
+            for pairs, found in zip(batches, work(score, batches), strict=True):
+                scores[pairs] = found
+                bar.update(len(pairs))
     if not np.isfinite(scores).all():
         pair = int((~np.isfinite(scores)).argmax())
         problem = (

@@ -34,6 +34,12 @@ SCORES = 1 << 24
 """Fast scores in memory at a time."""
 GROUP = 16
 """Most passages that share one entry in the first look for high scores."""
+RUNNING = ("cuda",)
+"""Kinds of devices that keep the best fast scores of all queries to themselves until the end."""
+MARGIN = 128
+"""Fast scores kept there beside those wanted, at least."""
+DEVICE_SCORES = 1 << 28
+"""Fast scores in a device's memory at a time."""
 PAIRS = 512
 """Vectors whose scores are computed again at a time: they fit into a processor's cache."""
 SLICE = 1 << 20
@@ -52,6 +58,7 @@ def search(
     k: int,
     *,
     device: torch.device | str = "cpu",
+    places: Sequence[torch.device] | None = None,
     progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `k` passages of highest inner product with each query.
@@ -62,6 +69,8 @@ def search(
             counted on; may be memory-mapped and larger than memory.
         k: passages wanted, at least 1; with fewer in the collection all of them come back.
         device: where the fast products are computed. The result does not depend on it.
+        places: several GPUs that share the queries; None takes `machine.devices` where `device` is
+            a GPU.
         progress: show a bar over the passages.
 
     Returns:
@@ -87,23 +96,115 @@ def search(
     best = np.full(
         (len(queries), min(k, total)), _keys(np.float32([-np.inf]), np.array([2**32 - 1]))
     )
-    many = len(queries) >= BF16_QUERIES and total >= BF16_PASSAGES * k
-    bf16 = many and torch.device(device).type == "cpu" and machine.has_bf16(torch.device("cpu"))
-    kinds = [torch.bfloat16, torch.float32] if bf16 else [torch.float32]
+    where = torch.device(device)
     before = torch.get_float32_matmul_precision()
     # no TF32 or bf16 in float32 products: the bound counts on 24 bits
     torch.set_float32_matmul_precision("highest")
+    left = np.arange(len(queries))
     try:
-        with (
-            torch.inference_mode(),
-            tqdm(total=total, desc="search", unit="passage", disable=not progress) as bar,
-        ):
-            for block in _blocks(shards) if best.size else ():
-                _take(queries, block, best, kinds, device)
-                bar.update(len(block.vectors))
+        with torch.inference_mode():
+            if where.type in RUNNING and best.size:
+                places = places or (machine.devices() if where.type == "cuda" else [where])
+                proven = _on_devices(queries, shards, best, places, progress)
+                left = np.flatnonzero(~proven)
+            if best.size and len(left):
+                kinds = [torch.float32]
+                many = len(left) >= BF16_QUERIES and total >= BF16_PASSAGES * k
+                if many and where.type == "cpu" and machine.has_bf16(where):
+                    kinds = [torch.bfloat16, torch.float32]
+                asked, found = queries[left], best[left]
+                with tqdm(total=total, desc="search", unit="passage", disable=not progress) as bar:
+                    for block in _blocks(shards):
+                        _take(asked, block, found, kinds, device)
+                        bar.update(len(block.vectors))
+                best[left] = found
     finally:
         torch.set_float32_matmul_precision(before)
     return _opened(best)
+
+
+# On a GPU -----------------------------------------------------------------------------------------
+# The best fast scores of each query stay on the device from block to block, some more of them than
+# are wanted. At the end what may be among the first k is scored again on the host, once. A query
+# whose list may have lost one of these (many passages of about one score) is searched anew.
+
+
+def _on_devices(
+    queries: np.ndarray,
+    shards: list[np.ndarray],
+    best: np.ndarray,
+    places: Sequence[torch.device],
+    progress: bool,
+) -> np.ndarray:
+    """Fill in the best of all queries that one pass over the passages can prove, each device with a
+    part of the queries.
+
+    Args:
+        queries: `[queries, hidden]` float32.
+        shards: the passages.
+        best: `[queries, k]` int64, as `_keys` writes them; changed in place.
+        places: where.
+        progress: show a bar.
+
+    Returns:
+        `[queries]` bool, whose best are right.
+    """
+    parts = [part for part in np.array_split(np.arange(len(queries)), len(places)) if len(part)]
+    show = [progress] + [False] * len(parts)
+    work = [(queries[part], shards, best.shape[1]) for part in parts]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        lists = list(pool.map(_running, work, places, show))
+    proven, workers = np.zeros(len(queries), bool), machine.threads()
+    for part, (fast, rows, longest) in zip(parts, lists, strict=True):
+        bounds = _Bounds.of(queries[part], longest, torch.float32)
+        least = bounds.surely(bounds.surely(fast[:, best.shape[1] - 1], slice(None)), slice(None))
+        # all that were left out are below the last one that was kept
+        whole = rows.shape[1] == sum(map(len, shards))
+        proven[part] = whole or fast[:, -1] < least
+
+        def decide(share: int, part=part, fast=fast, rows=rows, least=least) -> None:
+            for place, query in [*enumerate(part)][share::workers]:
+                if proven[query]:
+                    chosen = rows[place, fast[place] >= least[place]]
+                    passages = vectors_at(shards, chosen).astype(np.float32)
+                    asked = queries[query].astype(np.float64)
+                    scores = _true_scores(asked, passages, np.arange(len(chosen)))
+                    best[query] = np.sort(_keys(scores, chosen))[: best.shape[1]]
+
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(decide, range(workers)))
+    return proven
+
+
+def _running(
+    work: tuple[np.ndarray, list[np.ndarray], int], place: torch.device, progress: bool
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The highest fast scores of some queries, `[queries, k + margin]` float32 descending, their
+    rows int64, and the length of the longest passage.
+    """
+    queries, shards, k = work
+    total, longest = sum(map(len, shards)), 0.0
+    depth = min(total, k + max(MARGIN, k // 2))
+    asked = torch.from_numpy(queries).to(place)
+    fast = torch.full((len(queries), depth), -torch.inf, device=place)
+    rows = torch.zeros(len(queries), depth, dtype=torch.int64, device=place)
+    with (
+        torch.inference_mode(),
+        tqdm(total=total, desc="search", unit="passage", disable=not progress) as bar,
+    ):
+        for block in _blocks(shards):
+            columns = torch.from_numpy(block.vectors).to(place).T
+            longest = max(longest, block.longest)
+            tile = max(1, DEVICE_SCORES // columns.shape[1])
+            for start in range(0, len(queries), tile):
+                part = slice(start, start + tile)
+                scores, here = (asked[part] @ columns).topk(min(depth, columns.shape[1]))
+                scores = torch.cat([fast[part], scores], 1)
+                here = torch.cat([rows[part], here + block.start], 1)
+                fast[part], order = scores.topk(depth)
+                rows[part] = here.gather(1, order)
+            bar.update(len(block.vectors))
+    return fast.cpu().numpy(), rows.cpu().numpy(), longest
 
 
 def vectors_at(passages: Vectors | Sequence[Vectors], rows: np.ndarray) -> np.ndarray:
@@ -223,6 +324,43 @@ def _take(
                 list(pool.map(decide, range(workers)))
 
 
+class _Bounds(NamedTuple):
+    """How far fast scores may be from the true ones.
+
+    Attributes:
+        off: `[queries]` float64, of each query at most, before the result is rounded.
+        rounding: of a result, relative.
+    """
+
+    off: np.ndarray
+    rounding: float
+
+    @classmethod
+    def of(
+        cls,
+        queries: np.ndarray,
+        longest: float,
+        kind: torch.dtype,
+        lost: np.ndarray | float = 0.0,
+        lost_passage: float = 0.0,
+    ) -> "_Bounds":
+        """Of products with passages of a length of at most `longest`, from what rounding took from
+        the queries and from any passage.
+        """
+        length = np.linalg.norm(queries.astype(np.float64), axis=1)
+        # 8: rounding of the true scores, and more
+        sums = (queries.shape[1] + 8) * 2.0**-23 * length * longest
+        rounded = length * lost_passage + lost * (longest + lost_passage)
+        return cls(1.02 * (rounded + sums) + 1e-35, torch.finfo(kind).eps / 2)
+
+    def surely(self, score: np.ndarray, queries: slice | int) -> np.ndarray:
+        """The least true score behind a fast one of at least `score`, and the least fast score for
+        such a true one.
+        """
+        left = score.astype(np.float64) - self.off[queries]
+        return left - 2.1 * self.rounding * np.abs(left)
+
+
 class _Products:
     """Fast inner products of the queries with one block, and how far they may be from the true
     ones.
@@ -244,14 +382,8 @@ class _Products:
         self._queries, lost = _rounded(torch.from_numpy(queries), kind, device)
         passages, lost_passages = _rounded(torch.from_numpy(block.vectors), kind, device)
         self._columns, lost_passage = passages.T, float(lost_passages.max())
-        length = np.linalg.norm(queries.astype(np.float64), axis=1)
-        # 8: rounding of the true scores, and more
-        sums = (queries.shape[1] + 8) * 2.0**-23 * length * block.longest
-        self._off = (
-            1.02 * (length * lost_passage + lost.numpy() * (block.longest + lost_passage) + sums)
-            + 1e-35
-        )
-        self._rounding = torch.finfo(kind).eps / 2
+        bounds = _Bounds.of(queries, block.longest, kind, lost.numpy(), lost_passage)
+        self._surely = bounds.surely
         # Passage i is in group i modulo `groups`, because that way the maxima are quickest to take.
         self.k, self.passages = k, len(block.vectors)
         self.group = max(1, min(GROUP, self.passages // (2 * k)))
@@ -298,13 +430,6 @@ class _Products:
             return rows
         kth = np.partition(fast, len(fast) - self.k)[len(fast) - self.k]
         return rows[fast >= self._surely(self._surely(kth, query), query)]
-
-    def _surely(self, score: np.ndarray, queries: slice | int) -> np.ndarray:
-        """The least true score behind a fast one of at least `score`, and the least fast score for
-        such a true one.
-        """
-        left = score.astype(np.float64) - self._off[queries]
-        return left - 2.1 * self._rounding * np.abs(left)
 
 
 def _rounded(

@@ -8,10 +8,13 @@ import copy
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
+from queue import Queue
 from typing import Any, Literal
 
 import psutil
@@ -99,6 +102,16 @@ def device() -> torch.device:
     return torch.device(wanted)
 
 
+def devices() -> list[torch.device]:
+    """Where to encode, score and search: on as many GPUs as train together (`processes`); in each
+    of several processes, and elsewhere, on its own device.
+    """
+    here = device()
+    if here.type != "cuda" or "RANK" in os.environ:
+        return [here]
+    return [torch.device("cuda", number) for number in range(processes())]
+
+
 def device_name(where: torch.device) -> str:
     """The name of a device in a log."""
     return torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
@@ -157,26 +170,113 @@ def precision(
     return requested
 
 
+FROZEN = ("cuda",)
+"""Kinds of devices on which models that do not learn have weights in bfloat16."""
+
+
+def frozen(
+    requested: Literal["auto", "bf16", "bf16_weights", "fp32"], where: torch.device
+) -> Literal["bf16", "bf16_weights", "fp32"]:
+    """The precision of a model that does not learn: as `precision`, and "auto" takes weights in
+    bfloat16 on a GPU, where autocast would cast states and weights in every layer.
+
+    Example:
+        >>> frozen("bf16_weights", torch.device("cpu"))
+        'bf16_weights'
+    """
+    if requested == "bf16_weights":
+        return requested
+    found = precision(requested, where)
+    whole = requested == "auto" and found == "bf16" and where.type in FROZEN
+    return "bf16_weights" if whole else found
+
+
 @contextmanager
 def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
     """A model without gradients, in evaluation mode; the caller's own is left as it was.
 
     Args:
         model: its modules may be in any mode.
-        kind: what `precision` gives, or "bf16_weights", for which a copy is rounded.
+        kind: what `precision` or `frozen` gives; for "bf16_weights" a copy is rounded, by its own
+            method `rounded` if it has one. Where that gives None, "bf16" has to do.
     """
     device, modes = (
         next(model.parameters()).device,
         [(module, module.training) for module in model.modules()],
     )
-    rounded = copy.deepcopy(model).to(torch.bfloat16) if kind == "bf16_weights" else model
-    autocast = torch.autocast(device.type, torch.bfloat16) if kind == "bf16" else nullcontext()
+    twin = _rounded(model) if kind == "bf16_weights" else None
+    halved = kind == "bf16" or (kind == "bf16_weights" and twin is None)
+    autocast = torch.autocast(device.type, torch.bfloat16) if halved else nullcontext()
     try:
         with autocast, torch.inference_mode():
-            yield rounded.eval()
+            yield (model if twin is None else twin).eval()
     finally:
         for module, training in modes:
             module.training = training
+
+
+def _rounded(model: nn.Module) -> nn.Module | None:
+    """A copy with weights in bfloat16; None where the model cannot have one."""
+    if hasattr(model, "rounded"):
+        return model.rounded()
+    return copy.deepcopy(model).to(torch.bfloat16)
+
+
+@contextmanager
+def spread(
+    model: nn.Module, kind: str, places: Sequence[torch.device] | None = None
+) -> Iterator[Callable[[Callable[[nn.Module, Any], Any], Iterable[Any]], Iterator[Any]]]:
+    """A model without gradients (`evaluating`) that works on several devices at once.
+
+    Args:
+        model: it computes where it lies, or a copy of it on each of several places.
+        kind: as in `evaluating`.
+        places: None takes `devices`, where the model lies on one of them.
+
+    Returns:
+        `work(function, items)`: `function(model, item)` of each item, in order. A free copy takes
+        the next item, so that a result does not depend on how many there are.
+
+    Example:
+        >>> with spread(nn.Identity(), "fp32", [torch.device("cpu")] * 2) as work:
+        ...     list(work(lambda model, item: model(item) + 1, [1, 2, 3]))
+        [2, 3, 4]
+    """
+    here = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    if places is None:
+        places = devices() if here.type == "cuda" else [here]
+    if len(places) == 1:
+        with evaluating(model, kind) as forward:
+            yield lambda function, items: (function(forward, item) for item in items)
+        return
+    if kind == "bf16_weights":
+        twin = _rounded(model)
+        model, kind = (model, "bf16") if twin is None else (twin, "fp32")
+    copies: Queue[nn.Module] = Queue()
+    for place in places:
+        copies.put(copy.deepcopy(model).to(place))
+
+    def call(function: Callable, item: Any) -> Any:
+        mine = copies.get()
+        place = next((weight.device for weight in mine.parameters()), here)
+        current = torch.cuda.device(place) if place.type == "cuda" else nullcontext()
+        try:
+            with current, evaluating(mine, kind) as forward:
+                return function(forward, item)
+        finally:
+            copies.put(mine)
+
+    def work(function: Callable, items: Iterable[Any]) -> Iterator[Any]:
+        due: deque[Future] = deque()
+        for item in items:
+            due.append(pool.submit(call, function, item))
+            if len(due) > 2 * len(places):
+                yield due.popleft().result()
+        while due:
+            yield due.popleft().result()
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        yield work
 
 
 def machine_facts() -> dict[str, Any]:

@@ -122,6 +122,15 @@ def fetched(html: Path, pages: dict[Path, Page]) -> Iterator[str]:
                 yield f"{path.relative_to(html)}: loads {url}"
 
 
+def without_notebook(html: Path, names: list[str], pages: dict[Path, Page]) -> Iterator[str]:
+    """Pages made from a notebook that do not offer it for download."""
+    for name in names:
+        page = pages.get((html / f"{name}.html").resolve())
+        wanted = f"{'../' * name.count('/')}_sources/{name}.ipynb"
+        if name.startswith("notebooks/") and page and wanted not in page.links:
+            yield f"{name}: no link to its notebook"
+
+
 def dead_links(html: Path, pages: dict[Path, Page]) -> Iterator[str]:
     """Links and files inside the book that lead nowhere."""
     for path, page in pages.items():
@@ -148,8 +157,10 @@ def faults(html: Path, toc: Path) -> list[str]:
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in files}
     if not (html / "searchindex.js").is_file():
         return [f"{html}: no searchindex.js; the book has not been built"]
+    names = expected_pages(toc)
     return [
-        *missing_or_empty(html, expected_pages(toc), pages),
+        *missing_or_empty(html, names, pages),
+        *without_notebook(html, names, pages),
         *fetched(html, pages),
         *dead_links(html, pages),
     ]

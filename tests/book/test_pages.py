@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 from browser import needs_chromium, opened
-from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
+from check_pages import (
+    ROOT,
+    Page,
+    dead_links,
+    expected_pages,
+    faults,
+    fetched,
+    missing_or_empty,
+    without_notebook,
+)
 from staging import UNSEEN
 from whole_book import unbroken
 
@@ -85,6 +94,18 @@ def test_dead_links_and_anchors_are_named(tmp_path):
     assert sorted(dead_links(tmp_path.resolve(), found)) == [
         "a.html: b.html#there has no such anchor",
         "a.html: c.html leads nowhere",
+    ]
+
+
+def test_a_page_of_a_notebook_offers_its_notebook(tmp_path):
+    link = '<a href="../../_sources/notebooks/a/{}.ipynb" download>notebook</a>'
+    (tmp_path / "notebooks" / "a").mkdir(parents=True)
+    found = pages(
+        tmp_path / "notebooks" / "a", offered=link.format("offered"), other=link.format("offered")
+    )
+    names = ["notebooks/a/offered", "notebooks/a/other", "ideas/words"]
+    assert list(without_notebook(tmp_path, names, found)) == [
+        "notebooks/a/other: no link to its notebook"
     ]
 
 

@@ -109,6 +109,10 @@ def test_page(browser, name):
         found["dark"] = findings(browser, "rule", ["color-contrast"], same)
     browser.resize(PHONE)
     found["too wide"] = browser.run(TOO_WIDE)
+    found["no drawing on a phone"] = browser.run(
+        "[...document.querySelectorAll('main .dr-figure')].filter((one) => one.offsetParent &&"
+        " ![...one.querySelectorAll('svg')].some((svg) => svg.clientHeight > 30)).length"
+    )
     assert {kind: told for kind, told in found.items() if told} == {}
 
 

@@ -93,11 +93,12 @@ def test_code_is_folded_and_parameters_are_one_cell():
         "step()": True,
         "compare.figure()": True,
     }
-    lesson = arrange(notebook(), "notebooks/lessons/1_x", [])["cells"]
+    lesson = arrange(notebook(), "notebooks/lessons/1_x", [], "<p>links</p>")["cells"]
     assert (
         "hide-input" not in lesson[-1]["metadata"]["tags"]
         and "dr-leading" not in lesson[0]["source"]
     )
+    assert lesson[0]["source"].endswith("\n\n<p>links</p>")
 
 
 def test_the_method_at_work_stands_behind_the_verdicts():

@@ -473,7 +473,7 @@ def test_inner_endings_and_asciidoc_give_titles_and_else_the_file_s_name_does(tm
     rows = [(row["title"], row["text"]) for row in collections.load(tmp_path, cache=cache).passages]
     assert rows == [
         ("git-tag(1): OPTIONS", "Signs a tag."),
-        ("Intro: Code", "```\na = 1\nb = 2\n```"),
+        ("Intro: Code", "```\na = 1\n\nb = 2\n```"),
         ("Modules", "All of them."),
         ("notes", "No heading at all."),
     ]
@@ -509,3 +509,36 @@ def test_a_folder_of_collections_asks_which_and_one_of_readmes_is_too_small(
         (tmp_path / "readmes" / name / "README.md").write_text("What it is.")
     with pytest.raises(InputError, match="nothing but 2 README files, too little"):
         collections.load(tmp_path / "readmes", cache=cache)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "```\nif a:\n    b = 1\n\n\n    c  = 2\n```",
+        "    if a:\n        b = 1\n\n        c  = 2",
+        "| a   | b |\n|-----|---|\n| 1   |   |",
+    ],
+    ids=["fenced", "indented", "table"],
+)
+def test_code_and_tables_stay_as_they_are_written(tmp_path, cache, code):
+    text = f"# Head\n\nBefore it.\n\n{code}\n\nAfter it.\n"
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    (row,) = collections.load(tmp_path, cache=cache).passages
+    assert row["text"] == f"Before it.\n{code}\nAfter it."
+
+
+def test_long_code_is_cut_at_lines_and_loses_none(tmp_path, cache):
+    lines = [f"    value_{n} = {n}  # of {n}" for n in range(60)]
+    code = [line for pair in zip(lines, [""] * 60, strict=True) for line in pair][:-1]
+    (tmp_path / "a.md").write_text("\n".join(code), encoding="utf-8")
+    texts = collections.load(tmp_path, cache=cache).passages["text"][:]
+    assert len(texts) == 4 and all(text.startswith("    value_") for text in texts)
+    assert [line for text in texts for line in text.split("\n") if line] == lines
+    assert all(text.count("\n\n") == text.count("value_") - 1 for text in texts)
+
+
+def test_an_xhtml_page_is_read_without_a_warning(tmp_path, cache, recwarn):
+    page = '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body><p>Salt.</p></body></html>'
+    (tmp_path / "a.html").write_text(page, encoding="utf-8")
+    assert collections.load(tmp_path, cache=cache).passages["text"][:] == ["Salt."]
+    assert not [one for one in recwarn if "XML" in str(one.category)]

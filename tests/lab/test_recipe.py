@@ -351,3 +351,9 @@ def test_a_base_recipe_refuses_unknown_keys_too():
         BaseRecipe(name="tiny", sources=[{"name": "squad", "documents": "train"}])
     with pytest.raises(InputError, match="sources"):
         BaseRecipe(name="tiny", sources=[])
+
+
+def test_a_notebook_may_name_the_splits_of_its_collection():
+    named = {"name": "ir_datasets:dpr-w100", "splits": {"train": "natural-questions/train"}}
+    found = recipe_at("paper", {}, named).collection
+    assert (found.name, found.splits) == (named["name"], named["splits"])

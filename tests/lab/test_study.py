@@ -4,6 +4,7 @@ continued.
 
 import lzma
 import os
+import re
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -11,6 +12,7 @@ from contextlib import nullcontext
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
+from tqdm import tqdm
 
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
@@ -303,6 +305,17 @@ def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
 
 
 # Executors ----------------------------------------------------------------------------------------
+
+
+def test_the_bar_says_how_long_what_is_left_takes(study, tiny_recipe, monkeypatch):
+    shown, trained = [], tiny_recipe.with_(objective="none")
+    monkeypatch.setattr(tqdm, "set_postfix_str", lambda self, text, **options: shown.append(text))
+    rates = {"first": 1e-3, "second": 2e-3}
+    runs = {label: trained.with_(finetuning__learning_rate=rate) for label, rate in rates.items()}
+    study([], runs).run()
+    first, second = (text for text in shown if "seed" in text)
+    assert first == "first (seed 0)"  # nothing is done, so nothing is known
+    assert re.fullmatch(r"second \(seed 0\), \d+ (s|min) left", second)
 
 
 def test_threads_take_turns_and_get_the_scores_of_runs_alone(study, tiny_recipe, tmp_path):

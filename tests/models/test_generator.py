@@ -133,3 +133,19 @@ def test_nothing_masked_gives_the_clean_ids(tiny_bert, batch):
     mask = torch.zeros_like(batch.special)
     ids = Generator(tiny_bert(), SPECIAL).sample(batch, batch.input_ids, mask, torch.Generator())
     assert torch.equal(ids, batch.input_ids)
+
+
+def test_a_frozen_generator_on_a_gpu_has_weights_in_bfloat16(tiny_bert, batch, monkeypatch):
+    monkeypatch.setattr("dr_lib.models.generator.ROUNDED", ("cpu",))
+    masked = batch.input_ids.masked_fill(~batch.special, 4)
+    drawn = {}
+    for frozen in (True, False):
+        model = Generator(tiny_bert(), SPECIAL, frozen=frozen).eval()
+        draws = torch.Generator().manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16):
+            drawn[frozen] = model.sample(batch, masked, ~batch.special, draws)
+        assert bool(model._rounded) == frozen
+        assert model.model.dtype == torch.float32
+        assert [*model.state_dict()] == [*Generator(tiny_bert(), SPECIAL).state_dict()]
+    # the same numbers decide, by chances that differ in the third digit
+    assert (drawn[True] == drawn[False]).float().mean() > 0.95

@@ -12,9 +12,12 @@ import torch
 from torch import nn
 
 from dr_lib.errors import InputError
+from dr_lib.models import DenseEncoder
+from dr_lib.models.dense import DenseSettings
 from dr_lib.retrieval import encode, search, shards, vectors_at
 from dr_lib.retrieval.encode import fetching
 from dr_lib.tokens import TokenStore, plan_by_length
+from dr_lib.training import machine
 
 
 class ClsEncoder(nn.Module):
@@ -276,3 +279,31 @@ def test_a_collection_of_one_block_is_sorted_as_a_whole(store, encoder, tmp_path
     lengths = store.lengths(48)
     plan = plan_by_length(lengths, 400, 48)
     assert encoder.shapes == [(len(rows), -(-lengths[rows].max() // 8) * 8) for rows in plan]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16_weights"])
+def test_several_devices_make_the_vectors_of_one_bit_for_bit(
+    store, tiny_bert, tiny_tokenizer, tmp_path, precision
+):
+    encoder = DenseEncoder(tiny_bert(dropout=0.3).bert, DenseSettings(), tiny_tokenizer)
+    how, two = options(precision=precision), [torch.device("cpu")] * 2
+    one = encode(encoder, store, tmp_path / "one.npy", **how)
+    both = encode(encoder, store, tmp_path / "two.npy", **how, places=two)
+    assert (np.array(both) == np.array(one)).all()
+
+
+def test_on_a_gpu_a_model_that_does_not_learn_has_weights_in_bfloat16(
+    store, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch
+):
+    encoder = DenseEncoder(tiny_bert().bert, DenseSettings(projection=True), tiny_tokenizer)
+    full = encode(encoder, store, tmp_path / "full.npy", **options(precision="fp32"))
+    monkeypatch.setattr(machine, "FROZEN", ("cpu",))
+    monkeypatch.setattr(machine, "has_bf16", lambda where: True)
+    assert machine.frozen("auto", torch.device("cpu")) == "bf16_weights"
+    assert machine.frozen("fp32", torch.device("cpu")) == "fp32"
+    rounded = encode(encoder, store, tmp_path / "rounded.npy", **options(precision="auto"))
+    assert (full * rounded).sum(axis=1).min() > 0.999 and not (full == rounded).all()
+    with machine.evaluating(encoder, "bf16_weights") as model:
+        assert model.encoder.dtype == torch.bfloat16
+        assert model.projection.linear.weight.dtype == torch.float32
+    assert encoder.encoder.dtype == torch.float32

@@ -266,3 +266,11 @@ def test_order_equals_a_plain_sort_over_random_rankings_with_ties(monkeypatch):
             )
             assert new == head + [-1] * (min(top, depth) - len(head)) + old[top:]
             assert found.scores[query, : len(head)].tolist() == table[query, head].tolist()
+
+
+def test_several_devices_score_as_one_bit_for_bit(stores, encoder):
+    rng, pairs = np.random.default_rng(2), encoder.crossing(*stores)
+    asked, rows = rng.integers(0, 5, 70), rng.integers(0, 40, 70)
+    one = score_pairs(encoder, pairs, asked, rows, **OPTIONS)
+    two = [torch.device("cpu")] * 2
+    assert (score_pairs(encoder, pairs, asked, rows, **OPTIONS, places=two) == one).all()

@@ -228,3 +228,50 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(value):
     for passages in (np.vstack([vectors(3), odd]), [vectors(3), odd]):
         with pytest.raises(InputError, match="passages row 3"):
             search(vectors(2), passages, 1)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_lists_that_stay_on_a_device_end_as_brute_force(look, monkeypatch):
+    """As on a GPU, on one device and on three; what the lists cannot prove is searched anew."""
+    monkeypatch.setattr(MODULE, "RUNNING", ("cpu",))
+    unproven = 0
+    for seed in range(25):
+        rng = np.random.default_rng([seed, LOOKS.index(look)])
+        count, hidden = int(rng.integers(1, 600)), int(rng.integers(1, 70))
+        passages = make(rng, look, count, hidden)
+        queries = make(rng, look, int(rng.integers(1, 90)), hidden)
+        k = int(rng.choice([1, 2, 10, 100, count, count + 5]))
+        monkeypatch.setattr(MODULE, "BLOCK_ROWS", int(rng.choice([1 + count // 9, 64, 10_000])))
+        monkeypatch.setattr(MODULE, "DEVICE_SCORES", int(rng.choice([1, 5_000, 1 << 24])))
+        monkeypatch.setattr(MODULE, "MARGIN", int(rng.choice([1, 8, 128])))
+        monkeypatch.setenv("DR_THREADS", str(rng.choice([1, 3])))
+        if rng.random() < 0.3:
+            passages = passages.astype(np.float16)
+        shards = np.split(passages, np.sort(rng.integers(0, count + 1, rng.integers(0, 4))))
+        best = np.zeros((len(queries), min(k, count)), np.int64)
+        places = [torch.device("cpu")] * int(rng.choice([1, 3]))
+        proven = MODULE._on_devices(queries, shards, best, places, False)
+        unproven += (~proven).sum()
+        scores, rows = search(queries, shards, k, places=places)
+        expected_scores, expected_rows = by_hand(queries, passages, k)
+        assert (rows == expected_rows).all(), f"seed {seed}"
+        assert (MODULE._opened(best[proven])[1] == expected_rows[proven]).all()
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-30)
+    if look in ("ties", "duplicates", "one vector", "zeros"):
+        assert unproven, "no list was ever cut where it mattered"
+
+
+def test_on_a_gpu_the_host_waits_once_for_all_queries(monkeypatch):
+    """Gaussian vectors are proven by their lists alone."""
+    monkeypatch.setattr(MODULE, "RUNNING", ("cpu",))
+    monkeypatch.setattr(MODULE, "_take", None)
+    queries, passages = vectors(70), vectors(5_000, seed=1)
+    assert (search(queries, passages, 20)[1] == by_hand(queries, passages, 20)[1]).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_what_a_processor_finds():
+    queries, passages = vectors(300, 256), vectors(200_000, 256, seed=1)
+    on_host, on_gpu = (search(queries, passages, 200, device=name) for name in ("cpu", "cuda"))
+    for found, expected in zip(on_gpu, on_host, strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -69,11 +69,12 @@ def test_encoding_leaves_no_tensor_behind_and_asks_for_no_value(
     made = []
 
     # the real one copies each batch of vectors to a file
-    def fill(path, batches, vectors_of, key, **options):
-        made.extend(vectors_of(rows) for rows in batches)
+    def fill(path, batches, make, key, **options):
+        made.extend(make(batches))
 
     module = sys.modules["dr_lib.retrieval.encode"]  # whose name is that of its function too
     monkeypatch.setattr(module, "fill", fill)
+    monkeypatch.setattr(module, "fetching", lambda vectors: vectors)
     monkeypatch.setattr(module, "_weights_digest", lambda encoder: "")
     encoder = DenseEncoder(tiny_bert().bert, DenseSettings(), tiny_tokenizer).to(AWAY)
     encode(

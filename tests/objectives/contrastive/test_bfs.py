@@ -1,6 +1,5 @@
 """Body first selection: a sentence of the lead, another passage of the same document."""
 
-import numpy as np
 import pytest
 import torch
 

@@ -1,0 +1,90 @@
+"""Exercises of lessons and bug hunts: each stub is told what is wrong, each solution is correct,
+and no solution reaches a student.
+"""
+
+import ast
+import io
+import json
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import nbformat
+import pytest
+from check_pages import ROOT
+from lecturer import CHECKED, exercises, lecturers_copy, solutions, with_exercises, write_copies
+
+NOTEBOOKS = with_exercises()
+BUGS = [path for path in NOTEBOOKS if path.stem.startswith("bugs_")]
+LESSONS = [path for path in NOTEBOOKS if path.parent.name == "lessons"]
+
+
+def said(path: Path) -> dict[str, str]:
+    """Runs a lecturer's copy in this process: cell -> what it prints."""
+    space: dict = {"__name__": path.stem, "display": lambda shown: None}
+    printed = {}
+    for cell in lecturers_copy(path)["cells"]:
+        if cell["cell_type"] == "code":
+            told = io.StringIO()
+            with redirect_stdout(told):
+                exec(compile("".join(cell["source"]), cell["id"], "exec"), space)
+            printed[cell["id"]] = told.getvalue()
+    return printed
+
+
+def test_every_lesson_and_bug_hunt_has_exercises():
+    names = [path.stem for path in (ROOT / "notebooks" / "lessons").glob("*.ipynb")]
+    assert sorted(path.stem for path in LESSONS) == sorted(names)
+    assert len(BUGS) == 2
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_stubs_are_told_what_is_wrong_and_solutions_are_correct(path: Path):
+    printed = said(path)
+    stubs = exercises(json.loads(path.read_text(encoding="utf-8")))
+    assert len(stubs) >= 2
+    for name in stubs:
+        assert re.search(r"^not yet: \S", printed[name], re.MULTILINE), name
+        assert printed[f"{name}-solution"].splitlines()[-1] == "correct", name
+
+
+@pytest.mark.parametrize("path", BUGS, ids=lambda path: path.stem)
+def test_every_fault_has_one_function_one_scheme_and_its_reason(path: Path):
+    cells = nbformat.read(path, as_version=4).cells[3:-1]
+    assert [cell.cell_type for cell in cells] == ["markdown", "code"] * 5
+    for number, (text, faulty) in enumerate(zip(*[iter(cells)] * 2, strict=True), 1):
+        assert text.source.startswith(f"## {number}. ")
+        assert f"def scheme_{number}(" in faulty.source and faulty.source.count("\ndef ") == 1
+        name = faulty.source.split("def ", 1)[1].split("(")[0]
+        assert f"check(scheme_{number}, {name})" in faulty.source
+        assert f"def {name}(" in solutions(path)[faulty.id]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_student_is_given_no_solution(path: Path):
+    """Not in the notebook that a page is made from, which is also the one to download."""
+    text = "".join("".join(cell.source) for cell in nbformat.read(path, as_version=4).cells)
+    for name, solution in solutions(path).items():
+        bodies = [
+            ast.unparse(node.body)
+            for node in ast.parse(solution).body
+            if isinstance(node, ast.FunctionDef)
+        ]
+        assert bodies and not any(body in text for body in bodies), name
+
+
+def test_copies_are_written_by_the_paths_of_the_notebooks(tmp_path: Path):
+    written = write_copies(tmp_path)
+    assert [path.relative_to(tmp_path) for path in written] == [
+        path.relative_to(ROOT / "notebooks") for path in NOTEBOOKS
+    ]
+    copy = nbformat.read(written[0], as_version=4)
+    nbformat.validate(copy)
+    solved = [cell for cell in copy.cells if "solution" in cell.metadata.get("tags", [])]
+    assert solved and all(len(CHECKED.findall(cell.source)) == 1 for cell in solved)
+
+
+def test_an_exercise_without_a_solution_is_named(monkeypatch):
+    monkeypatch.setattr("lecturer.solutions", lambda path: {})
+    with pytest.raises(ValueError, match="without partner"):
+        lecturers_copy(NOTEBOOKS[0])
