@@ -581,7 +581,15 @@ def heat_map(
             for column, cell in own.items():
                 if not sure(cell):
                     pale.loc[row, column] = centre + (cell.mean - centre) * 0.3
-        sns.heatmap(pale, ax=axes, cmap=colours, cbar=False, linewidths=2, **limits)
+        sns.heatmap(
+            pale,
+            ax=axes,
+            cmap=colours,
+            cbar=False,
+            linewidths=1.5,
+            linecolor=palette.grid,
+            **limits,
+        )
         for i, own in enumerate(cells.values()):
             for j, cell in ((columns.index(column), cell) for column, cell in own.items()):
                 value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean + 0.0:+.1f}")
