@@ -29,7 +29,9 @@ LACKS = ["annotated-types", "bm25s", "datasets", "dill", "hypothesis", "ir-datas
 LACKS += ["lz4", "multiprocess", "pydantic", "pydantic-core", "pystemmer", "pytrec-eval-terrier"]
 LACKS += ["sortedcontainers", "typing-inspection"]
 LIST = "carried.json"
-SMALLEST = 0.15  # what packing leaves of text, at best: a collection too large even so is not tried
+# what packing leaves of a file at best: a collection too large even so is not tried
+LEAST = {".gz": 0.4}
+LEAST_OF_TEXT = 0.15
 
 
 def digest(path: Path) -> str:
@@ -96,6 +98,12 @@ def packed(folder: Path, to: Path) -> Path:
     return target
 
 
+def least(folder: Path) -> float:
+    """Bytes below which no packing brings a collection."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size * LEAST.get(path.suffix, LEAST_OF_TEXT) for path in files)
+
+
 def checkout_size() -> int:
     """Bytes of the files that git knows."""
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT).decode().split("\0")
@@ -112,7 +120,7 @@ def pack(to: Path, names: Sequence[str], python: str, mib: float) -> list[str]:
     room = mib * 2**20 - checkout_size() - sum(path.stat().st_size for path in to.glob("*.whl"))
     left_out = []
     for folder in collections():
-        if SMALLEST * size(folder) > room:
+        if least(folder) > room:
             left_out.append(folder.name)
             continue
         path = packed(folder, to)

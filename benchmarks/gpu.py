@@ -59,11 +59,12 @@ def parts(to: Path, smoke: bool, cuda: bool) -> list[Part]:
     """All but the queue."""
     small = ["--smoke"] if smoke else []
     device = ["--device", "cuda"] if cuda else []
-    sizes = ["--passages", 200, "--repeats", 1] if smoke else ["--passages", 20_000]
-    vectors = [500, 5] if smoke else [1_000_000, 1_000]
-    space = 32 if smoke else 768
+    model = ["--passages", 4000, "--repeats", 2, "--layers", 6, "--hidden", 384]
+    vectors = ["--passages", 100_000, "--queries", 50, "--hidden", 768, "--threads", cores()]
+    if smoke:
+        model = ["--passages", 200, "--repeats", 1]
+        vectors = ["--passages", 500, "--queries", 5, "--hidden", 32]
     kept = ["--save", to / "peers.json"]
-    searched = ["--passages", vectors[0], "--queries", vectors[1], "--hidden", space]
     return [
         Part("facts", 40, [script("gpu_parts", "facts", "--to", to)]),
         Part("tests", 100, [cuda_tests(smoke)]),
@@ -73,8 +74,8 @@ def parts(to: Path, smoke: bool, cuda: bool) -> list[Part]:
             "peers",
             70,
             [
-                script("bench_encode", *device, *sizes, *kept),
-                script("bench_search", *searched, "--repeats", 1, "--top", 100, *kept),
+                script("bench_encode", *device, *model, *kept),
+                script("bench_search", *vectors, "--repeats", 1, "--top", 100, *kept),
             ],
         ),
     ]

@@ -36,6 +36,7 @@ from dr_book.ledger import SHOWN, counts, ledger
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
+    all_recorded,
     clusters_of,
     difference,
     made_by,
@@ -199,7 +200,7 @@ def status_page(to: Path) -> str:
         "## Collections",
         here_table(recorded_collections()),
         "## Rows that were made twice",
-        *rebuilt_section(every_record()),
+        *rebuilt_section(all_recorded()),
         wide=True,
     )
 
@@ -302,11 +303,6 @@ def records_page() -> str:
         *[part for scale in SCALES for part in records_tables(scale)],
         wide=True,
     )
-
-
-def every_record() -> list[Record]:
-    """The book's records of all scales."""
-    return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
 
 
 def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:

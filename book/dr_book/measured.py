@@ -8,10 +8,11 @@ page. How sure a number is: ideas/statistics.
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -102,17 +103,14 @@ def _at_largest_scale(study: str) -> list[Record]:
     return next(filter(None, (load_records(recorded_folder(scale), study) for scale in SCALES)), [])
 
 
-def _all_recorded() -> list[Record]:
+def all_recorded() -> list[Record]:
     """Every record of the book, scale by scale."""
     return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
 
 
 def recorded_studies(prefix: str) -> list[str]:
-    """Names of the studies that the book has records of and that begin with `prefix`, in order,
-    each once.
-    """
-    records = _all_recorded()
-    return sorted({record.study for record in records if record.study.startswith(prefix)})
+    """Names of the studies that the book has records of and that begin with `prefix`, in order."""
+    return sorted({one.study for one in all_recorded() if one.study.startswith(prefix)})
 
 
 def recorded_collections() -> list[dict[str, Any]]:
@@ -123,7 +121,7 @@ def recorded_collections() -> list[dict[str, Any]]:
     collection.
     """
     found: dict[str, dict[str, Any]] = {}
-    for record in _all_recorded():
+    for record in all_recorded():
         data = record.data["collection"]
         own = found.setdefault(data["digest"], {"studies": set()})
         own |= {name: value for name, value in data.items() if value is not None}
@@ -208,21 +206,23 @@ def _told_by_recipe(record: Record) -> bool:
     return kind in ("search", "bm25", "dialogue", "nlu") and len(record.keys) > 1
 
 
-_indexed: dict[Hashable, dict[Hashable, list[Record]]] = {}
-"""State of the book's folders of records -> its records by configuration; the last state alone."""
-
-
 def by_configuration() -> dict[Hashable, list[Record]]:
     """All records of the book by their configuration."""
+    return _grouped(_state())
+
+
+def _state() -> tuple[Hashable, ...]:
+    """What changes when a record of the book does."""
     folders = [folder for folder in map(recorded_folder, SCALES) if folder.is_dir()]
-    state = tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
-    if state not in _indexed:
-        _indexed.clear()
-        groups = defaultdict(list)
-        for record in _all_recorded():
-            groups[configuration(record)].append(record)
-        _indexed[state] = dict(groups)
-    return _indexed[state]
+    return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
+
+
+@lru_cache(maxsize=1)
+def _grouped(state: Hashable) -> dict[Hashable, list[Record]]:
+    groups = defaultdict(list)
+    for record in all_recorded():
+        groups[configuration(record)].append(record)
+    return dict(groups)
 
 
 def all_runs(records: Sequence[Record]) -> list[Record]:
@@ -237,27 +237,29 @@ def all_runs(records: Sequence[Record]) -> list[Record]:
         for name in {configuration(one): None for one in records}
         for other in by_configuration().get(name, ())
     )
+    return sorted(_distinct([*records, *others]), key=lambda record: record.seed)
+
+
+def _distinct(records: Iterable[Record]) -> list[Record]:
+    """Each run once, by the record that has most measures."""
     runs: list[Record] = []
-    for record in (*records, *others):
+    for record in records:
         same = next((place for place, one in enumerate(runs) if _same_run(one, record)), None)
         if same is None:
             runs.append(record)
         elif len(record.means) > len(runs[same].means):
             runs[same] = record
-    return sorted(runs, key=lambda record: record.seed)
+    return runs
 
 
 def _same_run(one: Record, other: Record) -> bool:
     if one is other:
         return True
     shared = [name for name in one.means if name in other.means]
-    if one.seed != other.seed or not shared or _origin(one) == _origin(other):
+    if one.seed != other.seed or (one.study, one.label) == (other.study, other.label):
         return False
-    return all(np.array_equal(one.per_query(name), other.per_query(name)) for name in shared)
-
-
-def _origin(record: Record) -> tuple[str, str]:
-    return record.study, record.label
+    alike = (np.array_equal(one.per_query(name), other.per_query(name)) for name in shared)
+    return bool(shared) and all(alike)
 
 
 # Numbers ------------------------------------------------------------------------------------------
@@ -372,25 +374,23 @@ def _kind(record: Record) -> Hashable:
     return stage, hash(tuple(record.query_ids)), *place
 
 
-_pooled: dict[tuple[int, str, bool], tuple[Any, dict[Hashable, SeedVariance]]] = {}
-
-
 def _pools(measure: str, answered: bool = False) -> dict[Hashable, SeedVariance]:
-    groups = by_configuration()
-    key = id(groups), measure, answered
-    if key not in _pooled or _pooled[key][0] is not groups:
-        means: dict[Hashable, list[list[float]]] = defaultdict(list)
-        for side in _repeated(measure, answered):
-            means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
-        _pooled[key] = groups, {kind: seed_variance(own) for kind, own in means.items()}
-    return _pooled[key][1]
+    return _pools_at(_state(), measure, answered)
+
+
+@lru_cache(maxsize=64)
+def _pools_at(state: Hashable, measure: str, answered: bool) -> dict[Hashable, SeedVariance]:
+    means: dict[Hashable, list[list[float]]] = defaultdict(list)
+    for side in _repeated(measure, answered):
+        means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
+    return {kind: seed_variance(own) for kind, own in means.items()}
 
 
 def _repeated(measure: str, answered: bool = False) -> list[Side]:
     """The configurations that were trained at least twice by code of one epoch."""
     found = []
     for records in by_configuration().values():
-        runs = [record for record in _once(records) if has_measure(record, measure)]
+        runs = [record for record in _distinct(records) if has_measure(record, measure)]
         for epoch in dict.fromkeys(record.epoch for record in runs):
             own = [record for record in runs if record.epoch == epoch]
             side = Side(own, measure, answered)
@@ -437,14 +437,6 @@ def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
             made = {made_by(run) for run in side.records}
             (alike if len(made) == 1 else mixed).append([mean for mean, _ in side.parts()])
     return seed_variance(alike), seed_variance(mixed)
-
-
-def _once(records: Sequence[Record]) -> list[Record]:
-    runs: list[Record] = []
-    for record in records:
-        if not any(_same_run(one, record) for one in runs):
-            runs.append(record)
-    return runs
 
 
 @dataclass(frozen=True)

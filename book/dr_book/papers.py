@@ -82,7 +82,6 @@ class Check(Settings):
         kind: "order": each row above the next; "best": the first row above each other one (a
             sweep's best setting); "equal": every two rows within `width`; "cases": the first row
             answers more of the queries that only one of two answers (chosen examples; a sign test);
-            "wins": the first row is the best of all on at least `low` percent of the collections;
             "within": the first row's mean lies between `low` and `high`; "gain": the first row's
             lead over the second is larger on the first collection than, on average, on the others.
         measure: our name of what is compared; None reads it from the claim's metric.
@@ -95,7 +94,7 @@ class Check(Settings):
         testable, because: as in `Mark`.
     """
 
-    kind: Literal["order", "best", "equal", "cases", "wins", "within", "gain"]
+    kind: Literal["order", "best", "equal", "cases", "within", "gain"]
     measure: str | None = None
     rows: tuple[str, ...] = Field(min_length=1)
     width: float = Field(default=0.0, ge=0)

@@ -127,8 +127,6 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     Collections share no cluster, and one training moves all of them, so the variance of seeds is
     that of a run's mean over the collections.
     """
-    if not blocks:
-        raise LookupError("no collection")
     parts = []
     for number, block in enumerate(blocks):
         gaps = block.differences(first, second, measure)
@@ -216,79 +214,58 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Ve
             without training on it, under its name with "elsewhere " before it.
         overlaps: of SQuAD's questions.
     """
-    both = ("squad", "reddit-retrieval")
-    elsewhere = tuple(f"elsewhere {name}" for name in planned()["searched"] if name != "squad")
-    trained = tuple(planned()["blocks"][0]["rows"])
-    judges: dict[str, tuple[tuple[str, ...], tuple[str, ...], Judge]] = {
-        "words-alone": (("bow", "none"), both[:1], _above),
-        "decoder-unneeded": (("bow", "autoencoder"), both[:1], _level),
-        "autoencoder-leads": (("autoencoder", "simlm"), both[:1], _above),
-        "autoencoder-leads-on-titles": (("autoencoder", "simlm"), both[1:], _above),
-        "autoencoder-leads-elsewhere": (("autoencoder", "simlm"), elsewhere, _elsewhere),
-        "bottleneck-over-masking": (("simlm", "mlm"), both, _above),
-        "masking-over-none": (("mlm", "none"), both, _above),
-        "gain-follows-overlap": (
-            ("autoencoder", "none"),
-            both[:1],
-            lambda _, searched: _by_overlap(searched[0], overlaps),
-        ),
-        "coverage-predicts-gain": (trained, both, _foretold),
-        "teacher": (TEACHER, ("re-ranker, dev",), _admitted),
-    }
-    none = (), (), _above
-    return [
-        _judged(contrast, *judges.get(contrast["id"], none), blocks)
-        for contrast in planned()["contrasts"]
-    ]
+    return [_judged(contrast, blocks, overlaps) for contrast in planned()["contrasts"]]
 
 
 def _judged(
-    contrast: Mapping[str, Any],
-    rows: tuple[str, ...],
-    names: tuple[str, ...],
-    judge: "Judge",
-    blocks: Mapping[str, Block],
+    contrast: Mapping[str, Any], blocks: Mapping[str, Block], overlaps: Sequence[Record]
 ) -> Verdict:
     """A contrast, as far as its runs are there."""
-    k, complete, lacks, days = seeds_of(contrast["block"]), [], [], set()
-    known = {name: blocks[name] for name in names if name in blocks}
+    k, rows = seeds_of(contrast["block"]), contrast.get("rows", ())
+    names = contrast["on"] if isinstance(contrast["on"], list) else [contrast["on"]]
+    if names == ["searched"]:
+        names = [f"elsewhere {name}" for name in planned()["searched"] if name != "squad"]
+    complete, there, lacks, days = [], [], [], set()
     for name in names:
-        runs = known[name].runs if name in known else {}
-        days |= {record.created[:10] for row in rows for record in runs.get(row, ())}
-        if short := [row for row in rows if len(runs.get(row, ())) < k]:
-            have = ", ".join(f"{row} {len(runs.get(row, ()))} of {k}" for row in short)
-            lacks.append(f"{name.removeprefix('elsewhere ')}: {have}")
+        block = blocks.get(name, Block({}))
+        days |= {record.created[:10] for row in rows for record in block.runs.get(row, ())}
+        counts = {row: len(block.runs.get(row, ())) for row in rows}
+        short = ", ".join(f"{row} {number} of {k}" for row, number in counts.items() if number < k)
+        there += [block] * bool(block.runs)
+        if short:
+            lacks.append(f"{name.removeprefix('elsewhere ')}: {short}")
         else:
-            complete.append(known[name])
+            complete.append(block)
     told = {"lacks": "; ".join(lacks), "looks": len(days)}
     try:  # what is there is shown, but decides nothing
-        shown, word = judge(rows, complete or [*known.values()][:1])
+        shown, word = JUDGES[contrast["rule"]](rows, complete or there[:1], overlaps)
     except LookupError:  # a row of it, or all, is not there
         return Verdict(contrast, **told)
     return Verdict(contrast, shown, "waits" if lacks else word, **told)
 
 
-Judge = Callable[[Sequence[str], Sequence[Block]], tuple[Estimate | float, str]]
-"""Rows and blocks that have them all -> what was found, and its word."""
-TEACHER = (
-    "retriever 2, held-out negatives dropped",
-    "base, 5e-4, 5,000 steps",
-    "base, 5e-4, 10,000 steps",
-)
-"""A retriever and two trainings of its re-ranker, the longer one last."""
 ENOUGH = 0.6
 """Rank correlation above which the plan calls the order explained."""
 
 
-def _above(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
+Judge = Callable[[Sequence[str], Sequence[Block], Sequence[Record]], tuple[Estimate | float, str]]
+"""Rows, blocks, overlaps -> what was found, and its word."""
+
+
+def _above(
+    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
+) -> tuple[Estimate, str]:
     """The first row above the second on every collection."""
     found = [block.difference(*rows, planned()["measure"]) for block in blocks]
-    words = [sign(estimate) for estimate in found]
-    word = "contradicted" if "contradicted" in words else "open"
-    return found[0], "supported" if {*words} == {"supported"} else word
+    words = {sign(estimate) for estimate in found}
+    if len(words) > 1:
+        words = {"contradicted" if "contradicted" in words else "open"}
+    return found[0], *words
 
 
-def _level(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
+def _level(
+    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
+) -> tuple[Estimate, str]:
     """Equal within a point; contradicted where the first is below by more."""
     estimate = blocks[0].difference(*rows, planned()["measure"])
     if estimate.p_within(1.0) < 0.05:
@@ -296,32 +273,42 @@ def _level(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]
     return estimate, "contradicted" if estimate.interval().high < -1.0 else "open"
 
 
-def _elsewhere(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
+def _mean(
+    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
+) -> tuple[Estimate, str]:
+    """The first row above the second on the mean of the collections."""
     estimate = together(blocks, *rows, "nDCG@10")
     return estimate, sign(estimate)
 
 
-def _by_overlap(block: Block, overlaps: Sequence[Record]) -> tuple[Estimate, str]:
-    groups = fifths(block, overlaps)
-    estimate = block.between_groups("autoencoder", "none", planned()["measure"], groups)
+def _overlap(
+    rows: Sequence[str], blocks: Sequence[Block], overlaps: Sequence[Record]
+) -> tuple[Estimate, str]:
+    """More of a difference in the highest fifth of overlap than in the lowest."""
+    groups = fifths(blocks[0], overlaps)
+    estimate = blocks[0].between_groups(*rows, planned()["measure"], groups)
     return estimate, sign(estimate)
 
 
-def _foretold(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[float, str]:
+def _coverage(
+    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
+) -> tuple[float, str]:
     """The lowest rank correlation of coverage and gain over the collections."""
     found = []
     for block in blocks:
-        shares, means = coverage(block.first.data["collection"]["name"]), block.means("MRR@10")
-        known = [row for row in rows if row in means and row in shares]
-        gains = [np.mean(means[row]) for row in known]
-        order = scipy.stats.spearmanr([shares[row] for row in known], gains)
-        found.append(float(order.statistic))
-    if not found:
-        raise LookupError("no collection")
-    return min(found), "supported" if min(found) > ENOUGH else "contradicted"
+        shares = coverage(block.first.data["collection"]["name"])
+        means = block.means(planned()["measure"])
+        pairs = [
+            (shares[row], np.mean(means[row])) for row in rows if row in means and row in shares
+        ]
+        found.append(float(scipy.stats.spearmanr(pairs).statistic))
+    lowest = sorted(found)[0]
+    return lowest, "supported" if lowest > ENOUGH else "contradicted"
 
 
-def _admitted(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, str]:
+def _teacher(
+    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
+) -> tuple[Estimate, str]:
     """A re-ranker above its retriever on dev, and no more than a point above its shorter
     training.
     """
@@ -330,6 +317,17 @@ def _admitted(rows: Sequence[str], blocks: Sequence[Block]) -> tuple[Estimate, s
     gain = cluster_mean(gaps, blocks[0].clusters)  # one seed: dev chooses, and test will judge
     rise = blocks[0].differences(longer, shorter, planned()["measure"]).mean()
     return gain, "supported" if sign(gain) == "supported" and rise <= 1 else "open"
+
+
+JUDGES: dict[str, Judge] = {
+    "above": _above,
+    "level": _level,
+    "mean": _mean,
+    "overlap": _overlap,
+    "coverage": _coverage,
+    "teacher": _teacher,
+}
+"""Rule of a contrast in the plan -> what applies it."""
 
 
 # What a difference's error is made of -------------------------------------------------------------

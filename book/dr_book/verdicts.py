@@ -162,8 +162,7 @@ def verdict(claim: Claim, runs: Mapping[str, Runs]) -> Verdict:
         told = claim.unanswerable or "No record is named that answers it."
         pairs = tuple(_pair(claim, check, "not testable here", because=told) for check in checks)
         return Verdict(claim.id, "not testable here", pairs, notes=(told,))
-    judged = _with_holm([_judged(claim, check, runs) for check in checks])
-    pairs = tuple(pair for pair, _ in judged)
+    pairs = _with_holm([_judged(claim, check, runs) for check in checks])
     names = (name for check in checks if check.testable for name in _missing(claim, check, runs))
     missing = tuple(dict.fromkeys(names))
     word, p = _joined(pairs)
@@ -185,7 +184,7 @@ def comparisons(claim: Claim) -> list[Check]:
         parts = {
             "best": [(rows[0], row) for row in rows[1:]],
             "equal": list(combinations(rows, 2)),
-            **{whole: [rows] for whole in ("wins", "within", "gain")},
+            **{whole: [rows] for whole in ("within", "gain")},
         }.get(check.kind, list(pairwise(rows)))
         found += [check.model_copy(update={"kind": kind, "rows": part}) for part in parts]
     if answer:
@@ -195,9 +194,8 @@ def comparisons(claim: Claim) -> list[Check]:
 
 
 def _without_strangers(check: Check, known: Mapping[str, str]) -> Check:
-    """A pair with a system that is not run here cannot be tested; a count of wins leaves it out."""
-    strangers = [row for row in check.rows if row not in known]
-    if not strangers or not check.testable or check.kind == "wins":
+    """A pair with a system that is not run here cannot be tested."""
+    if {*check.rows} <= {*known} or not check.testable:
         return check
     because = "A system of the pair is not run here."
     return check.model_copy(update={"testable": False, "because": because})
@@ -210,8 +208,6 @@ def _measure(claim: Claim, check: Check, row: str) -> str:
 def _missing(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> tuple[str, ...]:
     """Row names without a run; where all have one, the measure if no run of a row has it."""
     rows = check.rows
-    if check.kind == "wins":
-        rows = rows[:1]
     if not runs:
         return tuple(rows)
     labels = sorted({row for row in rows for own in runs.values() if not own.get(row)})
@@ -232,40 +228,27 @@ def _pair(claim: Claim, check: Check, state: State, **more: Any) -> PairResult:
     rows, measure = check.rows, check.measure
     if claim.answered_by:
         measure = _measure(claim, check, rows[0])
-    relation = "over"
-    if check.kind == "equal":
-        relation = "level with"
-    elif check.kind == "within":
-        relation = "within"
-    elif check.width:
-        relation = "at least level with"
-    worse = {
-        "within": f"{check.low:g} to {check.high:g}",
-        "wins": "the others",
-        "gain": f"{rows[-1]}, by more on the first collection than elsewhere",
-    }.get(check.kind, rows[-1])
-    if claim.answered_by and check.kind == "gain":
-        worse = f"{rows[-1]}, by more on {claim.answered_by.collections[0]} than elsewhere"
-    if claim.answered_by and check.kind == "wins":
-        number = len(claim.answered_by.collections)
-        worse = f"the others on {check.low:g} % of {number} collections"
+    relations = {"equal": "level with", "within": "within"}
+    relation = relations.get(check.kind, "at least level with" if check.width else "over")
+    worse = rows[-1]
+    if check.kind == "within":
+        worse = f"{check.low:g} to {check.high:g}"
+    elif check.kind == "gain":
+        first = claim.answered_by.collections[0] if claim.answered_by else "the first collection"
+        worse = f"{worse}, by more on {first} than elsewhere"
     about = {"carrying": check.carrying, "testable": state != "not testable here"}
-    unit = "%" if check.kind in ("within", "wins") else unit_of(str(measure))[1]
+    unit = "%" if check.kind == "within" else unit_of(str(measure))[1]
     return PairResult(
         rows[0], worse, str(measure), relation, state, **{"unit": unit} | about | more
     )
 
 
-def _judged(
-    claim: Claim, check: Check, runs: Mapping[str, Runs]
-) -> tuple[PairResult, tuple[bool, bool]]:
-    """A pair, and whether it lies beyond its border and may say so."""
+def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
+    """A pair, before Holm's correction; what lies beyond its border has its p-value in `p_holm`."""
     if not check.testable:
-        return _pair(claim, check, "not testable here", because=check.because), (False, False)
+        return _pair(claim, check, "not testable here", because=check.because)
     if _missing(claim, check, runs) or (check.kind == "gain" and len(runs) < 2):
-        return _pair(claim, check, "not run"), (False, False)
-    if check.kind == "wins":
-        return _wins(claim, check, runs)
+        return _pair(claim, check, "not run")
     terms = _terms(claim, check, runs)
     found = compared(terms)
     sign = -1.0 if claim.lower_is_better else 1.0
@@ -296,6 +279,7 @@ def _judged(
         low=interval.low,
         high=interval.high,
         p=p,
+        p_holm=1.0 if inside else p,
         detectable=found.detectable,
         seeds=found.seeds,
         clusters=found.clusters,
@@ -304,7 +288,7 @@ def _judged(
     )
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, found, check.width)
-    return pair, (not inside, may)
+    return pair
 
 
 def _waits(claim: Claim, sides: Sequence[Side]) -> str:
@@ -369,67 +353,19 @@ def _beyond_this_test_set(pair: PairResult, found: Compared, width: float) -> Pa
     return replace(pair, state="not testable here", testable=False, because=because)
 
 
-def _wins(
-    claim: Claim, check: Check, runs: Mapping[str, Runs]
-) -> tuple[PairResult, tuple[bool, bool]]:
-    """The share of collections on which the first row is the best: its interval counts those that
-    it surely wins and those that it does not surely lose.
+def _with_holm(pairs: Sequence[PairResult]) -> tuple[PairResult, ...]:
+    """Pairs beyond their border are contradicted where they may be judged and Holm's correction
+    over the pairs that were run leaves them significant.
     """
-    rows = [
-        row
-        for row in check.rows
-        if all(own.get(row) for own in runs.values()) and row in claim.answered_by.rows
-    ]
-    won = sure = 0
-    lost: list[float] = []
-    for own in runs.values():
-        sides = [Side(own[row], _measure(claim, check, row)) for row in rows]
-        found = [compared([(1.0, sides[0]), (-1.0, side)]) for side in sides[1:]]
-        behind = [one.estimate.p() if one.estimate.value < 0 else 1.0 for one in found]
-        won += all(one.estimate.value > 0 for one in found)
-        sure += all(
-            one.estimate.value > 0 and one.estimate.p() < LEVEL and not one.why_open
-            for one in found
-        )
-        allowed = [p if not one.why_open else 1.0 for p, one in zip(behind, found, strict=True)]
-        lost.append(float(holm(allowed).min()))
-    share, number = 100 / len(runs), len(runs)
-    low, high = share * sure, share * (number - sum(p < LEVEL for p in lost))
-    wanted = int(number * (1 - check.low / 100)) + 1  # so many losses put the share below it
-    p = sorted(lost)[wanted - 1] if wanted <= number else 1.0
-    complete = len(rows) == len(check.rows)
-    state: State = "supported" if low >= check.low and complete else "open"
-    because = "" if complete else "Rivals are not run, so a win counts for less."
-    pair = _pair(
-        claim,
-        check,
-        state,
-        difference=share * won,
-        low=low,
-        high=high,
-        p=LEVEL if state == "supported" else p,
-        seeds=tuple(min(len(own[row]) for own in runs.values()) for row in rows),
-        because=because if state == "open" else "",
-    )
-    return pair, (high < check.low, True)
-
-
-def _with_holm(
-    judged: Sequence[tuple[PairResult, tuple[bool, bool]]],
-) -> list[tuple[PairResult, tuple[bool, bool]]]:
-    """Pairs beyond their border are contradicted where Holm's correction over the pairs that were
-    run leaves them significant.
-    """
-    run = [n for n, (pair, _) in enumerate(judged) if pair.difference is not None]
-    p_values = [judged[n][0].p if judged[n][1][0] else 1.0 for n in run]
-    found = list(judged)
-    for n, p in zip(run, holm(p_values).tolist() if run else [], strict=True):
-        pair, (beyond, may) = judged[n]
-        contradicted = beyond and may and p < LEVEL
-        state = "contradicted" if contradicted else pair.state
-        because = "" if contradicted else pair.because
-        found[n] = (replace(pair, p_holm=p, state=state, because=because), (beyond, may))
-    return found
+    p_values = holm([pair.p_holm for pair in pairs if pair.p_holm is not None]).tolist()
+    found = []
+    for pair in pairs:
+        if pair.p_holm is not None:
+            pair = replace(pair, p_holm=p_values.pop(0))
+            if pair.p_holm < LEVEL and not pair.because:
+                pair = replace(pair, state="contradicted")
+        found.append(pair)
+    return tuple(found)
 
 
 def _joined(pairs: Sequence[PairResult]) -> tuple[Word, float | None]:

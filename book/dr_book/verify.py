@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import scipy
 
-from dr_book.measured import SCALES, Side, by_configuration, pools_of
+from dr_book.measured import SCALES, Side, all_recorded, by_configuration, pools_of
 from dr_book.statistics import paired_difference
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -270,10 +270,9 @@ def cheapest() -> Record:
     Raises:
         InputError: there is none.
     """
-    records = [record for name in SCALES for record in load_records(recorded_folder(name))]
     trained = [
         record
-        for record in records
+        for record in all_recorded()
         if record.training and record.epoch == epoch() and record.by_processor
     ]
     for record in sorted(filter(at_hand, trained), key=cost):

@@ -37,8 +37,7 @@ from transformers.utils import logging
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
-from dr_lib.models.folders import check_finite, check_model_folder
-from dr_lib.models.kinds import check_kind, longest, set_dropout
+from dr_lib.models.folders import check_finite, check_kind, check_model_folder, longest, set_dropout
 from dr_lib.places import embedded_base, model_folder
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
 from dr_lib.tokens.layout import to_device
@@ -49,11 +48,13 @@ WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELEC
 # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
 ROWS_MULTIPLE = 256
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
-FEWEST_POSITIONS = 2**15
-"""Positions of a group on a GPU, of `encode_by_length`. On one H100 a step over 1,024 x 144
-positions took 199 ms in four groups and 261 ms whole (12 layers of 768); with groups of 18,000
-positions of a model of 6 x 384 it took 74 ms for 34 ms: there the host is the slower part.
+FEWEST_PRODUCTS = 2.6e12
+"""Positions times parameters of a group on a GPU, of `encode_by_length`: 24,000 positions of
+BERT-base. On one H100 a step over 1,024 x 144 positions took 199 ms in four groups and 261 ms whole
+(12 layers of 768); with groups of 18,000 positions of a model of 6 x 384 it took 74 ms for 34 ms:
+there the host is the slower part.
 """
+BASE_PARAMETERS = 1.1e8
 
 
 # On disk ------------------------------------------------------------------------------------------
@@ -530,7 +531,8 @@ def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch
     their own longest sequence.
 
     Args:
-        function: `function(part)` -> vectors `[rows, hidden]`.
+        function: `function(part)` -> vectors `[rows, hidden]`; a module tells by its size how many
+            positions fill a GPU.
         batch: all sequences. It stays whole with fewer than 32 of them, on a GPU also with too few
             positions to fill it, or without `lengths`, which would have to be waited for.
 
@@ -541,7 +543,10 @@ def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch
     device, lengths = batch.input_ids.device, batch.lengths
     groups = min(GROUPS, len(batch) // FEWEST_ROWS)
     if device.type != "cpu":
-        groups = min(groups, batch.input_ids.numel() // FEWEST_POSITIONS)
+        parameters = BASE_PARAMETERS
+        if isinstance(function, nn.Module):
+            parameters = sum(weight.numel() for weight in function.parameters())
+        groups = min(groups, int(batch.input_ids.numel() * parameters / FEWEST_PRODUCTS))
     if groups < 2 or (lengths is None and device.type != "cpu"):
         return function(batch)
     if lengths is None:
@@ -591,21 +596,32 @@ def encode_in_chunks(
     if rows is None or rows >= len(batch):
         return function(batch, *beside)
 
+    # Of about one length, a chunk is cut to its longest: hardly any padding. What lies beside keeps
+    # its width.
+    lengths, order = batch.lengths, np.arange(len(batch))
+    if lengths is not None and not beside:
+        order = np.argsort(-lengths, kind="stable")
+
     def encode(index: Tensor, start: int) -> Any:
         part = batch.take(index)
-        if batch.lengths is not None:
-            part = replace(part, lengths=batch.lengths[start : start + rows])
+        if lengths is not None:
+            known = lengths[order[start : start + rows]]
+            part = replace(part, lengths=known)
+            if not beside:
+                part = part.cut(-(-int(known[0]) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
         return function(part, *(tensor[index] for tensor in beside))
 
     # The index is a tensor on the device: the checkpoint keeps the random state of the devices
     # among its arguments.
-    chunks = torch.arange(len(batch), device=batch.input_ids.device).split(rows)
+    device = batch.input_ids.device
+    chunks = to_device(torch.from_numpy(order), device).split(rows)
     results = [
         checkpoint(encode, index, number * rows, use_reentrant=False)
         for number, index in enumerate(chunks)
     ]
     if isinstance(results[0], Tensor):
-        return torch.cat(results)
+        back = torch.from_numpy(np.argsort(order))
+        return torch.cat(results)[to_device(back, device)]
     vectors, *sums = zip(*results, strict=True)
     return torch.cat(vectors), *(torch.stack(parts).sum(0) for parts in sums)
 

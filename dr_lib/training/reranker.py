@@ -264,8 +264,13 @@ class LateInteractionTrainer(nn.Module):
 
     def pieces(self, texts: TokenBatch) -> Pieces:
         """The vectors of some texts."""
-        vectors = encode_in_chunks(lambda part: self.model(part).vectors, texts, self.chunk)
-        return Pieces(vectors, ~texts.special)
+        length = texts.special.shape[1]
+
+        def read(part: TokenBatch) -> Tensor:
+            vectors = self.model(part).vectors
+            return nn.functional.pad(vectors, (0, 0, 0, length - vectors.shape[1]))
+
+        return Pieces(encode_in_chunks(read, texts, self.chunk), ~texts.special)
 
 
 @stage(resumable=True, gpu=True)

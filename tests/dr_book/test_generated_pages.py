@@ -207,7 +207,7 @@ def test_what_was_made_again_stands_on_the_status_page():
 
 
 def test_methods_without_a_second_training_are_named():
-    records = generated_pages.every_record()
+    records = generated_pages.all_recorded()
     words, _ = rebuilt_section(records)
     twice, once = words.removesuffix(".").split(". Without: ")
     for name in {run.recipe["objective"]["name"] for run in records if run.training}:

@@ -331,40 +331,6 @@ def test_seeds_with_queries_of_their_own_are_judged():
     assert judged(apart, {"a": seeds(6.0), "b": seeds(5.0)}).verdict == "held"
 
 
-def test_wins_count_collections_that_are_surely_won_and_surely_lost():
-    def places(wins, **options):
-        return {
-            f"set {n}": rows(
-                place=f"set {n}", seed=n, ours=0.5 if n < wins else 0.3, x=0.4, **options
-            )
-            for n in range(10)
-        }
-
-    most = claim(
-        {"kind": "wins", "rows": ("ours", "x"), "low": 64},
-        collection=[f"set {n}" for n in range(10)],
-    )
-    for wins, state in ((9, "held"), (3, "contradicted")):
-        assert verdict(most, places(wins)).verdict == state
-    noisy = {
-        f"set {n}": rows(place=f"set {n}", seed=n, noise=0.9, ours=0.41, x=0.4) for n in range(10)
-    }
-    found = verdict(most, noisy)
-    assert found.verdict == "open" and found.pairs[0].low < 64 < found.pairs[0].high
-    assert verdict(most, places(7)).pairs[0].difference == pytest.approx(70)
-    assert verdict(most, places(7)).pairs[0].unit == "%"
-
-
-def test_wins_with_rivals_missing_can_refute_but_not_confirm():
-    most = claim(
-        {"kind": "wins", "rows": ("ours", "x", "y"), "low": 64},
-        collection=[f"set {n}" for n in range(5)],
-    )
-    for ours, state in ((0.5, "open"), (0.3, "contradicted")):
-        runs = {f"set {n}": rows(place=f"set {n}", ours=ours, x=0.4) for n in range(5)}
-        assert verdict(most, runs).verdict == state
-
-
 def test_a_gain_on_one_collection_is_held_against_those_on_the_others():
     largest = claim({"kind": "gain", "rows": ("ours", "x")}, collection=["a", "b", "c"])
     for leads, state in (

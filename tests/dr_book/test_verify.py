@@ -185,7 +185,7 @@ def test_the_cheapest_is_trained_of_this_epoch_and_its_data_are_here(
     recipe = own_recipe.with_(objective="mlm", base="embedded", passage_length=24)
     Study("s/t", {"mlm": recipe}, scale="smoke", progress=False).run()
     (record,) = load_records(lab.live_folder("smoke"))
-    monkeypatch.setattr("dr_book.verify.SCALES", ("smoke",))
+    monkeypatch.setattr("dr_book.measured.SCALES", ("smoke",))
     slow = {"label": "slow", "seconds": {"retriever": 1e6}, "training": {"retriever": {}}}
     gone = {"label": "gone", "seconds": {}, "data": record.data | {"base": {"digest": "x"}}}
     old = {"label": "old", "seconds": {}, "epoch": 1}

@@ -288,7 +288,7 @@ def test_a_small_batch_stays_whole(encode, mixed):
 
 
 def test_a_gpu_sorts_by_lengths_that_the_host_knows(encode, mixed, monkeypatch):
-    monkeypatch.setattr(bert, "FEWEST_POSITIONS", 256)
+    monkeypatch.setattr(bert, "FEWEST_PRODUCTS", 256 * bert.BASE_PARAMETERS)
     encode.model.to("meta")
     known = replace(mixed, lengths=mixed.attention_mask.sum(1).numpy())
     encode_by_length(encode, known.to("meta"))
@@ -297,7 +297,7 @@ def test_a_gpu_sorts_by_lengths_that_the_host_knows(encode, mixed, monkeypatch):
     encode_by_length(encode, mixed.to("meta"))
     assert encode.shapes == [(64, 32)]  # nothing waits for the lengths
     encode.shapes.clear()
-    monkeypatch.setattr(bert, "FEWEST_POSITIONS", 1025)
+    monkeypatch.setattr(bert, "FEWEST_PRODUCTS", 1025 * bert.BASE_PARAMETERS)
     encode_by_length(encode, known.to("meta"))
     assert encode.shapes == [(64, 32)]  # too few positions to fill two groups
 

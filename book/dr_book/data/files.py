@@ -126,18 +126,26 @@ def _extract(url: str, patterns: Sequence[str], to: Path) -> None:
 def collection(
     corpus: Iterable[Mapping], queries: Iterable[Mapping], judged: Mapping[str, Iterable[tuple]]
 ) -> Made:
-    """The files of a folder in BEIR layout.
+    """The files of a folder in BEIR layout: each judgement once, those of unknown queries or
+    passages left out, and where there are any the queries without one.
 
     Args:
         corpus: rows of corpus.jsonl.
         queries: rows of queries.jsonl.
         judged: query, passage and grade, by split; a split without any gets no file.
     """
-    made: Made = {"corpus.jsonl.gz": [*corpus], "queries.jsonl.gz": [*queries]}
-    for split, rows in judged.items():
-        if rows := [*rows]:
-            made[f"qrels/{split}.tsv"] = [HEADER.split("\t"), *rows]
-    return made
+    corpus, queries = [*corpus], [*queries]
+    passages, asked = ({row["_id"] for row in rows} for rows in (corpus, queries))
+    known = {
+        split: [row for row in dict.fromkeys(rows) if row[0] in asked and row[1] in passages]
+        for split, rows in judged.items()
+    }
+    answered = {row[0] for rows in known.values() for row in rows}
+    if judged:
+        queries = [row for row in queries if row["_id"] in answered]
+    made: Made = {"corpus.jsonl.gz": corpus, "queries.jsonl.gz": queries}
+    tables = {split: [HEADER.split("\t"), *rows] for split, rows in known.items() if rows}
+    return made | {f"qrels/{split}.tsv": rows for split, rows in tables.items()}
 
 
 def write(folder: Path, made: Made) -> None:

@@ -113,7 +113,7 @@ def _tidy(text: str) -> str:
 def _collection(
     prefix: str, records: dict[int, tuple[str, str]], asked: dict[int, str], pairs: Pairs
 ) -> Made:
-    """Records with a text, queries, and the judgements that name both; unjudged queries go."""
+    """Records with a text, queries, and judgements."""
     corpus = []
     for number, (title, text) in records.items():
         title, text = _tidy(title), _tidy(text)
@@ -125,11 +125,6 @@ def _collection(
         if text:
             id_ = f"{prefix}{number}"
             corpus.append({"_id": id_, "title": title, "text": text, "doc": id_, "position": 0})
-    known = {row["_id"] for row in corpus}
-    named = dict.fromkeys((query, f"{prefix}{number}") for query, number in pairs)
-    judged = [
-        (f"{prefix}q{query}", id_, 1) for query, id_ in named if query in asked and id_ in known
-    ]
-    wanted = {query for query, _, _ in judged}
+    judged = [(f"{prefix}q{query}", f"{prefix}{number}", 1) for query, number in pairs]
     queries = [{"_id": f"{prefix}q{number}", "text": _tidy(text)} for number, text in asked.items()]
-    return collection(corpus, [row for row in queries if row["_id"] in wanted], {"test": judged})
+    return collection(corpus, queries, {"test": judged})

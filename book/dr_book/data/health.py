@@ -81,16 +81,10 @@ def medquad(files: Files) -> Made:
     answered = {query for _, query, id_ in pairs if id_ in texts}
     questions = {letters(row["text"]) for row in asked if row["_id"] in answered}
     corpus = [row for row in corpus if letters(row["text"]) not in {*texts.values()}]
-    ids = {row["_id"] for row in corpus}
-    answered = {query for _, query, id_ in judged if id_ in ids}
-    queries = [
-        row for row in queries if row["_id"] in answered and letters(row["text"]) not in questions
-    ]
-    ids |= {row["_id"] for row in queries}
+    queries = [row for row in queries if letters(row["text"]) not in questions]
     rows: dict[str, list[tuple]] = {"train": [], "dev": [], "test": []}
     for split_name, query, id_ in judged:
-        if query in ids and id_ in ids:
-            rows[split_name].append((query, id_, 1))
+        rows[split_name].append((query, id_, 1))
     return collection(corpus, queries, rows)
 
 
@@ -218,14 +212,12 @@ def liveqa(files: Files) -> Made:
     with zipfile.ZipFile(io.BytesIO(files.read(JUDGED))) as archive:
         name = "All-qrels_LiveQAMed2017-TestQuestions_2479_Judged-Answers.txt"
         lines = decode(archive.read(f"{JUDGED[:-4]}/{name}")).splitlines()
-    known, best = {row["_id"] for row in corpus}, {}
+    best: dict[tuple[int, str], int] = {}
     for query, grade, answer in (line.split() for line in lines if len(line.split()) == 3):
         pair = int(query), answer.removesuffix(".txt")
-        if query in asked and pair[1] in known:
+        if query in asked:
             best[pair] = max(best.get(pair, 0), int(grade.split("-")[0]) - 1)
-    queries = [
-        {"_id": str(query), "text": asked[str(query)]}
-        for query in sorted({query for query, _ in best})
-    ]
-    judged = [(query, id_, grade) for (query, id_), grade in sorted(best.items())]
+    numbers = sorted({query for query, _ in best})
+    queries = [{"_id": str(query), "text": asked[str(query)]} for query in numbers]
+    judged = [(str(query), id_, grade) for (query, id_), grade in sorted(best.items())]
     return collection(corpus, queries, {"test": judged})

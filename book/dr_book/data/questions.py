@@ -29,17 +29,16 @@ def scifact(files: Files) -> Made:
         if text:
             own = {"_id": row["doc_id"], "title": one_line(row["title"]), "text": text}
             corpus.append({**own, "doc": row["doc_id"], "position": 0})
-    known, queries = {row["_id"] for row in corpus}, {}
-    judged: dict[str, dict] = {"train": {}, "test": {}, "dev": {}}
+    queries: dict[str, dict] = {}
+    judged: dict[str, list[tuple]] = {"train": [], "test": [], "dev": []}
     for name in ("claims_train", "claims_validation"):
         for row in tables[name]:
             drawn = "dev" if share(row["id"], "scifact-dev") < DEV_SHARE else "train"
             split = drawn if name == "claims_train" else "test"
             queries[row["id"]] = {"_id": row["id"], "text": one_line(row["claim"])}
-            cited = [id_ for id_ in re.findall(r"\d+", row["cited_doc_ids"]) if id_ in known]
-            judged[split] |= dict.fromkeys((row["id"], id_, 1) for id_ in cited)
-    asked = {query for rows in judged.values() for query, _, _ in rows}
-    return collection(corpus, [row for row in queries.values() if row["_id"] in asked], judged)
+            cited = re.findall(r"\d+", row["cited_doc_ids"])
+            judged[split] += [(row["id"], id_, 1) for id_ in cited]
+    return collection(corpus, queries.values(), judged)
 
 
 def beir_sample(files: Files, folder: str) -> Made:
@@ -53,13 +52,9 @@ def beir_sample(files: Files, folder: str) -> Made:
     for row in map(json.loads, files.lines(f"datasets/{folder}/queries.jsonl")):
         queries[row["_id"]] = {"_id": row["_id"], "text": one_line(row["text"])}
     rows = [line.split("\t") for line in files.lines(f"datasets/{folder}/qrels/test.tsv")[1:]]
-    known = [row for row in rows if row[0] in queries and row[1] in corpus]
-    judged = dict.fromkeys((query, id_, int(grade)) for query, id_, grade in known)
-    relevant = {query for query, _, grade in judged if grade > 0}
-    kept = [queries[query] for query in queries if query in relevant]
-    return collection(
-        corpus.values(), kept, {"test": [row for row in judged if row[0] in relevant]}
-    )
+    relevant = {query for query, id_, grade in rows if int(grade) > 0 and id_ in corpus}
+    judged = [(query, id_, int(grade)) for query, id_, grade in rows if query in relevant]
+    return collection(corpus.values(), queries.values(), {"test": judged})
 
 
 def marco_sample(files: Files) -> Made:

@@ -77,9 +77,7 @@ def wikipedia(files: Files) -> Made:
         split = "test" if question["_id"].startswith("nq-test") else "dev"
         relevant = [ids[row] for row in rows if row in ids][:RELEVANT]
         judged[split] += [(question["_id"], id_, 1) for id_ in relevant]
-    asked = {query for rows in judged.values() for query, _, _ in rows}
-    queries = [question for question in questions if question["_id"] in asked]
-    return collection(corpus.values(), queries, judged)
+    return collection(corpus.values(), questions, judged)
 
 
 def _is_odd(title: str, words: int) -> bool:

@@ -76,10 +76,10 @@ def test_liveqa_has_grades_from_nought_to_three_and_the_best_of_two(converted):
     ]
     assert made["qrels/test.tsv"] == [
         HEADER,
-        (1, "ADAM_1_Sec2", 0),
-        (1, "GARD_9", 3),
-        (2, "ADAM_1_Sec2", 0),
-        (12, "GARD_9", 2),
+        ("1", "ADAM_1_Sec2", 0),
+        ("1", "GARD_9", 3),
+        ("2", "ADAM_1_Sec2", 0),
+        ("12", "GARD_9", 2),
     ]
 
 
