@@ -225,7 +225,7 @@ def test_generated_questions_and_smoke_runs_give_no_verdict(runs, record):
 
 
 def test_the_pairs_whose_order_generated_questions_kept_are_those_of_the_pages_tables():
-    """Both trials of practice/own-corpus: pairs of systems with a number on either side."""
+    """The trials of practice/own-corpus: pairs of systems with a number on either side."""
     page = (
         (places.project_root() / "book/practice/own-corpus.md")
         .read_text(encoding="utf-8")
