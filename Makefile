@@ -8,6 +8,7 @@
 #                     (SEARCHED=NAME: the collection of the page that searches)
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
 #   make lecturer     the notebooks of lessons and bug hunts with the solutions of their exercises: _build/lecturer/
+#   make slides        the slides as PDF, a slide a sheet, by Chromium (CHROMIUM=PATH): _build/slides.pdf; after `make book`
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
 #   make gpu          what a GPU does with all this, in nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
 #                     MINUTES=30: a longer call, PARTS=queue: that part alone)
@@ -18,7 +19,7 @@
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install models test test-faults book pages check lecturer lint bench gpu gpu-pack lock clean
+.PHONY: setup install models test test-faults book pages check lecturer slides lint bench gpu gpu-pack lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -91,6 +92,12 @@ check:
 
 lecturer: setup
 	$(PY) book/_ext/lecturer.py _build/lecturer
+
+CHROMIUM ?= chromium
+
+slides:
+	test -f _build/html/teaching/slides.html || { echo "no slides yet: make book" >&2; exit 1; }
+	$(CHROMIUM) --headless --no-pdf-header-footer --print-to-pdf=_build/slides.pdf "file://$(CURDIR)/_build/html/teaching/slides.html"
 
 # The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
 bench: setup

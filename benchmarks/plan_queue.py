@@ -240,6 +240,16 @@ def end_of(task: Task, claims: Path) -> Path:
     return claims / f"{slug(task.name)}-{json_digest(task.entry.recipe)[:8]}.end"
 
 
+def is_free(task: Task, claims: Path) -> bool:
+    """Whether a task has neither ended nor been taken."""
+    place = end_of(task, claims)
+    try:
+        with FileLock(place.with_suffix(".lock"), timeout=0):
+            return not place.exists()
+    except Timeout:
+        return False
+
+
 def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | None:
     """The first task that nobody has, that is not done, and that fits so many seconds.
 
@@ -317,7 +327,7 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
             claim.end(f"failed: {type(error).__name__}: {error}"[:2000])
             print(f"failed {claim.task.name}: {type(error).__name__}: {error}", flush=True)
 
-    left = [task for task in tasks(smoke) if not end_of(task, claims).exists()]
+    left = [task for task in tasks(smoke) if is_free(task, claims)]
     if left:
         print(f"left {len(left)} tasks, of which the first is {left[0].name}", flush=True)
 

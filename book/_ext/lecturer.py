@@ -43,9 +43,7 @@ def solutions(path: Path) -> dict[str, str]:
     """Cell id -> solution of a notebook, from the file of the same name."""
     text = (SOLUTIONS / f"{path.stem}.py").read_text(encoding="utf-8")
     parts = re.split(r"^# %% (\S+)\n", text, flags=re.MULTILINE)[1:]
-    return {
-        name: source.strip() for name, source in zip(parts[::2], parts[1::2], strict=True)
-    }
+    return {name: source.strip() for name, source in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def lecturers_copy(path: Path) -> Notebook:

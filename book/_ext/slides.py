@@ -1,25 +1,29 @@
-"""Sphinx extension: slides for teaching, one file without anything beside it, made from the built
-pages.
+"""Sphinx extension: the slides for teaching, one HTML file, from book/teaching/slides.yaml and the
+drawings and figures of the built pages.
 
-Every unit of the lesson plan (book/teaching/plan.yaml) begins with its question and ends with what
-to remember and the exercises of its page. In between stands every section of the page that has
-something to look at: a drawing, a figure or a formula, with the beginning of its text. Arrow keys
-move; a browser prints one slide a sheet.
+A slide has one idea: its title says it, a drawing, a figure or formulas show it, notes tell the
+speaker what to ask. Every unit of the lesson plan that has slides begins with its question and ends
+with what to remember. Arrow keys move, `n` shows the notes, and each slide leads back to its page.
+`make slides` prints the file to PDF, a slide a sheet.
 """
 
 import base64
-import copy
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup
+from native_math import to_mathml
 from sphinx.application import Sphinx
 from teaching import load_plan
 
+from dr_lib.errors import InputError
+from dr_lib.files import read_yaml
+
 PLACE = "teaching/slides.html"
+SOURCE = Path(__file__).resolve().parents[1] / "teaching" / "slides.yaml"
 ARROW = (
     '<svg width="0" height="0" style="position: absolute" aria-hidden="true"><marker id="arrow-tip"'
     ' viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path'
@@ -28,29 +32,37 @@ ARROW = (
 """What the style sheet puts at the end of a drawing's arrows; on pages each drawing brings its
 own.
 """
-VISUAL = "figure.dr-drawing, .dr-figure, .formula"
-LONGEST = 260
-"""Letters of a section's text on its slide."""
-FORMULA = "\ue000"
-"""Stands for a formula while a text is cut; no text has this sign."""
 LOOK = """
 html { scroll-snap-type: y mandatory; background: #fff; color: #24292f; }
-html { font: clamp(1rem, 0.82rem + 0.97vw, 1.8rem)/1.4 "Book Text", serif; }
+html { font: clamp(1rem, 0.7rem + 1.15vw, 1.9rem)/1.35 "Book Text", serif; }
 body { margin: 0; }
-section { box-sizing: border-box; min-height: 100vh; padding: 4vh 7vw;
-  scroll-snap-align: start; break-after: page; }
+section { box-sizing: border-box; min-height: 100vh; padding: 6vh 6vw 9vh; position: relative;
+  scroll-snap-align: start; break-after: page; break-inside: avoid; overflow: hidden; }
 section { display: flex; flex-direction: column; justify-content: center; }
-h1 { font-size: clamp(1.8rem, 6vw, 3rem); line-height: 1.15; } 
-h2 { font-size: clamp(1.4rem, 4.4vw, 2.2rem); margin: 0 0 1rem; }
-p { max-width: 60rem; margin: 0.4rem 0; }
-small { color: var(--dr-grey); } .dr-drawing { max-width: 56rem; width: 100%; }
-  .dr-figure svg { max-height: 62vh; width: auto; }
-section > * { max-width: 100%; box-sizing: border-box; } section { overflow: hidden; }
-figcaption, .headerlink, .eqno { display: none !important; } a { color: var(--dr-blue); }
-  nav a { margin-right: 1.5rem; }
+h1 { font-size: 2.6em; line-height: 1.15; margin: 0 0 1rem; }
+h2 { font-size: 2.2em; line-height: 1.2; margin: 0 0 1rem; max-width: 22em; }
+h3 { font-size: 1.6em; line-height: 1.2; margin: 0 0 1.2rem; font-weight: 600; }
+p { margin: 0.5rem 0; max-width: 34em; }
+.beside { display: grid; gap: 4vw; align-items: center; }
+.shown > * { width: 100%; margin: 0; }
+.shown svg { width: 100%; height: auto; max-height: 62vh; }
+.formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
+.formula math { width: auto; display: inline-block math; }
+section:not(:has(.beside)) > h3 { font-size: 2em; }
+section:not(:has(.beside)) > h3 ~ :is(p, .formula) { font-size: 1.3em; }
+footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65em;
+  color: var(--dr-grey); display: flex; justify-content: space-between; }
+aside { display: none; margin-top: 1.2rem; padding: 0.6rem 1rem; border-left: 4px solid
+  var(--dr-warm); font-size: 0.8em; } .notes aside { display: block; }
+figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
+small { color: var(--dr-grey); } nav { font-size: 0.62em; line-height: 1.6; }
+@media (min-width: 50rem) { .beside { grid-template-columns: 3fr 2fr; } }
+@page { size: 1280px 720px; margin: 0; }
+@media print { section { height: 720px; min-height: 0; } }
 """
 MOVE = """
 addEventListener("keydown", (event) => {
+  if (event.key === "n") document.body.classList.toggle("notes");
   const step = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1,
     PageUp: -1 }[event.key];
   if (!step) return;
@@ -61,89 +73,102 @@ addEventListener("keydown", (event) => {
 });
 """
 
+Slide = Mapping[str, Any]
 
-def unit_slides(name: str, unit: Mapping[str, Any], article: Tag) -> Iterator[str]:
-    """The slides of a unit.
+
+def shown(built: Path, where: str) -> str:
+    """A drawing by the id of its title, or a figure by its number, of a built page as HTML.
+
+    Raises:
+        InputError: the page, or what is named on it, is not there.
+    """
+    page, _, name = where.partition("#")
+    path = built / f"{page}.html"
+    article = (
+        BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") if path.is_file() else None
+    )
+    if article and name.isdigit():
+        figures = article.select("article .dr-figure")[int(name) - 1 :][:1]
+    else:
+        figures = article.select(f"figure.dr-drawing:has(#{name})") if article else []
+    if not figures:
+        raise InputError("a slide shows what is not there", where=where, fix="mend slides.yaml")
+    return str(figures[0])
+
+
+def slide_html(slide: Slide, built: Path, page: str) -> str:
+    """One slide.
 
     Args:
-        name: of the unit, the anchor of its first slide.
-        unit: of the lesson plan.
-        article: of its built page.
+        slide: `title`, `text`, `notes`; on demand `show`, `formula` and another `page`.
+        built: folder of the built pages.
+        page: that the slide leads to, where it names none.
     """
-    for source in article.find_all("annotation"):  # the LaTeX of a formula, which no reader sees
-        source.decompose()
-    about = (
-        f"<small>{_text(article.h1)} &middot; {unit['teach']} minutes, and {unit['do']} for"
-        " exercises</small>"
+    formulas = "".join(
+        f'<div class="formula">{to_mathml(one, display=True)}</div>'
+        for one in slide.get("formula", [])
     )
-    yield f'<section id="{name}"><h1>{html.escape(unit["question"])}</h1><p>{about}</p></section>'
-    for heading in article.find_all("h2"):
-        part = heading.parent
-        if visual := part.select_one(VISUAL):
-            words = next(
-                (_text(one, _beginning) for one in part.find_all("p", recursive=False)), ""
-            )
-            yield f"<section><h2>{_text(heading)}</h2><p>{words}</p>{visual}</section>"
-    exercises = [one.parent for one in article.select("section#exercises > p > strong:first-child")]
-    tasks = "".join(f"<p><small>{_text(one)}</small></p>" for one in exercises)
-    able = f"<p>Afterwards you can {html.escape(unit['able'])}.</p>"
-    point = html.escape(unit["point"])
-    yield f"<section><h2>Remember</h2><p><strong>{point}</strong></p>{able}{tasks}</section>"
+    text = f"{formulas}<p>{html.escape(slide['text'])}</p>"
+    if where := slide.get("show"):
+        drawn = f'<div class="shown">{shown(built, where)}</div>'
+        text = f'<div class="beside">{drawn}<div>{text}</div></div>'
+    notes = f"<aside>{html.escape(slide['notes'])}</aside>"
+    foot = _footer(slide.get("page", page))
+    return f"<section><h3>{html.escape(slide['title'])}</h3>{text}{notes}{foot}</section>"
 
 
-def _text(tag: Tag, shorten: Callable[[str], str] = str) -> str:
-    """The words of an element as safe HTML, formulas as they are, without the sign that links to a
-    heading.
-    """
-    tag = copy.copy(tag)
-    formulas = tag.find_all("math")
-    for formula in formulas:
-        formula.replace_with(FORMULA)
-    words = html.escape(shorten(re.sub(r"\s+", " ", tag.get_text()).replace("#", "").strip()))
-    drawn = map(str, formulas)
-    return re.sub(FORMULA, lambda _: next(drawn), words)
+def _footer(page: str) -> str:
+    return (
+        f'<footer><a href="../{page}.html">the page</a>'
+        "<span>The Dense Retrieval Book</span></footer>"
+    )
 
 
-def _beginning(text: str) -> str:
-    """Whole sentences from the beginning of a text, at least one."""
-    sentences = re.split(rf"(?<=[.?!]) (?=[A-Z{FORMULA}])", text)
-    kept = sentences[0]
-    for sentence in sentences[1:]:
-        if len(kept) + len(sentence) > LONGEST:
-            break
-        kept += f" {sentence}"
-    return kept
+def unit_slides(
+    name: str, unit: Mapping[str, Any], slides: Sequence[Slide], built: Path
+) -> Iterator[str]:
+    """The slides of a unit: its question, its ideas, what to remember."""
+    page = unit["page"]
+    about = f"{unit['teach']} minutes, and {unit['do']} for exercises"
+    yield (
+        f'<section id="{name}"><h2>{html.escape(unit["question"])}</h2>'
+        f"<p><small>{about}</small></p>{_footer(page)}</section>"
+    )
+    for slide in slides:
+        yield slide_html(slide, built, page)
+    yield (
+        f"<section><h3>Remember</h3><p><strong>{html.escape(unit['point'])}</strong></p>"
+        f"<p>Afterwards you can {html.escape(unit['able'])}.</p>{_footer(page)}</section>"
+    )
 
 
-def deck(built: Path, plan: Mapping[str, Any]) -> str:
+def deck(built: Path, plan: Mapping[str, Any], slides: Mapping[str, Sequence[Slide]]) -> str:
     """All slides as one HTML file; units whose page was not built are left out."""
-    slides, routes, titles = [], [], {}
-    for name, unit in plan["units"].items():
-        path = built / f"{unit['page']}.html"
-        if path.is_file():
-            article = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").find("article")
-            slides += unit_slides(name, unit, article)
-            titles[name] = _text(article.h1)
-    for route in plan["routes"]:
-        links = " ".join(
-            f'<a href="#{name}">{titles[name]}</a>'
-            for day in route["sessions"]
-            for name in day
-            if name in titles
-        )
-        routes.append(f"<p>{html.escape(route['name'])}</p><nav><small>{links}</small></nav>")
+    units = {
+        name: unit
+        for name, unit in plan["units"].items()
+        if name in slides and (built / f"{unit['page']}.html").is_file()
+    }
+    parts = [
+        part
+        for name, unit in units.items()
+        for part in unit_slides(name, unit, slides[name], built)
+    ]
+    links = " ".join(
+        f'<a href="#{name}">{html.escape(unit["question"])}</a><br>' for name, unit in units.items()
+    )
     first = (
-        f"<section><h1>The Dense Retrieval Book</h1>{''.join(routes)}<p><small>Arrow keys"
-        " move.</small></p></section>"
+        f"<section><h1>The Dense Retrieval Book</h1><nav>{links}</nav><p><small>Arrow keys move,"
+        " n shows the speaker's notes.</small></p></section>"
     )
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Slides:'
         " The Dense Retrieval Book</title>"
     )
+    style = f"<style>{_embedded(built / '_static')}{LOOK}</style>"
     return (
-        '<!doctype html><html lang="en"'
-        f' data-theme="light">{head}<style>{_embedded(built / "_static")}{LOOK}</style>'
-        f"<body>{ARROW}{first}{''.join(slides)}<script>{MOVE}</script></body></html>\n"
+        f'<!doctype html><html lang="en" data-theme="light"><head>{head}{style}</head>'
+        f"<body>{ARROW}{first}{''.join(parts)}<script>{MOVE}</script></body></html>\n"
     )
 
 
@@ -164,7 +189,7 @@ def write_deck(app: Sphinx, failure: Exception | None) -> None:
     if failure is None and app.builder.format == "html":
         place = Path(app.outdir) / PLACE
         place.parent.mkdir(exist_ok=True)
-        place.write_text(deck(Path(app.outdir), load_plan()), encoding="utf-8")
+        place.write_text(deck(Path(app.outdir), load_plan(), read_yaml(SOURCE)), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, object]:

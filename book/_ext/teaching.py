@@ -22,6 +22,16 @@ def minutes(unit: Mapping[str, Any]) -> int:
     return unit["teach"] + unit["do"]
 
 
+def archive_name(route: Mapping[str, Any], number: int) -> str:
+    """Where the notebooks of a session lie, beside the page of routes.
+
+    Example:
+        >>> archive_name({"name": "Four sessions of 90 minutes"}, 2)
+        'handouts/four-sessions-2.zip'
+    """
+    return f"handouts/{'-'.join(route['name'].lower().split()[:2])}-{number}.zip"
+
+
 def routes_page(plan: Plan) -> str:
     """The generated page: each route as a table of its sessions, then what every page teaches."""
     lines = ["# Three routes through the book", "", INTRODUCTION, ""]
@@ -41,7 +51,7 @@ def routes_page(plan: Plan) -> str:
                 lines.append(
                     row(
                         [
-                            f"Session&nbsp;{number}" if name == names[0] else "",
+                            session_cell(route, number) if name == names[0] else "",
                             about,
                             unit["teach"],
                             unit["do"],
@@ -56,16 +66,27 @@ def routes_page(plan: Plan) -> str:
 
 
 INTRODUCTION = (
-    "How do you teach from this book in 90 minutes, in four sessions or in a term? Every lesson is"
-    " a notebook with a question and exercises that mark themselves; `make lecturer` writes the"
-    " copies with solutions into `_build/lecturer`. *Teach* and *do* are estimated minutes: for talking through the page, and for"
-    " exercises on one's own machine. {doc}`/teaching/prerequisites` lists what students have to"
-    " know before.\n\nTwo notebooks ask the class to find the bug, with tests as the mark scheme:"
-    " {doc}`/notebooks/teaching/bugs_in_evaluation` and"
-    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest"
-    " with ten processor minutes per team.\n\nFor the projector, all lessons are <a"
-    ' href="slides.html">slides</a> in a single file.'
+    "How do you teach from this book in 90 minutes, in four sessions or in a term? Every "
+    "lesson is a notebook with a question and exercises that mark themselves; `make lecturer` "
+    "writes the copies with solutions into `_build/lecturer`. *Teach* and *do* are estimated "
+    "minutes: for talking through the page, and for exercises on one's own machine. "
+    "{doc}`/teaching/prerequisites` lists what students have to know before.\n\n"
+    "Two notebooks ask the class to find the bug, with tests as the mark scheme: "
+    "{doc}`/notebooks/teaching/bugs_in_evaluation` and "
+    "{doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a "
+    "contest with ten processor minutes per team.\n\n"
+    "{doc}`/teaching/lecturers-notes` has a minute plan, board sketches and the wrong answers "
+    'to expect. For the projector there are <a href="slides.html">slides</a>: one file, one '
+    "idea a slide, with notes (key n). `make slides` prints them to PDF. Each session's "
+    "notebooks are an archive to hand out."
 )
+
+
+def session_cell(route: Mapping[str, Any], number: int) -> str:
+    """A session's name, and its notebooks to download."""
+    return (
+        f'Session&nbsp;{number}<br><a href="{archive_name(route, number)}" download>notebooks</a>'
+    )
 
 
 def page(unit: Mapping[str, Any]) -> str:

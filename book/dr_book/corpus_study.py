@@ -219,9 +219,9 @@ class Compared:
                     raise
                 self.untrainable = error.problem
         if self.untrainable:
+            named = ", ".join(objectives.NAMES.get(name, name) for name in trained)
             self.untrainable = (
-                f"Not trained ({', '.join(trained)}): {self.untrainable}. What needs no training"
-                " was compared."
+                f"Not trained ({named}): {self.untrainable}. What needs no training was compared."
             ) * bool(trained)
             return self
 

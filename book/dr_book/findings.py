@@ -9,13 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from IPython.display import HTML
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dr_book.corpus_study import GeneratedQueries
 from dr_book.measured import Pair, Runs, corrected_tests, detectable, mean_intervals, presentable
-from dr_book.tables import bullets, named
+from dr_book.tables import named
 from dr_lib.lab import Record
 
 LEVEL = 0.05
@@ -24,9 +25,9 @@ below.
 """
 JUDGED = 50
 """Queries of one's own that the advice speaks of."""
-KEPT = "6 of 12 pairs of systems"
-"""Pairs that stand in one order on generated questions and on people's: practice/own-corpus has
-both trials.
+KEPT = "7 of 12 pairs of systems"
+"""Pairs that stand in one order on generated questions and on people's: practice/own-corpus has the
+trials.
 """
 FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
 MANY_ALIKE = 0.5
@@ -38,6 +39,13 @@ MANY_MORE = 10_000
 NO_MODEL = (
     " No public model was compared: name one with <code>--system</code>, such as all-MiniLM-L6-v2"
     " (<code>make models</code>)."
+)
+PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=StrictUndefined,
 )
 BM25, TAG = "BM25", re.compile(r"<[^>]+>")
 
@@ -141,6 +149,10 @@ def advice(
             if rivals
             else ""
         )
+    elif unfinished and not any(map(dense, runs.values())):
+        pair = (best, rivals[0] if best == BM25 else BM25)
+        wait = "Use BM25 until the comparison is finished: run the same command again."
+        text = f"<strong>{wait}</strong>"
     else:
         pair = (best, rivals[0] if best == BM25 else BM25)
         ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
@@ -155,10 +167,15 @@ def advice(
             f"<strong>Not enough queries to say which is better, {whether}: {number}.</strong>"
             " Until then use BM25, which needs no training."
         )
-    if not any(map(given, runs.values())):
+    if not any(map(given, runs.values())) and not unfinished:
         text += NO_MODEL
     told_all = HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}")
     return Advice(best if secured else None, told_all, pair, p_values[frozenset(pair)])
+
+
+def dense(records: Sequence[Record]) -> bool:
+    """Whether runs are of an encoder, alone or in a fusion, and not of words alone."""
+    return records[0].recipe.get("evaluation", {}).get("kind") != "bm25"
 
 
 def given(records: Sequence[Record]) -> bool:
@@ -170,68 +187,49 @@ def next_steps(
     runs: Runs,
     measure: str,
     *,
-    best: str,
+    best: str | None,
     questions: GeneratedQueries | None,
     passages: int,
     unfinished: bool = False,
+    place: str = "FOLDER",
 ) -> HTML:
     """What to do next besides following the verdict.
 
     Args:
         runs: label -> records of the test queries, "BM25" among them.
         measure: e.g. "MRR@10".
-        best: label of the best dense retriever.
+        best: label of the best dense retriever; None where there is none.
         questions: the generated questions, None where people judged all.
         passages: how many are searched.
         unfinished: whether something is not compared for lack of time.
+        place: of the text, as commands take it.
     """
-    counts = questions.counts["queries"] if questions else {}
-    recipe, steps = runs[best][0].recipe, []
-    if unfinished:
-        steps.append(
-            "<strong>Run the same command again</strong>: it continues with what is missing."
-        )
-    if not presentable(runs):
-        steps.append(
-            "This was a smoke run, which only shows that everything works: run the scale"
-            " <code>laptop</code>."
-        )
-    elif "test" in counts:
-        steps.append(_on_judgements(runs, measure, (best, BM25), questions.folder))
-    if name := recipe.get("retriever"):  # nothing of what follows would change it
-        name = html.escape(name)
-        steps.append(
-            f"<code>dr-lib search FOLDER --model {name}</code> shows what it and BM25 find for"
-            " questions of your own."
-        )
-        steps.append(
-            "Whether training on your questions makes it better has to be measured (hours without"
-            " a GPU): in the notebook <code>your_corpus</code>, <code>systems: [none,"
-            f" retromae]</code> with <code>recipe: {{base: {name}, pooling: mean}}</code>."
-        )
-        return bullets(steps)
-    if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
-        steps.append(
-            "There are few training queries. In the notebook <code>your_corpus</code>, raise"
-            " <code>per_passage</code> or name a public question generator."
-        )
-    if passages < FEW_PASSAGES:
-        steps.append(
-            f"{passages:,} passages are little text to pre-train on. More text of the same kind"
-            " helps, even if nobody searches it."
-        )
-    if recipe["base"] == "embedded":
-        steps.append(
-            "The base model is the book's small one. A larger one matters more than any method:"
-            " <code>recipe: {base: bert-base-uncased}</code> in the notebook"
-            " <code>your_corpus</code>, with the GPU scale."
-        )
-    if recipe["final"] == "retriever1":
-        steps.append(
-            "This was the first stage of the pipeline. In the notebook, <code>recipe: {final:"
-            " distilled}</code> adds mined negatives, a re-ranker and distillation."
-        )
-    return bullets(steps)
+    counts, judge = questions.counts["queries"] if questions else {}, None
+    recipe = runs[best][0].recipe if best else {}
+    if best and "test" in counts and presentable(runs):
+        pair = best, BM25
+        ratio = math.sqrt(len(runs[best][0].query_ids) / JUDGED)
+        points = ratio * detectable([pair], runs, measure)[pair]
+        judge = {"queries": JUDGED, "points": points, "folder": questions.folder}
+    facts = {
+        "smoke": bool(runs) and not presentable(runs),
+        "pending": unfinished,
+        "judge": judge,
+        "given": recipe.get("retriever"),
+        "place": place,
+        "train": counts.get("train", FEW_QUERIES),
+        "few": FEW_QUERIES,
+        "passages": passages,
+        "little": FEW_PASSAGES,
+        "base": recipe.get("base"),
+        "final": recipe.get("final"),
+    }
+    return HTML(prose("next_steps", **facts))
+
+
+def prose(name: str, **facts: Any) -> str:
+    """A part of `prose.html`, whatever it is told escaped."""
+    return str(getattr(PAGES.get_template("prose.html").module, name)(**facts))
 
 
 def unfinished(pending: Mapping[str, str]) -> str:
@@ -249,17 +247,4 @@ def unfinished(pending: Mapping[str, str]) -> str:
         f"Not compared yet, because the time was up: {'; '.join(each)}. The same command continues."
         if each
         else ""
-    )
-
-
-def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path) -> str:
-    queries, least = len(runs[pair[0]][0].query_ids), detectable([pair], runs, measure)[pair]
-    enough = least * math.sqrt(queries / JUDGED)
-    return (
-        f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as these,"
-        f" {JUDGED} of them can detect a difference of about {enough:.0f} points, {4 * JUDGED} of"
-        f" about {enough / 2:.0f}. Put them into <code>queries.jsonl</code> and"
-        " <code>qrels/test.tsv</code> beside a <code>corpus.jsonl</code> (as in"
-        f" <code>{html.escape(str(written))}</code>) and run again on that folder: they are kept,"
-        " and training questions are written for other passages."
     )

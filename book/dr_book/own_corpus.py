@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from string import Template
 from textwrap import shorten
 from typing import Any
 
@@ -20,7 +19,7 @@ from dr_book import corpus_study, search
 from dr_book.comparison import Comparison
 from dr_book.corpus_study import SECOND, WEIGHTS
 from dr_book.export import EXPORT, export
-from dr_book.findings import BM25, Advice, advice, next_steps, unfinished
+from dr_book.findings import BM25, PAGES, Advice, advice, next_steps, prose, unfinished
 from dr_book.judging import write_pool
 from dr_book.measured import (
     Pair,
@@ -33,7 +32,6 @@ from dr_book.measured import (
 from dr_book.tables import (
     FUSED,
     Cell,
-    bullets,
     data_named,
     folded,
     interval_cell,
@@ -53,7 +51,6 @@ from dr_lib.places import PACKAGED, find_encoder
 from dr_lib.tokens import Legibility, legibility, load_tokenizer
 from dr_lib.words import pieces
 
-TEMPLATE = Path(__file__).with_name("page.html")
 LOOKED_AT = 1000  # passages, to tell whether their language can be read
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
 STEPS = {
@@ -130,14 +127,16 @@ class Compared(corpus_study.Compared):
             )
         means = {
             name: mean_intervals(runs, name)
-            for name in SHOWN
+            for name in dict.fromkeys([self.measure, *SHOWN])
             if name in self.recipe.evaluation.measures
         }
-        lines = []
+        lines, several = [], any(len(records) > 1 for records in runs.values())
         for label, records in runs.items():
             cells = [interval_cell(own[label]) for own in means.values()]
-            lines.append([named(label), *cells, len(records), trained_by(records[0].recipe)])
-        return table(["system", *means, "seeds", "trained by"], lines, caption=caption)
+            seeds = [len(records)] if several else []
+            lines.append([named(label), *cells, *seeds, trained_by(records[0].recipe)])
+        columns = ["system", *means, *(["seeds"] if several else []), "trained by"]
+        return table(columns, lines, caption=caption)
 
     @property
     def figure(self) -> HTML:
@@ -393,18 +392,29 @@ class Compared(corpus_study.Compared):
     @property
     def next_steps(self) -> HTML:
         """What to do next, given the results."""
-        best = self.best_of([*self.given, *self.trained])
-        facts = {"questions": self.generated, "unfinished": bool(self.pending)}
-        if not best:
-            left = "Run the same command again: it continues with what is missing."
-            return bullets([left if self.pending else "Compare a system with BM25."])
         return next_steps(
             self.runs,
             self.measure,
-            best=best,
-            passages=self.runs[BM25][0].data["collection"]["passages"],
-            **facts,
+            best=self.best_of([*self.given, *self.trained]),
+            questions=self.generated,
+            passages=self.runs[BM25][0].data["collection"]["passages"] if self.runs else 0,
+            unfinished=bool(self.pending),
+            place=corpus_study.place_of(self.collection) if self.collection else "FOLDER",
         )
+
+    def winner(self, folder: Path | None) -> HTML:
+        """Where what was exported lies, and how a fusion that the verdict names is made."""
+        won, trained = self.verdict.label, self.best_of(self.trained)
+        facts = {
+            "won": won and named(won),
+            "way": joined(won)[1] if won and won.startswith(FUSED) else "",
+            "folder": folder,
+            "searches": folder and (folder / "search.py").is_file(),
+            "trained": trained and named(trained),
+            "pending": self.pending,
+            "untrainable": self.untrainable,
+        }
+        return HTML(prose("winner", **facts))
 
     def save_page(
         self, file: Path | str, asked: Sequence[str] = (), folder: Path | None = None
@@ -414,57 +424,24 @@ class Compared(corpus_study.Compared):
         Args:
             file: where to.
             asked: questions to show answers for.
-            folder: of the exported retriever.
+            folder: of what was exported.
         """
         compared = [self.table, self.figure, self.differences, self.other_measures]
         parts = {
             "The comparison": compared if self.runs else [],
             "Answers side by side": self.answers(asked) if self.runs or asked else [],
             "What to do next": [self.next_steps],
-            "The retriever": [HTML(f"<p>{self._winner(folder)}</p>")],
+            "How to search with it": [self.winner(folder)],
             "The collection": [self.facts],
-            "The questions": [self.questions],
+            "The questions": [self.questions] if self.generated else [],
         }
-        body = "".join(
-            f"<h2>{title}</h2>{''.join(part.data for part in own)}"
-            for title, own in parts.items()
-            if own
-        )
         values = {
-            "title": html.escape(self.collection.name),
+            "title": self.collection.name,
             "verdict": self.verdict.text.data,
-            "body": body,
+            "parts": {title: "".join(part.data for part in own) for title, own in parts.items()},
         }
-        write_text(
-            file := Path(file), Template(TEMPLATE.read_text(encoding="utf-8")).substitute(values)
-        )
-        return file
-
-    def _winner(self, folder: Path | None) -> str:
-        """Where what was exported lies, and how a fusion that the verdict names is made."""
-        won, trained = self.verdict.label or "", self.best_of(self.trained)
-        place = f"<code>{html.escape(str(folder))}</code>"
-        told = "No training is finished yet." if self.pending else "Nothing was trained."
-        told = html.escape(self.untrainable) or told
-        if folder and (folder / "search.py").is_file():
-            told += (
-                f" {place} has <code>search.py</code>, which searches with the best system here."
-            )
-        elif folder and trained:
-            told = (
-                f"The best retriever trained here, {html.escape(named(trained))}, lies in {place}:"
-                " <code>sentence-transformers</code> opens it, and its README.md is the model's"
-                " card."
-            )
-            told += "" if won == trained else " It won no comparison: it is an experiment."
-        if won.startswith(FUSED):
-            points = (
-                "gets 1 / (60 + rank) from both"
-                if won.endswith("rank")
-                else "has both scores, scaled to [0, 1] and weighted"
-            )
-            told = f"Search with both, and join the two rankings: each passage {points}. {told}"
-        return told
+        write_text(Path(file), PAGES.get_template("page.html").render(values))
+        return Path(file)
 
 
 def joined(label: str) -> tuple[str, str]:

@@ -44,8 +44,7 @@ from dr_lib.lab.recipe import (
 )
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import check_tokenizer, locate
-from dr_lib.models.folders import check_model_folder
-from dr_lib.models.kinds import check_kind, longest
+from dr_lib.models.folders import check_kind, check_model_folder, longest
 from dr_lib.places import PACKAGED, find_encoder, from_hub
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage

@@ -1,18 +1,30 @@
 """What is refused before anything is built: what would otherwise fail after hours, or train on
-something else than was meant.
+something else than was meant; and how much memory a training step takes on a GPU.
+
+Nearly all of a step is what the backward pass needs of the forward pass: for every position, layer
+and unit of the hidden size so many bytes, whatever the model (`UNIT`). A test counts them, step by
+step, on a device without values. Page of the book: practice/gpu.
 """
 
 import warnings
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from dr_lib import evaluation, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab.base import Checkpoint, open_sample
 from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.training import Finetuning, machine
-from dr_lib.training.memory import Step, bert_weights
 
 TRAININGS = ("finetuning", "finetuning2", "distillation")
+RUN_BY = {
+    "pretrained": ("pretraining",),
+    "retriever1": ("pretraining", "finetuning"),
+    "retriever2": ("pretraining", "finetuning", "finetuning2"),
+    "reranker": ("pretraining", "finetuning", "finetuning2", "cross_encoder"),
+    "distilled": ("pretraining", "finetuning", "finetuning2", "cross_encoder", "distillation"),
+}
+"""Where a pipeline ends -> the trainings that it has run by then, by the keys of their settings."""
 
 
 def check(inputs: Inputs) -> None:
@@ -88,11 +100,12 @@ def check_trainings(inputs: Inputs) -> None:
         check_length(dialogue.context_length, base, "evaluation.dialogue.context_length")
     check_batch(inputs, recipe.finetuning.batch_queries, "finetuning.batch_queries")
     check_memory(inputs, machine.gpu_memory())
-    ends = {"pretrained": (), "distilled": tuple(trainings)}.get(
-        recipe.final, ("finetuning", "finetuning2")
-    )
     for name, chosen in trainings.items():
-        if name in ends and chosen.shared and recipe.objective.params.get("separate"):
+        if (
+            name in RUN_BY[recipe.final]
+            and chosen.shared
+            and recipe.objective.params.get("separate")
+        ):
             problem = "pre-training makes two encoders, fine-tuning would start from one"
             raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
     early = recipe.final in ("pretrained", "retriever1")
@@ -182,14 +195,58 @@ def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
             )
 
 
-# Stages that end a pipeline -> trainings that it has run by then, with a gradient on a GPU
-RUN_BY = {
-    "pretrained": ("pretraining",),
-    "retriever1": ("pretraining", "finetuning"),
-    "retriever2": ("pretraining", "finetuning", "finetuning2"),
-    "reranker": ("pretraining", "finetuning", "finetuning2", "cross_encoder"),
-    "distilled": ("pretraining", "finetuning", "finetuning2", "cross_encoder", "distillation"),
-}
+UNIT = 38.0
+"""Bytes a position, layer and hidden unit of a BERT under bfloat16 autocast, dropout included; the
+embedding counts as a layer.
+"""
+STATE = 18.0
+"""Bytes a weight: itself, gradient and two moments in float32, and its copy in bfloat16."""
+CHUNK = 2.0**30
+"""Bytes of the vocabulary's logits that are there at a time, with their slopes."""
+RESERVED = 0.06
+"""Share of a GPU that CUDA itself and gaps between tensors take."""
+
+
+class Step(NamedTuple):
+    """What is in memory together in a training step.
+
+    Attributes:
+        positions: tokens with their padding whose activations are kept together.
+        layers: Transformer layers that they go through with a gradient, a decoder's included.
+        hidden: units of a layer.
+        weights: trained parameters.
+    """
+
+    positions: int
+    layers: int
+    hidden: int
+    weights: int
+
+    def bytes(self) -> float:
+        """Memory of the step, in bytes.
+
+        Example:
+            >>> base = Step(59_392, 14, 768, 110_000_000)
+            >>> f"{base.bytes() / 2**30:.0f} GiB"
+            '27 GiB'
+        """
+        kept = UNIT * self.positions * (self.layers + 1) * self.hidden
+        return kept + STATE * self.weights + CHUNK
+
+    def fitting(self, memory: float) -> int:
+        """Positions that fit into `memory` bytes of a device; 0 where not even the weights do."""
+        room = memory * (1 - RESERVED) - STATE * self.weights - CHUNK
+        return max(0, int(room / (UNIT * (self.layers + 1) * self.hidden)))
+
+
+def bert_weights(layers: int, hidden: int, vocabulary: int, positions: int = 512) -> int:
+    """Parameters of a BERT with its head, biases and norms left out.
+
+    Example:
+        >>> f"{bert_weights(12, 768, 30522):,}"
+        '109,358,592'
+    """
+    return 12 * layers * hidden**2 + hidden**2 + hidden * (vocabulary + positions)
 
 
 def steps_of(inputs: Inputs) -> dict[str, Step]:
@@ -201,7 +258,7 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     recipe, kind = inputs.recipe, inputs.recipe.evaluation.kind
     if recipe.retriever or kind in ("bm25", "overlap"):
         return {}
-    wanted = RUN_BY.get(recipe.final, RUN_BY["distilled"])
+    wanted = RUN_BY[recipe.final]
     if kind in ("nlu", "coverage"):
         wanted = ("pretraining",)
     layers, hidden, vocabulary, positions = inputs.base.shape

@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from dr_lib import objectives
-from dr_lib.lab.checks import steps_of
+from dr_lib.lab.checks import Step, steps_of
 from dr_lib.lab.inputs import Inputs
 from dr_lib.lab.recipe import Recipe
 from dr_lib.models import hidden_states, new_bert
 from dr_lib.tokens import TokenBatch
 from dr_lib.training import machine
-from dr_lib.training.memory import Step
 
 Trial = Callable[[Step, int], None]
 
@@ -25,7 +24,7 @@ def fitted(recipe: Recipe, memory: int | None = None, trial: Trial | None = None
 
     Pre-training that predicts tokens gets more micro-batches an update, of together as many tokens.
     Trainings that compare the texts of a batch keep it and get a gradient cache (`chunk`). How much
-    fits is told by the table of `training.memory`, then tried by one step at full length, and
+    fits is told by the table of `lab.checks`, then tried by one step at full length, and
     halved until that step runs. What fits already is left as it is.
 
     Args:

@@ -2,12 +2,13 @@
 given generator.
 """
 
-from dr_lib.masking.hide import MaskPolicy, hide
 from dr_lib.masking.weighted import importance, keyword
 from dr_lib.masking.words import (
     Budget,
+    MaskPolicy,
     complementary,
     extra_rate,
+    hide,
     per_row,
     superset,
     uniform,

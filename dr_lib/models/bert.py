@@ -37,8 +37,7 @@ from transformers.utils import logging
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
-from dr_lib.models.folders import check_finite, check_model_folder
-from dr_lib.models.kinds import check_kind, longest, set_dropout
+from dr_lib.models.folders import check_finite, check_kind, check_model_folder, longest, set_dropout
 from dr_lib.places import embedded_base, model_folder
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
 from dr_lib.tokens.layout import to_device

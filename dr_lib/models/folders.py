@@ -1,17 +1,21 @@
-"""Folders of models from elsewhere: what is looked at before a library opens one, and after.
+"""Folders of models from elsewhere: what is looked at before a library opens one, and after; and
+which kinds of encoders are taken.
 
 The libraries run no code of a folder (`trust_remote_code=False`) and read no pickle. What is left
 is refused here: a configuration that names code of a hub, weights that lie elsewhere, sizes that no
-file of the folder has, numbers that are none.
+file of the folder has, numbers that are none. Models of kinds that are not tested here may open and
+compute without complaint, and wrongly: they take an attention bias for a mask, or call their
+dropout otherwise. They are refused in words.
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from transformers import PretrainedConfig
 
 from dr_lib.errors import InputError, visible
 from dr_lib.files import read_json
@@ -119,3 +123,67 @@ def _check_index(path: Path) -> None:
         if strange or not name.endswith(".safetensors"):
             problem = f"names weights that are no safetensors beside it: {visible(name)}"
             raise InputError(problem, where=path, fix=FIX)
+
+
+# Kinds of encoders --------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """What differs between kinds of encoders.
+
+    Attributes:
+        dropout: the entries of its configuration that hold a dropout rate of hidden states,
+            attention or a classifier.
+        skipped: rows of positions that are never read: a number, or None for one more than the
+            padding id.
+    """
+
+    dropout: tuple[str, ...] = (
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "classifier_dropout",
+    )
+    skipped: int | None = 0
+
+
+KINDS = {
+    "bert": Kind(),
+    "electra": Kind(),
+    "mobilebert": Kind(),
+    "albert": Kind((*Kind().dropout[:2], "classifier_dropout_prob")),
+    "distilbert": Kind(("dropout", "attention_dropout", "seq_classif_dropout")),
+    "modernbert": Kind(
+        ("embedding_dropout", "attention_dropout", "mlp_dropout", "classifier_dropout")
+    ),
+    "mpnet": Kind(skipped=2),
+    "roberta": Kind(skipped=None),
+}
+"""Kinds by the `model_type` of a configuration; tests compare each with transformers."""
+
+
+def check_kind(config: PretrainedConfig, where: object) -> None:
+    """Raise `InputError` for a kind of encoder that is not in `KINDS`."""
+    if config.model_type not in KINDS:
+        problem = f"an encoder of the kind {config.model_type!r}, which is not tested here"
+        fix = f"Take one of: {', '.join(KINDS)}; or use it as it comes (key retriever)."
+        raise InputError(problem, where=where, fix=fix)
+
+
+def set_dropout(config: PretrainedConfig, dropout: float | None) -> None:
+    """Set every dropout rate of a configuration; None, or a rate that it leaves out, stays."""
+    for name in KINDS[config.model_type].dropout if dropout is not None else ():
+        if getattr(config, name, None) is not None:
+            setattr(config, name, dropout)
+
+
+def longest(config: PretrainedConfig) -> int:
+    """The longest sequence of tokens that a model reads, special tokens included.
+
+    Example:
+        >>> from transformers import BertConfig, RobertaConfig
+        >>> longest(BertConfig()), longest(RobertaConfig(max_position_embeddings=514))
+        (512, 512)
+    """
+    skipped = KINDS.get(config.model_type, Kind()).skipped
+    skipped = (config.pad_token_id or 0) + 1 if skipped is None else skipped
+    return config.max_position_embeddings - skipped

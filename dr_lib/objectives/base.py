@@ -38,7 +38,7 @@ class Settings(settings.Settings):
 
     def depth(self, layers: int) -> int:
         """Layers through which a training step sends each position of a batch, by the memory that
-        it takes (`training.memory`), for an encoder of `layers`.
+        it takes (`lab.checks`), for an encoder of `layers`.
         """
         return layers
 

@@ -3,8 +3,17 @@ files.
 """
 
 from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run, cut_texts, weighted_bm25_index
-from dr_lib.retrieval.encode import dense_run, encode, encode_queries, open_vectors, shards, vectors
-from dr_lib.retrieval.given import given, given_run, given_vectors
+from dr_lib.retrieval.encode import (
+    dense_run,
+    encode,
+    encode_queries,
+    given,
+    given_run,
+    given_vectors,
+    open_vectors,
+    shards,
+    vectors,
+)
 from dr_lib.retrieval.mining import mine_negatives, negatives
 from dr_lib.retrieval.ranking import Ranking, holds_answer, normal_form, write_run
 from dr_lib.retrieval.rerank import (

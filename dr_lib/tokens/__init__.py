@@ -15,8 +15,15 @@ from dr_lib.tokens.layout import (
     truncate,
 )
 from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths, shortened
-from dr_lib.tokens.store import TokenStore, TokenValues, passage_tokens, query_tokens
-from dr_lib.tokens.stream import BatchStream, Window, plan_by_length
+from dr_lib.tokens.store import (
+    BatchStream,
+    TokenStore,
+    TokenValues,
+    Window,
+    passage_tokens,
+    plan_by_length,
+    query_tokens,
+)
 from dr_lib.tokens.tokenizer import (
     Legibility,
     legibility,

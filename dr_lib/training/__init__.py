@@ -18,6 +18,7 @@ from dr_lib.training.bi_encoder import (
     retriever,
     untuned,
 )
+from dr_lib.training.checkpoint import TrainLog
 from dr_lib.training.examples import (
     Examples,
     TeacherScores,
@@ -27,7 +28,6 @@ from dr_lib.training.examples import (
     training_set,
 )
 from dr_lib.training.launch import on_processes
-from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work
 from dr_lib.training.reranker import (

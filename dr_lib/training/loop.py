@@ -28,13 +28,13 @@ from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.tokens.layout import finest, to_device
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import (
+    TrainLog,
     host_copies,
     module_tensors,
     resume,
     save_checkpoint,
     trained_parameters,
 )
-from dr_lib.training.log import TrainLog
 from dr_lib.training.schedule import TrainSettings, learning_rate, seed_step
 from dr_lib.training.watch import WATCHERS, profiling
 

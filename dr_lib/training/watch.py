@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import write_text
-from dr_lib.training.log import TrainLog
+from dr_lib.training.checkpoint import TrainLog
 
 Watcher = Callable[[TrainLog], None]
 WATCHERS: list[Watcher] = []

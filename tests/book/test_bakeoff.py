@@ -11,6 +11,7 @@ import pytest
 from check_pages import ROOT
 
 from dr_book import measured, statistics, tables
+from dr_lib.lab import load_records
 
 CELLS = {
     cell.id: cell.source
@@ -41,9 +42,19 @@ def record(
     )
 
 
-def judged(records: list[Any], secret: int = 0) -> dict[str, Any]:
-    """The names that the two cells of the table leave behind."""
-    lab = SimpleNamespace(load_records=lambda place, study: records)
+def judged(
+    records: list[Any], secret: int = 0, scale: str = "laptop", loaded: list[Any] | None = None
+) -> dict[str, Any]:
+    """The names that the two cells of the table leave behind; `loaded` notes which folders are
+    read.
+    """
+
+    def load(place: Any, study: str) -> list[Any]:
+        if loaded is not None:
+            loaded.append(place)
+        return records
+
+    lab = SimpleNamespace(load_records=load)
     space = {
         "lab": lab,
         "np": np,
@@ -51,10 +62,11 @@ def judged(records: list[Any], secret: int = 0) -> dict[str, Any]:
         "statistics": statistics,
         "tables": tables,
         "place": None,
+        "samples": "samples",
         "study": "x",
         "measure": "MRR@10",
     }
-    space |= {"scale": "laptop", "secret": secret, "minutes": 10}
+    space |= {"scale": scale, "secret": secret, "minutes": 10}
     exec(
         CELLS["table"] + "\n" + CELLS["shown"].replace("\ntables.table(", "\nmade = tables.table("),
         space,
@@ -90,6 +102,22 @@ def test_half_of_the_queries_count_and_the_secret_says_which():
         for secret in (1, 1, 2)
     )
     assert one == again != other and len(set(one)) == 100
+
+
+def test_the_sample_teams_are_runs_of_one_collection_within_a_minute():
+    folder = ROOT / "book" / "teaching" / "bakeoff"
+    records = load_records(folder, "teaching/bakeoff")
+    space = judged(records)
+    assert {*space["order"]} == {"Otters", "Herons", "Lynxes"} and space["out"] == {}
+    assert all(0 < minutes < 1 for minutes in space["took"].values())
+
+
+def test_without_a_file_of_a_team_the_samples_are_shown():
+    smoke = record("a", 0.5)
+    smoke.scale = "smoke"
+    calls = []
+    space = judged([smoke], scale="smoke", loaded=calls)
+    assert calls == [None, "samples"] and "Three sample teams" in space["made"].data
 
 
 def test_of_a_team_the_last_file_counts():

@@ -1,5 +1,5 @@
-"""Exercises of lessons and bug hunts: each stub is told what is wrong, each solution is correct, and
-no solution reaches a student.
+"""Exercises of lessons and bug hunts: each stub is told what is wrong, each solution is correct,
+and no solution reaches a student.
 """
 
 import ast
@@ -33,7 +33,8 @@ def said(path: Path) -> dict[str, str]:
 
 
 def test_every_lesson_and_bug_hunt_has_exercises():
-    assert len(LESSONS) >= 2
+    names = [path.stem for path in (ROOT / "notebooks" / "lessons").glob("*.ipynb")]
+    assert sorted(path.stem for path in LESSONS) == sorted(names)
     assert len(BUGS) == 2
 
 

@@ -1,56 +1,78 @@
-"""Slides: one file made from built pages; every unit has its question, what there is to look at,
-and what to remember.
+"""Slides: one file from slides.yaml and the built pages. Every unit has its question, its ideas
+with notes and a way back to its page, and what to remember.
 """
 
 import re
 from pathlib import Path
 
-from slides import deck
+import pytest
+from slides import SOURCE, deck, shown
+from teaching import load_plan
 
-PAGE = """<article><h1>Masks<a class="headerlink">#</a></h1>
-<section id="a"><h2>With a drawing</h2><p>One &lt;b&gt; sentence. Another one with
-<math><msub><mi>a</mi><mi>i</mi></msub></math>, too.</p>
-<figure class="dr-drawing"><svg></svg></figure></section>
-<section id="b"><h2>Words alone</h2><p>Nothing to see.</p></section>
-<section id="exercises"><h2>Exercises</h2><p><strong>1.</strong> How many?</p></section>
-</article>"""
-UNIT = {
-    "page": "ideas/masks",
-    "teach": 5,
-    "do": 9,
-    "question": "What & why?",
-    "able": "draw one",
-    "point": "Hide less.",
-}
+from dr_lib.errors import InputError
+from dr_lib.files import read_yaml
+
+PAGE = """<article><h1>Masks</h1><figure class="dr-drawing"><svg><title id="a-title">A</title></svg>
+</figure><div class="dr-figure"><svg id="first"></svg></div>
+<div class="dr-figure"><svg id="second"></svg></div></article>"""
+UNIT = {"page": "ideas/masks", "teach": 5, "do": 9, "able": "draw one"}
+UNIT |= {"question": "What & why?", "point": "Hide less."}
+SLIDES = [
+    {
+        "title": "One <b> idea",
+        "show": "ideas/masks#a-title",
+        "text": "See.",
+        "notes": "Ask & wait.",
+    },
+    {"title": "Two", "formula": ["x_1", "x_2"], "text": "Count.", "notes": "-", "page": "ideas/x"},
+]
 
 
-def test_a_unit_has_its_question_what_can_be_seen_and_what_to_remember(tmp_path: Path):
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
     (tmp_path / "ideas").mkdir()
     (tmp_path / "ideas" / "masks.html").write_text(PAGE)
     fonts = tmp_path / "_static" / "fonts"
     fonts.mkdir(parents=True)
     (fonts / "a.woff2").write_bytes(b"font")
     (fonts.parent / "book.css").write_text('@font-face { src: url("fonts/a.woff2"); }')
-    plan = {
-        "units": {"masks": UNIT, "gone": UNIT | {"page": "none"}},
-        "routes": [{"name": "One", "sessions": [["masks"], ["gone"]]}],
-    }
-    html = deck(tmp_path, plan)
-    assert html.count("<section") == 4 and '<section id="masks">' in html
-    # by their titles, and none to a unit without slides
-    assert '<nav><small><a href="#masks">Masks</a></small></nav>' in html
-    order = [
-        "What &amp; why?",
-        "5 minutes",
-        "With a drawing",
-        (
-            "One &lt;b&gt; sentence. Another one with"
-            " <math><msub><mi>a</mi><mi>i</mi></msub></math>, too."
-        ),
-        "<svg>",
-        "Hide less.",
-        "How many?",
-    ]
-    assert [html.index(part) for part in order] == sorted(html.index(part) for part in order)
-    assert "Words alone" not in html and 'headerlink">' not in html
-    assert not re.search(r'(src|href)="(?!#)|url\("(?!data:)', html)  # nothing beside the file
+    return tmp_path
+
+
+def test_a_unit_has_its_question_its_ideas_and_what_to_remember(built):
+    plan = {"units": {"masks": UNIT, "gone": UNIT | {"page": "none"}, "plain": UNIT}}
+    html = deck(built, plan, {"masks": SLIDES, "gone": SLIDES})
+    assert html.count("<section") == 1 + 4 and '<section id="masks">' in html
+    order = ["What &amp; why?", "5 minutes", "One &lt;b&gt; idea", "a-title", "Ask &amp; wait."]
+    order += ["Two", 'encoding="application/x-tex">x_1', 'encoding="application/x-tex">x_2']
+    order += ["Hide less.", "draw one"]
+    places = [html.index(part, html.index('id="masks"')) for part in order]
+    assert places == sorted(places)
+    # back to the pages, and nothing loaded from beside the file
+    assert html.count('href="../ideas/masks.html"') == 3 and 'href="../ideas/x.html"' in html
+    assert not re.search(r'src="(?!#)|<link|url\("(?!data:)', html)
+
+
+def test_headings_have_one_top(built):
+    html = deck(built, {"units": {"masks": UNIT}}, {"masks": SLIDES})
+    levels = [int(level) for level in re.findall(r"<h(\d)", html)]
+    assert levels == [1, 2, 3, 3, 3]
+
+
+def test_what_a_slide_shows_is_named_by_page_and_place(built):
+    assert 'id="second"' in shown(built, "ideas/masks#2")
+    for where in ("ideas/masks#3", "ideas/masks#b-title", "ideas/none#1"):
+        with pytest.raises(InputError, match="not there"):
+            shown(built, where)
+
+
+def test_slides_belong_to_units_and_every_lesson_has_some():
+    plan, slides = load_plan()["units"], read_yaml(SOURCE)
+    assert slides.keys() <= plan.keys()
+    lessons = {name for name, unit in plan.items() if "notebooks/lessons/" in unit["page"]}
+    assert lessons <= slides.keys()
+    keys = {"title", "text", "notes", "show", "formula", "page"}
+    for name, unit in slides.items():
+        for slide in unit:
+            assert slide.keys() <= keys and {"title", "text", "notes"} <= slide.keys(), name
+            assert len(slide["text"]) <= 200 and len(slide["title"]) <= 75, slide["title"]

@@ -2,6 +2,8 @@
 needs.
 """
 
+import re
+
 import pytest
 from check_pages import ROOT, expected_pages
 from teaching import load_plan, minutes, routes_page
@@ -41,3 +43,23 @@ def test_page_of_routes_names_every_unit_in_every_route_as_taught_or_left_out():
     assert page.count("\n## ") == len(ROUTES) + 1 == 4
     for part in page.split("\n## ")[1:]:
         assert all(unit["page"] in part for unit in PLAN["units"].values())
+
+
+def test_the_minute_plan_fills_its_minutes_without_a_gap():
+    text = (ROOT / "book" / "teaching" / "lecturers-notes.md").read_text()
+    rows = [
+        (int(start), int(length))
+        for start, length in re.findall(r"^\| (\d+) \| (\d+) \|", text, re.M)
+    ]
+    ends = [start + length for start, length in rows]
+    assert rows[0][0] == 0 and ends[-1] == 90
+    assert [start for start, _ in rows[1:]] == ends[:-1]
+
+
+def test_every_lesson_has_notes_with_aim_minutes_board_and_wrong_answers():
+    text = (ROOT / "book" / "teaching" / "lecturers-notes.md").read_text()
+    parts = re.split(r"^## Lesson (\d): ", text, flags=re.MULTILINE)[1:]
+    assert parts[::2] == [*"1234567"]
+    for part in parts[1::2]:
+        assert all(f"**{word}.**" in part for word in ("Aim", "Minutes", "Board"))
+        assert "| you ask | you will hear | what helps |" in part

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from dr_book import comparison, measured
+from dr_book import comparison
 from dr_book.comparison import Comparison
 from dr_book.ledger import answer
 from dr_book.papers import load_paper

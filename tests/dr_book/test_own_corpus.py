@@ -223,7 +223,7 @@ def test_who_wins_by_fusion_is_told_what_to_search_with(compare):
     compared.__dict__["verdict"] = findings.Advice("BM25 + none, by rank", HTML(""))
     assert (
         "Search with both, and join the two rankings: each passage gets 1 / (60 + rank)"
-        in compared._winner(None)
+        in compared.winner(None).data
     )
 
 
@@ -446,7 +446,7 @@ def test_where_every_passage_is_judged_what_needs_no_training_is_compared(
     compared = compare(["none", "simlm"])
     assert [*compared.runs] == ["BM25", corpus_study.SECOND] and compared.trained == []
     assert compared.pending == {} and compared.generated is None
-    said = "Not trained (none, simlm): 0 passages to write questions about, too few"
+    said = "Not trained (no pre-training, SimLM): 0 passages to write questions about, too few"
     assert compared.untrainable.startswith(said)
     assert compared.tested_on == "people's queries" and compared.verdict.pair
     page = compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")

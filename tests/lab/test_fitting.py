@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from dr_lib import lab
-from dr_lib.lab.checks import check_memory, steps_of
+from dr_lib.lab.checks import Step, check_memory, steps_of
 from dr_lib.lab.fitting import fitted, tried, try_step
 from dr_lib.lab.inputs import Inputs
-from dr_lib.training.memory import Step
 
 GIB = 2**30
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dr_lib.errors import InputError
 from dr_lib.tokens import BatchStream, TokenValues
-from dr_lib.tokens.stream import plan_epoch
+from dr_lib.tokens.store import plan_epoch
 
 LENGTHS = -(-np.random.default_rng(3).integers(5, 145, 1000) // 8) * 8
 

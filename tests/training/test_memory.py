@@ -15,6 +15,7 @@ from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
 from dr_lib.lab import checks
 from dr_lib.lab.base import Shape
+from dr_lib.lab.checks import UNIT, Step, bert_weights
 from dr_lib.models import bert
 from dr_lib.objectives.condenser import Siblings
 from dr_lib.objectives.contrastive import Contrastive
@@ -22,7 +23,6 @@ from dr_lib.objectives.master import MasterBatch
 from dr_lib.tokens import TokenBatch
 from dr_lib.training import RetrievalBatch, TrainSettings
 from dr_lib.training.loop import out_of_memory
-from dr_lib.training.memory import UNIT, Step, bert_weights
 
 GIB = 2**30
 SCALES = places.project_root() / "notebooks" / "scales"

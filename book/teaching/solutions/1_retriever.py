@@ -6,6 +6,7 @@ def floor(tau, passages=64):
 
 print(f"temperature 1: {floor(1):.2f} nats; 0.02: {floor(0.02):.1e} nats")
 
+
 # %% exercise-2
 def gradient(scores):
     # p - y, with y = 1 at the right passage: the nearest wrong one is pushed hardest.

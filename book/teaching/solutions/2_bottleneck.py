@@ -1,8 +1,6 @@
 # %% exercise-1
 def reached(layer):
-    layers = bert(
-        input_ids=x_enc, attention_mask=x_seen, output_hidden_states=True
-    ).hidden_states
+    layers = bert(input_ids=x_enc, attention_mask=x_seen, output_hidden_states=True).hidden_states
     layers[layer].retain_grad()
     decoded = decode(layers[-1][:, 0], x_dec, x_seen)
     loss_at(decoded, x, x_words).backward()
@@ -11,6 +9,7 @@ def reached(layer):
 
 
 # One layer below, attention has read every position: the vector collects the passage there.
+
 
 # %% exercise-2
 def most_in_need(decoder_rates):
