@@ -56,10 +56,9 @@ def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
     pairs = [(one, other) for one, other in wanted if one in runs and other in runs]
     found = []
     for one, other in pairs:
-        first, second = (
-            per_query(runs[label], MEASURE, runs[one][0]).mean(0) for label in (one, other)
-        )
-        spread = (first - second).std(ddof=1)
+        of_one = per_query(runs[one], MEASURE).mean(0)
+        gaps = of_one - per_query(runs[other], MEASURE, like=runs[one][0]).mean(0)
+        spread = gaps.std(ddof=1)
         found.append(
             {"name": f"{names[one]} and {names[other]}", "spread": round(float(spread), 2)}
         )

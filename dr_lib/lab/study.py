@@ -361,7 +361,7 @@ class Study:
         """
         check_alone()
         cache = self.cache.within(self.minutes)
-        records = load_records(self.folder, self.name)
+        records = load_records(self.folder, self.name) if self.folder.is_dir() else []
         earlier = {
             (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
             for record in records
