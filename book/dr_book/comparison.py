@@ -328,7 +328,7 @@ def provenance(runs: Runs) -> str:
         if any(record.training for record in records)
     }
     if not numbers:
-        return f"{spell_data(runs)}."
+        return f"{spell_data(runs)}." if runs else ""
     least, most = min(numbers), max(numbers)
     seeds = f"{least} to {most} seeds" if least < most else f"{least} seed{'s' * (least > 1)}"
     return f"{spell_data(runs)}; {seeds} a row."

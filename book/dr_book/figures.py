@@ -708,7 +708,12 @@ def logged(
 
 
 def training_curves(
-    runs: Mapping[str, Sequence[Record]], *, ending: str, unit: str, stage: str = "pretrained"
+    runs: Mapping[str, Sequence[Record]],
+    *,
+    ending: str,
+    unit: str,
+    stage: str = "pretrained",
+    leading: bool = False,
 ) -> HTML:
     """One panel per method, with its logged values over training; a part has the same colour in all
     panels.
@@ -721,6 +726,7 @@ def training_curves(
         ending: which scalars: "loss", "accuracy".
         unit: label of the vertical axes.
         stage: "pretrained", "retriever" or "cross_encoder".
+        leading: as of `show`.
     """
     panels = {
         label: found for label, records in runs.items() if (found := logged(records, ending, stage))
@@ -778,4 +784,4 @@ def training_curves(
     ends = "; ".join(
         f"{named(label)} ends at {found[[*found][-1]][-1]:.2f}" for label, found in panels.items()
     )
-    return show(draw, f"{ending} over training for each method: {ends}.")
+    return show(draw, f"{ending} over training for each method: {ends}.", leading=leading)

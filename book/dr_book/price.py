@@ -128,7 +128,13 @@ def operations(method: str) -> float:
 
 
 def drawn(
-    rows: Sequence[Price], budget: str, names: Mapping[str, str], measure: str, source: str
+    rows: Sequence[Price],
+    budget: str,
+    names: Mapping[str, str],
+    measure: str,
+    source: str,
+    *,
+    leading: bool = False,
 ) -> HTML:
     """Gain against cost: a curve with a band for each method, over its numbers of steps.
 
@@ -137,7 +143,7 @@ def drawn(
         budget: one of `UNITS`.
         names: method -> name of its curve.
         measure: of the gains.
-        source: one line below the figure.
+        source, leading: as of `figures.show`.
     """
     lines: dict[str, dict[float, Interval]] = {}
     for row in rows:
@@ -154,5 +160,6 @@ def drawn(
         levels={"no pre-training": Interval(0, 0, 0)},
         ticks=ticks,
         log=True,
+        leading=leading,
         source=source,
     )

@@ -195,7 +195,7 @@ def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
             )
 
 
-UNIT = 41.0
+UNIT = 38.0
 """Bytes a position, layer and hidden unit of a BERT under bfloat16 autocast, dropout included; the
 embedding counts as a layer.
 """
@@ -228,10 +228,10 @@ class Step(NamedTuple):
         Example:
             >>> base = Step(59_392, 14, 768, 110_000_000)
             >>> f"{base.bytes() / 2**30:.0f} GiB"
-            '29 GiB'
+            '27 GiB'
         """
-        kept = UNIT * self.positions * (self.layers + 1) * self.hidden
-        return kept + STATE * self.weights + CHUNK
+        activations = UNIT * self.positions * (self.layers + 1) * self.hidden
+        return activations + STATE * self.weights + CHUNK
 
     def fitting(self, memory: float) -> int:
         """Positions that fit into `memory` bytes of a device; 0 where not even the weights do."""
