@@ -14,21 +14,38 @@ that is a bound from above (`at_most`), and whether it is `met`.
 import argparse
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from bench_simlm_step import bench_tokenizer
+from bench_simlm_step import bench_tokenizer, synthetic_batch
 from counting import Count, count_step
+from datasets import Dataset
+from timing import Timing, alternate
 from torch import Tensor
+from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM
 
-from dr_lib import objectives
+from dr_lib import losses, objectives
 from dr_lib.files import write_json
 from dr_lib.lab import commit
-from dr_lib.models import hidden_states
-from dr_lib.tokens import TokenBatch
+from dr_lib.models import (
+    DenseEncoder,
+    encode_by_length,
+    encode_in_chunks,
+    first_states,
+    save_masked_lm,
+)
+from dr_lib.models.bert import cast_once
+from dr_lib.retrieval import encode, search
+from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.training import machine
+from dr_lib.training.loop import compile_layers
 
 
 class Row(NamedTuple):
@@ -43,11 +60,11 @@ class Row(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """For the file; with `met` where there is a goal."""
-        fields = self._asdict()
+        fields = self._asdict() | {"value": float(self.value)}
         if self.goal is None:
             return fields
         enough = self.value <= self.goal if self.at_most else self.value >= self.goal
-        return fields | {"met": enough}
+        return fields | {"met": bool(enough)}
 
 
 class Size(NamedTuple):
@@ -76,7 +93,7 @@ def masked_lm(size: Size, device: str = "meta") -> BertForMaskedLM:
         attn_implementation="sdpa",
     )
     with torch.device(device):
-        return BertForMaskedLM(config).train()
+        return cast_once(BertForMaskedLM(config)).train()
 
 
 def electra_generator(size: Size, device: str = "meta") -> ElectraForMaskedLM:
@@ -91,7 +108,7 @@ def electra_generator(size: Size, device: str = "meta") -> ElectraForMaskedLM:
         attn_implementation="sdpa",
     )
     with torch.device(device):
-        return ElectraForMaskedLM(config).eval()
+        return cast_once(ElectraForMaskedLM(config)).eval()
 
 
 def texts(rows: int, length: int, device: str = "meta") -> TokenBatch:
@@ -130,17 +147,210 @@ def counted(smoke: bool) -> list[Row]:
     """Rows that need no GPU."""
     base, small = (TINY, TINY) if smoke else (BASE, SMALL)
     goals = {"GB moved": 330.0, "ms, est. on an H100": 150.0, "% of peak, est. on an H100": 45.0}
-    rows = rows_of_step("SimLM step, BERT-base", count_step(simlm_step(base)), goals)
-    rows += rows_of_step("SimLM step, 6 x 384", count_step(simlm_step(small)), {})
-    model, batch = masked_lm(base).eval(), texts(4 * base.rows, base.length)
+    rows = []
+    for name, size in (("BERT-base", base), ("6 x 384", small)):
+        step, widths = simlm_step(size), (size.hidden, 4 * size.hidden)
+        wanted = goals if name == "BERT-base" else {}
+        rows += rows_of_step(f"SimLM step, {name}, as it is", count_step(step), {})
+        compiled = count_step(step, compiled=widths)
+        rows += rows_of_step(f"SimLM step, {name}, `compile` at best", compiled, wanted)
+    rows += rows_of_step("encoding 131,072 positions, BERT-base", encoding(base, smoke), {})
+    return rows + padding_rows()
+
+
+def encoding(size: Size, smoke: bool) -> Count:
+    """A batch of passages as vectors, with weights in bfloat16."""
+    model = masked_lm(size).eval().to(torch.bfloat16)
+    batch = texts(16 if smoke else 910, size.length if smoke else 144)
     with torch.no_grad():
-        count = count_step(lambda: hidden_states(model, batch))
-    return rows + rows_of_step("encoding, BERT-base", count, {})
+        return count_step(lambda: first_states(model, batch), autocast=False)
+
+
+def padding_rows() -> list[Row]:
+    """Share of the positions that are padding in steps of the scale `paper`, at lengths like those
+    of MS MARCO.
+    """
+    rows = []
+    for what, texts_at_once, mean, longest, chunk in (
+        ("fine-tuning", 64 * 16, 75, 144, None),
+        ("distillation", 64 * 24, 75, 144, 512),
+        ("cross-encoder", 8 * 64, 90, 192, None),
+    ):
+        drawn = np.random.default_rng(0).lognormal(np.log(mean) - 0.08, 0.4, texts_at_once)
+        lengths = np.clip(drawn.round().astype(int), 8, longest)
+        batch = replace(texts(texts_at_once, longest), lengths=lengths)
+        read: list[int] = []
+
+        def encode(part: TokenBatch, read: list[int] = read) -> Tensor:
+            read.append(part.input_ids.numel())
+            return part.input_ids[:, :1].float()
+
+        encode_in_chunks(partial(encode_by_length, encode), batch, chunk)
+        share = 100 * (1 - lengths.sum() / sum(read))
+        rows.append(Row(f"padding of {what}", "counted", share, "% of positions", 25.0))
+    return rows
+
+
+# Measured -----------------------------------------------------------------------------------------
 
 
 def measured(device: str, smoke: bool) -> list[Row]:
-    """Rows that a GPU gives."""
-    return []
+    """Rows that a GPU gives, each beside its peers in the same run."""
+    where = torch.device(device)
+    kind = machine.precision("auto", where)
+    peak = machine.most_operations(where, kind)
+    rows = [Row(f"peak of products, {kind}", "measured", peak / 1e12, "TFLOP/s")]
+    rows.append(Row("copies", "measured", copying(where, smoke) / 1e9, "GB/s"))
+    for name, size in (("BERT-base", BASE), ("6 x 384", SMALL)):
+        for compiled in (False, True) if device == "cuda" else (False,):
+            rows += training_rows(name, TINY if smoke else size, where, peak, compiled)
+    return rows + loss_rows(where, smoke) + search_rows(where, smoke) + encode_rows(where, smoke)
+
+
+def copying(where: torch.device, smoke: bool) -> float:
+    """Bytes a second that are read and written in a copy of random numbers."""
+    source = torch.randn(2**14 if smoke else 2**28, device=where)
+    room = torch.empty_like(source)
+    timing = alternate({"": lambda: room.copy_(source)}, 3, where.type)[""]
+    return 2 * source.nbytes / timing.quickest
+
+
+def training_rows(
+    name: str, size: Size, where: torch.device, peak: float, compiled: bool
+) -> list[Row]:
+    """A SimLM step: milliseconds, share of the peak, memory."""
+    torch.manual_seed(0)
+    simlm = objectives.create(
+        "simlm",
+        masked_lm(size, where.type),
+        bench_tokenizer(size.vocab),
+        generator_model=electra_generator(size, where.type),
+    )
+    simlm = simlm.to(where).train()
+    if compiled:
+        compile_layers(simlm)
+    trained = [weight for weight in simlm.parameters() if weight.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=1e-4, fused=True)
+    batch = synthetic_batch(size.rows, size.length, size.vocab, where.type)
+    draws = torch.Generator(where)
+
+    def step() -> None:
+        with torch.autocast(where.type, torch.bfloat16):
+            loss = simlm(batch, draws)["loss"]
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    if where.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    repeats = 10 if where.type == "cuda" else 2
+    seconds = alternate({"": step}, repeats, where.type, warm=3)[""].median
+    what = f"SimLM step, {name}, {'compiled' if compiled else 'eager'}"
+    work = count_step(simlm_step(size))
+    share = 100 * (work.products + work.attention) / seconds / peak
+    goal = 40.0 if name == "BERT-base" else None
+    rows = [
+        Row(what, "measured", 1e3 * seconds, "ms", 35.0 if name != "BERT-base" else None),
+        Row(what, "measured", share, "% of peak", goal, at_most=False),
+    ]
+    if where.type == "cuda":
+        most = torch.cuda.max_memory_allocated() / 2**30
+        rows.append(Row(what, "measured", most, "GiB at most"))
+    return rows
+
+
+def loss_rows(where: torch.device, smoke: bool) -> list[Row]:
+    """The vocabulary loss, forward and backward, ours, plain, and Liger's if it is installed."""
+    tokens, hidden, vocab = (64, 16, 300) if smoke else (16_384, 768, 30_522)
+    states = torch.randn(tokens, hidden, device=where, requires_grad=True)
+    weight = torch.randn(vocab, hidden, device=where, requires_grad=True)
+    bias = torch.zeros(vocab, device=where, requires_grad=True)
+    labels = torch.randint(vocab, (tokens,), device=where)
+    ways: dict[str, Callable[[], Tensor]] = {
+        "ours": lambda: losses.chunked_cross_entropy(states, weight, bias, labels)[0],
+        "plain": lambda: functional.cross_entropy(
+            functional.linear(states, weight, bias).float(), labels
+        ),
+    }
+    if where.type == "cuda":
+        with suppress(ImportError):
+            from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+            liger = LigerFusedLinearCrossEntropyLoss()
+            ways["Liger"] = lambda: liger(weight, states, labels, bias)
+
+    def run(loss: Callable[[], Tensor]) -> None:
+        with torch.autocast(where.type, torch.bfloat16):
+            value = loss()
+        value.backward()
+        states.grad = weight.grad = bias.grad = None
+
+    timings = alternate({name: partial(run, way) for name, way in ways.items()}, 5, where.type)
+    return compared("vocabulary loss", timings)
+
+
+def search_rows(where: torch.device, smoke: bool) -> list[Row]:
+    """Exact search, and one `topk` over plain products."""
+    passages, queries, hidden = (500, 8, 16) if smoke else (1_000_000, 2_000, 768)
+    rng = np.random.default_rng(0)
+    held, asked = (rng.standard_normal((n, hidden), np.float32) for n in (passages, queries))
+    there = torch.from_numpy(held).to(where)
+
+    def plain() -> Tensor:
+        parts = torch.from_numpy(asked).to(where).split(256)
+        return torch.cat([(part @ there.T).topk(100).indices for part in parts]).cpu()
+
+    ways = {
+        "ours, from the host's memory": lambda: search(asked, held, 100, device=where),
+        "topk of products that stay there, not exact": plain,
+    }
+    return compared("search", alternate(ways, 2, where.type, warm=1))
+
+
+def encode_rows(where: torch.device, smoke: bool) -> list[Row]:
+    """Passages as vectors, ours and by sentence-transformers in bfloat16, of the same random
+    weights and texts.
+    """
+    size = TINY if smoke else BASE
+    words = [f"w{number}" for number in range(size.vocab - 5)]
+    rng = np.random.default_rng(0)
+    count = 20 if smoke else 20_000
+    lengths = np.clip(rng.lognormal(4.2, 0.4, count).astype(int), 8, 140)
+    passages = [" ".join(rng.choice(words, length)) for length in lengths]
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        model = masked_lm(size, "cpu").eval()
+        save_masked_lm(model, bench_tokenizer(size.vocab), folder / "model")
+        encoder = DenseEncoder.from_pretrained(folder / "model", device=where)
+        rows = Dataset.from_dict({"title": [""] * count, "text": passages})
+        store = TokenStore.build(rows, encoder.tokenizer, folder / "store", progress=False)
+        layout = encoder.settings.passages | {"tokens_per_batch": 131_072, "progress": False}
+        ways = {
+            f"ours, {kind}": partial(
+                encode, encoder, store, folder / "v.npy", **layout, precision=kind
+            )
+            for kind in ("bf16", "bf16_weights")
+        }
+        with suppress(ImportError):
+            from sentence_transformers import SentenceTransformer, models
+
+            words_of = models.Transformer(
+                str(folder / "model"), max_seq_length=144, model_args={"dtype": torch.bfloat16}
+            )
+            pooled = models.Pooling(size.hidden, pooling_mode="cls")
+            theirs = SentenceTransformer(modules=[words_of, pooled], device=where.type)
+            ways["sentence-transformers, texts to vectors"] = lambda: theirs.encode(
+                passages, batch_size=512, show_progress_bar=False
+            )
+        return compared("encoding", alternate(ways, 2, where.type, warm=1))
+
+
+def compared(what: str, timings: dict[str, Timing]) -> list[Row]:
+    """Milliseconds of each way."""
+    return [
+        Row(f"{what}: {name}", "measured", 1e3 * found.median, "ms")
+        for name, found in timings.items()
+    ]
 
 
 def table(rows: list[Row]) -> str:
@@ -169,6 +379,8 @@ def main() -> None:
     rows = counted(options.smoke)
     if device != "cpu" or options.smoke:
         rows += measured(device, options.smoke)
+    if options.smoke:  # goals are of the real sizes
+        rows = [row._replace(goal=None) for row in rows]
     found = {
         "machine": machine.machine_facts(),
         "device": machine.device_name(torch.device(device)),

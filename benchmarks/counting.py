@@ -6,7 +6,7 @@ as one kernel that reads its inputs and writes its results once.
 """
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from dr_lib.losses import cross_entropy
+from dr_lib.models import bert, generator
 
 HALVED = {functional.linear, torch.matmul, torch.Tensor.matmul, torch.bmm, torch.mm}
 WIDENED = {functional.layer_norm, functional.softmax, torch.softmax}
@@ -38,6 +39,12 @@ FREE = {
     *("lift_fresh", "empty", "empty_like", "empty_strided", "new_empty"),
 }
 """Operations that only look at their input in another way."""
+FUSIBLE = {
+    *("add", "add_", "sub", "mul", "mul_", "div", "div_", "_to_copy", "gelu", "gelu_backward"),
+    *("native_layer_norm", "native_layer_norm_backward", "native_dropout", "clone"),
+    *("native_dropout_backward", "tanh", "masked_fill"),
+}
+"""Operations that a compiler takes together."""
 GATHERING = {"gather", "embedding", "index", "index_select"}
 """Operations that read as much as they write, however large the table."""
 
@@ -72,14 +79,16 @@ class Autocast(TorchFunctionMode):
         kwargs = kwargs or {}
         if function is functional.dropout:
             return self.dropout(*args, **kwargs)
-        if not torch.is_autocast_enabled("meta"):
-            return function(*args, **kwargs)
+        halved = torch.is_autocast_enabled("meta")
         if function is functional.scaled_dot_product_attention:
-            query, key, value = (self.cast(part, torch.bfloat16) for part in args[:3])
-            bias = self.cast(kwargs["attn_mask"], torch.bfloat16)
+            dtype = torch.bfloat16 if halved else args[0].dtype
+            query, key, value = (self.cast(part, dtype) for part in args[:3])
+            bias = self.cast(kwargs["attn_mask"], dtype)
             bias = bias.expand(*query.shape[:3], key.shape[2])
             attention = torch.ops.aten._scaled_dot_product_efficient_attention
             return attention(query, key, value, bias, True, kwargs.get("dropout_p", 0.0))[0]
+        if not halved:
+            return function(*args, **kwargs)
         if function in HALVED | WIDENED:
             dtype = torch.bfloat16 if function in HALVED else torch.float32
             args = tuple(self.cast(part, dtype) for part in args)
@@ -118,12 +127,21 @@ class Count:
 
 
 class Counter(TorchDispatchMode):
-    """Adds up what reaches the device."""
+    """Adds up what reaches the device.
 
-    def __init__(self) -> None:
+    Args:
+        widths: of the states of layers that are compiled. Element-wise operations on tensors of
+            such a width that follow each other are one kernel: it reads what comes from outside
+            once, and writes what outlives it.
+    """
+
+    def __init__(self, widths: Sequence[int] = ()) -> None:
         super().__init__()
         self.count, self.live, self.paused = Count(), 0, False
         self.known: dict[int, int] = {}
+        self.widths = {*widths}
+        self.group: dict[int, int] = {}  # storages that the kernel under way has made -> bytes
+        self.read: set[int] = set()
 
     def track(self, tensor: Tensor) -> Tensor:
         """Note a result until its storage is freed."""
@@ -140,6 +158,22 @@ class Counter(TorchDispatchMode):
     def forget(self, place: int) -> None:
         self.live -= self.known.pop(place, 0)
 
+    def fuse(self, inputs: Iterable[Any], results: Iterable[Tensor]) -> None:
+        """Take an operation into the kernel under way."""
+        self.count.kernels += not self.group
+        for part in inputs:
+            if isinstance(part, Tensor):
+                place = part.untyped_storage()._cdata
+                if place not in self.group and place not in self.read:
+                    self.read.add(place)
+                    self.count.moved += size_of(part)
+        self.group |= {part.untyped_storage()._cdata: size_of(part) for part in results}
+
+    def end_group(self) -> None:
+        """Write what is still there of what the kernel under way has made."""
+        self.count.moved += sum(size for place, size in self.group.items() if place in self.known)
+        self.group, self.read = {}, set()
+
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
@@ -151,6 +185,12 @@ class Counter(TorchDispatchMode):
         on_device = [part for part in tree_leaves(result) if isinstance(part, Tensor)]
         if self.paused or name in FREE or not any(part.is_meta for part in on_device):
             return result
+        first = on_device[0]
+        fused = name in FUSIBLE and first.ndim > 1 and first.shape[-1] in self.widths
+        if fused:
+            self.fuse(tree_leaves((args, kwargs)), on_device)
+            return result
+        self.end_group()
         self.count.kernels += 1
         written = sum(map(size_of, on_device))
         if name in GATHERING:  # of what is looked up, as much is read as written
@@ -189,16 +229,20 @@ def as_on_cuda(counter: Counter | None, autocast: bool = True) -> Iterator[None]
         finally:
             on.pop()
 
-    def fused(*given: Tensor) -> tuple[Tensor, ...]:
-        """The compiled pass over a chunk's logits: reads them twice and writes them once."""
-        if counter is None:
-            return cross_entropy.row_slopes(*given)
-        counter.paused = True
-        found = cross_entropy.row_slopes(*given)
-        counter.paused = False
-        counter.count.kernels += 2
-        counter.count.moved += 3 * size_of(given[0])
-        return found
+    def compiled(function: Callable, passes: int) -> Callable:
+        """One that is compiled and goes over its first argument so often, writing included."""
+
+        def call(*given: Tensor) -> Any:
+            if counter is None:
+                return function(*given)
+            counter.paused = True
+            found = function(*given)
+            counter.paused = False
+            counter.count.kernels += 2
+            counter.count.moved += passes * size_of(given[0])
+            return found
+
+        return call
 
     with ExitStack() as stack:
         for place, name, value in (
@@ -206,7 +250,11 @@ def as_on_cuda(counter: Counter | None, autocast: bool = True) -> Iterator[None]
             (torch, "get_autocast_dtype", lambda device: torch.bfloat16),
             (torch, "autocast", switched),
             (cross_entropy, "FUSED", (("meta", torch.bfloat16),)),
-            (cross_entropy, "_compiled", lambda: fused),
+            (cross_entropy, "_compiled", lambda: compiled(cross_entropy.row_slopes, 3)),
+            (generator, "FUSED", (("meta", torch.bfloat16),)),
+            (generator, "_compiled", lambda: compiled(generator.block_sums, 2)),
+            (generator, "ROUNDED", ("meta",)),
+            (bert, "CAST_ONCE", ("meta",)),
         ):
             stack.enter_context(patch.object(place, name, value))
         stack.enter_context(Autocast())
@@ -214,11 +262,16 @@ def as_on_cuda(counter: Counter | None, autocast: bool = True) -> Iterator[None]
         yield
 
 
-def count_step(step: Callable[[], Tensor], autocast: bool = True) -> Count:
-    """What a function on `meta` and, if its result has one, its gradient ask for."""
-    counter = Counter()
+def count_step(
+    step: Callable[[], Tensor], autocast: bool = True, compiled: Sequence[int] = ()
+) -> Count:
+    """What a function on `meta` and, if its result has one, its gradient ask for; `compiled` as the
+    `widths` of a `Counter`.
+    """
+    counter = Counter(compiled)
     with as_on_cuda(counter, autocast):
         result = step()
         if result.requires_grad:
             result.backward()
+    counter.end_group()
     return counter.count

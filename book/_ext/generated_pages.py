@@ -622,7 +622,7 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
     """How the pairs and the claims of each paper stand: a table of each, which a phone has room
     for.
     """
-    states = (*SHOWN, "not testable here", "not run")
+    untested = ("not testable here", "not run")
     verdicts = ("held", "open", "contradicted")
     pair_rows: list[list[Cell]] = []
     claim_rows: list[list[Cell]] = []
@@ -630,9 +630,11 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
         pairs, claims = counts(own), Counter(entry["verdict"] for entry in own)
-        pair_rows.append([name, *(pairs[state] or None for state in states)])
+        states = [*(pairs[state] for state in SHOWN), sum(pairs[state] for state in untested)]
+        pair_rows.append([name, *(number or None for number in states)])
         claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
-    shown = table(["paper", *states], pair_rows, caption="Pairs of the papers, by our records.")
+    about = "Pairs of the papers, by our records; untested: not testable here, or not run."
+    shown = table(["paper", *SHOWN, "untested"], pair_rows, caption=about)
     judged = table(
         ["paper", "claims", *verdicts], claim_rows, caption="Claims of the papers, by their pairs."
     )

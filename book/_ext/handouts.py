@@ -24,10 +24,11 @@ def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
         units: of the session, as the lesson plan has them.
         repository: address of the project, if it has one.
     """
-    source = f"git+{repository}" if repository else "the folder of the project"
+    folder = repository.rstrip("/").rsplit("/", 1)[-1] or "THE-FOLDER-OF-THE-PROJECT"
     lines = ["How to run these notebooks", ""]
-    lines += ["1. Python 3.11 or 3.12, in an environment of its own:", ""]
-    lines += [f"     pip install {source} jupyterlab", "     jupyter lab", ""]
+    lines += ["1. Install the project from its checkout, with Python 3.11 or 3.12:", ""]
+    lines += [f"     git clone {repository}"] if repository else []
+    lines += [f"     pip install -e {folder} jupyterlab", "     jupyter lab", ""]
     lines += ["2. Open the notebooks in this order. Each runs in under a minute on one core.", ""]
     for unit in units:
         page = unit["page"]

@@ -17,7 +17,15 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from safetensors.numpy import load_file
-from search_page import FOLDER, SEARCHED, by_kind, from_axes, trained_vectors
+from search_page import (
+    FOLDER,
+    SEARCHED,
+    bm25_ranks,
+    by_kind,
+    dense_ranks,
+    from_axes,
+    trained_vectors,
+)
 
 from dr_book import figures, plan
 from dr_book.measured import difference, recorded, recorded_by_collection, value
@@ -80,34 +88,41 @@ class Searched(NamedTuple):
         passages: titles and texts.
         queries: ids and texts.
         relevant: rows of the relevant passages of each query.
-        words: rows of BM25's hits, best first, -1 behind the last `[queries, depth]`.
-        meaning: rows of all passages by cosine `[queries, passages]`.
+        ranks: "words" and "meaning" -> rank of each query's first relevant passage, 0 where it is
+            not found.
+        first: of a side and a query's row, the rows of its first passages.
     """
 
     passages: Mapping[str, Sequence[str]]
     queries: Mapping[str, Sequence[str]]
     relevant: Sequence[np.ndarray]
-    words: np.ndarray
-    meaning: np.ndarray
-
-    def rank(self, hits: np.ndarray, row: int) -> int:
-        """Rank of the first relevant passage, 0 where it is not among the hits."""
-        places = np.flatnonzero(np.isin(hits[row], self.relevant[row]))
-        return int(places[0]) + 1 if len(places) else 0
+    ranks: Mapping[str, np.ndarray]
+    first: Callable[[str, int], list[int]]
 
 
 def searched(name: str, cache: Cache) -> Searched | None:
-    """The test questions of a collection with their hits; None where it has none."""
+    """The test questions of a collection with their ranks; None where it has none."""
     collection = collections.load(name, allow_duplicates=True)
     if "test" not in collection.splits:
         return None
     passages, queries = collection.passages[:], collection.queries("test")[:]
     relevant = judged_rows(collection.qrels("test"), queries["id"], passages["id"])
     index = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index")
-    words = index.search(queries["text"], min(1000, len(passages["id"]))).rows
-    vectors, asked = trained_vectors(METHOD, name, "test", cache)
-    scores = np.load(asked) @ from_axes(load_file(vectors)).T
-    return Searched(passages, queries, relevant, words, np.argsort(-scores, axis=1, kind="stable"))
+    stored, asked = trained_vectors(METHOD, name, "test", cache)
+    vectors, questions = load_file(stored), np.load(asked)
+
+    def first(side: str, row: int) -> list[int]:
+        if side == "words":
+            hits = index.search([queries["text"][row]], SHOWN).rows[0]
+            return [int(hit) for hit in hits if hit >= 0]
+        scores = from_axes(vectors) @ questions[row]
+        return np.argsort(-scores, kind="stable")[:SHOWN].tolist()
+
+    ranks = {
+        "words": bm25_ranks(collection, queries["text"], relevant, cache),
+        "meaning": dense_ranks(questions, vectors, relevant),
+    }
+    return Searched(passages, queries, relevant, ranks, first)
 
 
 def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
@@ -119,34 +134,29 @@ def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
     found = searched(name, cache)
     if found is None:
         return {"count": 0, "passages": [], "questions": []}, ""
-    ranks = [
-        (row, found.rank(found.words, row), found.rank(found.meaning, row))
-        for row in range(len(found.relevant))
-    ]
-    meaning = sorted(
-        ((vector, row) for row, words, vector in ranks if 0 < vector <= SHOWN and not words)
-    )
-    both = [row for row, words, vector in ranks if words == vector == 1]
-    apart = [row for row, words, vector in ranks if words == 1 and vector > 10]
-    chosen = [row for _, row in meaning][: QUESTIONS - 4]
-    chosen.sort(key=lambda row: (found.rank(found.meaning, row), len(found.queries["text"][row])))
+    words, meaning = (found.ranks[side].tolist() for side in ("words", "meaning"))
+    rows = range(len(words))
+    alone = [row for row in rows if 0 < meaning[row] <= SHOWN and not words[row]]
+    alone.sort(key=lambda row: (meaning[row], row))
+    both = [row for row in rows if words[row] == meaning[row] == 1]
+    apart = [row for row in rows if words[row] == 1 and meaning[row] > 10]
+    chosen = alone[: QUESTIONS - 4]
+    chosen.sort(key=lambda row: (meaning[row], len(found.queries["text"][row])))
     chosen += both[: (QUESTIONS - len(chosen)) // 2]
     chosen += apart[: QUESTIONS - len(chosen)]
     shown: dict[int, int] = {}
 
-    def column(hits: np.ndarray, row: int) -> dict[str, Any]:
-        rows = [int(hit) for hit in hits[row][:SHOWN] if hit >= 0]
-        rank = found.rank(hits, row)
-        right = rank if rank else None
-        for hit in (*rows, int(found.relevant[row][0])):
+    def column(side: str, row: int) -> dict[str, Any]:
+        first = found.first(side, row)
+        for hit in (*first, int(found.relevant[row][0])):
             shown.setdefault(hit, len(shown))
-        return {"first": [shown[hit] for hit in rows], "rank": right}
+        return {"first": [shown[hit] for hit in first], "rank": int(found.ranks[side][row]) or None}
 
     questions = [
         {
             "text": found.queries["text"][row],
-            "words": column(found.words, row),
-            "meaning": column(found.meaning, row),
+            "words": column("words", row),
+            "meaning": column("meaning", row),
             "right": shown[int(found.relevant[row][0])],
         }
         for row in chosen
@@ -155,13 +165,13 @@ def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
         [found.passages["title"][hit], beginning(found.passages["text"][hit])] for hit in shown
     ]
     told = f"We chose these {len(chosen)} for their differences."
-    if alone := by_kind(found.queries["id"]).get("meaning"):
+    if kind := by_kind(found.queries["id"]).get("meaning"):
         first = [
-            sum(1 for row in alone if 0 < found.rank(hits, row) <= SHOWN)
-            for hits in (found.words, found.meaning)
+            int(np.sum((ranks[kind] > 0) & (ranks[kind] <= SHOWN)))
+            for ranks in (found.ranks["words"], found.ranks["meaning"])
         ]
         told += (
-            f" Of all {len(alone)} test questions that share no content word with their passage,"
+            f" Of all {len(kind)} test questions that share no content word with their passage,"
             f" words put {first[0] or 'none'} among the first three, the vector {first[1]}."
         )
     return {"count": len(found.passages["id"]), "passages": passages, "questions": questions}, told
@@ -178,6 +188,8 @@ def box(told: str, megabytes: float) -> str:
     """The place of the box, with what it says of its questions and of what a typed one loads."""
     return (
         '<div id="home-ask" class="dr-ask" data-parts="search-page/" hidden></div>'
+        "<noscript><p>Here a question is answered by words and by meaning; it needs"
+        " JavaScript.</p></noscript>"
         f'<p class="dr-note dr-ask-note">{html.escape(told)} Your own question loads'
         f" {megabytes:.1f}\N{NO-BREAK SPACE}MB once and is answered in this page.</p>"
     )
@@ -304,15 +316,13 @@ def primer_shares(cache: Cache) -> dict[str, tuple[float, float]]:
     if found is None:
         return {}
 
-    def mean(hits: np.ndarray, rows: Sequence[int]) -> float:
-        ranks = np.array([found.rank(hits, row) for row in rows])
-        return 100 * float(
-            np.mean(np.where((ranks > 0) & (ranks <= 10), 1 / np.maximum(ranks, 1), 0))
-        )
+    def mean(side: str, rows: Sequence[int]) -> float:
+        ranks = [found.ranks[side][row] for row in rows]
+        return 100 * sum(1 / rank for rank in ranks if 0 < rank <= 10) / len(ranks)
 
     kinds = by_kind(found.queries["id"])
     return {
-        f"Primer, by {kind}": (mean(found.words, kinds[kind]), mean(found.meaning, kinds[kind]))
+        f"Primer, by {kind}": (mean("words", kinds[kind]), mean("meaning", kinds[kind]))
         for kind in ("words", "meaning")
     }
 

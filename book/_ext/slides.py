@@ -46,7 +46,10 @@ p { margin: 0.5rem 0; max-width: 34em; }
 .beside { display: grid; gap: 4vw; align-items: center; }
 .shown > * { width: 100%; margin: 0; }
 .shown svg { width: 100%; height: auto; max-height: 62vh; }
-.formula { margin: 0.8rem 0; font-size: 1.15em; }
+.formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
+.formula math { width: auto; display: inline-block math; }
+section:not(:has(.beside)) > h3 { font-size: 2em; }
+section:not(:has(.beside)) > h3 ~ :is(p, .formula) { font-size: 1.3em; }
 footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65em;
   color: var(--dr-grey); display: flex; justify-content: space-between; }
 aside { display: none; margin-top: 1.2rem; padding: 0.6rem 1rem; border-left: 4px solid

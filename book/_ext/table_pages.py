@@ -316,10 +316,17 @@ def links_html(page: str, paper: str | None, repository: str = "") -> str:
             ),
             (f"https://mybinder.org/v2/gh/{name}/main?labpath={page}.ipynb", "Binder", ""),
         ]
+    clone = (
+        "<br><small>In Colab, first run <code>!git clone"
+        f" {html.escape(repository.removesuffix('/'))} book &amp;&amp; pip install -e book</code>"
+        " and restart the session.</small>"
+        if repository
+        else ""
+    )
     anchors = (f'<a href="{html.escape(target)}" {more}>{text}</a>' for target, text, more in links)
     return (
         f'<p class="dr-files">{"Download or open" if repository else "Download"}:'
-        f" {' '.join(anchors)}</p>"
+        f" {' '.join(anchors)}{clone}</p>"
     )
 
 

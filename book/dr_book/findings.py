@@ -97,11 +97,7 @@ def advice(
             (`evaluation.templated`).
     """
     measured, runs = runs, presentable(runs)
-    lexical = all(
-        own[0].recipe.get("evaluation", {}).get("kind") == "bm25" for own in runs.values()
-    )
-    few = len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2
-    if few or (lexical and unfinished):
+    if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
         why = "No verdict: only one system or one query was measured."
         if not runs and measured:
             why = "No verdict: this was a smoke run."
@@ -153,6 +149,10 @@ def advice(
             if rivals
             else ""
         )
+    elif unfinished and not any(map(dense, runs.values())):
+        pair = (best, rivals[0] if best == BM25 else BM25)
+        wait = "Use BM25 until the comparison is finished: run the same command again."
+        text = f"<strong>{wait}</strong>"
     else:
         pair = (best, rivals[0] if best == BM25 else BM25)
         ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
@@ -171,6 +171,11 @@ def advice(
         text += NO_MODEL
     told_all = HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}")
     return Advice(best if secured else None, told_all, pair, p_values[frozenset(pair)])
+
+
+def dense(records: Sequence[Record]) -> bool:
+    """Whether runs are of an encoder, alone or in a fusion, and not of words alone."""
+    return records[0].recipe.get("evaluation", {}).get("kind") != "bm25"
 
 
 def given(records: Sequence[Record]) -> bool:

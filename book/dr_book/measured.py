@@ -26,7 +26,6 @@ from dr_book.statistics import (
     combined,
     holm,
     influence,
-    paired_difference,
     scatter,
     seed_variance,
     set_influence,
@@ -477,7 +476,8 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
 
     Sides on one collection share its clusters; collections are independent. Seeds add the pooled
     variance of their collection, measure and stage, once for each run; where configurations scatter
-    unequally, what these runs show themselves.
+    unequally, what these runs show themselves. What a training draws in each cluster is in both,
+    and counted once (`statistics.scatter`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
@@ -500,25 +500,34 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     estimate = Estimate(sum(one.value for one in each), each[0].error, each[0].freedom)
     estimate = estimate.with_seeds(*((one.error**2, one.freedom) for one in each[1:]))
     clusters = min(int(one.freedom) + 1 for one in each)
-    variances, why = _of_seeds([(weight, side) for weight, side in terms if side.trained])
+    trained = [(weight, side) for weight, side in terms if side.trained]
+    counted: dict[Hashable, float] = defaultdict(float)  # of trainings, among what clusters scatter
+    for weight, side in trained:
+        counted[_kind_of(side)] += weight**2 * scatter([moves for _, moves in side.parts()])
+    floor = float(np.sqrt(max(estimate.error**2 - sum(counted.values()), 0.0)))
+    if any(len(side.runs) == 1 for _, side in trained):
+        floor = None
+    variances, why = _of_seeds(trained, counted)
     if clusters < FEWEST:
         why = f"{clusters} clusters of queries are too few to decide anything"
     seeds = tuple(len(side.runs) for _, side in terms)
-    return Compared(estimate.with_seeds(*variances), _floor(terms, estimate), seeds, clusters, why)
+    return Compared(estimate.with_seeds(*variances), floor, seeds, clusters, why)
 
 
-def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, float]], str]:
-    """Variances that seeds add, each with its degrees of freedom, and why they decide nothing."""
+def _of_seeds(
+    terms: Sequence[tuple[float, Side]], counted: Mapping[Hashable, float]
+) -> tuple[list[tuple[float, float]], str]:
+    """Variances that seeds add, less what is counted already, each with its degrees of freedom;
+    and why they decide nothing.
+    """
     pools = pools_of([side for _, side in terms])
     single = any(len(side.runs) == 1 for _, side in terms)
     why = ""
     if single and not all(pool.decides_single_runs for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
     weights: dict[Hashable, float] = defaultdict(float)
-    counted: dict[Hashable, float] = defaultdict(float)  # among what clusters scatter
     for weight, side in terms:
         weights[_kind_of(side)] += weight**2 / len(side.runs)
-        counted[_kind_of(side)] += weight**2 * scatter([moves for _, moves in side.parts()])
     shown = seed_variance([[mean for mean, _ in side.parts()] for _, side in terms])
     variances = []
     for kind, weight in weights.items():
@@ -528,17 +537,6 @@ def _of_seeds(terms: Sequence[tuple[float, Side]]) -> tuple[list[tuple[float, fl
         if pool.freedom:
             variances.append((max(pool.variance * weight - counted[kind], 0.0), pool.freedom))
     return variances, why
-
-
-def _floor(terms: Sequence[tuple[float, Side]], estimate: Estimate) -> float | None:
-    """The error of the clusters less what seeds scatter in each of them."""
-    trained = [
-        (weight, [moves for _, moves in side.parts()]) for weight, side in terms if side.trained
-    ]
-    if any(len(runs) < 2 for _, runs in trained):
-        return None
-    drawn = sum(weight**2 * scatter(runs) for weight, runs in trained)
-    return float(np.sqrt(max(estimate.error**2 - drawn, 0.0)))
 
 
 def run_interval(record: Record, measure: str) -> Interval:
@@ -599,13 +597,14 @@ def made_by(record: Record) -> str:
     return ", ".join(map(str, filter(None, [*parts, chip[0] if chip else device])))
 
 
-def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
+def per_query(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:
     """Scores of one configuration, in percent.
 
     Args:
         records: the same recipe with different seeds; all must have been measured on the same
             queries. Those without the measure are left out.
         measure: e.g. "MRR@10".
+        like: whose queries' order is taken; None takes that of the first.
 
     Returns:
         `[seeds, queries]` float64.
@@ -614,18 +613,7 @@ def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
         InputError: the records answer different queries.
     """
     runs = Side(records, measure).runs
-    return 100.0 * aligned([record.measured for record in runs], runs[0].measured, measure)
-
-
-def paired(first: Sequence[Record], second: Sequence[Record], measure: str) -> np.ndarray:
-    """Differences in percentage points, `[seeds, queries]` where both have as many seeds, else `[1,
-    queries]`, of the means.
-
-    Raises:
-        InputError: the two were measured on different queries.
-    """
-    sides = ([record.measured for record in Side(own, measure).runs] for own in (first, second))
-    return 100.0 * paired_difference(*sides, measure)
+    return 100.0 * aligned([run.measured for run in runs], (like or runs[0]).measured, measure)
 
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:

@@ -12,6 +12,7 @@ from typing import TextIO
 EVERY = "60"
 """Seconds between two lines of one piece of work; what takes less leaves none."""
 FORM = "{desc}: {n_fmt} of {total_fmt} after {elapsed}, {remaining} left"
+JUST_BEGUN = " after 00:00, "
 MOVES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -30,7 +31,8 @@ class PlainLines(io.TextIOBase):
         drawn = "\r" in text or "\x1b[" in text
         line = MOVES.sub("", text).split("\r")[-1].strip() if drawn else text
         if drawn:
-            self.stream.write(f"{line}\n" if line else "")
+            # what has just begun says nothing yet
+            self.stream.write("" if not line or JUST_BEGUN in line else f"{line}\n")
         elif self._begun or line.strip("\n"):  # line ends alone are a bar's way to its place
             self.stream.write(line)
             self._begun = not line.endswith("\n")

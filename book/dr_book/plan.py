@@ -221,7 +221,7 @@ def _judged(
     contrast: Mapping[str, Any], blocks: Mapping[str, Block], overlaps: Sequence[Record]
 ) -> Verdict:
     """A contrast, as far as its runs are there."""
-    k, rows = seeds_of(contrast["block"]), contrast.get("rows", ())
+    k, rows = contrast.get("k", seeds_of(contrast["block"])), contrast.get("rows", ())
     names = contrast["on"] if isinstance(contrast["on"], list) else [contrast["on"]]
     if names == ["searched"]:
         names = [f"elsewhere {name}" for name in planned()["searched"] if name != "squad"]

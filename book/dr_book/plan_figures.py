@@ -39,7 +39,7 @@ def contrasts(verdicts: Sequence[Verdict], labels: Sequence[str], caption: str) 
             found = None if value is None else f"{value:.2f}"
         told = verdict.contrast
         compared = named_in(told["compare"], labels)
-        lacks = named_in(verdict.lacks, labels)
+        lacks = named_in(verdict.lacks, [*labels, *told.get("rows", ())])
         rows.append([told["says"].strip(), compared, found, verdict.word, lacks, verdict.looks])
     return table(columns, rows, caption=caption)
 

@@ -197,39 +197,6 @@ def mean_interval(
     return cluster_mean(values, clusters).interval(within=within)
 
 
-def paired_difference(
-    better: Scores | Sequence[Scores], worse: Scores | Sequence[Scores], measure: str
-) -> np.ndarray:
-    """Differences of two configurations on the same queries.
-
-    Args:
-        better: scores of one run, or of several seeds.
-        worse: likewise; with the same number of seeds they are paired in the order given.
-        measure: the measure to compare.
-
-    Returns:
-        `[seeds, queries]` float64 where both have the same number of seeds; otherwise `[1,
-        queries]`, the difference of the means over each one's own seeds.
-
-    Raises:
-        InputError: no scores, another set of queries, or a measure that was not taken.
-
-    Example:
-        >>> a, b = (Scores(["q", "r"], {"R@1": np.array(values)}) for values in ([1, 1], [0, 1]))
-        >>> paired_difference(a, b, "R@1")
-        array([[1., 0.]])
-    """
-    sides = [[side] if isinstance(side, Scores) else list(side) for side in (better, worse)]
-    if not all(sides):
-        raise InputError(
-            "no scores to compare", where=measure, fix="Give at least one run of each."
-        )
-    columns = [aligned(side, sides[0][0], measure) for side in sides]
-    if len(columns[0]) != len(columns[1]):
-        columns = [column.mean(axis=0, keepdims=True) for column in columns]
-    return columns[0] - columns[1]
-
-
 def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
     """Values `[runs, queries]` float64 in the order of another run's queries; `InputError` where it
     scored others.

@@ -22,10 +22,11 @@ other machines or by other commits.
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import scipy
 
 from dr_book.measured import SCALES, Side, all_recorded, by_configuration, pools_of
-from dr_book.statistics import paired_difference
+from dr_book.statistics import aligned
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
@@ -126,7 +127,10 @@ def compare(
     """
     measure, shared = measure_of(record, rebuilt), [*filter(rebuilt.means.get, record.means)]
     same = all(
-        not paired_difference(rebuilt.measured, record.measured, name).any() for name in shared
+        not np.ptp(
+            aligned([rebuilt.measured, record.measured], record.measured, name), axis=0
+        ).any()
+        for name in shared
     )
     weights = {
         name: log.get("weights") and log["weights"] == rebuilt.training[name].get("weights")

@@ -155,8 +155,8 @@ def _find_source(name: str) -> Source:
     plain.check_links(place)
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
-    if pages := kilt.pages_file(place):
-        return kilt.folder_source(place, pages)
+    if pages := [place / file for file in kilt.PAGES if (place / file).is_file()]:
+        return kilt.folder_source(place, pages[0])
     if plain.text_files(place):
         return plain.texts_source(place)
     if (

@@ -31,11 +31,6 @@ LONGEST_EVIDENCE = 10_000  # paragraphs; no page has more
 FIX = "Use the files as published."
 
 
-def pages_file(folder: Path) -> Path | None:
-    """KILT's knowledge source in a folder, if it is there."""
-    return next((folder / name for name in PAGES if (folder / name).is_file()), None)
-
-
 def folder_source(folder: Path, pages: Path) -> Source:
     """Describe a folder with the knowledge source `pages` and any number of tasks; nothing but
     digests is read yet.

@@ -17,6 +17,14 @@ from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.training import Finetuning, machine
 
 TRAININGS = ("finetuning", "finetuning2", "distillation")
+RUN_BY = {
+    "pretrained": ("pretraining",),
+    "retriever1": ("pretraining", "finetuning"),
+    "retriever2": ("pretraining", "finetuning", "finetuning2"),
+    "reranker": ("pretraining", "finetuning", "finetuning2", "cross_encoder"),
+    "distilled": ("pretraining", "finetuning", "finetuning2", "cross_encoder", "distillation"),
+}
+"""Where a pipeline ends -> the trainings that it has run by then, by the keys of their settings."""
 
 
 def check(inputs: Inputs) -> None:
@@ -92,11 +100,12 @@ def check_trainings(inputs: Inputs) -> None:
         check_length(dialogue.context_length, base, "evaluation.dialogue.context_length")
     check_batch(inputs, recipe.finetuning.batch_queries, "finetuning.batch_queries")
     check_memory(inputs, machine.gpu_memory())
-    ends = {"pretrained": (), "distilled": tuple(trainings)}.get(
-        recipe.final, ("finetuning", "finetuning2")
-    )
     for name, chosen in trainings.items():
-        if name in ends and chosen.shared and recipe.objective.params.get("separate"):
+        if (
+            name in RUN_BY[recipe.final]
+            and chosen.shared
+            and recipe.objective.params.get("separate")
+        ):
             problem = "pre-training makes two encoders, fine-tuning would start from one"
             raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
     early = recipe.final in ("pretrained", "retriever1")
@@ -186,7 +195,7 @@ def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
             )
 
 
-UNIT = 41.0
+UNIT = 38.0
 """Bytes a position, layer and hidden unit of a BERT under bfloat16 autocast, dropout included; the
 embedding counts as a layer.
 """
@@ -219,10 +228,10 @@ class Step(NamedTuple):
         Example:
             >>> base = Step(59_392, 14, 768, 110_000_000)
             >>> f"{base.bytes() / 2**30:.0f} GiB"
-            '29 GiB'
+            '27 GiB'
         """
-        kept = UNIT * self.positions * (self.layers + 1) * self.hidden
-        return kept + STATE * self.weights + CHUNK
+        activations = UNIT * self.positions * (self.layers + 1) * self.hidden
+        return activations + STATE * self.weights + CHUNK
 
     def fitting(self, memory: float) -> int:
         """Positions that fit into `memory` bytes of a device; 0 where not even the weights do."""
@@ -240,16 +249,6 @@ def bert_weights(layers: int, hidden: int, vocabulary: int, positions: int = 512
     return 12 * layers * hidden**2 + hidden**2 + hidden * (vocabulary + positions)
 
 
-# Stages that end a pipeline -> trainings that it has run by then, with a gradient on a GPU
-RUN_BY = {
-    "pretrained": ("pretraining",),
-    "retriever1": ("pretraining", "finetuning"),
-    "retriever2": ("pretraining", "finetuning", "finetuning2"),
-    "reranker": ("pretraining", "finetuning", "finetuning2", "cross_encoder"),
-    "distilled": ("pretraining", "finetuning", "finetuning2", "cross_encoder", "distillation"),
-}
-
-
 def steps_of(inputs: Inputs) -> dict[str, Step]:
     """What each training of a recipe has in memory in a step, by the key of its settings.
 
@@ -259,7 +258,7 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     recipe, kind = inputs.recipe, inputs.recipe.evaluation.kind
     if recipe.retriever or kind in ("bm25", "overlap"):
         return {}
-    wanted = RUN_BY.get(recipe.final, RUN_BY["distilled"])
+    wanted = RUN_BY[recipe.final]
     if kind in ("nlu", "coverage"):
         wanted = ("pretraining",)
     layers, hidden, vocabulary, positions = inputs.base.shape

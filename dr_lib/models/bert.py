@@ -47,6 +47,7 @@ ENCODERS = (AutoModelForMaskedLM, AutoModelForSequenceClassification)
 WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
 # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
 ROWS_MULTIPLE = 256
+CAST_ONCE = ("cuda",)  # kinds of devices on which attention casts its input once
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
 FEWEST_PRODUCTS = 2.6e12
 """Positions times parameters of a group on a GPU, of `encode_by_length`: 24,000 positions of
@@ -157,6 +158,8 @@ def read_pretrained(
             fix="Name a checkpoint that was saved whole, with its head.",
         )
     check_finite(model.named_parameters(), name_or_path)
+    if isinstance(model.base_model, (BertModel, ElectraModel)):
+        cast_once(model)
     return model.to(device).eval()
 
 
@@ -247,7 +250,24 @@ def new_bert(
         attention_probs_dropout_prob=dropout,
     )
     with seeded(seed):
-        return BertForMaskedLM(config).to(device).eval()
+        return cast_once(BertForMaskedLM(config)).to(device).eval()
+
+
+def cast_once(model: PreTrainedModel) -> PreTrainedModel:
+    """Make the attention of a BERT or ELECTRA cast its input once on a GPU: autocast would do so
+    for query, key and value each, keep three copies, and add up their gradients in float32.
+    """
+    for layer in layers_of(model):
+        layer.attention.self.register_forward_pre_hook(_cast, with_kwargs=True)
+    return model
+
+
+def _cast(_: nn.Module, given: tuple, named: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    states, *others = given or (named.pop("hidden_states"),)
+    device = states.device.type
+    if device in CAST_ONCE and torch.is_autocast_enabled(device):
+        states = states.to(torch.get_autocast_dtype(device))
+    return (states, *others), named
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
@@ -255,7 +275,7 @@ def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
     left as it was.
     """
     with seeded(seed):
-        return type(model)(copy.deepcopy(model.config)).to(model.device)
+        return cast_once(type(model)(copy.deepcopy(model.config))).to(model.device)
 
 
 def fresh_linear(inputs: int, outputs: int, source: torch.Generator) -> nn.Linear:

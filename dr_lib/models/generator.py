@@ -9,7 +9,8 @@ vocabulary is sequential, and slower than the softmax on a CPU.
 """
 
 import copy
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Self
 
 import torch
@@ -130,6 +131,8 @@ class Generator(nn.Module):
         return torch.where(mask, filled, batch.input_ids)
 
 
+FUSED = (("cuda", torch.bfloat16),)
+"""Devices and types of logits from which ids are drawn by `pick_from_logits`."""
 BLOCK = 128
 BELOW_ONE = 1 - 2**-22
 """Keeps a target strictly below its total, whatever the rounding, so that an id of probability 0 is
@@ -172,11 +175,43 @@ def draw_ids(
     with torch.autocast(device, enabled=False):
         parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
         logits = ((functional.linear(rows, weight, bias), numbers) for rows, numbers in parts)
-        drawn = [
-            pick(torch.softmax(one, dim=-1, dtype=torch.float32), numbers)
-            for one, numbers in logits
-        ]
+        draw = pick_from_logits if (device, dtype) in FUSED else pick_from_softmax
+        drawn = [draw(one, numbers) for one, numbers in logits]
     return torch.cat(drawn)
+
+
+def pick_from_softmax(logits: Tensor, uniform: Tensor) -> Tensor:
+    """`pick` from the softmax of logits `[rows, vocab]`, worked out whole."""
+    return pick(torch.softmax(logits, dim=-1, dtype=torch.float32), uniform)
+
+
+def pick_from_logits(logits: Tensor, uniform: Tensor) -> Tensor:
+    """The same from sums of blocks that one compiled pass makes: on a GPU no table of float32 is
+    written, and of the chances only those of one block a row.
+    """
+    vocab = logits.shape[1]
+    sums, highest = _compiled()(logits)
+    block, rest = search(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
+    members = block * BLOCK + torch.arange(BLOCK, device=logits.device)
+    inside = (logits.gather(1, members.clamp(max=vocab - 1)).float() - highest).exp()
+    inside = inside.masked_fill_(members >= vocab, 0.0)
+    return (block * BLOCK + search(inside, rest)[0]).squeeze(1)
+
+
+def block_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums `[rows, blocks]` of `exp(logit - highest)`, and the highest logit `[rows, 1]`, float32,
+    of logits `[rows, vocab]`.
+    """
+    scores = logits.float()
+    highest = scores.amax(1, keepdim=True)
+    powers = functional.pad((scores - highest).exp(), (0, -logits.shape[1] % BLOCK))
+    return powers.unflatten(1, (-1, BLOCK)).sum(-1), highest
+
+
+@functools.cache
+def _compiled() -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """`block_sums` as one kernel; compiled at the first call."""
+    return torch.compile(block_sums, dynamic=True)
 
 
 def pick(chances: Tensor, uniform: Tensor) -> Tensor:

@@ -87,12 +87,11 @@ def test_the_chance_to_find_a_difference_is_that_of_its_test_sets(run):
 
 
 def test_spreads_come_from_records(monkeypatch):
+    scores = {"one": [[1.0, 0, 0, 1], [1.0, 0, 2, 1]], "other": [[0.0, 1, 0, 1]]}
     monkeypatch.setattr(
-        explorers,
-        "paired",
-        lambda one, other, measure: np.array([[1.0, -1, 0, 0], [1.0, -1, 2, 0]]),
+        explorers, "per_query", lambda runs, measure, like=None: np.array(scores[runs[0]])
     )
-    assert explorers.spreads({"simlm": [], "none": []})[0]["spread"] == pytest.approx(
+    assert explorers.spreads({"simlm": ["one"], "none": ["other"]})[0]["spread"] == pytest.approx(
         np.std([1, -1, 1, 0], ddof=1), abs=0.01
     )
     assert explorers.spreads({}) == [explorers.EXAMPLE]

@@ -52,11 +52,18 @@ def test_every_file_of_solutions_belongs_to_a_notebook():
 def test_the_readme_names_the_repository_only_where_there_is_one():
     units = [PLAN["units"]["retriever"]]
     assert "http" not in readme(units) and "notebooks/lessons/1_retriever.ipynb" in readme(units)
-    assert "pip install git+https://github.com/some/where jupyterlab" in readme(
-        units, "https://github.com/some/where"
-    )
+    told = readme(units, "https://github.com/some/where")
+    assert "git clone https://github.com/some/where\n" in told
+    assert "pip install -e where jupyterlab" in told
 
 
 def test_a_name_of_an_archive_tells_route_and_session():
     route = {"name": "Ten weeks of 90 minutes"}
     assert archive_name(route, 10) == "handouts/ten-weeks-10.zip"
+
+
+def test_binder_installs_the_checkout():
+    """Not a copy of it: `dr_lib.places` finds the small base model beside the package."""
+    lines = (ROOT / ".binder" / "requirements.txt").read_text().splitlines()
+    assert "-e ." in lines
+    assert (ROOT / ".binder" / "runtime.txt").read_text() == "python-3.11\n"

@@ -14,19 +14,20 @@ from dr_book.statistics import Estimate
 @pytest.fixture
 def made() -> Searched:
     """Four passages, and three questions: a vector finds one, both find one, words find one."""
+    first = {"words": [[3, 1], [1, 0, 2], [2, 3, 1]], "meaning": [[0, 1, 2], [1, 2, 3], [0, 1, 3]]}
     return Searched(
         {"id": [*"abcd"], "title": [*"ABCD"], "text": ["text " * 40] * 4},
         {"id": ["p1-meaning", "p2-words", "p3-words"], "text": ["how", "what", "who"]},
         [np.array([0]), np.array([1]), np.array([2])],
-        np.array([[3, 1, -1, -1], [1, 0, 2, -1], [2, 3, 1, -1]]),
-        np.array([[0, 1, 2, 3], [1, 2, 3, 0], [0, 1, 3, 2]]),
+        {"words": np.array([0, 1, 1]), "meaning": np.array([1, 1, 20])},
+        lambda side, row: first[side][row],
     )
 
 
 def test_questions_are_chosen_for_their_differences_and_all_passages_are_there(made, monkeypatch):
     monkeypatch.setattr(home, "searched", lambda name, cache: made)
     found, told = answers("primer", None)
-    assert [one["text"] for one in found["questions"]] == ["how", "what"]
+    assert [one["text"] for one in found["questions"]] == ["how", "what", "who"]
     first = found["questions"][0]
     assert first["words"]["rank"] is None and first["meaning"]["rank"] == 1
     titles = [found["passages"][i][0] for i in first["words"]["first"]]

@@ -335,3 +335,18 @@ def test_text_is_only_ever_set_as_text():
             r"innerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(",
             path.read_text(),
         ), path
+
+
+def test_it_turns_where_the_vector_begins_to_be_worth_something_and_stays_so(run):
+    points = {
+        "never": [[0, 0.01], [25, 0.02], [50, 0.01]],
+        "once": [[0, 0.01], [25, 0.09], [50, 0.01], [75, 0.02]],
+        "only just": [[0, 0.01], [25, 0.02], [50, 0.06]],
+        "then": [[0, 0.01], [25, 0.09], [50, 0.01], [75, 0.06], [100, 0.2], [125, 0.4]],
+        "nothing": [],
+    }
+    turns = {
+        name: run(f"return pretrain.turn({json.dumps(own)}) ?? null")
+        for name, own in points.items()
+    }
+    assert turns == {"never": None, "once": None, "only just": None, "then": 75, "nothing": None}

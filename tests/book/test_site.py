@@ -151,6 +151,27 @@ def test_the_whole_site_fits_in_45_megabytes():
     assert sum(sizes.values()) < 45e6, sorted(sizes.items(), key=lambda one: -one[1])[:5]
 
 
+SPILLED = """[...document.querySelectorAll("section")].flatMap((slide) => {
+  const foot = slide.querySelector("footer")?.getBoundingClientRect().top ?? Infinity;
+  const told = slide.querySelector("h1, h2, h3").textContent;
+  const parts = [...slide.querySelectorAll("*")].filter((one) => !one.closest("footer, aside"));
+  const boxes = parts.map((one) => one.getBoundingClientRect()).filter((box) => box.width);
+  return slide.offsetHeight > innerHeight || boxes.some((box) => box.bottom > foot ||
+    box.top < slide.getBoundingClientRect().top || box.right > innerWidth) ? [told] : [];
+})"""
+
+
+def test_no_slide_touches_the_edge_of_a_projector(browser):
+    """1280 x 720, which is also a sheet of the PDF."""
+    size = {"width": 1280, "height": 720, "deviceScaleFactor": 1, "mobile": False}
+    browser.send("Emulation.setDeviceMetricsOverride", **size)
+    browser.visit(HTML / "teaching" / "slides.html")
+    assert browser.run("document.querySelectorAll('section').length") > 40
+    assert browser.run(SPILLED) == [] and browser.complaints == []
+    browser.press("n")
+    assert browser.run("document.body.classList.contains('notes')")
+
+
 def test_the_search_of_the_book_works_by_keyboard(browser):
     visit(browser, "intro")
     browser.press("k", modifiers=2)

@@ -205,6 +205,10 @@ def test_links_lead_into_a_repository_only_where_there_is_one():
         "https://colab.research.google.com/github/some/where/blob/main/notebooks/simlm/x.ipynb",
         "https://mybinder.org/v2/gh/some/where/main?labpath=notebooks/simlm/x.ipynb",
     ]
+    # the notebooks need the project: Colab gets the line that installs it, a book without a
+    # repository says nothing of it
+    assert "!git clone https://github.com/some/where book" in html
+    assert "Colab" not in links_html(page, None)
     assert bibtex()["simlm"].startswith("@inproceedings{simlm,") and bibtex()["simlm"].endswith(
         "}\n"
     )

@@ -181,6 +181,21 @@ def test_without_a_secured_difference_the_verdict_says_how_many_queries_are_miss
     )
 
 
+def test_two_settings_of_bm25_are_no_comparison_unless_one_is_ahead(runs, record):
+    lexical = {"evaluation": {"kind": "bm25"}}
+    for other, words in (
+        ("level", "Use BM25 until the comparison is finished"),
+        ("ahead", "Use B ("),
+    ):
+        some = {
+            name: [record(name, runs[label][0].per_query("MRR@10"), recipe=lexical)]
+            for name, label in (("BM25", "BM25"), ("B", other))
+        }
+        found = advice(some, "MRR@10", generated=False, unfinished="Not compared yet: m.")
+        assert found.plain.startswith(words) and "No public model" not in found.plain
+        assert found.plain.endswith("\nNot compared yet: m.") and found.pair
+
+
 def test_rivals_of_a_winner_are_named(runs, record):
     twin = [record("twin", runs["ahead"][0].per_query("MRR@10") + 0.002 * (-1) ** np.arange(60))]
     found = advice(runs | {"twin": twin}, "MRR@10", generated=False)

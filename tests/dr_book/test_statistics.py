@@ -9,11 +9,11 @@ from scipy import stats
 from dr_book.statistics import (
     Estimate,
     SeedVariance,
+    aligned,
     cluster_mean,
     combined,
     holm,
     influence,
-    paired_difference,
     scatter,
     seed_variance,
     sign_flips,
@@ -258,12 +258,12 @@ def test_a_difference_as_large_as_is_detectable_is_found_four_times_in_five():
     assert 0.76 < found / 1000 < 0.84
 
 
-def test_differences_are_paired_by_query_and_seed():
+def test_values_stand_in_the_order_of_another_runs_queries():
     one = Scores(["a", "b"], {"R@1": np.array([1.0, 0.0])})
-    two = Scores(["b", "a"], {"R@1": np.array([0.5, 0.5])})
-    assert paired_difference(one, two, "R@1").tolist() == [[0.5, -0.5]]
+    two = Scores(["b", "a"], {"R@1": np.array([0.25, 0.5])})
+    assert aligned([one, two], one, "R@1").tolist() == [[1.0, 0.0], [0.5, 0.25]]
     with pytest.raises(InputError, match="one run only"):
-        paired_difference(one, Scores(["c"], {"R@1": np.ones(1)}), "R@1")
+        aligned([Scores(["c"], {"R@1": np.ones(1)})], one, "R@1")
     for broken in (np.array([np.inf]), np.array([np.nan])):
         with pytest.raises(InputError):
             cluster_mean(broken)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import regex
 
-from dr_book.statistics import paired_difference
+from dr_book.statistics import aligned
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores, check_measures, evaluate, evaluate_split
@@ -399,23 +399,13 @@ def test_values_that_do_not_fit_are_refused():
 
 
 def test_queries_are_matched_by_id():
-    difference = paired_difference(
-        scores([1, 0, 0.5], ["a", "b", "c"]), scores([0, 0, 1], ["c", "b", "a"]), "R@1"
-    )
-    assert difference.tolist() == [[0, 0, 0.5]]
-
-
-def test_seeds_are_paired_in_order_or_averaged():
-    first, second = [scores([1, 0]), scores([0, 0])], [scores([0, 1]), scores([0, 0])]
-    assert paired_difference(first, second, "R@1").tolist() == [[1, -1], [0, 0]]
-    assert paired_difference(first, second[0], "R@1").tolist() == [[0.5, -1]]
+    first, second = scores([1, 0, 0.5], ["a", "b", "c"]), scores([0, 0, 1], ["c", "b", "a"])
+    assert aligned([first, second], first, "R@1").tolist() == [[1, 0, 0.5], [1, 0, 0]]
 
 
 def test_different_queries_cannot_be_compared():
     with pytest.raises(InputError, match="'q1'"):
-        paired_difference(scores([1, 0]), scores([1]), "R@1")
-    with pytest.raises(InputError, match="no scores"):
-        paired_difference([], scores([1]), "R@1")
+        aligned([scores([1])], scores([1, 0]), "R@1")
 
 
 def test_judged_passages_that_the_collection_lacks_all_count_as_missed():

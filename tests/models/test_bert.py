@@ -361,3 +361,22 @@ def test_a_folder_that_brings_code_of_its_own_never_runs_it(
     with pytest.raises(InputError):
         opens(folder)
     assert not proof.exists()
+
+
+def test_attention_casts_its_input_once_on_a_gpu(tiny_bert, batch, monkeypatch):
+    """Under autocast the same numbers but for the sum of three gradients; in float32 nothing."""
+    found = {}
+    for devices in ((), ("cpu",)):
+        monkeypatch.setattr(bert, "CAST_ONCE", devices)
+        for halved in (False, True):
+            model = bert.cast_once(tiny_bert())
+            with torch.autocast("cpu", torch.bfloat16, enabled=halved):
+                states = hidden_states(model, batch)
+            states.float().square().mean().backward()
+            slope = model.bert.encoder.layer[0].output.dense.weight.grad
+            found[devices, halved] = states.detach().float(), slope
+    for halved, most in ((False, 0.0), (True, 0.02)):
+        (plain, plain_slope), (once, slope) = found[(), halved], found[("cpu",), halved]
+        assert torch.equal(plain, once)
+        assert (slope - plain_slope).norm() <= most * plain_slope.norm()
+    assert found[("cpu",), True][0].sub(found[("cpu",), False][0]).abs().max() > 0

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dr_lib.models import Generator, hidden_states, masked_positions, new_bert
-from dr_lib.models.generator import draw_ids, pick
+from dr_lib.models import generator as module
+from dr_lib.models.generator import draw_ids, pick, pick_from_logits, pick_from_softmax
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 NONE = torch.tensor([], dtype=torch.int64)
@@ -149,3 +150,17 @@ def test_a_frozen_generator_on_a_gpu_has_weights_in_bfloat16(tiny_bert, batch, m
         assert [*model.state_dict()] == [*Generator(tiny_bert(), SPECIAL).state_dict()]
     # the same numbers decide, by chances that differ in the third digit
     assert (drawn[True] == drawn[False]).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("vocab", [5, 128, 129, 300, 30_522])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ids_drawn_from_sums_of_blocks_are_those_of_the_softmax(vocab, dtype, monkeypatch):
+    monkeypatch.setattr(module, "_compiled", lambda: module.block_sums)
+    source = torch.Generator().manual_seed(vocab)
+    logits = (4 * torch.randn(400, vocab, generator=source)).to(dtype)
+    logits[:, 1] = -torch.inf
+    uniform = torch.rand(400, generator=source)
+    uniform[:2] = torch.tensor([0.0, 1 - 2**-24])
+    drawn = pick_from_logits(logits, uniform)
+    assert (drawn == pick_from_softmax(logits, uniform)).float().mean() > 0.99
+    assert (drawn != 1).all() and drawn.max() < vocab and drawn.min() >= 0

@@ -190,4 +190,11 @@ pretrain.training = function ({ sizes, settings, passages, queries }, { bottlene
   return { step, measure, model };
 };
 
+/* The step from which on the vector is worth something to the decoder, and stays so; none while it still learns to do without.
+   `worth` has points [step, nats]; an untrained vector is worth a few hundredths by chance. */
+pretrain.turn = (worth, least = 0.05) => {
+  const low = worth.findLastIndex(([, nats]) => nats < least);
+  return worth.length - low > 2 ? worth[low + 1][0] : undefined;
+};
+
 if (typeof module !== "undefined") module.exports = pretrain;

@@ -6,8 +6,8 @@
 const EVERY = 25, TELL = 100;  // steps between two measurements, and between two sentences for a screen reader
 const CURVES = { height: 200, left: 34, right: 104, top: 12, bottom: 30 };
 
-/* Lines over steps: `lines` have points [step, value], a name, a class and perhaps a dash. */
-function curves(lines, { label, unit, floor, ceiling, steps, width }) {
+/* Lines over steps: `lines` have points [step, value], a name, a class and perhaps a dash. At `turn` the vector begins to help. */
+function curves(lines, { label, unit, floor, ceiling, steps, width, turn }) {
   const { height, left, right, top, bottom } = CURVES;
   const x = (step) => left + (width - left - right) * step / steps;
   const y = (value) => height - bottom - (height - bottom - top) * (value - floor) / (ceiling - floor);
@@ -20,12 +20,17 @@ function curves(lines, { label, unit, floor, ceiling, steps, width }) {
       ["text", { class: "tick", x: left - 6, y: y(value) + 4 }, String(value)]];
   });
   parts.push(["text", { class: "axis", x: x(steps / 2), y: height - 4 }, "training steps"], ["text", { class: "axis", x: x(steps), y: height - 14 }, String(steps)]);
+  if (turn !== undefined) {
+    parts.push(["line", { class: "turn", x1: x(turn), x2: x(turn), y1: top, y2: height - bottom }],
+      ["text", { class: "tick", x: x(turn) - 5, y: top + 8 }, "here it turns"]);
+  }
   drawn.forEach(({ points, name, kind }, i) => {
     const path = points.map(([step, value]) => `${x(step).toFixed(1)},${y(Math.min(ceiling, Math.max(floor, value))).toFixed(1)}`);
     parts.push(["polyline", { class: kind, points: path.join(" ") }], ["text", { class: `name ${kind}`, x: x(points.at(-1)[0]) + 6, y: ends[i] + 4 }, name]);
   });
   const said = drawn.map(({ points, name }) => `${name} ${points.at(-1)[1].toFixed(2)} at step ${points.at(-1)[0]}`).join(", ");
-  return drawing(width, height, `${label}, ${unit}: ${said}.`, ...parts);
+  const told = turn === undefined ? "" : ` It turns at step ${turn}.`;
+  return drawing(width, height, `${label}, ${unit}: ${said}.${told}`, ...parts);
 }
 
 function pretrainPage(place, data) {
@@ -64,15 +69,16 @@ function pretrainPage(place, data) {
     const old = (name, kind, points) => ({ name, kind: `${kind} before`, points: points?.length > 1 ? points : [] });
     const guess = data.settings.guess, width = Math.max(280, Math.min(640, pictures.clientWidth));  // letters keep their size
     const losses = [{ name: "encoder’s loss", kind: "encoder", points: run.encoder }, { name: "decoder’s loss", kind: "decoder", points: run.decoder }];
+    const turn = pretrain.turn((state.bottleneck ? run : other)?.worth ?? []);
     const bm25 = [[0, 100 * data.settings.bm25], [steps, 100 * data.settings.bm25]];
     pictures.replaceChildren(
       element("h2", {}, "Loss, nats"),
-      curves(losses, { label: "Loss", unit: "nats", floor: Math.ceil(guess) - 4, ceiling: Math.ceil(guess), steps, width }),
+      curves(losses, { label: "Loss", unit: "nats", floor: Math.ceil(guess) - 4, ceiling: Math.ceil(guess), steps, width, turn: state.bottleneck ? turn : undefined }),
       element("h2", {}, "MRR@10 of the judged queries, in percent"),
       curves([{ name: modeName(), kind: "mrr", points: run.mrr }, old(state.bottleneck ? "masked LM" : "bottleneck", "mrr", other?.mrr),
-        { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 60, steps, width }));
+        { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 60, steps, width, turn }));
     const last = (points) => points.at(-1)?.[1].toFixed(2).replace("-", "\u2212");
-    const worth = state.bottleneck ? ` What the vector is worth to the decoder: ${last(run.worth)} nats.` : "";
+    const worth = state.bottleneck ? ` What the vector is worth to the decoder: ${last(run.worth)} nats${turn === undefined ? "; so far the decoder learns to do without it" : ""}.` : "";
     const speed = model.steps && spent ? ` ${(1000 * model.steps / spent).toFixed(0)} steps a second on this machine.` : "";
     facts.textContent = `Step ${model.steps}.${run.encoder.length ? ` Loss ${last(run.encoder)} nats${run.decoder.length ? `, of the decoder ${last(run.decoder)} nats` : ""}.` : ""} MRR@10 ${percent(measured.mrr)}.${worth}${speed}`;
     neighbours();

@@ -31,7 +31,7 @@ bookSearch.byWords = function ({ pages, passages, fields }, query) {
   return scores.map((score, row) => {
     const [page, heading, , text] = passages[row];
     let sum = FIELDS.text * score + FIELDS.heading * headings[row] + FIELDS.title * titles[page];
-    if (sum && phrase[page]) sum += 1.5 * PHRASE;
+    if (sum && phrase[page]) sum += 2.5 * PHRASE;
     else if (sum && holds(heading, query)) sum += PHRASE;
     else if (sum && holds(text, query)) sum += PHRASE / 2;
     return sum * (pages[page][2] === "library" ? LIBRARY : 1);
