@@ -596,7 +596,8 @@ def heat_map(
         for i, own in enumerate(cells.values()):
             for j, cell in ((columns.index(column), cell) for column, cell in own.items()):
                 value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean + 0.0:+.1f}")
-                interval = minus(f"{cell.low:.1f} to {cell.high:.1f}") * (cell.low < cell.high)
+                known = cell.low < cell.high and np.isfinite([cell.low, cell.high]).all()
+                interval = minus(f"{cell.low:.1f} to {cell.high:.1f}") if known else ""
                 small = interval and not palette.phone and len(columns) < 6
                 look = {"ha": "center", "color": INK}
                 weight = "bold" if sure(cell) else "normal"
