@@ -119,8 +119,8 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
         source, original = imported[name]
         # used as a value, as in getattr(masking, unit): all of it may run
         if inner := _module(module, name):
-            for one in {**names_in(inner)[0], **names_in(inner)[1]}:
-                _follow(inner, (one,), seen)
+            for used in {**names_in(inner)[0], **names_in(inner)[1]}:
+                _follow(inner, (used,), seen)
         elif original is not None:
             _follow(source, (original,), seen)
 
@@ -202,13 +202,14 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
     for node in ast.parse(path.read_text(encoding="utf-8")).body if path else []:
         if isinstance(node, ast.Import):
             imported |= {
-                (one.asname or one.name.split(".")[0]): (one.name, None) for one in node.names
+                (alias.asname or alias.name.split(".")[0]): (alias.name, None)
+                for alias in node.names
             }
         elif isinstance(node, ast.ImportFrom):
             source = resolve_name(
                 "." * node.level + (node.module or ""), sys.modules[module].__package__
             )
-            imported |= {one.asname or one.name: (source, one.name) for one in node.names}
+            imported |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             made = getattr(sys.modules[module], node.name, None)
             # the values of its fields are in keys, defaults and all
@@ -334,16 +335,16 @@ class Stage:
 
     def walk(self) -> list["Stage"]:
         """Every stage that this one is made from, each once, sources first, itself last."""
-        found: dict[str, Stage] = {}
+        walked: dict[str, Stage] = {}
 
-        def visit(one: Stage) -> None:
-            for upstream in one.inputs:
-                if upstream.key not in found:
+        def visit(stage: Stage) -> None:
+            for upstream in stage.inputs:
+                if upstream.key not in walked:
                     visit(upstream)
-            found[one.key] = one
+            walked[stage.key] = stage
 
         visit(self)
-        return list(found.values())
+        return list(walked.values())
 
     def costs(self, cost: float = 0.0, core_seconds: float = 0.0) -> "Stage":
         """The same stage with an estimate of its work: operations, and seconds of one core."""
@@ -419,9 +420,9 @@ def _identity(value: Any) -> Any:
     if isinstance(value, type) or inspect.isfunction(value):
         return {"code": f"{value.__module__}.{value.__qualname__}", "digest": code_digest(value)}
     if isinstance(value, Mapping):
-        return {str(name): _identity(one) for name, one in value.items()}
+        return {str(name): _identity(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_identity(one) for one in value]
+        return [_identity(part) for part in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(digest := getattr(value, "digest", None), str):
@@ -435,8 +436,8 @@ def _stages(value: Any) -> Iterator[Stage]:
     if isinstance(value, Stage | Part):
         yield value if isinstance(value, Stage) else value.stage
     elif isinstance(value, Mapping | list | tuple):
-        for one in value.values() if isinstance(value, Mapping) else value:
-            yield from _stages(one)
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _stages(part)
 
 
 # Time that is bounded -----------------------------------------------------------------------------
@@ -539,35 +540,35 @@ class Cache:
         bounded.stop_at = None if minutes is None else time.monotonic() + 60 * minutes
         return bounded
 
-    def folder(self, one: Stage) -> Path:
+    def folder(self, stage: Stage) -> Path:
         """Where the finished stage lies or will lie."""
-        return self.root / one.name
+        return self.root / stage.name
 
-    def draft(self, one: Stage) -> Path:
+    def draft(self, stage: Stage) -> Path:
         """Where the stage lies while it is built, and what a stopped build left to go on from."""
-        return self.root / f"{one.name}.partial"
+        return self.root / f"{stage.name}.partial"
 
-    def finished(self, one: Stage) -> bool:
+    def finished(self, stage: Stage) -> bool:
         """Whether the stage is there already (its manifest is written last)."""
-        return (self.folder(one) / MANIFEST).is_file()
+        return (self.folder(stage) / MANIFEST).is_file()
 
     def missing(self, ends: Iterable[Stage]) -> list[Stage]:
         """What is not finished of some stages and those that they are made from, each once, sources
         first.
         """
         return [
-            one
-            for one in {one.key: one for end in ends for one in end.walk()}.values()
-            if not self.finished(one)
+            stage
+            for stage in {stage.key: stage for end in ends for stage in end.walk()}.values()
+            if not self.finished(stage)
         ]
 
-    def manifest(self, one: Stage) -> dict[str, Any]:
+    def manifest(self, stage: Stage) -> dict[str, Any]:
         """The manifest of a finished stage: files with sizes and checksums, arguments, versions,
         seconds.
         """
-        return read_manifest(self.folder(one))
+        return read_manifest(self.folder(stage))
 
-    def get(self, one: Stage) -> Path:
+    def get(self, stage: Stage) -> Path:
         """Return the folder of a stage, building it and what it needs where that is not there yet.
 
         Two processes that want the same stage build it once: the second waits and then finds it.
@@ -579,18 +580,19 @@ class Cache:
             TimeIsUpError: there is something to build, and the time of `within` is up, or was
                 before it was finished.
         """
-        if self.finished(one):
-            self._sweep(one)
+        if self.finished(stage):
+            self._sweep(stage)
         else:
-            self._provide(one)
-        self.check(self.folder(one))
-        return self.folder(one)
+            self._provide(stage)
+        self.check(self.folder(stage))
+        return self.folder(stage)
 
-    def _provide(self, one: Stage) -> None:
+    def _provide(self, stage: Stage) -> None:
         """Build a stage and what it needs, where that is not there yet."""
-        if not self.finished(one):
+        if not self.finished(stage):
             check_alone()
-            for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
+            # before the lock, which must not be held while another one is waited for
+            for upstream in stage.inputs:
                 self._provide(upstream)
             fix = (
                 "Make room or set DR_CACHE to another folder, then run again: finished stages are"
@@ -598,49 +600,52 @@ class Cache:
             )
             try:
                 lock = hold(
-                    self.root / "locks" / f"{one.name}.lock", one.name, "building it", self.announce
+                    self.root / "locks" / f"{stage.name}.lock",
+                    stage.name,
+                    "building it",
+                    self.announce,
                 )
                 with until(self.stop_at), lock as check_held:
-                    if not self.finished(one):
+                    if not self.finished(stage):
                         try:
-                            self._build(one, check_held)
+                            self._build(stage, check_held)
                         except OSError:  # its folder is gone, perhaps with the lock
                             check_held()
                             raise
             # a full disk, a read-only cache: say which stage, and the way out
             except OSError as error:
-                problem = f"{one.name}: {error.strerror or error}"
+                problem = f"{stage.name}: {error.strerror or error}"
                 raise InputError(problem, where=error.filename or self.root, fix=fix) from error
             except SafetensorError as error:
                 if "I/O error" not in str(error):
                     raise
-                raise InputError(f"{one.name}: {error}", where=self.root, fix=fix) from error
-            self.check(self.folder(one))
+                raise InputError(f"{stage.name}: {error}", where=self.root, fix=fix) from error
+            self.check(self.folder(stage))
 
-    def inputs(self, one: Stage) -> dict[str, Any]:
+    def inputs(self, stage: Stage) -> dict[str, Any]:
         """The arguments of a stage as its body receives them, what they rest on built: to run the
         body by hand.
         """
-        for upstream in one.inputs:
+        for upstream in stage.inputs:
             self.get(upstream)
-        return {name: self._resolve(value) for name, value in one.arguments.items()}
+        return {name: self._resolve(value) for name, value in stage.arguments.items()}
 
-    def _build(self, one: Stage, check_held: Callable[[], None]) -> None:
-        target, draft = self.folder(one), self.draft(one)
+    def _build(self, stage: Stage, check_held: Callable[[], None]) -> None:
+        target, draft = self.folder(stage), self.draft(stage)
         if target.exists():
             fix = "Remove the folder; the next run builds it again."
             raise InputError(f"stage folder without {MANIFEST}", where=target, fix=fix)
-        if draft.exists() and not one.resumable:
+        if draft.exists() and not stage.resumable:
             shutil.rmtree(draft)
         resumed = draft.exists()
         draft.mkdir(parents=True, exist_ok=True)
         if resumed:
-            self.announce(f"{one.name}: goes on where an earlier run stopped")
+            self.announce(f"{stage.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
         try:
-            one.function(draft, **self.inputs(one))
+            stage.function(draft, **self.inputs(stage))
         except BaseException:
-            if not one.resumable:  # it would be begun anew, and may be large
+            if not stage.resumable:  # it would be begun anew, and may be large
                 check_held()
                 shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -649,21 +654,21 @@ class Cache:
             "processor_seconds": time.process_time() - processor,
         }
         make_readable(draft)
-        manifest = make_manifest(one, draft, seconds, resumed)
+        manifest = make_manifest(stage, draft, seconds, resumed)
         check_held()
         write_json(draft / MANIFEST, sealed(manifest))
         draft.replace(target)
         _remove_scratch(target)  # only now: a build killed before the rename still needs it
         self._checked.add(_token(target))
-        self.built.append(one.name)
+        self.built.append(stage.name)
         if seconds["seconds"] >= WORTH_TELLING:
-            self.announce(f"{one.name}: finished in {spell_seconds(seconds['seconds'])}")
+            self.announce(f"{stage.name}: finished in {spell_seconds(seconds['seconds'])}")
 
-    def _sweep(self, one: Stage) -> None:
+    def _sweep(self, stage: Stage) -> None:
         """Remove what a build that was killed behind its last step left in a finished stage."""
-        folder = self.folder(one)
+        folder = self.folder(stage)
         if _token(folder) not in self._checked and next(_scratch(folder), None):
-            with suppress(Timeout, OSError), self.lock(one.name).acquire(timeout=0):
+            with suppress(Timeout, OSError), self.lock(stage.name).acquire(timeout=0):
                 _remove_scratch(folder)
 
     def _resolve(self, value: Any) -> Any:
@@ -675,7 +680,7 @@ class Cache:
         if isinstance(value, Data):
             return Path(value.place) if Path(value.place).exists() else value.place
         if isinstance(value, Mapping):
-            return {name: self._resolve(one) for name, one in value.items()}
+            return {name: self._resolve(part) for name, part in value.items()}
         return type(value)(map(self._resolve, value)) if type(value) in (list, tuple) else value
 
     def lock(self, name: str) -> BaseFileLock:
@@ -739,12 +744,12 @@ class Manifest(BaseModel):
 
 
 def make_manifest(
-    one: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool
+    stage: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool
 ) -> dict[str, Any]:
     """Describe a built folder: what it was made from, and size and SHA-256 of each file.
 
     Args:
-        one: the stage that was built.
+        stage: the stage that was built.
         folder: its folder.
         seconds: wall and processor time of the build; for a continued build, of its last part only.
         resumed: whether an earlier, killed build left something to go on from.
@@ -755,16 +760,16 @@ def make_manifest(
         if (
             path.is_file()
             and name.as_posix() != MANIFEST
-            and not any(fnmatch(name.parts[0], one) for one in SCRATCH)
+            and not any(fnmatch(name.parts[0], pattern) for pattern in SCRATCH)
         ):
             files[name.as_posix()] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
     return {
-        "kind": one.kind,
-        "version": one.version,
-        "key": one.key,
-        "code": one.code,
-        "parameters": one.parameters,
-        "inputs": sorted({upstream.key for upstream in one.inputs}),
+        "kind": stage.kind,
+        "version": stage.version,
+        "key": stage.key,
+        "code": stage.code,
+        "parameters": stage.parameters,
+        "inputs": sorted({upstream.key for upstream in stage.inputs}),
         "files": files,
         **{name: round(value, 3) for name, value in seconds.items()},
         "resumed": resumed,

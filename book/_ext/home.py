@@ -188,6 +188,8 @@ def box(told: str, megabytes: float) -> str:
     """The place of the box, with what it says of its questions and of what a typed one loads."""
     return (
         '<div id="home-ask" class="dr-ask" data-parts="search-page/" hidden></div>'
+        "<noscript><p>Here a question is answered by words and by meaning; it needs"
+        " JavaScript.</p></noscript>"
         f'<p class="dr-note dr-ask-note">{html.escape(told)} Your own question loads'
         f" {megabytes:.1f}\N{NO-BREAK SPACE}MB once and is answered in this page.</p>"
     )

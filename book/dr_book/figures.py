@@ -298,8 +298,9 @@ def intervals(
             if palette.phone:
                 axes.grid(visible=False, axis="y")
             axes.spines["left"].set_visible(False)
-            if zero:  # in view, however far away the points are
-                axes.axvline(0, color=palette.text, linewidth=0.9)
+            if zero:  # in view, however far away the points are; not through names above points
+                at, above = np.array([*places.values()]), 0.15 if palette.phone else 0.5
+                axes.vlines([0] * len(at), at - 0.5, at + above, palette.text, linewidth=0.9)
         for axes, one in zip(panels, filled, strict=True):
             low, high = axes.get_xlim()
             if (one.unit.endswith("%") or "points" in one.unit) and high - low < LEAST_SPAN:
@@ -542,6 +543,7 @@ def heat_map(
     x: str = "",
     y: str = "",
     centre: float | None = None,
+    columns: Sequence[str] = (),
     leading: bool = False,
     source: str = "",
 ) -> HTML:
@@ -554,9 +556,10 @@ def heat_map(
         x, y: names of the columns and of the rows.
         centre: a value with two sides, such as 0 for differences: one colour below it, another
             above; cells whose interval holds it are pale.
+        columns: their order; as they come in the rows where none is given.
         leading, source: as of `show`.
     """
-    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    columns = list(columns or dict.fromkeys(column for row in cells.values() for column in row))
     frame = pd.DataFrame(
         {c: [row[c].mean if c in row else np.nan for row in cells.values()] for c in columns},
         index=list(cells),
@@ -581,11 +584,20 @@ def heat_map(
             for column, cell in own.items():
                 if not sure(cell):
                     pale.loc[row, column] = centre + (cell.mean - centre) * 0.3
-        sns.heatmap(pale, ax=axes, cmap=colours, cbar=False, linewidths=2, **limits)
+        sns.heatmap(
+            pale,
+            ax=axes,
+            cmap=colours,
+            cbar=False,
+            linewidths=1.5,
+            linecolor=palette.grid,
+            **limits,
+        )
         for i, own in enumerate(cells.values()):
             for j, cell in ((columns.index(column), cell) for column, cell in own.items()):
                 value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean + 0.0:+.1f}")
-                interval = minus(f"{cell.low:.1f} to {cell.high:.1f}") * (cell.low < cell.high)
+                known = cell.low < cell.high and np.isfinite([cell.low, cell.high]).all()
+                interval = minus(f"{cell.low:.1f} to {cell.high:.1f}") if known else ""
                 small = interval and not palette.phone and len(columns) < 6
                 look = {"ha": "center", "color": INK}
                 weight = "bold" if sure(cell) else "normal"

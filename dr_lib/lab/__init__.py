@@ -1,35 +1,12 @@
 """The lab: a recipe becomes a pipeline of stages, runs leave records, studies sweep."""
 
 from dr_lib.lab import trainings
-from dr_lib.lab.base import (
-    BaseRecipe,
-    Checkpoint,
-    Shape,
-    TextSource,
-    build_base,
-    open_checkpoint,
-    open_collection,
-    open_sample,
-)
+from dr_lib.lab.base import BaseRecipe, build_base, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.cluster import Cluster
 from dr_lib.lab.fitting import fitted
 from dr_lib.lab.inputs import Inputs
 from dr_lib.lab.pipeline import Plan, pipeline
-from dr_lib.lab.recipe import (
-    AuxiliarySettings,
-    CollectionSettings,
-    EvaluationSettings,
-    MiningSettings,
-    NegativesSettings,
-    ObjectiveSettings,
-    PaqPairsSettings,
-    Pretraining,
-    PseudoLabelsSettings,
-    Recipe,
-    RedditPairsSettings,
-    RerankingSettings,
-    recipe_at,
-)
+from dr_lib.lab.recipe import CollectionSettings, Recipe, recipe_at
 from dr_lib.lab.records import (
     Record,
     commit,
@@ -47,4 +24,4 @@ from dr_lib.lab.records import (
 )
 from dr_lib.lab.study import Run, Study, StudyError, StudyResult, execute, measured, zero_shot
 from dr_lib.settings import check_parameters
-from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError, code_digest, stage
+from dr_lib.stages import Cache, Data, Part, Stage, stage

@@ -230,8 +230,8 @@ class Step(NamedTuple):
             >>> f"{base.bytes() / 2**30:.0f} GiB"
             '27 GiB'
         """
-        kept = UNIT * self.positions * (self.layers + 1) * self.hidden
-        return kept + STATE * self.weights + CHUNK
+        activations = UNIT * self.positions * (self.layers + 1) * self.hidden
+        return activations + STATE * self.weights + CHUNK
 
     def fitting(self, memory: float) -> int:
         """Positions that fit into `memory` bytes of a device; 0 where not even the weights do."""

@@ -34,7 +34,7 @@ def fitted(recipe: Recipe, memory: int | None = None, trial: Trial | None = None
             does not fit; None takes `try_step` where there is a GPU, and tries nothing elsewhere.
 
     Returns:
-        A recipe of its own key: its numbers are those of the first up to rounding.
+        A recipe with a key of its own. Its numbers are those of the first up to rounding.
 
     Raises:
         torch.OutOfMemoryError: not even one sequence at a time fits.

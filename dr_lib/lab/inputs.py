@@ -171,7 +171,7 @@ def check_within_reach(recipe: Recipe) -> None:
     read = {options.split} if options.on is None else set()
     if trains and options.kind != "bm25":
         read |= {"train"}
-        read |= {one.validation.split for one in trainings if one and one.validation}
+        read |= {chosen.validation.split for chosen in trainings if chosen and chosen.validation}
     for settings, splits in ((recipe.collection, read), (options.on, {options.split})):
         if settings:
             _reached(settings.name, tuple(sorted(splits)), json.dumps(settings.splits))

@@ -501,7 +501,7 @@ class Recipe(Settings):
                     "late interaction (reranking.by) is trained by finetuning without"
                     f" {', '.join(unread)}"
                 )
-        learns = any(one and one.pseudo_labels for one in (self.finetuning, self.finetuning2))
+        learns = any(part and part.pseudo_labels for part in (self.finetuning, self.finetuning2))
         if learns and self.auxiliary.pseudo_labels.pool != "train":
             raise ValueError(
                 "fine-tuning reads pseudo-labels of the training queries"
@@ -659,9 +659,9 @@ def is_place(name: str) -> bool:
 def without_places(value: Any, key: str = "") -> Any:
     """Plain values of settings in which every path is cut to its last part."""
     if isinstance(value, dict):
-        return {name: without_places(one, name) for name, one in value.items()}
+        return {name: without_places(part, name) for name, part in value.items()}
     if isinstance(value, list):
-        return [without_places(one, key) for one in value]
+        return [without_places(part, key) for part in value]
     names = ("name", "base", "generator", "retriever", "model", "file", "first", "folder")
     if isinstance(value, str) and key in names and is_place(value):
         return Path(value).expanduser().resolve().name

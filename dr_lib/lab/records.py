@@ -316,8 +316,8 @@ def _record(line: bytes, where: str, shared: Shared) -> Record:
         scores = content["scores"]
         queries = queries or shared.add("queries", scores["queries"], scores["queries"])
         if clusters is None:
-            told = content["clusters"]
-            clusters = shared.add("clusters", Clusters(**told), told)
+            written = content["clusters"]
+            clusters = shared.add("clusters", Clusters(**written), written)
         changed = {"scores": scores | {"queries": queries}, "clusters": clusters}
         return Record(**content | changed)
     except InputError as error:
@@ -353,7 +353,7 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     name = slug(study) if study else "*"
     paths = {*folder.glob(f"{name}{PACKED}"), *folder.glob(f"{name}_*{PACKED}")}
     read = [_load_once(path) for path in sorted(paths)]
-    records = [record for found, _ in read for record in found]
+    records = [record for records_of_file, _ in read for record in records_of_file]
     if broken := [str(error) for _, errors in read for error in errors]:
         lines = "\n".join(broken)
         warnings.warn(f"left out, as they cannot be read:\n{lines}", RuntimeWarning, stacklevel=2)
@@ -437,7 +437,7 @@ def publish(records: Sequence[Record]) -> list[Path]:
         studies[recorded_folder(record.scale) / record.file_name].append(record)
     with hold(places.records_root() / ".lock", "the records of the book", "publishing"):
         merged = {path: _merged(path, added) for path, added in studies.items()}
-        return [save_records(found, path) for path, found in merged.items()]
+        return [save_records(whole, path) for path, whole in merged.items()]
 
 
 def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
@@ -526,17 +526,19 @@ def named_record(
     the labels that there are.
     """
     labels = {label, objectives.word(label)} if label else {record.label for record in records}
-    found = [record for record in records if record.label in labels and seed in (None, record.seed)]
-    if len({record.label for record in found}) != 1:
+    matching = [
+        record for record in records if record.label in labels and seed in (None, record.seed)
+    ]
+    if len({record.label for record in matching}) != 1:
         known = ", ".join(dict.fromkeys(repr(record.label) for record in records))
-        problem = "several configurations" if found else "no record of these names"
+        problem = "several configurations" if matching else "no record of these names"
         fix = (
             f"Name one with its label; there are: {known}."
             if known
             else f"Name another scale (--scale), or: {TRAIN}"
         )
         raise InputError(problem, where=where, fix=fix)
-    return max(found, key=lambda record: (-record.seed, record.created))
+    return max(matching, key=lambda record: (-record.seed, record.created))
 
 
 def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:

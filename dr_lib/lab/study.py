@@ -377,8 +377,10 @@ class Study:
         if waiting:
             work = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
             needed = memory_needed(plans[run] for run in waiting)
-            told = f"{work}; {needed}" if needed else work
-            tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {told}")
+            outline = f"{work}; {needed}" if needed else work
+            tqdm.write(
+                f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {outline}"
+            )
         hidden = not self.progress or not waiting
         begun, whole = time.monotonic(), operations_left([ends[run] for run in waiting], self.cache)
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar:
@@ -482,9 +484,9 @@ def memory_needed(plans: Iterable[Plan]) -> str:
     """
     steps, numbers = {}, set(GPUS)
     for plan in plans:
-        found = steps_of(plan.inputs)
-        numbers &= set(processes_of(plan.inputs, found, GPUS))
-        steps |= {step.bytes(): name for name, step in found.items()}
+        steps_needed = steps_of(plan.inputs)
+        numbers &= set(processes_of(plan.inputs, steps_needed, GPUS))
+        steps |= {step.bytes(): name for name, step in steps_needed.items()}
     if not steps:
         return ""
     count = " or ".join(map(str, sorted(numbers)))

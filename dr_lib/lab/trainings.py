@@ -251,8 +251,8 @@ def reranker(inputs: Inputs, encoder: Stage) -> Stage:
     recipe = inputs.recipe
     if recipe.reranking.by:
         return late_interaction(inputs)
-    own = recipe.auxiliary.cross_encoder.seed
-    seed = recipe.seed if own is None else own
+    fixed = recipe.auxiliary.cross_encoder.seed
+    seed = recipe.seed if fixed is None else fixed
     return cross_encoder(inputs, mined(inputs, encoder), encoder, "listwise", seed)
 
 

@@ -4,7 +4,6 @@ given generator.
 
 from dr_lib.masking.weighted import importance, keyword
 from dr_lib.masking.words import (
-    Budget,
     MaskPolicy,
     complementary,
     extra_rate,

@@ -4,8 +4,6 @@ cross-encoder, late interaction, writers.
 
 from dr_lib.models.bert import (
     EXTRA_FILE,
-    LmHead,
-    TextModel,
     check_tokenizer,
     embed,
     encode_by_length,
@@ -32,7 +30,6 @@ from dr_lib.models.cross_encoder import (
     CrossEncoder,
     CrossEncoderSettings,
     LateInteraction,
-    LateInteractionSettings,
     Pieces,
     TextPairs,
     best_matches,

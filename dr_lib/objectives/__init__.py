@@ -8,13 +8,11 @@ from dr_lib.errors import InputError
 from dr_lib.objectives.base import (
     FAMILIES,
     MaskedObjective,
-    MaskedSettings,
     NoObjective,
     Objective,
     Settings,
     Source,
     predict_tokens,
-    report,
 )
 from dr_lib.objectives.bottleneck import Autoencoder, EncdecMlm
 from dr_lib.objectives.bow import Bow

@@ -17,7 +17,6 @@ from dr_lib.retrieval.encode import (
 from dr_lib.retrieval.mining import mine_negatives, negatives
 from dr_lib.retrieval.ranking import Ranking, holds_answer, normal_form, write_run
 from dr_lib.retrieval.rerank import (
-    Scorer,
     bm25_teacher_scores,
     candidate_scores,
     load_scorer,

@@ -134,10 +134,15 @@ def to_device(batch: Any, device: torch.device | str) -> Any:
             batch,
             **{part.name: to_device(getattr(batch, part.name), device) for part in fields(batch)},
         )
-    # CUDA has read the host's memory when the call is back; Apple's GPUs read it later, when it may
-    # be another tensor's.
+    if not isinstance(batch, Tensor):
+        return batch
+    # From pinned memory a copy to CUDA goes on by itself, and torch keeps the memory until it is
+    # done; other memory has been read when the call is back. Apple's GPUs read it later, when it
+    # may be another tensor's.
     on_its_way = torch.device(device).type == "cuda"
-    return batch.to(device, non_blocking=on_its_way) if isinstance(batch, Tensor) else batch
+    if on_its_way and batch.device.type == "cpu" and torch.cuda.is_available():
+        batch = batch.pin_memory()
+    return batch.to(device, non_blocking=on_its_way)
 
 
 def finest(device: torch.device) -> torch.dtype:

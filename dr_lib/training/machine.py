@@ -191,6 +191,11 @@ def frozen(
     return "bf16_weights" if whole else found
 
 
+def _device_of(model: nn.Module) -> torch.device:
+    """Where a model's weights lie; the CPU where it has none."""
+    return next((weight.device for weight in model.parameters()), torch.device("cpu"))
+
+
 @contextmanager
 def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
     """A model without gradients, in evaluation mode; the caller's own is left as it was.
@@ -200,10 +205,7 @@ def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
         kind: what `precision` or `frozen` gives; for "bf16_weights" a copy is rounded, by its own
             method `rounded` if it has one. Where that gives None, "bf16" has to do.
     """
-    device, modes = (
-        next(model.parameters()).device,
-        [(module, module.training) for module in model.modules()],
-    )
+    device, modes = (_device_of(model), [(module, module.training) for module in model.modules()])
     twin = _rounded(model) if kind == "bf16_weights" else None
     halved = kind == "bf16" or (kind == "bf16_weights" and twin is None)
     autocast = torch.autocast(device.type, torch.bfloat16) if halved else nullcontext()
@@ -242,7 +244,7 @@ def spread(
         ...     list(work(lambda model, item: model(item) + 1, [1, 2, 3]))
         [2, 3, 4]
     """
-    here = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    here = _device_of(model)
     if places is None:
         places = devices() if here.type == "cuda" else [here]
     if len(places) == 1:
@@ -258,7 +260,7 @@ def spread(
 
     def call(function: Callable, item: Any) -> Any:
         mine = copies.get()
-        place = next((weight.device for weight in mine.parameters()), here)
+        place = _device_of(mine)
         current = torch.cuda.device(place) if place.type == "cuda" else nullcontext()
         try:
             with current, evaluating(mine, kind) as forward:

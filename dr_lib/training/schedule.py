@@ -39,7 +39,8 @@ class Training(Settings):
         epsilon: AdamW's epsilon.
         checkpoint_every: updates between two checkpoints.
         schedule: `"linear"` falls to zero after the warm-up, `"constant"` stays at the peak.
-        compile: compile the model's layers with `torch.compile` (worth it on GPUs and long runs).
+        compile: compile the model's layers with `torch.compile`: fewer passes over a GPU's memory
+            (counted, not timed yet: `benchmarks/bench_device.py`).
         log_every: updates that one row of the log averages over.
 
     Raises:

@@ -100,8 +100,9 @@ def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
     with opened(tmp_path / "profile") as browser:
         look(browser, page)
         harmless(browser, page, "document.body")
-        assert browser.run("document.querySelectorAll('td .verdict-held').length") == len(HOSTILE)
-        assert browser.run(TURNED % "td .verdict-held") == 0
+        marks = "document.querySelectorAll('.dr-search .verdict-held').length"
+        assert browser.run(marks) == len(HOSTILE)
+        assert browser.run(TURNED % ".dr-search .verdict-held") == 0
         assert browser.run("document.title").startswith("<img src=x onerror=")
 
 

@@ -480,6 +480,11 @@ SURE = {
         "SimLM minus MLM",
     ],
     "methods/stages": ["SimLM, retriever 2 minus SimLM, retriever 1"],
+    "simlm/table08": [
+        f"{unequal} minus {equal}"
+        for unequal in ("15% / 30%", "30% / 50%", "30% / 100%")
+        for equal in ("15% / 15%", "30% / 30%")
+    ],
     "simlm/table10": ["target passages minus general text"],
     "cdmae/table04": ["w/o projection minus w/ projection"],
 }
@@ -487,6 +492,7 @@ PERHAPS = {
     "methods/equal-budgets": ["condenser minus mlm", "paq minus none"],
     "simlm/table07": ["SimLM minus Enc-Dec MLM", "Condenser minus MLM"],
     "methods/stages": ["MASTER, retriever 2 minus MASTER, retriever 1"],
+    "simlm/table08": ["30% / 50% minus 15% / 30%", "30% / 50% minus 40% / 60%"],
     "dpr_paq/table04": ["PAQ minus None"],
 }
 """Study -> differences in MRR@10 that prose calls certain, or chance perhaps."""

@@ -51,6 +51,11 @@ TOO_WIDE = """(() => {
     !inside(one.parentElement)).slice(0, 5).map(told)];
 })()"""
 
+# Figures are drawn twice, and one drawing fits the window.
+NOT_ONCE = """[...document.querySelectorAll(".dr-figure")].filter((one) => one.checkVisibility()
+  && [...one.querySelectorAll("svg")].filter((svg) => svg.checkVisibility()).length !== 1)
+  .map((one) => one.querySelector("svg").ariaLabel.slice(0, 50))"""
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Browser]:
@@ -107,8 +112,10 @@ def test_page(browser, name):
         found["light"] = findings(browser, "tag", TAGS, same)
         show(browser, "dark")
         found["dark"] = findings(browser, "rule", ["color-contrast"], same)
+    found["figures not drawn once"] = browser.run(NOT_ONCE)
     browser.resize(PHONE)
     found["too wide"] = browser.run(TOO_WIDE)
+    found["figures not drawn once on a phone"] = browser.run(NOT_ONCE)
     found["no drawing on a phone"] = browser.run(
         "[...document.querySelectorAll('main .dr-figure')].filter((one) => one.offsetParent &&"
         " ![...one.querySelectorAll('svg')].some((svg) => svg.clientHeight > 30)).length"

@@ -211,6 +211,11 @@ def test_a_heat_map_is_pale_where_a_difference_may_be_chance_and_empty_where_not
     assert values[0, 0] == 2 and values[1, 1] == pytest.approx(-0.3)
     weights = {text.get_text(): text.get_weight() for text in axes.texts}
     assert weights["+2.0"] == "bold" and weights["\N{MINUS SIGN}1.0"] == "normal"
+    one_seed = Interval(1.0, -np.inf, np.inf)  # says nothing of another training
+    heat_map(cells | {"40%": {"50%": one_seed}}, unit="points", alt="x", columns=["50%", "30%"])
+    assert not any("inf" in text.get_text() for text in drawn[1].axes[0].texts)
+    shown = [one.get_text() for one in drawn[1].axes[0].get_xticklabels()]
+    assert shown == [tick("50%"), tick("30%")]
     assert "Rates. 15 %: 30 % +2.0; 30 %: 50 % -1.0." in html.replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -65,6 +65,19 @@ def test_only_cuda_is_not_waited_for_when_a_batch_is_sent(
     assert asked == 6 * [(name, {"non_blocking": not waits})]
 
 
+def test_a_batch_for_cuda_goes_through_pinned_memory(make_token_batch, monkeypatch):
+    pinned, sent = [], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor.clone()) or pinned[-1]
+    )
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, *_, **__: sent.append(tensor) or tensor)
+    make_token_batch(np.array([[2, 5, 3]]), np.array([7])).to("cuda")
+    assert len(pinned) == 6 and all(a is b for a, b in zip(pinned, sent, strict=True))
+    make_token_batch(np.array([[2, 5, 3]]), np.array([7])).to("mps")
+    assert len(pinned) == 6
+
+
 def test_real_tokens_and_rows_are_found_in_nested_batches(make_token_batch):
     from dr_lib.training import RetrievalBatch
 
