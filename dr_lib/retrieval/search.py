@@ -174,10 +174,7 @@ class _OnProcessor:
     """Lists of queries by faiss, which multiplies and merges."""
 
     def __init__(self, queries: np.ndarray, depth: int):
-        # imported where it is used: most of what imports this package does not search
-        import faiss
-
-        self._faiss, self._queries, self._depth = faiss, queries, depth
+        self._faiss, self._queries, self._depth = _faiss(), queries, depth
         self._fast = np.empty((len(queries), 0), np.float32)
         self._rows = np.empty((len(queries), 0), np.int64)
 
@@ -252,10 +249,19 @@ class _OnGpu:
         return self._fast.cpu().numpy(), self._rows.cpu().numpy()
 
 
+def _faiss():
+    """Imported where it is used: most of what imports this package does not search."""
+    try:
+        import faiss
+    except ImportError:
+        fix = "pip install faiss-cpu, or faiss-gpu on Linux with an Nvidia GPU."
+        raise InputError("faiss is not installed", where="search", fix=fix) from None
+    return faiss
+
+
 def _faiss_for_gpus():
     """Faiss, which takes torch's tensors, or None where it sees no GPU."""
-    import faiss
-
+    faiss = _faiss()
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         return None
     import faiss.contrib.torch_utils
