@@ -1,0 +1,118 @@
+"""The pieces with a drawing that answers: what they are drawn from, and that keys reach all of it."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from browser import needs_chromium, opened
+from check_pages import ROOT
+from claims_glance import drawn_pairs, in_words, pairs_table
+
+from dr_book.plan import seeds_of
+
+FOLDER = ROOT / "book" / "extra" / "explorers"
+
+
+def in_node(name: str, code: str):
+    """What a piece's functions return; `it` has them."""
+    program = f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{{code}}})()));"
+    done = subprocess.run(
+        ["node", "-e", program], cwd=FOLDER, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def page(folder: Path, name: str, data: dict, rest: str = "") -> Path:
+    """A page with one piece, from disk."""
+    for path in (*FOLDER.glob("*.js"), *FOLDER.glob("*.css")):
+        shutil.copy(path, folder)
+    scripts = "".join(f"<script src='{one}.js'></script>" for one in ("controls", "pieces"))
+    values = "".join(f"window.{key} = {json.dumps(value)};" for key, value in data.items())
+    (folder / "page.html").write_text(
+        f"<!doctype html><meta charset='utf-8'><div id='{name}-here' hidden></div>{rest}{scripts}"
+        f"<script>{values}</script><script src='{name}.js'></script>"
+    )
+    return folder / "page.html"
+
+
+# The claims at a glance ---------------------------------------------------------------------------
+
+
+def entry(claim: str, *pairs: dict, block: int | None = None) -> dict:
+    filled = [
+        {
+            "better": "simlm",
+            "worse": "mlm",
+            "relation": "over",
+            "measure": "MRR@10",
+            "state": "open",
+            "unit": "points",
+            "seeds": [3, 3],
+            "paper": 1.0,
+            "difference": 0.5,
+            "low": -0.25,
+            "high": 1.254,
+        }
+        | pair
+        for pair in pairs
+    ]
+    about = {"paper": "simlm", "source": "Table 7", "protocol": "stand-in", "block": block}
+    return {"claim": claim, "pairs": filled} | about
+
+
+def test_pairs_are_drawn_that_have_both_differences_in_points():
+    entries = [entry("a", {}, {"paper": None}, {"unit": "ms"}), entry("b", {"difference": None})]
+    (pair,) = drawn_pairs(entries)
+    assert (pair["claim"], pair["of"], pair["said"]) == ("a", "simlm", "SimLM over masked LM")
+    assert [pair[name] for name in ("paper", "difference", "low", "high")] == [1, 0.5, -0.25, 1.25]
+
+
+def test_a_dot_is_hollow_below_the_plans_seeds_or_with_one_run():
+    planned = seeds_of(1)
+    pairs = ({"seeds": [planned, planned]}, {"seeds": [planned, planned - 1]})
+    found = drawn_pairs([entry("a", *pairs, block=1), entry("b", {"seeds": [2, 1]}, {})])
+    assert [pair["missing"] for pair in found] == [False, True, True, False]
+
+
+def test_the_sentence_and_the_table_count_the_same_pairs():
+    pairs = drawn_pairs([entry("a", {}, {"difference": -2.0}, {"paper": 0.0}, {"paper": -0.1})])
+    told = in_words(pairs)
+    assert "Each of the 4 dots" in told and "Of 3 pairs that differ in the paper, 1 have" in told
+    assert "and 1 of all lie nearer" in told
+    made = pairs_table(pairs, {"simlm": "SimLM"}).data
+    assert made.count("<tr>") == 5 and 'href="#a"' in made and "\N{MINUS SIGN}0.1" in made
+
+
+def test_filters_take_away_what_they_say():
+    pairs = drawn_pairs([entry("a", {}, {"state": "supported"}, {"worse": "BM25"})])
+    call = f"it.chosen({json.dumps(pairs)}, "
+    assert in_node("claims", f"return {call}{{ words: false }}).length;") == 2
+    assert in_node("claims", f"return {call}{{ words: true, state: 'supported' }}).length;") == 1
+    assert in_node("claims", f"return {call}{{ words: true, paper: 'pair' }}).length;") == 0
+    counts = in_node("claims", f"return it.counts({json.dumps(pairs)});")
+    assert counts == {"all": 3, "sign": 3, "supported": 1, "contradicted": 0, "open": 2}
+
+
+@needs_chromium
+def test_arrow_keys_move_among_dots_and_enter_opens_the_claim(tmp_path):
+    pairs = drawn_pairs([entry("a", {"paper": 3.0, "difference": -1.0}), entry("b", {})])
+    rows = "".join(f"<details id='{one}'><summary>{one}</summary></details>" for one in "ab")
+    data = {"claimsData": {"papers": {"simlm": "SimLM"}, "pairs": pairs}}
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page(tmp_path, "claims", data, rows))
+        browser.run("document.querySelector('#claims-here a[tabindex=\"0\"]').focus()")
+        said = "document.querySelector('[role=status]').textContent"
+        assert "Paper +1.0; here +0.5 [\N{MINUS SIGN}0.3, +1.3]" in browser.run(said)
+        browser.press("ArrowRight")
+        assert "Paper +3.0" in browser.run(said)
+        browser.press("ArrowUp")  # from -1.0 to 0.5
+        assert "Paper +1.0" in browser.run(said)
+        browser.press("Enter")
+        assert browser.run("[...document.querySelectorAll('details')].map((row) => row.open)") == [
+            False,
+            True,
+        ]
+        assert browser.run("document.activeElement.textContent") == "b"
+        assert browser.complaints == []
