@@ -45,9 +45,6 @@ MODEL_FILES = (
 """
 
 
-SHARD = 2**19  # passages: MS MARCO's 8.8 million are 17 shards of 1.6 GB at 768 numbers
-
-
 class Shape(NamedTuple):
     """The size of a model."""
 
@@ -274,10 +271,9 @@ def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> l
     """The stages that encode so many passages, one a shard: `make` takes its `rows`, `each` is the
     cost of a passage.
     """
-    ends = [*range(SHARD, passages, SHARD), passages]
     return [
         make(rows=(first, end)).costs(each * (end - first))
-        for first, end in zip([0, *ends], ends, strict=False)
+        for first, end in retrieval.shards(passages)
     ]
 
 

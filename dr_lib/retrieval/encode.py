@@ -43,6 +43,8 @@ from dr_lib.training import machine
 
 MULTIPLE = 8  # padded lengths, as `plan_by_length` counts them
 BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
+# rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
+SHARD = 4 * BLOCK
 SAVE_EVERY = 10.0  # seconds between notes of how far the work came
 TEXT_BYTES = 16  # of a digest of a text: no two of a trillion agree by chance
 
@@ -81,8 +83,8 @@ def encode(
             (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes what
             `machine.frozen` gives.
         normalise: scale each vector to length 1.
-        rows: first row and end of a shard, as `lab` cuts a collection; or single rows, ascending;
-            None encodes all.
+        rows: first row and end of a shard, as `shards` cuts them; or single rows, ascending; None
+            encodes all.
         places: devices that share the batches; None takes those of `machine.spread`. Batches, and
             hence vectors, are the same on any number.
         progress: show a bar.
@@ -126,6 +128,16 @@ def encode(
     with machine.spread(encoder, how, places) as work:
         made = partial(work, vectors_of)
         return fill(Path(path), batches, made, key, dtype=dtype, progress=progress)
+
+
+def shards(rows: int) -> list[tuple[int, int]]:
+    """First row and end of each shard of a collection; one for up to half a million passages.
+
+    Example:
+        >>> shards(300), shards(SHARD + 1)[1]
+        ([(0, 300)], (524288, 524289))
+    """
+    return [(part.start, part.stop) for part in blocks(0, rows, SHARD)]
 
 
 def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
@@ -339,7 +351,7 @@ def vectors(
         folder: where to write; a killed build resumes from what is there.
         encoder: a retriever's stage, or the folder of one saved encoder.
         passages: tokens of the passages (`store/`).
-        rows: first row and end of the shard, as `lab` cuts a collection.
+        rows: first row and end of the shard, see `shards`.
         dtype: number type of the stored vectors.
     """
     places = [encoder / "passage_model", encoder / "model", encoder]
@@ -456,7 +468,7 @@ def given_vectors(
         folder: where to write; a killed build goes on from what is there.
         encoder: as `given` finds it.
         collection: whose passages are encoded.
-        rows: first row and end of the shard, as `lab` cuts a collection.
+        rows: first row and end of the shard, as `retrieval.shards` cuts them.
         dtype: number type of the stored vectors.
         title: False reads the texts alone.
     """

@@ -14,7 +14,7 @@ from torch import nn
 from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder
 from dr_lib.models.dense import DenseSettings
-from dr_lib.retrieval import encode, search, vectors_at
+from dr_lib.retrieval import encode, search, shards, vectors_at
 from dr_lib.retrieval.encode import fetching
 from dr_lib.tokens import TokenStore, plan_by_length
 from dr_lib.training import machine
@@ -256,7 +256,9 @@ def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(
     asked, rng = np.array(whole[:9]), np.random.default_rng(0)
     expected = search(asked, whole, 7)
     for size in rng.integers(1, 10, 6) * small_blocks:
-        parts = [(first, min(first + size, 150)) for first in range(0, 150, size)]
+        monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "SHARD", int(size))
+        parts = shards(len(store))
+        assert [first for first, _ in parts] == list(range(0, 150, size)) and parts[-1][1] == 150
         made = [
             encode(encoder, store, tmp_path / f"{size}-{part[0]}.npy", **options(rows=part))
             for part in parts
@@ -272,6 +274,7 @@ def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(
 
 def test_a_collection_of_one_block_is_sorted_as_a_whole(store, encoder, tmp_path):
     """Then its vectors are those that were made before there were blocks."""
+    assert shards(len(store)) == [(0, len(store))]
     encode(encoder, store, tmp_path / "v.npy", **options())
     lengths = store.lengths(48)
     plan = plan_by_length(lengths, 400, 48)
