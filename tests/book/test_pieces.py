@@ -17,7 +17,9 @@ FOLDER = ROOT / "book" / "extra" / "explorers"
 
 def in_node(name: str, code: str):
     """What a piece's functions return; `it` has them."""
-    program = f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{{code}}})()));"
+    program = (
+        f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{{code}}})()));"
+    )
     done = subprocess.run(
         ["node", "-e", program], cwd=FOLDER, capture_output=True, text=True, check=True
     )
