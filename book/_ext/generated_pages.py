@@ -32,6 +32,7 @@ from pretrain_tab import write_tab
 from price_piece import write_price
 from rankings import write_rankings
 from search_page import write_search
+from supplied import write_supplied
 from teaching import load_plan, routes_page
 
 from dr_book.comparison import pairs_cell, title_of
@@ -157,6 +158,7 @@ def write_what_works(to: Path) -> None:
     write_explorers(to)
     write_price(to)
     write_rankings(to)
+    write_supplied(to)
     write_tab(to)
 
 

@@ -14,7 +14,7 @@ from dr_lib.files import write_text
 
 STYLES = ("masks-explorer/explorer", "explorers/explorers", "explorers/pieces")
 SCRIPTS = ("controls", "pieces")
-WRITTEN = ("price.inc", "rankings.inc")
+WRITTEN = ("price.inc", "rankings.inc", "supplied.inc")
 """What pages include."""
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import price_piece
 import pytest
 import rankings
+import supplied
+import torch
 from browser import needs_chromium, opened
 from check_pages import ROOT
 from claims_glance import drawn_pairs, in_words, pairs_table
@@ -17,6 +19,9 @@ from price_piece import trails
 from dr_book.plan import seeds_of
 from dr_book.price import Price
 from dr_book.statistics import Interval
+from dr_lib import collections, objectives
+from dr_lib.models import load_masked_lm
+from dr_lib.tokens import TokenBatch, load_tokenizer
 
 FOLDER = ROOT / "book" / "extra" / "explorers"
 
@@ -244,3 +249,79 @@ def test_a_key_chooses_another_question_and_another_matrix(tmp_path):
         assert "masked LM: the passage moves up for 0" in browser.run(said)[1]
         assert browser.run("document.querySelectorAll('td').length") == 25
         assert browser.complaints == []
+
+
+# What the vector supplies -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def batch():
+    collection = collections.load("primer").passages[:4]
+    return token_batch(collection["text"])
+
+
+def token_batch(texts: list[str]) -> TokenBatch:
+    tokenizer = load_tokenizer("embedded")
+    read = tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=48)
+    ids = read["input_ids"]
+    special = torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
+    pieces = [tokenizer.convert_ids_to_tokens(row.tolist()) for row in ids]
+    inside = torch.tensor([[piece.startswith("##") for piece in row] for row in pieces])
+    return TokenBatch(
+        ids, read["attention_mask"], torch.zeros_like(ids), special, ~special & ~inside, ids[:, 0]
+    )
+
+
+def test_a_larger_share_lacks_the_words_of_a_smaller_whole(batch):
+    few, many = (supplied.lacking_words(batch, rate) for rate in (0.3, 0.7))
+    assert (many | ~few).all() and few.sum() < many.sum()
+    assert torch.equal(supplied.lacking_words(batch, 1.0), ~batch.special)
+    word = batch.word_start.cumsum(1)
+    for i in range(len(word)):  # pieces of one word go together
+        for number in word[i][~batch.special[i]].unique():
+            assert few[i][(word[i] == number) & ~batch.special[i]].unique().numel() == 1
+
+
+@pytest.mark.parametrize("method", ["autoencoder", "simlm", "retromae"])
+def test_one_vector_for_all_passages_supplies_nothing(batch, method, monkeypatch):
+    model = load_masked_lm("embedded")
+    objective = objectives.create(
+        method, model, load_tokenizer("embedded"), generator_model=model, init_seed=0
+    ).eval()
+    gain, lacking = supplied.supplied(objective, batch, 1.0)
+    assert gain[~batch.special].abs().max() > 0 and torch.equal(lacking, ~batch.special)
+    same = torch.ones(len(batch.input_ids), 48, 128)
+    monkeypatch.setattr(supplied, "hidden_states", lambda *_: same)
+    assert supplied.supplied(objective, batch, 1.0)[0].abs().max() < 1e-4
+
+
+def test_pieces_become_words_and_the_summary_is_of_what_is_lacking():
+    code = """
+      const words = it.words(["dia", "##mond", "is", "hard"], [10, 5, 40, -5], [2]);
+      return [words, it.summary(words)];
+    """
+    words, summary = in_node("supplied", code)
+    assert [one["text"] for one in words] == ["diamond", "is", "hard"]
+    assert [one["nats"] for one in words] == [1.5, 4, -0.5] and words[1]["reads"]
+    assert summary["mean"] == 0.5
+    assert [one["text"] for one in summary["most"]] == ["diamond", "hard"]
+
+
+@needs_chromium
+def test_a_key_moves_from_word_to_word_and_a_tab_changes_the_method(tmp_path):
+    passage = {"title": "A", "pieces": ["hard", "rock"], "values": [[[3, 12]], [[1, 1], [2, 2]]]}
+    passage |= {"reads": [[[]], [[0], []]]}
+    methods = [{"name": "auto-encoder", "rates": [1]}, {"name": "SimLM", "rates": [0.5, 1]}]
+    data = {"suppliedData": {"methods": methods, "passages": [passage]}}
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page(tmp_path, "supplied", data))
+        browser.run("document.querySelector('.shaded [tabindex=\"0\"]').focus()")
+        browser.press("ArrowRight")
+        assert browser.run("document.querySelector('.one').textContent") == "rock: +1.2 nats."
+        said = "document.querySelector('[role=status]').textContent"
+        assert "auto-encoder, the decoder lacks 100" in browser.run(said)
+        browser.run("document.querySelectorAll('button')[1].click()")
+        assert "SimLM, the decoder lacks 50" in browser.run(said)
+        browser.run("document.getElementById('supplied-rate').focus()")
+        browser.press("ArrowRight")
+        assert "SimLM, the decoder lacks 100" in browser.run(said) and browser.complaints == []
