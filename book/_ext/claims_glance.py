@@ -3,20 +3,17 @@
 Its script is `book/extra/explorers/claims.js`. Page: reference/claims.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from explorers import FOLDER
 from IPython.display import HTML
+from pieces import write_data
 
 from dr_book.plan import seeds_of
 from dr_book.statistics import Interval
 from dr_book.tables import Markup, folded, interval_cell, link, named, table
-from dr_lib.files import write_text
 
-FILE = "claims-data.js"
 NUMBERS = ("paper", "difference", "low", "high")
 """Of a pair: the paper's difference, ours, and the ends of its interval."""
 ONCE = 2
@@ -62,9 +59,7 @@ def write_claims_glance(
         papers: key of each paper -> its name.
     """
     data = {"papers": dict(papers), "pairs": drawn_pairs(entries)}
-    text = f"window.claimsData = {json.dumps(data, separators=(',', ':'))};\n"
-    write_text(to / FOLDER / FILE, text)
-    return to / FOLDER / FILE
+    return write_data(to, "claims", data)
 
 
 def in_words(pairs: Sequence[Mapping[str, Any]]) -> str:

@@ -27,7 +27,9 @@ from explorers import write_explorers
 from home import write_home
 from IPython.display import HTML
 from masks_explorer import write_explorer
+from pieces import place
 from pretrain_tab import write_tab
+from price_piece import write_price
 from search_page import write_search
 from teaching import load_plan, routes_page
 
@@ -152,6 +154,7 @@ def write_what_works(to: Path) -> None:
     write_search(to)
     write_home(to)
     write_explorers(to)
+    write_price(to)
     write_tab(to)
 
 
@@ -457,7 +460,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
     return _page(
         "All claims",
         in_words(drawn),
-        "```{raw} html\n:file: ../extra/explorers/claims.inc\n```",
+        place("claims"),
         pairs_table(drawn, {key: short_name(key) for key in IDEAS}),
         f"The five papers make {len(entries)} claims about their tables and figures, and a claim is"
         " one or more *pairs*: two rows in an order, several within a margin, a share in a range."

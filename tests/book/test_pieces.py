@@ -5,19 +5,24 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+import price_piece
 from browser import needs_chromium, opened
 from check_pages import ROOT
 from claims_glance import drawn_pairs, in_words, pairs_table
+from price_piece import trails
 
 from dr_book.plan import seeds_of
+from dr_book.price import Price
+from dr_book.statistics import Interval
 
 FOLDER = ROOT / "book" / "extra" / "explorers"
 
 
 def in_node(name: str, code: str):
     """What a piece's functions return; `it` has them."""
-    program = f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{{code}}})()));"
+    program = (
+        f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{{code}}})()));"
+    )
     done = subprocess.run(
         ["node", "-e", program], cwd=FOLDER, capture_output=True, text=True, check=True
     )
@@ -116,3 +121,64 @@ def test_arrow_keys_move_among_dots_and_enter_opens_the_claim(tmp_path):
         ]
         assert browser.run("document.activeElement.textContent") == "b"
         assert browser.complaints == []
+
+
+# Price and profit ---------------------------------------------------------------------------------
+
+
+def priced(method: str, steps: int, work: float | None, gain: float) -> Price:
+    return Price(method, method, steps, work, None, Interval(gain, gain - 1, gain + 1))
+
+
+def test_trails_go_from_cheap_to_dear_and_lack_what_is_not_known():
+    found = trails([priced("mlm", 500, 8.04, 0.3), priced("mlm", 1000, None, 0.504)])
+    assert found == [
+        {
+            "name": "masked LM",
+            "points": [
+                {"steps": 500, "operations": 8.0, "seconds": None, "gain": [0.3, -0.7, 1.3]},
+                {"steps": 1000, "operations": None, "seconds": None, "gain": [0.5, -0.5, 1.5]},
+            ],
+        }
+    ]
+
+
+def test_the_cut_reads_along_the_line_and_keeps_the_longest_trainings():
+    rows = [priced("mlm", 100, 10, 1.0), priced("mlm", 400, 40, 3.0), priced("simlm", 100, 30, 5.0)]
+    methods = json.dumps(trails(rows))
+    at = "return it.ranking({}, 'operations', {}).map(({{ name, gain, level, steps }}) => "
+    at += "[name, gain[0], level, steps]);"
+    assert in_node("price", at.format(methods, 9)) == []
+    # 20 lies halfway between 10 and 40 on a logarithmic axis
+    assert in_node("price", at.format(methods, 20)) == [["masked LM", 2.0, True, [100, 400]]]
+    assert in_node("price", at.format(methods, 1000)) == [
+        ["SimLM", 5.0, True, [100]],
+        ["masked LM", 3.0, True, [400]],
+    ]
+
+
+def test_records_put_the_autoencoder_first_at_every_price():
+    methods = trails(price_piece.rows())
+    assert {"auto-encoder", "masked LM", "SimLM"} <= {one["name"] for one in methods}
+    costs = [one["points"][0]["operations"] for one in methods if one["name"] == "auto-encoder"]
+    code = f"return it.ranking({json.dumps(methods)}, 'operations', {costs[0]})[0].name;"
+    assert in_node("price", code) == "auto-encoder"
+
+
+@needs_chromium
+def test_buttons_and_the_cut_say_who_is_best(tmp_path):
+    rows = [priced("mlm", 100, 10, 1.0), priced("mlm", 400, 40, 3.0), priced("simlm", 200, 30, 5.0)]
+    data = {"measure": "MRR@10", "start": 40.0, "methods": trails(rows)}
+    data |= {"budgets": price_piece.BUDGETS}
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page(tmp_path, "price", {"priceData": data}))
+        said = "document.querySelector('[role=status]').textContent"
+        assert "masked LM is best" in browser.run(said)
+        browser.run("document.getElementById('price-cut').focus()")
+        for _ in range(60):
+            browser.press("ArrowRight")
+        assert "SimLM is best with +5.0 points; the intervals of masked LM" in browser.run(said)
+        browser.run("document.querySelector('button').click()")
+        pressed = "[...document.querySelectorAll('button')].map((one) => one.ariaPressed)"
+        assert browser.run(pressed) == ["true", "false", "false"]
+        assert "steps" in browser.run(said) and browser.complaints == []
