@@ -23,10 +23,14 @@ from typing import Any
 
 import numpy as np
 import yaml
-from filelock import BaseFileLock, FileLock, StrictSoftFileLock, Timeout
-
-# what filelock itself decides by: machine and PID namespace, process, and when that was started
-from filelock._identity import owner_is_stale
+from filelock import (
+    BaseFileLock,
+    FileLock,
+    SoftFileLock,
+    StrictSoftFileClaim,
+    StrictSoftFileLock,
+    Timeout,
+)
 from pydantic import BaseModel, ValidationError
 
 from dr_lib.errors import InputError, first_line, visible
@@ -489,12 +493,29 @@ def _wait(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
 
 
 def _break_abandoned(lock: StrictSoftFileLock) -> None:
-    """Take a lock from processes that are proven to be gone: of this machine and PID namespace,
-    with no process of that number, or one that was started later.
+    """Take a lock from processes that are proven to be gone.
 
     Of those elsewhere a person must say that they are gone.
     """
     for claim in lock.claims:
-        if owner_is_stale(claim.pid, claim.hostname, claim.start):
+        if _is_gone(claim):
             with suppress(OSError):  # another waiting process was quicker
                 lock.force_break(claim.name)
+
+
+def _is_gone(claim: StrictSoftFileClaim) -> bool:
+    """Whether the process of a claim is proven to be gone: of this machine and PID namespace, with
+    no process of that number, or one that was started later.
+
+    filelock is asked, which wrote the claim: its plain soft lock takes a marker with the same facts
+    over from an owner that is gone, and from no other.
+    """
+    start = "" if claim.start is None else f"{claim.start}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        marker = Path(folder, "marker")
+        marker.write_text(f"{claim.pid}\n{claim.hostname}\n{start}", encoding="utf-8")
+        try:
+            with SoftFileLock(marker, timeout=0):
+                return True
+        except Timeout:
+            return False
