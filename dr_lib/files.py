@@ -419,13 +419,22 @@ def state_of(place: str | Path, ending: str = "") -> str:
 
 
 def file_lock(path: Path) -> BaseFileLock:
-    """The lock that is this file, not taken yet; of a shared cache one that network disks keep."""
+    """The lock that is this file, not taken yet; of a shared cache one that network disks keep,
+    which is the file `<name>.shared` beside it.
+
+    Raises:
+        InputError: this process does not take the cache as shared, and one that does has the lock.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.environ.get("DR_SHARED_CACHE"):
-        return FileLock(path)
-    lock = StrictSoftFileLock(path)
-    _break_abandoned(lock)
-    return lock
+    shared = StrictSoftFileLock(path.with_suffix(".shared"))
+    _break_abandoned(shared)
+    if os.environ.get("DR_SHARED_CACHE"):
+        return shared
+    if shared.claims:
+        problem = "is held by a process that has DR_SHARED_CACHE set"
+        fix = "Set it for this one too, or wait for that one."
+        raise InputError(problem, where=shared.lock_file, fix=fix)
+    return FileLock(path)
 
 
 @contextmanager
@@ -450,10 +459,6 @@ def hold(
         ...     check_held()
     """
     lock, owner, token = file_lock(path), path.with_suffix(".owner"), secrets.token_hex(16)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        _wait(lock, owner, lambda who: announce(f"{name}: waiting for {who}, which is {doing}"))
 
     def holder() -> list[str]:
         try:
@@ -467,7 +472,11 @@ def hold(
             fix = "Run again, and remove only locks whose owner is gone."
             raise InputError(problem, where=path, fix=fix)
 
-    try:
+    try:  # of the lock too: a stop right behind its taking gives it back
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            _wait(lock, owner, lambda who: announce(f"{name}: waiting for {who}, which is {doing}"))
         who = f"process {os.getpid()} on {socket.gethostname()} (since {now()})"
         write_text(owner, f"{who}\n{token}\n")
         yield check_held

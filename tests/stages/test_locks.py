@@ -62,7 +62,7 @@ def test_only_a_holder_that_is_proven_gone_loses_its_lock(
 ):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
     path = tmp_path / "a.lock"
-    holder = StrictSoftFileLock(path)
+    holder = StrictSoftFileLock(path.with_suffix(".shared"))
     claim(holder, pid, host, later)
     assert bool(file_lock(path).claims) != free
 
@@ -104,6 +104,24 @@ def test_a_lock_that_was_taken_over_is_noticed_and_left_to_its_new_holder(
         with pytest.raises(InputError, match="took its lock over while this one was writing it"):
             check_held()
     assert (tmp_path / "a.owner").read_text() == "process 7 on node7\nanother token\n"
+
+
+@pytest.mark.parametrize("shared", [("", "1"), ("1", "")])
+def test_a_lock_that_was_used_on_one_kind_of_disk_serves_on_the_other(
+    tmp_path, monkeypatch, shared
+):
+    for value in shared:
+        monkeypatch.setenv("DR_SHARED_CACHE", value)
+        with hold(tmp_path / "a.lock", "the book", "writing it") as check_held:
+            check_held()
+
+
+def test_a_lock_that_is_held_on_a_network_disk_is_none_on_the_own_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_SHARED_CACHE", "1")
+    with hold(tmp_path / "a.lock", "the book", "writing it"):
+        monkeypatch.setenv("DR_SHARED_CACHE", "")
+        with pytest.raises(InputError, match="has DR_SHARED_CACHE set"):
+            file_lock(tmp_path / "a.lock")
 
 
 def test_a_stage_whose_lock_was_taken_over_is_not_finished(tmp_path):
@@ -191,7 +209,7 @@ def test_a_lock_whose_owners_number_was_given_to_another_process_is_taken_at_onc
 ):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
     monkeypatch.setattr("dr_lib.files.LOOK_EVERY", 0.1)
-    claim(StrictSoftFileLock(tmp_path / "a.lock"), os.getpid(), later=500)
+    claim(StrictSoftFileLock(tmp_path / "a.shared"), os.getpid(), later=500)
     began = time.monotonic()
     with hold(tmp_path / "a.lock", "the book", "writing it"):
         assert time.monotonic() - began < 20
