@@ -35,11 +35,11 @@ def claim(lock: StrictSoftFileLock, pid: int, host: str = "{}", later: int = 0) 
     (ours,) = {(claim.hostname, claim.start) for claim in lock.claims}
     if later and ours[1] is None:
         pytest.skip("no start of a process is known here")
-    start = ours[1] if ours[1] is None else ours[1] - later
+    start = "" if ours[1] is None else str(ours[1] - later)
     for name in ("held", "intent"):
         (path,) = Path(f"{lock.lock_file}.filelock").glob(f"claims/{name}-*")
         lines = path.read_text().split("\n")
-        lines[2:5] = str(pid), host.format(ours[0]).encode().hex(), "" if start is None else str(start)
+        lines[2:5] = str(pid), host.format(ours[0]).encode().hex(), start
         path.unlink()
         path.write_text("\n".join(lines))
 
