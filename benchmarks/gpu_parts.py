@@ -24,7 +24,7 @@ import torch
 
 from dr_lib import lab, models, places
 from dr_lib.files import write_json, write_text
-from dr_lib.lab.base import open_checkpoint
+from dr_lib.lab import open_checkpoint
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
 from dr_lib.training import TrainLog, machine

@@ -21,12 +21,16 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from claims_glance import drawn_pairs, in_words, pairs_table, write_claims_glance
 from data_sheets import anchor, here_table, sheet_sections
 from explorers import write_explorers
 from home import write_home
 from IPython.display import HTML
 from masks_explorer import write_explorer
+from pieces import place
 from pretrain_tab import write_tab
+from price_piece import write_price
+from rankings import write_rankings
 from search_page import write_search
 from teaching import load_plan, routes_page
 
@@ -134,6 +138,7 @@ def write_pages(to: Path) -> list[Path]:
         }
         working.result()
     write_json(to / "extra" / "claims.json", entries)
+    write_claims_glance(to, entries, {key: short_name(key) for key in IDEAS})
     measured = places.project_root() / "book" / "reference" / "measured"
     speeds = [speed_table(read_json(measured / f"{name}.json")).data for name in SPEEDS]
     parts = zip(PARTS, (paper_cards(entries), interval_figure().data, *speeds), strict=True)
@@ -150,6 +155,8 @@ def write_what_works(to: Path) -> None:
     write_search(to)
     write_home(to)
     write_explorers(to)
+    write_price(to)
+    write_rankings(to)
     write_tab(to)
 
 
@@ -451,8 +458,12 @@ def claims_page(entries: Sequence[Entry]) -> str:
         parts += [f"## {short_name(key)}", HTML(f'<div class="dr-claim-list">{"".join(own)}</div>')]
     looks = [one for one in entries if one["verdict"] in ("held", "contradicted")]
     sure = sum(entry["p_over_claims"] < 0.05 for entry in looks)
+    drawn = drawn_pairs(entries)
     return _page(
         "All claims",
+        in_words(drawn),
+        place("claims"),
+        pairs_table(drawn, {key: short_name(key) for key in IDEAS}),
         f"The five papers make {len(entries)} claims about their tables and figures, and a claim is"
         " one or more *pairs*: two rows in an order, several within a margin, a share in a range."
         " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
@@ -502,7 +513,8 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
     where = source.html if isinstance(source, Markup) else html.escape(str(source))
     counted = html.escape(counted_pairs(entry))
     return (
-        f'<details class="dr-claim" data-claim="{facts}"><summary>{shown} {statement}'
+        f'<details class="dr-claim" id="{html.escape(entry["claim"])}"'
+        f' data-claim="{facts}"><summary>{shown} {statement}'
         f" <small>{counted}</small></summary><div><p><small>{where};"
         f' <span class="claim-id">{html.escape(entry["claim"])}</span></small></p>'
         f"{listed_pairs}{lines}</div></details>"

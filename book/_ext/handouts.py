@@ -12,7 +12,8 @@ from typing import Any
 from sphinx.application import Sphinx
 from teaching import archive_name, load_plan
 
-ROOT = Path(__file__).resolve().parents[2]
+from dr_lib.places import project_root
+
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Time of every file in an archive: the earliest that the format knows."""
 
@@ -49,7 +50,7 @@ def write_archive(
     for unit in units:
         if unit["page"].startswith("notebooks/"):
             name = f"{unit['page']}.ipynb"
-            contents[name] = (ROOT / name).read_bytes()
+            contents[name] = (project_root() / name).read_bytes()
     place.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(place, "w") as archive:
         for name, content in contents.items():

@@ -41,7 +41,7 @@ from dr_book.commands import Parser, count, parameters
 from dr_lib import places
 from dr_lib.errors import InputError, visible
 from dr_lib.files import file_digest, folder_digest, json_digest, read_json, read_yaml, write_json
-from dr_lib.lab.base import open_collection
+from dr_lib.lab import open_collection
 from dr_lib.stages import drop_docstrings, spell_seconds
 from dr_lib.training import machine
 

@@ -22,9 +22,8 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab import trainings
-from dr_lib.lab.base import open_collection, open_sample, open_writer
-from dr_lib.lab.inputs import TUNING, Inputs
-from dr_lib.lab.recipe import Recipe, recipe_at
+from dr_lib.lab.inputs import TUNING, Inputs, open_writer
+from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
 from dr_lib.lab.study import BM25, Study, StudyResult
 from dr_lib.models import open_encoder

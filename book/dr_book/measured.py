@@ -282,11 +282,13 @@ class Side:
         records: one a run; those without the measure are left out.
         measure: e.g. "MRR@10".
         answered: whether a value counts as 1 where it is above 0.
+        fixed: whether the number is of no training, whatever the recipe names (sizes, times).
     """
 
     records: Sequence[Record]
     measure: str
     answered: bool = False
+    fixed: bool = False
 
     @property
     def runs(self) -> list[Record]:
@@ -297,7 +299,7 @@ class Side:
     def trained(self) -> bool:
         """Whether another seed would change the number."""
         runs = self.runs
-        return bool(runs) and trained_in(runs[0].recipe) is not None
+        return bool(runs) and not self.fixed and trained_in(runs[0].recipe) is not None
 
     def parts(self) -> list[tuple[float, Influence]]:
         """Mean of each run, in the unit that is shown, and what each cluster adds to it."""

@@ -45,7 +45,7 @@ from dr_lib.collections.collection import IRREGULAR
 from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import fresh_folder, read_json, write_text
-from dr_lib.lab.base import open_sample
+from dr_lib.lab import open_sample
 from dr_lib.lab.records import slug
 from dr_lib.places import PACKAGED, find_encoder
 from dr_lib.tokens import Legibility, legibility, load_tokenizer

@@ -21,7 +21,8 @@ from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
-from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
+from dr_lib.lab import open_checkpoint, open_collection, open_sample
+from dr_lib.lab.inputs import in_shards, model_digest
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import (
     FILES,

@@ -318,7 +318,7 @@ def _terms(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> list[tuple[f
     terms = []
     for weight, own in zip(weights, runs.values(), strict=True):
         sides = [
-            Side(own[row], _measure(claim, check, row), answered=check.kind == "cases")
+            Side(own[row], _measure(claim, check, row), check.kind == "cases", not claim.trained)
             for row in check.rows
         ]
         terms.append((weight, sides[0]))

@@ -6,6 +6,7 @@ in BEIR layout, or passages without questions: a file of JSON Lines or CSV, text
 next utterance.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -152,20 +153,32 @@ def _find_source(name: str) -> Source:
             f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
         )
         raise InputError(problem, where="collection", fix=_names())
-    plain.check_links(place)
+    _check_links(place)
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
     if pages := [place / file for file in kilt.PAGES if (place / file).is_file()]:
         return kilt.folder_source(place, pages[0])
-    if plain.text_files(place):
-        return plain.texts_source(place)
-    if (
-        not any((place / name).exists() for name in plain.LAYOUT)
-        and len(files := plain.line_files(place)) == 1
-    ):
-        return plain.lines_source(files[0])
+    if not any((place / file).exists() for file in plain.LAYOUT):
+        if plain.text_files(place):
+            return plain.texts_source(place)
+        if len(files := plain.line_files(place)) == 1:
+            return plain.lines_source(files[0])
     source = beir.folder_source(place)
     return replace(source, expected=squad.EXPECTED) if name == "squad" else source
+
+
+def _check_links(folder: Path) -> None:
+    """Raise `InputError` where a file that could be read is a link that leads out of the folder:
+    whoever made the folder would choose what is shown of other places.
+    """
+    inside = folder.resolve()
+    for path in folder.rglob("*"):
+        if path.is_symlink() and path.name.lower().endswith(plain.TEXTS + plain.LINES):
+            target = Path(os.path.realpath(path))  # a circle of links ends
+            if target.is_file() and not target.is_relative_to(inside):
+                problem = f"is a link that leads out of {folder.name}"
+                fix = "Copy the file here, or give it by its own name."
+                raise InputError(problem, where=path, fix=fix)
 
 
 def _names() -> str:

@@ -8,7 +8,6 @@ torn apart unless it is longer than a passage. Page of the book: practice/own-co
 """
 
 import gzip
-import os
 import re
 import unicodedata
 import warnings
@@ -118,8 +117,7 @@ def _cells(
 
 
 def text_files(place: Path) -> list[Path]:
-    """The text files of a folder and of those in it, by name; none where it has files of the BEIR
-    layout.
+    """The text files of a folder and of those in it, by name.
 
     What begins with a dot is left out, as is a README that states the licence or describes the one
     file of passages.
@@ -129,8 +127,6 @@ def text_files(place: Path) -> list[Path]:
     """
     if place.is_file():
         return [place]
-    if any((place / name).exists() for name in LAYOUT):
-        return []
     files = [
         path
         for path in sorted(place.rglob("*"))
@@ -186,20 +182,6 @@ def subfolders(place: Path) -> list[Path]:
 def has_corpus(folder: Path) -> bool:
     """Whether a folder is a collection in BEIR layout."""
     return any((folder / name).is_file() for name in LAYOUT[:2])
-
-
-def check_links(folder: Path) -> None:
-    """Raise `InputError` where a file that could be read is a link that leads out of the folder:
-    whoever made the folder would choose what is shown of other places.
-    """
-    inside = folder.resolve()
-    for path in folder.rglob("*"):
-        if path.is_symlink() and path.name.lower().endswith(TEXTS + LINES):
-            target = Path(os.path.realpath(path))  # a circle of links ends
-            if target.is_file() and not target.is_relative_to(inside):
-                problem = f"is a link that leads out of {folder.name}"
-                fix = "Copy the file here, or give it by its own name."
-                raise InputError(problem, where=path, fix=fix)
 
 
 def line_files(folder: Path) -> list[Path]:

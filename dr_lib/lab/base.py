@@ -1,5 +1,4 @@
-"""Base models: how a masked LM is located, and how the book's own small one is trained from plain
-text.
+"""The book's own small base model, trained from plain text.
 
 Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml.
 Its training takes three stages, so that another size of model shares vocabulary and tokens.
@@ -8,11 +7,9 @@ Its training takes three stages, so that another size of model shares vocabulary
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import datasets
 import numpy as np
@@ -20,268 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from pydantic import Field
-from safetensors import safe_open
-from transformers import AutoConfig
 
-from dr_lib import collections, models, objectives, places, retrieval
+from dr_lib import models, objectives
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError, first_line
-from dr_lib.files import (
-    check_replaceable,
-    folder_digest,
-    fresh_folder,
-    json_digest,
-    read_json,
-    state_of,
-    write_json,
-)
-from dr_lib.lab.recipe import (
-    CollectionSettings,
-    ObjectiveSettings,
-    Pretraining,
-    is_place,
-    without_places,
-)
+from dr_lib.errors import InputError
+from dr_lib.files import check_replaceable, fresh_folder, json_digest, read_json, write_json
+from dr_lib.lab.recipe import ObjectiveSettings, Pretraining, open_collection, without_places
 from dr_lib.lab.records import commit, training_log
-from dr_lib.models import check_tokenizer, locate
-from dr_lib.models.folders import check_kind, check_model_folder, longest
-from dr_lib.places import PACKAGED, find_encoder, from_hub
 from dr_lib.settings import Settings
-from dr_lib.stages import Cache, Data, Part, Stage, stage
-from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
+from dr_lib.stages import Cache, Stage, stage
+from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, train_wordpiece
 from dr_lib.training import bert_work, machine, on_processes, train
 
 COLUMNS = ["title", "text"]
-MODEL_FILES = (
-    "config.json",
-    "model*.safetensors",
-    "extra.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-)
-"""What decides how a folder encodes: a large model's weights lie in several files, a projection in
-`extra.safetensors`.
-"""
-
-
-class Shape(NamedTuple):
-    """The size of a model."""
-
-    layers: int
-    hidden: int
-    vocabulary: int
-    positions: int
-
-    def work(self, length: int, *, predicted: float = 0.0) -> float:
-        """Operations of a training step for each token of sequences of a length; `predicted`: share
-        with logits.
-        """
-        return bert_work(self.layers, self.hidden, self.vocabulary, predicted, length)
-
-    def encoding(self, length: int) -> float:
-        """Operations of encoding one passage of a length: of the three parts of a training step the
-        forward one.
-        """
-        return self.work(length) / 3 * length
-
-
-def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> list[Stage]:
-    """The stages that encode so many passages, one a shard: `make` takes its `rows`, `each` is the
-    cost of a passage.
-    """
-    return [
-        make(rows=(first, end)).costs(each * (end - first))
-        for first, end in retrieval.shards(passages)
-    ]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model to start from or to write with.
-
-    Attributes:
-        name: its name in a record, never a path.
-        shape: its layers, hidden size, vocabulary and longest sequence.
-        model: what stages depend on and load: a folder or hub name with its digest, or part of a
-            stage that makes it.
-        tokenizer: the same for its tokenizer alone, which tokens depend on.
-        public: whether it brings a tokenizer of its own kind, rather than having been trained here.
-        pooling: how it makes a vector, where it is a model of sentence-transformers; None where it
-            does not say.
-        fresh_head: whether its masked-LM head is not trained, but drawn anew because it came
-            without one.
-    """
-
-    name: str
-    shape: Shape
-    model: Data | Part
-    tokenizer: Data | Part
-    public: bool = True
-    pooling: str | None = None
-    fresh_head: bool = False
-
-    def facts(self) -> dict[str, Any]:
-        """The facts that a record keeps."""
-        made = isinstance(self.model, Part)
-        digests = (
-            {"key": self.model.stage.key}
-            if made
-            else {"digest": self.model.digest, "tokenizer": self.tokenizer.digest}
-        )
-        return {"name": self.name, **digests, "shape": self.shape._asdict()}
-
-
-def open_collection(name: str) -> Collection:
-    """Load a whole collection, see `open_sample`."""
-    return open_sample(CollectionSettings(name=name))
-
-
-def open_sample(settings: CollectionSettings) -> Collection:
-    """The collection of a recipe, cut to the sizes it names.
-
-    A second call in a process gives the same object, unless its files have changed.
-    """
-    state = state_of(places.find_data(settings.name) or settings.name)
-    return _open_sample(settings.model_dump_json(), state)
-
-
-def open_checkpoint(name: str) -> Checkpoint:
-    """Find a masked LM by its name in a recipe.
-
-    Args:
-        name: "embedded", a local folder, a hub name, a name of `places.PACKAGED`, or the YAML file
-            of a base recipe. A model of sentence-transformers, which has no masked-LM head, gets a
-            fresh one.
-
-    Raises:
-        InputError: there is nothing usable under that name.
-    """
-    if name.endswith((".yaml", ".yml")):
-        # as seen from here, else from the project's root: a notebook may run anywhere
-        path = Path(name).expanduser()
-        recipe = BaseRecipe.load(path if path.exists() else places.project_root() / path)
-        shape = Shape(recipe.layers, recipe.hidden, recipe.vocabulary, recipe.positions)
-        made = base_stage(recipe)
-        return Checkpoint(recipe.name, shape, made / "model", made / "model", public=False)
-    place = locate(find_encoder(name) if name in PACKAGED else name)
-    shown = name if name in PACKAGED else Path(place).name if is_place(place) else place
-    return _open_checkpoint(place, shown, state_of(place))
-
-
-def open_writer(name: str) -> Checkpoint:
-    """Find a ready question generator or causal LM by its name in a recipe; its tokenizer may be of
-    any kind.
-
-    Args:
-        name: "embedded", the question generator of the book; a local folder; a hub name.
-
-    Raises:
-        InputError: there is nothing usable under that name.
-    """
-    place = locate(places.embedded_writer() if name == "embedded" else name)
-    # kinds differ in their files
-    model = Data(place, folder_digest(Path(place)) if is_place(place) else model_digest(place))
-    shown, unknown = Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0)
-    if name == "embedded":  # reads tokens, as it was trained, where a public model reads texts
-        return Checkpoint(
-            shown,
-            unknown,
-            model,
-            Data(place, tokenizer_digest(load_tokenizer(place))),
-            public=False,
-        )
-    return Checkpoint(shown, unknown, model, model)
-
-
-def model_digest(place: str) -> str:
-    """SHA-256 (hex) of a model: of its files in a folder, of name and revision on the hub."""
-    if Path(place).is_dir():
-        return folder_digest(
-            Path(place), {path.name for name in MODEL_FILES for path in Path(place).glob(name)}
-        )
-    revision = from_hub(
-        place, ["config.json"], 'Go online once, or name a local folder or "embedded".'
-    ).name
-    return json_digest({"hub": place.partition("@")[0], "revision": revision})
-
-
-@lru_cache(maxsize=16)
-def _open_sample(written: str, state: str) -> Collection:
-    settings = CollectionSettings.model_validate_json(written)
-    if sizes := settings.sample_sizes():
-        whole = settings.model_copy(update=dict.fromkeys(sizes) | {"seed": 0})
-        return _open_sample(whole.model_dump_json(), state).sample(**sizes)
-    return collections.load(
-        settings.name,
-        allow_duplicates=settings.allow_duplicates,
-        strict=settings.strict is not False,
-        splits=settings.splits,
-    )
-
-
-@lru_cache(maxsize=8)
-def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
-    # first: transformers tries for half a minute to reach a hub
-    model = Data(place, model_digest(place))
-    folder = places.model_folder(place)
-    check_model_folder(folder)
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        sizes = (config.num_hidden_layers, config.hidden_size, config.vocab_size, longest(config))
-    except Exception as error:  # it asks to run code of its own, is no encoder, or is absurd
-        fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
-        raise InputError(
-            f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix
-        ) from error
-    check_kind(config, place)
-    opened = load_tokenizer(place)
-    check_tokenizer(config, opened, role=place)
-    tokenizer = Data(place, tokenizer_digest(opened))
-    pooling = pooling_of(Path(place))
-    if fresh := pooling is not None and not has_head(Path(place)):
-        model = with_head(model) / "model"
-    return Checkpoint(name, Shape(*sizes), model, tokenizer, pooling=pooling, fresh_head=fresh)
-
-
-def pooling_of(folder: Path) -> str | None:
-    """How a model of sentence-transformers makes a vector of its states, "cls" or "mean"; None for
-    any other folder.
-
-    Raises:
-        InputError: it pools in another way.
-    """
-    modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
-    for path in (
-        folder / one["path"] / "config.json" for one in modules if one["type"].endswith(".Pooling")
-    ):
-        config = read_json(path)
-        for name, key in (("cls", "pooling_mode_cls_token"), ("mean", "pooling_mode_mean_tokens")):
-            if config.get(key) or config.get("pooling_mode") == name:
-                return name
-        raise InputError(
-            "pools neither by cls nor by mean",
-            where=path,
-            fix="Use it as it comes (key retriever).",
-        )
-    return None
-
-
-def has_head(folder: Path) -> bool:
-    """Whether the weights of a folder include a masked-LM head."""
-    with safe_open(folder / "model.safetensors", "pt") as weights:
-        names = weights.keys()
-    return any(name.startswith(("cls.predictions", "generator_predictions")) for name in names)
-
-
-@stage()
-def with_head(folder: Path, start: Path, *, seed: int = 0) -> None:
-    """`model/`: an encoder that has no masked-LM head with a fresh one, to pre-train it further."""
-    model = models.with_fresh_head(start, seed=seed)
-    models.save_masked_lm(model, load_tokenizer(start), folder / "model")
-
-
-# Training a base model ----------------------------------------------------------------------------
 
 
 class TextSource(Settings):

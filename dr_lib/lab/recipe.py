@@ -7,16 +7,18 @@ content.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from dr_lib import objectives, places, training
+from dr_lib import collections, objectives, places, training
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, NluSettings
-from dr_lib.files import json_digest, read_yaml
+from dr_lib.files import json_digest, read_yaml, state_of
 from dr_lib.settings import Settings, keys_at
 from dr_lib.tokens import Layout
 from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
@@ -74,6 +76,34 @@ class CollectionSettings(Settings):
         others = {"name", "seed", "allow_duplicates", "strict", "splits"}
         sizes = self.model_dump(exclude=others, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
+
+
+def open_collection(name: str) -> Collection:
+    """Load a whole collection, see `open_sample`."""
+    return open_sample(CollectionSettings(name=name))
+
+
+def open_sample(settings: CollectionSettings) -> Collection:
+    """The collection of a recipe, cut to the sizes it names.
+
+    A second call in a process gives the same object, unless its files have changed.
+    """
+    state = state_of(places.find_data(settings.name) or settings.name)
+    return _open_sample(settings.model_dump_json(), state)
+
+
+@lru_cache(maxsize=16)
+def _open_sample(written: str, state: str) -> Collection:
+    settings = CollectionSettings.model_validate_json(written)
+    if sizes := settings.sample_sizes():
+        whole = settings.model_copy(update=dict.fromkeys(sizes) | {"seed": 0})
+        return _open_sample(whole.model_dump_json(), state).sample(**sizes)
+    return collections.load(
+        settings.name,
+        allow_duplicates=settings.allow_duplicates,
+        strict=settings.strict is not False,
+        splits=settings.splits,
+    )
 
 
 class ObjectiveSettings(Settings):

@@ -23,11 +23,10 @@ from dr_lib.collections.dialogue import dialogue_file, read_exchanges
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores, clusters_of, dialogues_of, documents_of
 from dr_lib.files import json_digest
-from dr_lib.lab.base import open_sample
 from dr_lib.lab.checks import processes_of, steps_of
 from dr_lib.lab.cluster import TURNS, Cluster
 from dr_lib.lab.pipeline import Plan, pipeline
-from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.recipe import Recipe, open_sample
 from dr_lib.lab.records import (
     TRAINED,
     Record,

@@ -12,9 +12,8 @@ from typing import Any
 
 from dr_lib import materials, objectives, retrieval, training
 from dr_lib.collections import Collection
-from dr_lib.lab.base import Checkpoint, in_shards, open_writer
 from dr_lib.lab.checks import check_batch, check_generator, check_length
-from dr_lib.lab.inputs import Inputs
+from dr_lib.lab.inputs import Checkpoint, Inputs, in_shards, open_writer
 from dr_lib.models import EXTRA_FILE
 from dr_lib.places import find_file
 from dr_lib.stages import Data, Part, Stage

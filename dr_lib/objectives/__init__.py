@@ -12,7 +12,9 @@ from dr_lib.objectives.base import (
     Objective,
     Settings,
     Source,
+    assemble,
     predict_tokens,
+    pretrained,
 )
 from dr_lib.objectives.bottleneck import Autoencoder, EncdecMlm
 from dr_lib.objectives.bow import Bow
@@ -23,7 +25,6 @@ from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.nsp import Nsp
 from dr_lib.objectives.pair import Pair
 from dr_lib.objectives.paq import Paq, Reddit
-from dr_lib.objectives.pretraining import assemble, pretrained
 from dr_lib.objectives.retromae import Retromae
 from dr_lib.objectives.rtd import Rtd
 from dr_lib.objectives.simlm import EncdecRtd, Simlm

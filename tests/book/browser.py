@@ -39,7 +39,8 @@ ALWAYS = (
 )
 OPTIONS = (*ALWAYS, "--enable-logging=stderr", "--virtual-time-budget=3000")
 KEYS = {"Enter": (13, "\r"), "Tab": (9, "\t"), "Space": (32, " ")}
-KEYS |= {"ArrowLeft": (37, ""), "ArrowRight": (39, ""), "ArrowDown": (40, "")}
+KEYS |= {"ArrowLeft": (37, ""), "ArrowUp": (38, "")}
+KEYS |= {"ArrowRight": (39, ""), "ArrowDown": (40, "")}
 LONGEST = 60.0  # seconds to wait for anything
 SERVER_ERROR = -32000  # DevTools: what was asked has gone, such as the page, or is not there yet
 

@@ -85,13 +85,13 @@ def test_everything_that_is_imported_is_declared():
     assert not {
         name
         for name in imports
-        if not {plain(one) for one in whose.get(name, [name])} & direct("cluster").keys()
+        if not {plain(one) for one in whose.get(name, [name])} & direct("cluster", "cpu").keys()
     }
 
 
 def test_the_lock_holds_all_direct_requirements_but_torch():
     locked = lock() | pins([f"torch=={torch()}"])
-    for name, wanted in direct("cluster", "dev").items():
+    for name, wanted in direct("cluster", "cpu", "dev").items():
         assert wanted.specifier.contains(str(locked[name].specifier).removeprefix("==")), name
 
 

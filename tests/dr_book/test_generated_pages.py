@@ -40,6 +40,7 @@ PAIR = {
     "state": "not run",
     "testable": True,
     "unit": "points",
+    "paper": None,
     "difference": None,
     "low": None,
     "high": None,
@@ -64,7 +65,7 @@ ENTRY = {
     "pairs": [PAIR],
     "epochs": [],
 }
-TESTED = PAIR | {"difference": 1.26, "low": 0.4, "high": 2.1, "seeds": [2, 3]}
+TESTED = PAIR | {"difference": 1.26, "low": 0.4, "high": 2.1, "seeds": [2, 3], "paper": 0.7}
 
 
 def counted(entry):
@@ -147,6 +148,7 @@ def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on()
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
     assert "1 pairs compare a dense retriever with BM25" in page
     assert "Of the 2 decided claims 2 stay significant" in page
+    assert "Each of the 3 dots is a pair" in page and page.index("Each of") < page.index("## SimLM")
 
 
 def test_claims_can_be_filtered_by_what_they_rest_on():

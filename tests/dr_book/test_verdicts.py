@@ -212,6 +212,9 @@ def test_what_needs_no_training_decides_by_one_run():
     values = rows(seeds=1, a=0.5, b=0.4)
     runs = {row: [run(own[0].per_query("MRR@10"), trained=False)] for row, own in values.items()}
     assert judged(claim(pairs=[("a", "b")]), runs).verdict == "held"
+    times = claim(pairs=[("a", "b")])
+    assert judged(times, values).verdict == "open"
+    assert judged(times.model_copy(update={"trained": False}), values).verdict == "held"
 
 
 def test_seeds_that_disagree_leave_open_what_queries_alone_would_decide():

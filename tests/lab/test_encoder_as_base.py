@@ -10,7 +10,7 @@ import torch
 from dr_book.commands import main
 from dr_lib.errors import InputError
 from dr_lib.lab import Run, execute, open_checkpoint, pipeline
-from dr_lib.lab.base import model_digest
+from dr_lib.lab.inputs import model_digest
 from dr_lib.models import DenseEncoder, load_masked_lm
 
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dr_lib import lab
-from dr_lib.lab.checks import Step, check_memory, steps_of
-from dr_lib.lab.fitting import fitted, tried, try_step
+from dr_lib.lab.checks import Step, check_memory, fitted, steps_of, tried, try_step
 from dr_lib.lab.inputs import Inputs
 
 GIB = 2**30
@@ -80,7 +79,7 @@ def test_a_step_is_tried_at_its_size(monkeypatch):
         seen.append((len(model.bert.encoder.layer), batch.input_ids.shape))
         return model.bert.embeddings(batch.input_ids)
 
-    monkeypatch.setattr("dr_lib.lab.fitting.hidden_states", states)
+    monkeypatch.setattr("dr_lib.lab.checks.hidden_states", states)
     try_step(Step(96, 3, 32, 100), 24)
     assert seen == [(3, (4, 24))]
     monkeypatch.undo()

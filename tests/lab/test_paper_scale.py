@@ -9,8 +9,8 @@ from dr_lib import lab, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.lab import inputs
-from dr_lib.lab.base import Checkpoint, Shape
 from dr_lib.lab.checks import RUN_BY
+from dr_lib.lab.inputs import Checkpoint, Shape
 from dr_lib.stages import Data
 from dr_lib.training import machine
 

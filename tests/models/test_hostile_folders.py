@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dr_lib.errors import InputError
-from dr_lib.lab.base import model_digest, open_checkpoint
+from dr_lib.lab.inputs import model_digest, open_checkpoint
 from dr_lib.models import SentenceEncoder, load_masked_lm, save_masked_lm
 from dr_lib.places import find_encoder
 from dr_lib.tokens import load_tokenizer

@@ -13,7 +13,7 @@ from dr_book.search import vectors_of
 from dr_lib import collections, retrieval
 from dr_lib.errors import InputError
 from dr_lib.lab import Inputs, open_sample, pipeline
-from dr_lib.lab.base import open_writer
+from dr_lib.lab.inputs import open_writer
 from dr_lib.lab.trainings import questions_by
 from dr_lib.models import DenseEncoder, save_masked_lm
 from dr_lib.stages import Cache

@@ -3,7 +3,9 @@ duplicates.
 """
 
 import sys
+from functools import partial
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,6 @@ from dr_lib.errors import InputError
 from dr_lib.retrieval import exact_scores, search
 
 MODULE = sys.modules["dr_lib.retrieval.search"]
-KINDS = ["float32", "bfloat16"]  # of the fast products; every processor has both, if slowly
 
 
 def by_hand(queries: np.ndarray, passages: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,13 +28,6 @@ def by_hand(queries: np.ndarray, passages: np.ndarray, k: int) -> tuple[np.ndarr
 
 def vectors(count: int, hidden: int = 24, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((count, hidden)).astype(np.float32)
-
-
-def choose_kind(monkeypatch, kind: str) -> None:
-    """Fast products in one number type, however few the queries are."""
-    monkeypatch.setattr(MODULE, "BF16_QUERIES", 0 if kind == "bfloat16" else 10**9)
-    monkeypatch.setattr(MODULE.machine, "has_bf16", lambda where: True)
-    monkeypatch.setattr(MODULE, "BF16_PASSAGES", 0)
 
 
 def whole_numbers(rng: np.random.Generator, shape: tuple[int, int], most: int) -> np.ndarray:
@@ -77,10 +71,8 @@ def test_products_of_apples_gpus_are_not_relied_on():
 LOOKS = ["gaussian", "ties", "duplicates", "one vector", "zeros", "cone", "lengths", "neighbours"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("look", LOOKS)
-def test_search_equals_brute_force_over_random_shapes_blocks_and_ties(look, kind, monkeypatch):
-    choose_kind(monkeypatch, kind)
+def test_search_equals_brute_force_over_random_shapes_blocks_and_ties(look, monkeypatch):
     for seed in range(25):
         rng = np.random.default_rng([seed, LOOKS.index(look)])
         count, hidden = int(rng.integers(1, 600)), int(rng.integers(1, 70))
@@ -92,8 +84,8 @@ def test_search_equals_brute_force_over_random_shapes_blocks_and_ties(look, kind
         monkeypatch.setattr(
             MODULE, "BLOCK_ROWS", int(rng.choice([1 + count // 9, 64, 200, 10_000]))
         )
-        monkeypatch.setattr(MODULE, "SCORES", int(rng.choice([1, 5_000, 1 << 24])))
-        monkeypatch.setattr(MODULE, "GROUP", int(rng.choice([1, 3, 16])))
+        monkeypatch.setattr(MODULE, "CANDIDATES", int(rng.choice([1, 5_000, 1 << 24])))
+        monkeypatch.setattr(MODULE, "MARGIN", int(rng.choice([0, 1, 8, 32])))
         monkeypatch.setenv("DR_THREADS", str(rng.choice([1, 1, 3])))
         if rng.random() < 0.3:
             passages = passages.astype(np.float16)
@@ -105,21 +97,17 @@ def test_search_equals_brute_force_over_random_shapes_blocks_and_ties(look, kind
         assert scores.dtype == np.float32 and rows.dtype == np.int64
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 10, 100, 1000])
-def test_no_query_of_many_loses_a_passage(k, kind, monkeypatch):
+def test_no_query_of_many_loses_a_passage(k):
     """Where one query of many had fewer candidates than `k`, passages were lost once."""
-    choose_kind(monkeypatch, kind)
     rng = np.random.default_rng(0)
     queries, passages = (rng.normal(size=(count, 64)).astype("f4") for count in (200, 20_000))
     assert (search(queries, passages, k)[1] == by_hand(queries, passages, k)[1]).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hidden", [64, 768])
-def test_vectors_in_one_narrow_cone_are_told_apart(hidden, kind, monkeypatch):
+def test_vectors_in_one_narrow_cone_are_told_apart(hidden):
     """They differ by less than the fast products err: only the bound on these errors saves them."""
-    choose_kind(monkeypatch, kind)
     rng = np.random.default_rng(0)
     middle = rng.standard_normal(hidden)
     queries, passages = (
@@ -129,27 +117,21 @@ def test_vectors_in_one_narrow_cone_are_told_apart(hidden, kind, monkeypatch):
     assert (search(queries, passages, 10)[1] == by_hand(queries, passages, 10)[1]).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_minus_zero_and_zero_are_one_score(kind, monkeypatch):
-    choose_kind(monkeypatch, kind)
+def test_minus_zero_and_zero_are_one_score():
     queries = np.array([[-1.0, -1.0]], np.float32)
     passages = np.array([[1.0, -1.0], [0.0, 0.0], [-1.0, 1.0], [0.0, 0.0]], np.float32)
     scores, rows = search(queries, passages, 4)
     assert rows.tolist() == [[0, 1, 2, 3]] and not np.signbit(scores).any()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_collection_of_one_vector_repeated_comes_back_in_row_order(kind, monkeypatch):
-    choose_kind(monkeypatch, kind)
+def test_collection_of_one_vector_repeated_comes_back_in_row_order(monkeypatch):
     monkeypatch.setattr(MODULE, "BLOCK_ROWS", 512)
     assert (
         search(vectors(3, seed=1), np.repeat(vectors(1), 5000, axis=0), 10)[1] == np.arange(10)
     ).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_better_passages_may_come_last(kind, monkeypatch):
-    choose_kind(monkeypatch, kind)
+def test_better_passages_may_come_last(monkeypatch):
     monkeypatch.setattr(MODULE, "BLOCK_ROWS", 100)
     passages = vectors(1, seed=1) * np.linspace(0.1, 1, 1000, dtype=np.float32)[:, None]
     assert (search(vectors(1, seed=1), passages, 30)[1] == np.arange(999, 969, -1)).all()
@@ -161,26 +143,11 @@ def test_scores_do_not_depend_on_kind_block_or_company(monkeypatch):
     for block in (13, 500):
         with monkeypatch.context() as patch:
             patch.setattr(MODULE, "BLOCK_ROWS", block)
-            choose_kind(patch, "float32")
             scores, rows = search(queries, passages, 50)
         assert (scores == expected[0]).all() and (rows == expected[1]).all()
     alone = [search(query[None], passages, 50) for query in queries[:9]]
     assert (np.concatenate([scores for scores, _ in alone]) == expected[0][:9]).all()
     assert (exact_scores(queries, passages, expected[1]) == expected[0]).all()
-
-
-def test_scores_within_the_error_of_bfloat16_call_for_float32(monkeypatch):
-    kinds = []
-    right = MODULE._Products.__init__
-    monkeypatch.setattr(
-        MODULE._Products,
-        "__init__",
-        lambda self, *given: (kinds.append(given[3]), right(self, *given))[0],
-    )
-    queries, passages = vectors(64, seed=1), vectors(5000)
-    search(queries, passages, 10)
-    search(queries, 1 + 1e-3 * passages, 10)
-    assert kinds == [torch.bfloat16, torch.bfloat16, torch.float32]
 
 
 def test_memory_mapped_float16_vectors_are_searched_as_they_are(tmp_path, monkeypatch):
@@ -205,7 +172,8 @@ def test_tensors_and_arrays_give_the_same():
     assert (found[1] == search(queries, passages, 5)[1]).all()
 
 
-def test_global_matmul_precision_is_respected_and_left_alone():
+def test_global_matmul_precision_is_respected_and_left_alone(monkeypatch):
+    monkeypatch.setattr(MODULE, "_OnProcessor", partial(MODULE._OnGpu, place=torch.device("cpu")))
     torch.set_float32_matmul_precision("medium")
     try:
         search(vectors(3, seed=1), vectors(50), 5)
@@ -230,11 +198,31 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(value):
             search(vectors(2), passages, 1)
 
 
+class _FaissForGpus:
+    """What the search asks of a faiss for GPUs, on a processor."""
+
+    METRIC_INNER_PRODUCT = faiss.METRIC_INNER_PRODUCT
+    StandardGpuResources = object
+
+    @staticmethod
+    def knn_gpu(resources, queries, vectors, most, metric, device):
+        """As `faiss.knn_gpu` with torch's tensors."""
+        fast, rows = faiss.knn(queries.numpy(), vectors.numpy(), most, metric)
+        return torch.from_numpy(fast), torch.from_numpy(rows)
+
+
+@pytest.mark.parametrize("by", ["torch", "faiss"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_lists_that_stay_on_a_device_end_as_brute_force(look, monkeypatch):
-    """As on a GPU, on one device and on three; what the lists cannot prove is searched anew."""
-    monkeypatch.setattr(MODULE, "RUNNING", ("cpu",))
-    unproven = 0
+def test_lists_that_stay_on_a_gpu_end_as_brute_force(look, by, monkeypatch):
+    """By the code for GPUs on a processor, at one place and at three."""
+    monkeypatch.setattr(MODULE, "_OnProcessor", partial(MODULE._OnGpu, place=torch.device("cpu")))
+    monkeypatch.setattr(MODULE, "_faiss_for_gpus", lambda: _FaissForGpus if by == "faiss" else None)
+    searched = []
+    proposed = MODULE._proposed
+    monkeypatch.setattr(
+        MODULE, "_proposed", lambda *a: (searched.append(len(a[0])), proposed(*a))[1]
+    )
+    again = 0
     for seed in range(25):
         rng = np.random.default_rng([seed, LOOKS.index(look)])
         count, hidden = int(rng.integers(1, 600)), int(rng.integers(1, 70))
@@ -243,30 +231,36 @@ def test_lists_that_stay_on_a_device_end_as_brute_force(look, monkeypatch):
         k = int(rng.choice([1, 2, 10, 100, count, count + 5]))
         monkeypatch.setattr(MODULE, "BLOCK_ROWS", int(rng.choice([1 + count // 9, 64, 10_000])))
         monkeypatch.setattr(MODULE, "DEVICE_SCORES", int(rng.choice([1, 5_000, 1 << 24])))
-        monkeypatch.setattr(MODULE, "MARGIN", int(rng.choice([1, 8, 128])))
+        monkeypatch.setattr(MODULE, "MARGIN", int(rng.choice([1, 8, 32])))
         monkeypatch.setenv("DR_THREADS", str(rng.choice([1, 3])))
         if rng.random() < 0.3:
             passages = passages.astype(np.float16)
         shards = np.split(passages, np.sort(rng.integers(0, count + 1, rng.integers(0, 4))))
-        best = np.zeros((len(queries), min(k, count)), np.int64)
         places = [torch.device("cpu")] * int(rng.choice([1, 3]))
-        proven = MODULE._on_devices(queries, shards, best, places, False)
-        unproven += (~proven).sum()
+        searched.clear()
         scores, rows = search(queries, shards, k, places=places)
+        again += sum(searched) - len(queries)
         expected_scores, expected_rows = by_hand(queries, passages, k)
         assert (rows == expected_rows).all(), f"seed {seed}"
-        assert (MODULE._opened(best[proven])[1] == expected_rows[proven]).all()
         np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-30)
     if look in ("ties", "duplicates", "one vector", "zeros"):
-        assert unproven, "no list was ever cut where it mattered"
+        assert again, "no list was ever cut where it mattered"
 
 
-def test_on_a_gpu_the_host_waits_once_for_all_queries(monkeypatch):
-    """Gaussian vectors are proven by their lists alone."""
-    monkeypatch.setattr(MODULE, "RUNNING", ("cpu",))
-    monkeypatch.setattr(MODULE, "_take", None)
+def test_vectors_that_differ_are_searched_once(monkeypatch):
+    """The lists of Gaussian vectors prove their best, whatever the number asked for."""
+    calls, proposed = [], MODULE._proposed
+    monkeypatch.setattr(MODULE, "_proposed", lambda *a: (calls.append(1), proposed(*a))[1])
     queries, passages = vectors(70), vectors(5_000, seed=1)
-    assert (search(queries, passages, 20)[1] == by_hand(queries, passages, 20)[1]).all()
+    for k in (1, 20, 1000):
+        assert (search(queries, passages, k)[1] == by_hand(queries, passages, k)[1]).all()
+    assert len(calls) == 3
+
+
+def test_settings_of_faiss_are_left_alone():
+    before = faiss.cvar.distance_compute_blas_threshold
+    search(vectors(3, seed=1), vectors(50), 5)
+    assert faiss.cvar.distance_compute_blas_threshold == before
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -14,8 +14,8 @@ from transformers import BertConfig, BertForMaskedLM
 from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
 from dr_lib.lab import checks
-from dr_lib.lab.base import Shape
 from dr_lib.lab.checks import UNIT, Step, bert_weights
+from dr_lib.lab.inputs import Shape
 from dr_lib.models import bert
 from dr_lib.objectives.condenser import Siblings
 from dr_lib.objectives.contrastive import Contrastive

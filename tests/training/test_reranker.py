@@ -137,6 +137,30 @@ def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder, monkeypatc
     assert result["r_drop_loss"] > 0
 
 
+@pytest.mark.parametrize("chunk", [None, 5, 24])
+def test_r_drop_compares_two_draws_of_dropout_whatever_the_chunks(chunk, batches, encoder):
+    noisy, drawn = encoder(dropout=0.3).train(), {}
+
+    def note(_, given, scores):
+        for ids, score in zip(given[0].input_ids.tolist(), scores.tolist(), strict=True):
+            pair = tuple(piece for piece in ids if piece)  # without padding
+            drawn.setdefault(pair, []).append(score)
+
+    noisy.register_forward_hook(note)
+    batch = batches.batch(0)
+    result = Reranker(noisy, changed(r_drop=True, chunk=chunk))(batch, torch.Generator())
+    pairs = [tuple(piece for piece in ids if piece) for ids in batch.input_ids.tolist()]
+    scores = np.array([drawn[pair] for pair in pairs])  # [pairs, 2], in the order of the draws
+    assert scores.shape == (32, 2) and (scores[:, 0] != scores[:, 1]).all()
+    lists = scores.T.reshape(2, 4, 8)
+    shares = np.exp(lists) / np.exp(lists).sum(2, keepdims=True)
+    p, q = shares
+    apart = ((p * np.log(p / q)).sum() + (q * np.log(q / p)).sum()) / 2 / 4
+    assert result["r_drop_loss"].item() == pytest.approx(apart, rel=1e-3)
+    expected = -np.log(shares[:, :, 0]).mean() + apart
+    assert result["loss"].item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_loss_stays_fp32_under_autocast(batches, encoder):
     module, batch = Reranker(encoder(), changed(r_drop=True)), batches.batch(0)
     exact = module(batch, torch.Generator())["loss"]

@@ -1,0 +1,90 @@
+"""All pairs of the claims as dots: the paper's difference across, ours upwards.
+
+Its script is `book/extra/explorers/claims.js`. Page: reference/claims.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from IPython.display import HTML
+from pieces import write_data
+
+from dr_book.plan import seeds_of
+from dr_book.statistics import Interval
+from dr_book.tables import Markup, folded, interval_cell, link, named, table
+
+NUMBERS = ("paper", "difference", "low", "high")
+"""Of a pair: the paper's difference, ours, and the ends of its interval."""
+ONCE = 2
+"""Runs that a row needs outside of the plan: of one, nobody knows how far another would move it."""
+
+
+def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The pairs that have the paper's difference and ours in points, in the order of the claims.
+
+    Args:
+        entries: as `ledger.ledger` gives them.
+
+    Returns:
+        One mapping a pair: `claim`, `of` (key of the paper), `source`, `said`, `measure`,
+        `relation`, `protocol`, `state`, `seeds`, `missing` (whether a row has fewer seeds than the
+        plan gives it, or one alone), and `NUMBERS`, rounded to hundredths of a point.
+    """
+    found = []
+    for entry in entries:
+        planned = seeds_of(entry["block"]) if entry["block"] else ONCE
+        for pair in entry["pairs"]:
+            numbers = [pair[name] for name in NUMBERS]
+            if None in numbers or pair["unit"] != "points":
+                continue
+            about = {name: pair[name] for name in ("measure", "relation", "state", "seeds")}
+            about |= {name: entry[name] for name in ("claim", "source", "protocol")}
+            said = f"{named(pair['better'])} {pair['relation']} {named(pair['worse'])}"
+            about |= {"of": entry["paper"], "said": said}
+            about["missing"] = min(pair["seeds"], default=0) < planned
+            rounded = (round(number, 2) for number in numbers)
+            found.append(about | dict(zip(NUMBERS, rounded, strict=True)))
+    return found
+
+
+def write_claims_glance(
+    to: Path, entries: Sequence[Mapping[str, Any]], papers: Mapping[str, str]
+) -> Path:
+    """Write what the dots are drawn from into the staged source of the book.
+
+    Args:
+        to: the staged source.
+        entries: as `ledger.ledger` gives them.
+        papers: key of each paper -> its name.
+    """
+    data = {"papers": dict(papers), "pairs": drawn_pairs(entries)}
+    return write_data(to, "claims", data)
+
+
+def in_words(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """What the picture shows, in two sentences."""
+    agreeing = sum(pair["paper"] * pair["difference"] > 0 for pair in pairs)
+    apart = sum(pair["paper"] != 0 for pair in pairs)
+    nearer = sum(abs(pair["difference"]) < abs(pair["paper"]) for pair in pairs)
+    return (
+        f"Each of the {len(pairs)} dots is a pair of rows that a paper compares and we ran: the"
+        " further right it lies, the larger the paper's difference; the further up, the larger"
+        f" ours. Of {apart} pairs that differ in the paper, {agreeing} have the paper's sign here,"
+        f" and {nearer} of all lie nearer to zero than in the paper."
+    )
+
+
+def pairs_table(pairs: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -> HTML:
+    """The same as a table, folded: also for a browser without JavaScript."""
+    rows = []
+    for pair in pairs:
+        paper = Markup(f"{pair['paper']:+.1f}".replace("-", "\N{MINUS SIGN}"), number=True)
+        ours = Interval(pair["difference"], pair["low"], pair["high"])
+        where = link(f"{papers[pair['of']]}, {pair['source']}", f"#{pair['claim']}")
+        seeds = "seeds missing" if pair["missing"] else ""
+        state = ", ".join(filter(None, (pair["state"], pair["protocol"], seeds)))
+        rows.append([where, pair["said"], paper, interval_cell(ours, sign=True), state])
+    columns = ["where", "pair", "paper", "ours", "state"]
+    caption = "Differences of the pairs, in points, with 95 % intervals of ours."
+    return folded("The same as a table", table(columns, rows, caption=caption))

@@ -1,0 +1,246 @@
+"""The pieces with a drawing that answers: what they are drawn from, and that keys reach all of it."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import price_piece
+import pytest
+import rankings
+from browser import needs_chromium, opened
+from check_pages import ROOT
+from claims_glance import drawn_pairs, in_words, pairs_table
+from price_piece import trails
+
+from dr_book.plan import seeds_of
+from dr_book.price import Price
+from dr_book.statistics import Interval
+
+FOLDER = ROOT / "book" / "extra" / "explorers"
+
+
+def in_node(name: str, code: str):
+    """What a piece's functions return; `it` has them."""
+    program = (
+        f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{{code}}})()));"
+    )
+    done = subprocess.run(
+        ["node", "-e", program], cwd=FOLDER, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def page(folder: Path, name: str, data: dict, rest: str = "") -> Path:
+    """A page with one piece, from disk."""
+    for path in (*FOLDER.glob("*.js"), *FOLDER.glob("*.css")):
+        shutil.copy(path, folder)
+    scripts = "".join(f"<script src='{one}.js'></script>" for one in ("controls", "pieces"))
+    values = "".join(f"window.{key} = {json.dumps(value)};" for key, value in data.items())
+    (folder / "page.html").write_text(
+        f"<!doctype html><meta charset='utf-8'><div id='{name}-here' hidden></div>{rest}{scripts}"
+        f"<script>{values}</script><script src='{name}.js'></script>"
+    )
+    return folder / "page.html"
+
+
+# The claims at a glance ---------------------------------------------------------------------------
+
+
+def entry(claim: str, *pairs: dict, block: int | None = None) -> dict:
+    filled = [
+        {
+            "better": "simlm",
+            "worse": "mlm",
+            "relation": "over",
+            "measure": "MRR@10",
+            "state": "open",
+            "unit": "points",
+            "seeds": [3, 3],
+            "paper": 1.0,
+            "difference": 0.5,
+            "low": -0.25,
+            "high": 1.254,
+        }
+        | pair
+        for pair in pairs
+    ]
+    about = {"paper": "simlm", "source": "Table 7", "protocol": "stand-in", "block": block}
+    return {"claim": claim, "pairs": filled} | about
+
+
+def test_pairs_are_drawn_that_have_both_differences_in_points():
+    entries = [entry("a", {}, {"paper": None}, {"unit": "ms"}), entry("b", {"difference": None})]
+    (pair,) = drawn_pairs(entries)
+    assert (pair["claim"], pair["of"], pair["said"]) == ("a", "simlm", "SimLM over masked LM")
+    assert [pair[name] for name in ("paper", "difference", "low", "high")] == [1, 0.5, -0.25, 1.25]
+
+
+def test_a_dot_is_hollow_below_the_plans_seeds_or_with_one_run():
+    planned = seeds_of(1)
+    pairs = ({"seeds": [planned, planned]}, {"seeds": [planned, planned - 1]})
+    found = drawn_pairs([entry("a", *pairs, block=1), entry("b", {"seeds": [2, 1]}, {})])
+    assert [pair["missing"] for pair in found] == [False, True, True, False]
+
+
+def test_the_sentence_and_the_table_count_the_same_pairs():
+    pairs = drawn_pairs([entry("a", {}, {"difference": -2.0}, {"paper": 0.0}, {"paper": -0.1})])
+    told = in_words(pairs)
+    assert "Each of the 4 dots" in told and "Of 3 pairs that differ in the paper, 1 have" in told
+    assert "and 1 of all lie nearer" in told
+    made = pairs_table(pairs, {"simlm": "SimLM"}).data
+    assert made.count("<tr>") == 5 and 'href="#a"' in made and "\N{MINUS SIGN}0.1" in made
+
+
+def test_filters_take_away_what_they_say():
+    pairs = drawn_pairs([entry("a", {}, {"state": "supported"}, {"worse": "BM25"})])
+    call = f"it.chosen({json.dumps(pairs)}, "
+    assert in_node("claims", f"return {call}{{ words: false }}).length;") == 2
+    assert in_node("claims", f"return {call}{{ words: true, state: 'supported' }}).length;") == 1
+    assert in_node("claims", f"return {call}{{ words: true, paper: 'pair' }}).length;") == 0
+    counts = in_node("claims", f"return it.counts({json.dumps(pairs)});")
+    assert counts == {"all": 3, "sign": 3, "supported": 1, "contradicted": 0, "open": 2}
+
+
+@needs_chromium
+def test_arrow_keys_move_among_dots_and_enter_opens_the_claim(tmp_path):
+    pairs = drawn_pairs([entry("a", {"paper": 3.0, "difference": -1.0}), entry("b", {})])
+    rows = "".join(f"<details id='{one}'><summary>{one}</summary></details>" for one in "ab")
+    data = {"claimsData": {"papers": {"simlm": "SimLM"}, "pairs": pairs}}
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page(tmp_path, "claims", data, rows))
+        browser.run("document.querySelector('#claims-here a[tabindex=\"0\"]').focus()")
+        said = "document.querySelector('[role=status]').textContent"
+        assert "Paper +1.0; here +0.5 [\N{MINUS SIGN}0.3, +1.3]" in browser.run(said)
+        browser.press("ArrowRight")
+        assert "Paper +3.0" in browser.run(said)
+        browser.press("ArrowUp")  # from -1.0 to 0.5
+        assert "Paper +1.0" in browser.run(said)
+        browser.press("Enter")
+        assert browser.run("[...document.querySelectorAll('details')].map((row) => row.open)") == [
+            False,
+            True,
+        ]
+        assert browser.run("document.activeElement.textContent") == "b"
+        assert browser.complaints == []
+
+
+# Price and profit ---------------------------------------------------------------------------------
+
+
+def priced(method: str, steps: int, work: float | None, gain: float) -> Price:
+    return Price(method, method, steps, work, None, Interval(gain, gain - 1, gain + 1))
+
+
+def test_trails_go_from_cheap_to_dear_and_lack_what_is_not_known():
+    found = trails([priced("mlm", 500, 8.04, 0.3), priced("mlm", 1000, None, 0.504)])
+    assert found == [
+        {
+            "name": "masked LM",
+            "points": [
+                {"steps": 500, "operations": 8.0, "seconds": None, "gain": [0.3, -0.7, 1.3]},
+                {"steps": 1000, "operations": None, "seconds": None, "gain": [0.5, -0.5, 1.5]},
+            ],
+        }
+    ]
+
+
+def test_the_cut_reads_along_the_line_and_keeps_the_longest_trainings():
+    rows = [priced("mlm", 100, 10, 1.0), priced("mlm", 400, 40, 3.0), priced("simlm", 100, 30, 5.0)]
+    methods = json.dumps(trails(rows))
+    at = "return it.ranking({}, 'operations', {}).map(({{ name, gain, level, steps }}) => "
+    at += "[name, gain[0], level, steps]);"
+    assert in_node("price", at.format(methods, 9)) == []
+    # 20 lies halfway between 10 and 40 on a logarithmic axis
+    assert in_node("price", at.format(methods, 20)) == [["masked LM", 2.0, True, [100, 400]]]
+    assert in_node("price", at.format(methods, 1000)) == [
+        ["SimLM", 5.0, True, [100]],
+        ["masked LM", 3.0, True, [400]],
+    ]
+
+
+def test_records_put_the_autoencoder_first_at_every_price():
+    methods = trails(price_piece.rows())
+    assert {"auto-encoder", "masked LM", "SimLM"} <= {one["name"] for one in methods}
+    costs = [one["points"][0]["operations"] for one in methods if one["name"] == "auto-encoder"]
+    code = f"return it.ranking({json.dumps(methods)}, 'operations', {costs[0]})[0].name;"
+    assert in_node("price", code) == "auto-encoder"
+
+
+@needs_chromium
+def test_buttons_and_the_cut_say_who_is_best(tmp_path):
+    rows = [priced("mlm", 100, 10, 1.0), priced("mlm", 400, 40, 3.0), priced("simlm", 200, 30, 5.0)]
+    data = {"measure": "MRR@10", "start": 40.0, "methods": trails(rows)}
+    data |= {"budgets": price_piece.BUDGETS}
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page(tmp_path, "price", {"priceData": data}))
+        said = "document.querySelector('[role=status]').textContent"
+        assert "masked LM is best" in browser.run(said)
+        browser.run("document.getElementById('price-cut').focus()")
+        for _ in range(60):
+            browser.press("ArrowRight")
+        assert "SimLM is best with +5.0 points; the intervals of masked LM" in browser.run(said)
+        browser.run("document.querySelector('button').click()")
+        pressed = "[...document.querySelectorAll('button')].map((one) => one.ariaPressed)"
+        assert browser.run(pressed) == ["true", "false", "false"]
+        assert "steps" in browser.run(said) and browser.complaints == []
+
+
+# Words or meaning ---------------------------------------------------------------------------------
+
+
+def test_ranks_become_classes_and_their_moves_are_averaged_over_pairs_of_runs(monkeypatch):
+    of = {"MRR@10": [100, 50, 100 / 3, 25, 10, 0, 0], "R@100": [100] * 6 + [0]}
+    monkeypatch.setattr(rankings, "per_query", lambda runs, measure: np.array([of[measure]]))
+    assert rankings.classes([])[0].tolist() == [0, 1, 1, 2, 2, 3, 4]
+    before, after = np.array([[0, 4], [1, 4]]), np.array([[0, 3]])
+    counts = rankings.moved(before, after)
+    assert counts[0, 0] == counts[1, 0] == 0.5 and counts[4, 3] == 1 and counts.sum() == 2
+    again = rankings.moved(before)  # each run with the other, both ways
+    assert again[0, 1] == again[1, 0] == 0.5 and again[4, 4] == 1 and again.sum() == 2
+
+
+def test_every_recorded_question_is_in_a_matrix_and_chance_moves_fewest():
+    moves = rankings.matrices()
+    sums = [np.sum(one["counts"]) for one in moves]
+    assert all(abs(total - 10534) <= 13 for total in sums), "rounded cells"
+    found = [in_node("rankings", f"return it.moves({json.dumps(one['counts'])});") for one in moves]
+    assert found[0]["forwards"] > found[0]["backwards"] and moves[0]["name"] == "auto-encoder"
+    assert found[-1]["forwards"] == found[-1]["backwards"]
+    assert found[-1]["stays"] == max(one["stays"] for one in found)
+
+
+def test_lines_join_what_both_sides_have_and_the_answer_wherever_it_is():
+    code = """
+      const left = it.rows({ first: [7, 8], rank: 40 }, 9);
+      const right = it.rows({ first: [9, 7], rank: 1 }, 9);
+      return [left, right.length, it.lines(left, right)];
+    """
+    left, length, lines = in_node("rankings", code)
+    assert left[-1] == {"passage": 9, "rank": 40, "beyond": True} and length == 2
+    assert lines == [{"passage": 7, "from": 0, "to": 1}, {"passage": 9, "from": 2, "to": 0}]
+
+
+@needs_chromium
+def test_a_key_chooses_another_question_and_another_matrix(tmp_path):
+    sides = {"words": {"first": [1, 0], "rank": 2}, "meaning": {"first": [0, 1], "rank": 1}}
+    asked = [
+        sides | {"kind": "words", "text": text, "right": right, "passage": "<b>"}
+        for right, text in enumerate(("first", "second"))
+    ]
+    counts = (np.eye(5, dtype=int) * 3).tolist()
+    moves = [{"name": name, "counts": counts} for name in ("SimLM", "masked LM")]
+    data = {"titles": ["A", "B"], "questions": asked, "classes": rankings.CLASSES, "moves": moves}
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page(tmp_path, "rankings", {"rankingsData": data}))
+        said = "[...document.querySelectorAll('[role=status]')].map((one) => one.textContent)"
+        assert "A\N{RIGHT DOUBLE QUOTATION MARK}, stands at rank 2 by words" in browser.run(said)[0]
+        browser.run("document.getElementById('rankings-question').focus()")
+        browser.press("ArrowDown")
+        assert "B\N{RIGHT DOUBLE QUOTATION MARK}" in browser.run(said)[0]
+        browser.run("document.getElementById('rankings-method').focus()")
+        browser.press("ArrowDown")
+        assert "masked LM: the passage moves up for 0" in browser.run(said)[1]
+        assert browser.run("document.querySelectorAll('td').length") == 25
+        assert browser.complaints == []
