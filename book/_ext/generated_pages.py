@@ -30,6 +30,7 @@ from masks_explorer import write_explorer
 from pieces import place
 from pretrain_tab import write_tab
 from price_piece import write_price
+from rankings import write_rankings
 from search_page import write_search
 from teaching import load_plan, routes_page
 
@@ -155,6 +156,7 @@ def write_what_works(to: Path) -> None:
     write_home(to)
     write_explorers(to)
     write_price(to)
+    write_rankings(to)
     write_tab(to)
 
 

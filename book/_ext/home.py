@@ -90,14 +90,15 @@ class Searched(NamedTuple):
         relevant: rows of the relevant passages of each query.
         ranks: "words" and "meaning" -> rank of each query's first relevant passage, 0 where it is
             not found.
-        first: of a side and a query's row, the rows of its first passages.
+        first: of a side, a query's row and a number (`SHOWN` if left out), the rows of its first
+            passages.
     """
 
     passages: Mapping[str, Sequence[str]]
     queries: Mapping[str, Sequence[str]]
     relevant: Sequence[np.ndarray]
     ranks: Mapping[str, np.ndarray]
-    first: Callable[[str, int], list[int]]
+    first: Callable[..., list[int]]
 
 
 def searched(name: str, cache: Cache) -> Searched | None:
@@ -111,12 +112,12 @@ def searched(name: str, cache: Cache) -> Searched | None:
     stored, asked = trained_vectors(METHOD, name, "test", cache)
     vectors, questions = load_file(stored), np.load(asked)
 
-    def first(side: str, row: int) -> list[int]:
+    def first(side: str, row: int, number: int = SHOWN) -> list[int]:
         if side == "words":
-            hits = index.search([queries["text"][row]], SHOWN).rows[0]
+            hits = index.search([queries["text"][row]], number).rows[0]
             return [int(hit) for hit in hits if hit >= 0]
         scores = from_axes(vectors) @ questions[row]
-        return np.argsort(-scores, kind="stable")[:SHOWN].tolist()
+        return np.argsort(-scores, kind="stable")[:number].tolist()
 
     ranks = {
         "words": bm25_ranks(collection, queries["text"], relevant, cache),

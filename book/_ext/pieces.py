@@ -14,6 +14,8 @@ from dr_lib.files import write_text
 
 STYLES = ("masks-explorer/explorer", "explorers/explorers", "explorers/pieces")
 SCRIPTS = ("controls", "pieces")
+WRITTEN = ("price.inc", "rankings.inc")
+"""What pages include."""
 
 
 def place(name: str, up: str = "..", *scripts: str) -> HTML:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import explorers
 import masks_explorer
+import pieces
 import pretrain_tab
 import pytest
 import search_page
@@ -37,7 +38,7 @@ def built(tmp_path_factory) -> Path:
     )
     loaded = (
         f"{part.FOLDER}/{one}"
-        for part in (explorers, masks_explorer, pretrain_tab, search_page)
+        for part in (explorers, masks_explorer, pieces, pretrain_tab, search_page)
         for one in part.WRITTEN
     )
     for name in [*PARTS, *WRITTEN, "extra/search-page/questions.js", *loaded]:

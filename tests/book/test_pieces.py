@@ -5,7 +5,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import price_piece
+import pytest
+import rankings
 from browser import needs_chromium, opened
 from check_pages import ROOT
 from claims_glance import drawn_pairs, in_words, pairs_table
@@ -182,3 +185,62 @@ def test_buttons_and_the_cut_say_who_is_best(tmp_path):
         pressed = "[...document.querySelectorAll('button')].map((one) => one.ariaPressed)"
         assert browser.run(pressed) == ["true", "false", "false"]
         assert "steps" in browser.run(said) and browser.complaints == []
+
+
+# Words or meaning ---------------------------------------------------------------------------------
+
+
+def test_ranks_become_classes_and_their_moves_are_averaged_over_pairs_of_runs(monkeypatch):
+    of = {"MRR@10": [100, 50, 100 / 3, 25, 10, 0, 0], "R@100": [100] * 6 + [0]}
+    monkeypatch.setattr(rankings, "per_query", lambda runs, measure: np.array([of[measure]]))
+    assert rankings.classes([])[0].tolist() == [0, 1, 1, 2, 2, 3, 4]
+    before, after = np.array([[0, 4], [1, 4]]), np.array([[0, 3]])
+    counts = rankings.moved(before, after)
+    assert counts[0, 0] == counts[1, 0] == 0.5 and counts[4, 3] == 1 and counts.sum() == 2
+    again = rankings.moved(before)  # each run with the other, both ways
+    assert again[0, 1] == again[1, 0] == 0.5 and again[4, 4] == 1 and again.sum() == 2
+
+
+def test_every_recorded_question_is_in_a_matrix_and_chance_moves_fewest():
+    moves = rankings.matrices()
+    sums = [np.sum(one["counts"]) for one in moves]
+    assert all(abs(total - 10534) <= 13 for total in sums), "rounded cells"
+    found = [in_node("rankings", f"return it.moves({json.dumps(one['counts'])});") for one in moves]
+    assert found[0]["forwards"] > found[0]["backwards"] and moves[0]["name"] == "auto-encoder"
+    assert found[-1]["forwards"] == found[-1]["backwards"]
+    assert found[-1]["stays"] == max(one["stays"] for one in found)
+
+
+def test_lines_join_what_both_sides_have_and_the_answer_wherever_it_is():
+    code = """
+      const left = it.rows({ first: [7, 8], rank: 40 }, 9);
+      const right = it.rows({ first: [9, 7], rank: 1 }, 9);
+      return [left, right.length, it.lines(left, right)];
+    """
+    left, length, lines = in_node("rankings", code)
+    assert left[-1] == {"passage": 9, "rank": 40, "beyond": True} and length == 2
+    assert lines == [{"passage": 7, "from": 0, "to": 1}, {"passage": 9, "from": 2, "to": 0}]
+
+
+@needs_chromium
+def test_a_key_chooses_another_question_and_another_matrix(tmp_path):
+    sides = {"words": {"first": [1, 0], "rank": 2}, "meaning": {"first": [0, 1], "rank": 1}}
+    asked = [
+        sides | {"kind": "words", "text": text, "right": right, "passage": "<b>"}
+        for right, text in enumerate(("first", "second"))
+    ]
+    counts = (np.eye(5, dtype=int) * 3).tolist()
+    moves = [{"name": name, "counts": counts} for name in ("SimLM", "masked LM")]
+    data = {"titles": ["A", "B"], "questions": asked, "classes": rankings.CLASSES, "moves": moves}
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page(tmp_path, "rankings", {"rankingsData": data}))
+        said = "[...document.querySelectorAll('[role=status]')].map((one) => one.textContent)"
+        assert "A\N{RIGHT DOUBLE QUOTATION MARK}, stands at rank 2 by words" in browser.run(said)[0]
+        browser.run("document.getElementById('rankings-question').focus()")
+        browser.press("ArrowDown")
+        assert "B\N{RIGHT DOUBLE QUOTATION MARK}" in browser.run(said)[0]
+        browser.run("document.getElementById('rankings-method').focus()")
+        browser.press("ArrowDown")
+        assert "masked LM: the passage moves up for 0" in browser.run(said)[1]
+        assert browser.run("document.querySelectorAll('td').length") == 25
+        assert browser.complaints == []

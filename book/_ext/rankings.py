@@ -1,0 +1,131 @@
+"""Words or meaning: one question's two rankings joined by lines, and the ranks of all SQuAD
+questions before and after pre-training.
+
+Its script is `book/extra/explorers/rankings.js`. Page: ideas/dual-encoders.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from home import METHOD, Searched, searched
+from IPython.display import HTML
+from pieces import place, write_data, write_place
+from search_page import SEARCHED, by_kind
+
+from dr_book.comparison import provenance
+from dr_book.measured import per_query, recorded
+from dr_book.tables import folded, named, table
+from dr_lib.lab import Cache, Record
+
+NAME = "rankings"
+DEPTH, EACH = 10, 14
+"""Passages of a ranking, and questions of each kind."""
+STUDY, BEFORE = "plan/core", "none"
+AFTER = ("autoencoder", "bow", "retromae", "simlm", "mlm")
+SIDES = {"words": "BM25", "meaning": "retriever"}
+CLASSES = ("1", "2–3", "4–10", "11–100", "beyond")
+"""Ranks of the relevant passage, as MRR@10 and R@100 of a question tell them apart."""
+
+
+def ranked(found: Searched) -> tuple[list[str], list[dict[str, Any]]]:
+    """Titles, and some questions with the rows among them that words and vectors put first.
+
+    The questions of each kind are drawn once and for all; none is chosen for what is found.
+    """
+    kinds = by_kind(found.queries["id"]) or {"": [*range(len(found.queries["id"]))]}
+    shown: dict[int, int] = {}
+    questions = []
+    for kind, rows in kinds.items():
+        for row in sorted(np.random.default_rng(0).permutation(rows)[:EACH].tolist()):
+            right = int(found.relevant[row][0])
+            question: dict[str, Any] = {
+                "kind": kind,
+                "text": found.queries["text"][row],
+                "right": shown.setdefault(right, len(shown)),
+                "passage": found.passages["text"][right],
+            }
+            for side in ("words", "meaning"):
+                hits = [shown.setdefault(hit, len(shown)) for hit in found.first(side, row, DEPTH)]
+                question[side] = {"first": hits, "rank": int(found.ranks[side][row])}
+            questions.append(question)
+    return [found.passages["title"][row] for row in shown], questions
+
+
+def classes(records: Sequence[Record]) -> np.ndarray:
+    """Which of `CLASSES` each question's relevant passage is in: `[runs, queries]` int, for
+    questions with one.
+    """
+    reciprocal, within = (per_query(records, measure) for measure in ("MRR@10", "R@100"))
+    return np.select(
+        [reciprocal > 99, reciprocal > 33, reciprocal > 0, within > 0], [0, 1, 2, 3], default=4
+    )
+
+
+def moved(before: np.ndarray, after: np.ndarray | None = None) -> np.ndarray:
+    """How many questions go from one class to another, averaged over all pairs of runs.
+
+    Args:
+        before: classes `[runs, queries]`.
+        after: the same of other runs; None takes the pairs of different runs of `before`.
+
+    Returns:
+        `[classes before, classes after]` float.
+    """
+    pairs = [
+        (one, other)
+        for i, one in enumerate(before)
+        for j, other in enumerate(before if after is None else after)
+        if after is not None or i != j
+    ]
+    counts = np.zeros((len(CLASSES), len(CLASSES)))
+    for pair in pairs:
+        np.add.at(counts, pair, 1 / len(pairs))
+    return counts
+
+
+def matrices() -> list[dict[str, Any]]:
+    """The matrix of each method, rounded, after that of no pre-training with itself."""
+    runs = recorded(STUDY)
+    if len(runs.get(BEFORE, ())) < 2:
+        return []
+    before = classes(runs[BEFORE])
+    made = {label: moved(before, classes(runs[label])) for label in AFTER if label in runs}
+    made["again"] = moved(before)
+    names = {"again": "nothing, in another run"}
+    return [
+        {"name": names.get(label) or named(label), "counts": np.rint(counts).astype(int).tolist()}
+        for label, counts in made.items()
+    ]
+
+
+def ranks_table(questions: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> HTML:
+    """Rank of each question's passage on both sides, folded."""
+    rows = [
+        [one["text"], titles[one["right"]], *(one[side]["rank"] or None for side in SIDES)]
+        for one in questions
+    ]
+    columns = ["question", "relevant passage", *SIDES.values()]
+    about = "Rank of the relevant passage by words and by meaning; a dash: not among 1,000."
+    return folded("The same as a table", table(columns, rows, caption=about))
+
+
+def matrix_table(matrix: Mapping[str, Any]) -> HTML:
+    """One matrix, for a page without JavaScript."""
+    rows = [[rank, *counts] for rank, counts in zip(CLASSES, matrix["counts"], strict=True)]
+    about = f"Questions by rank without pre-training (rows) and with {matrix['name']} (columns)."
+    return table(["before", *CLASSES], rows, caption=about)
+
+
+def write_rankings(to: Path, cache: Cache | None = None) -> list[Path]:
+    """Write the piece into the staged source of the book; `home` has its searches."""
+    found = searched(SEARCHED, cache or Cache(announce=lambda line: None))
+    titles, questions = ranked(found) if found else ([], [])
+    data = {"titles": titles, "questions": questions, "classes": CLASSES, "moves": matrices()}
+    runs = {label: rows for label, rows in recorded(STUDY).items() if label in (BEFORE, *AFTER)}
+    note = f"Rankings: {named(METHOD)}, trained for the page that searches. Matrix: "
+    parts = [place(NAME), HTML(f'<p class="dr-note">{note}{provenance(runs)}</p>')]
+    parts += [ranks_table(questions, titles)]
+    parts += [folded("The matrix as a table", matrix_table(one)) for one in data["moves"][:1]]
+    return [write_data(to, NAME, data), write_place(to, NAME, *parts)]
