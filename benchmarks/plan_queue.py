@@ -25,7 +25,7 @@ from pydantic import Field
 
 from dr_lib import lab, places
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest, read_yaml, write_text
+from dr_lib.files import json_digest, read_yaml, state_of, write_text
 from dr_lib.lab.records import save_records, slug
 from dr_lib.lab.study import how_far
 from dr_lib.settings import Settings
@@ -297,12 +297,13 @@ def keep(path: Path, claims: Path, smoke: bool) -> None:
     them, if a task has ended since it was written.
     """
     with FileLock(claims / "keep.lock"):
-        ended = max(place.stat().st_mtime for place in claims.glob("*.end"))
-        if path.is_file() and path.stat().st_mtime > ended:
+        ended, noted = state_of(claims, ".end"), claims / "kept"
+        if path.is_file() and noted.is_file() and noted.read_text(encoding="utf-8") == ended:
             return
         made = [record for task in tasks(smoke) for record in task.records()]
         if made:
             save_records(made, path)
+            write_text(noted, ended)
         print(f"kept {len(made)} records", flush=True)
 
 

@@ -23,10 +23,14 @@ from typing import Any
 
 import numpy as np
 import yaml
-from filelock import BaseFileLock, FileLock, StrictSoftFileLock, Timeout
-
-# what filelock itself decides by: machine and PID namespace, process, and when that was started
-from filelock._identity import owner_is_stale
+from filelock import (
+    BaseFileLock,
+    FileLock,
+    SoftFileLock,
+    StrictSoftFileClaim,
+    StrictSoftFileLock,
+    Timeout,
+)
 from pydantic import BaseModel, ValidationError
 
 from dr_lib.errors import InputError, first_line, visible
@@ -415,13 +419,22 @@ def state_of(place: str | Path, ending: str = "") -> str:
 
 
 def file_lock(path: Path) -> BaseFileLock:
-    """The lock that is this file, not taken yet; of a shared cache one that network disks keep."""
+    """The lock that is this file, not taken yet; of a shared cache one that network disks keep,
+    which is the file `<name>.shared` beside it.
+
+    Raises:
+        InputError: this process does not take the cache as shared, and one that does has the lock.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.environ.get("DR_SHARED_CACHE"):
-        return FileLock(path)
-    lock = StrictSoftFileLock(path)
-    _break_abandoned(lock)
-    return lock
+    shared = StrictSoftFileLock(path.with_suffix(".shared"))
+    _break_abandoned(shared)
+    if os.environ.get("DR_SHARED_CACHE"):
+        return shared
+    if shared.claims:
+        problem = "is held by a process that has DR_SHARED_CACHE set"
+        fix = "Set it for this one too, or wait for that one."
+        raise InputError(problem, where=shared.lock_file, fix=fix)
+    return FileLock(path)
 
 
 @contextmanager
@@ -446,10 +459,6 @@ def hold(
         ...     check_held()
     """
     lock, owner, token = file_lock(path), path.with_suffix(".owner"), secrets.token_hex(16)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        _wait(lock, owner, lambda who: announce(f"{name}: waiting for {who}, which is {doing}"))
 
     def holder() -> list[str]:
         try:
@@ -463,7 +472,11 @@ def hold(
             fix = "Run again, and remove only locks whose owner is gone."
             raise InputError(problem, where=path, fix=fix)
 
-    try:
+    try:  # of the lock too: a stop right behind its taking gives it back
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            _wait(lock, owner, lambda who: announce(f"{name}: waiting for {who}, which is {doing}"))
         who = f"process {os.getpid()} on {socket.gethostname()} (since {now()})"
         write_text(owner, f"{who}\n{token}\n")
         yield check_held
@@ -489,12 +502,29 @@ def _wait(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
 
 
 def _break_abandoned(lock: StrictSoftFileLock) -> None:
-    """Take a lock from processes that are proven to be gone: of this machine and PID namespace,
-    with no process of that number, or one that was started later.
+    """Take a lock from processes that are proven to be gone.
 
     Of those elsewhere a person must say that they are gone.
     """
     for claim in lock.claims:
-        if owner_is_stale(claim.pid, claim.hostname, claim.start):
+        if _is_gone(claim):
             with suppress(OSError):  # another waiting process was quicker
                 lock.force_break(claim.name)
+
+
+def _is_gone(claim: StrictSoftFileClaim) -> bool:
+    """Whether the process of a claim is proven to be gone: of this machine and PID namespace, with
+    no process of that number, or one that was started later.
+
+    filelock is asked, which wrote the claim: its plain soft lock takes a marker with the same facts
+    over from an owner that is gone, and from no other.
+    """
+    start = "" if claim.start is None else f"{claim.start}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        marker = Path(folder, "marker")
+        marker.write_text(f"{claim.pid}\n{claim.hostname}\n{start}", encoding="utf-8")
+        try:
+            with SoftFileLock(marker, timeout=0):
+                return True
+        except Timeout:
+            return False

@@ -668,7 +668,7 @@ class Cache:
         """Remove what a build that was killed behind its last step left in a finished stage."""
         folder = self.folder(stage)
         if _token(folder) not in self._checked and next(_scratch(folder), None):
-            with suppress(Timeout, OSError), self.lock(stage.name).acquire(timeout=0):
+            with suppress(Timeout, OSError, InputError), self.lock(stage.name).acquire(timeout=0):
                 _remove_scratch(folder)
 
     def _resolve(self, value: Any) -> Any:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from dr_book.hits import check_queries
@@ -357,16 +358,19 @@ def try_folder(options: argparse.Namespace) -> int:
     minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
     try:
         check_replaceable(retriever, EXPORT)
-        if page.is_file() and "<h1>Which retriever for " not in page.read_text(
-            encoding="utf-8", errors="replace"
+        if page.is_dir() or (
+            page.is_file()
+            and "<h1>Which retriever for " not in page.read_text(encoding="utf-8", errors="replace")
         ):
             raise InputError(
                 "is there already and is no page of try",
                 where=page,
                 fix="Name a new folder (--to).",
             )
-        # first: after half an hour is late to find that it cannot be made
+        # first: after half an hour is late to find that nothing can be written there
         folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
         with redirect_stdout(sys.stderr):  # what is under way; the result alone is output
             source = options.collection
             if options.judged:
@@ -381,7 +385,7 @@ def try_folder(options: argparse.Namespace) -> int:
                 show=lambda first: first.save_page(page, options.ask),
             )
             exported = compared.export(retriever)
-            compared.save_to_judge(folder / "to-judge.csv")
+            pool = compared.save_to_judge(folder / "to-judge.csv")
             compared.save_page(page, options.ask, exported)
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
@@ -395,7 +399,7 @@ def try_folder(options: argparse.Namespace) -> int:
     said = [compared.collection.info.get("read"), compared.verdict.plain]
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
-    if (pool := folder / "to-judge.csv").is_file():
+    if pool:
         print(f"to judge: {pool} (then run again with --judged and that file)")
     print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0

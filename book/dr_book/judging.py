@@ -8,8 +8,8 @@ back as judgements. Page of the book: practice/own-corpus.
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from dr_lib.collections import Collection, Judgement, Query, write_folder
 from dr_lib.collections.beir import read_table
 from dr_lib.errors import InputError
-from dr_lib.files import write_text
+from dr_lib.files import fresh_folder, write_text
 from dr_lib.retrieval import Ranking
 
 COLUMNS = "relevant", "query", "title", "passage", "query-id", "passage-id"
@@ -37,25 +37,26 @@ def write_pool(
     *,
     queries: int = 50,
     grades: Mapping[str, Mapping[str, int]] | None = None,
-) -> int:
+) -> Path:
     """Write what is to be judged as a table.
 
     Args:
         collection: what was searched.
         rankings: of the same queries, one a system.
-        file: where to write; it is replaced.
+        file: where to write. It is replaced if it is such a table and the new one has all that is
+            ticked in it; else the new one goes beside it: `to-judge-2.csv`, and so on.
         queries: at most so many, the first of the rankings.
         grades: judgements that are known, query id -> passage id -> grade; they are filled in.
 
     Returns:
-        The number of rows.
+        Where it was written.
     """
     rankings, known = list(rankings), grades or {}
     texts = dict(zip(*(collection.queries()[name][:] for name in ("id", "text")), strict=True))
     target = io.StringIO()
     table = csv.writer(target, lineterminator="\n")
     table.writerow(COLUMNS)
-    count = 0
+    marks: dict[tuple[str, str], int] = {}
     for place, query in enumerate(rankings[0].query_ids[:queries]):
         rows = chain.from_iterable(one.rows[place, :DEPTH].tolist() for one in rankings)
         pool = sorted({row for row in rows if row >= 0})
@@ -63,11 +64,47 @@ def write_pool(
         order = np.random.default_rng(place).permutation(len(pool))
         for passage in (collection.passages[pool[one]] for one in order):
             grade = known.get(query, {}).get(passage["id"], "")
+            if grade != "":
+                marks[query, passage["id"]] = grade
             cells = texts[query], passage["title"], passage["text"], query, passage["id"]
             table.writerow([grade, *map(_quoted, cells)])
-            count += 1
-    write_text(file, target.getvalue())
-    return count
+    names = chain([file], (file.with_stem(f"{file.stem}-{number}") for number in count(2)))
+    free = next(name for name in names if not _loses(name, marks))
+    write_text(free, target.getvalue())
+    return free
+
+
+def _loses(file: Path, marks: Mapping[tuple[str, str], int]) -> bool:
+    """Whether something of the reader's would be lost if a table with these marks took the place of
+    a file.
+    """
+    if not file.exists() and not file.is_symlink():
+        return False
+    try:
+        rows = [*_rows(file)]
+    except (InputError, OSError):
+        return True
+    ticked = {(row["query-id"], row["passage-id"]): grade for row, grade in rows if grade != ""}
+    return any(len(row) > len(COLUMNS) for row, _ in rows) or not ticked.items() <= marks.items()
+
+
+def _rows(file: Path) -> Iterator[tuple[dict[str, str], int | str]]:
+    """Rows of a table as they were before they were written, each with its grade, "" for none.
+
+    Raises:
+        InputError: a column is missing, or a mark is unknown.
+    """
+    for where, row in read_table(file):
+        if absent := [name for name in COLUMNS if name not in row]:
+            raise InputError(
+                f"no column {absent[0]!r}", where=where, fix="Keep the first line as it was."
+            )
+        mark = row["relevant"].strip().lower()
+        if mark not in ("", *YES, *NO) and not (mark.isdecimal() and len(mark) < 5):
+            fix = "Give x, a grade from 0, or nothing."
+            raise InputError(f"{mark[:80]!r} is no judgement", where=where, fix=fix)
+        grade = int(mark) if mark.isdecimal() else int(mark in YES)
+        yield {name: _plain(cell) for name, cell in row.items()}, grade if mark else ""
 
 
 def read_pool(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
@@ -84,20 +121,9 @@ def read_pool(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     """
     texts: dict[str, str] = {}
     grades: dict[str, dict[str, int]] = {}
-    for where, row in read_table(file):
-        if absent := [name for name in COLUMNS if name not in row]:
-            raise InputError(
-                f"no column {absent[0]!r}", where=where, fix="Keep the first line as it was."
-            )
-        mark = row["relevant"].strip().lower()
-        if mark not in ("", *YES, *NO) and not mark.isdecimal():
-            raise InputError(
-                f"{mark!r} is no judgement", where=where, fix="Give x, a grade from 0, or nothing."
-            )
-        grade = int(mark) if mark.isdecimal() else int(mark in YES)
-        query = _plain(row["query-id"])
-        texts[query] = _plain(row["query"])
-        grades.setdefault(query, {})[_plain(row["passage-id"])] = grade
+    for row, grade in _rows(file):
+        texts[row["query-id"]] = row["query"]
+        grades.setdefault(row["query-id"], {})[row["passage-id"]] = int(grade or 0)
     ticked = {query: own for query, own in grades.items() if any(own.values())}
     if not ticked:
         raise InputError("nothing is ticked", where=file, fix="Put an x before what is relevant.")
@@ -111,10 +137,11 @@ def judged_collection(collection: Collection, file: Path, folder: Path) -> Path:
     Args:
         collection: what the table was made of.
         file: the table.
-        folder: where to write.
+        folder: the new folder, or one that an earlier call wrote.
 
     Raises:
-        InputError: as `read_pool`, or the table names a passage that is not in the collection.
+        InputError: as `read_pool`; the table names a passage that is not in the collection; or
+            something in the folder would be lost.
     """
     texts, grades = read_pool(file)
     known = {*collection.passages["id"][:]}
@@ -143,7 +170,8 @@ def judged_collection(collection: Collection, file: Path, folder: Path) -> Path:
         for split, judged in qrels.items()
     }
     readme = f"# {collection.name}, judged by hand\n\n- Licence: {collection.licence}\n"
-    write_folder(folder, collection.passages, queries.values(), rows, readme)
+    with fresh_folder(folder, "judged collection") as draft:
+        write_folder(draft, collection.passages, queries.values(), rows, readme)
     return folder
 
 

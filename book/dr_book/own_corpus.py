@@ -378,12 +378,12 @@ class Compared(corpus_study.Compared):
             write_text(draft / "search.py", lines)
         return target
 
-    def save_to_judge(self, file: Path | str) -> int:
+    def save_to_judge(self, file: Path | str) -> Path | None:
         """Write the pooled first ten passages of each of fifty test questions as a table to tick,
-        with what is judged already; return its rows.
+        with what is judged already; return where, see `judging.write_pool`.
         """
         if not self.runs:
-            return 0
+            return None
         qrels = self.searched.qrels(self.recipe.evaluation.split)
         rankings = [lab.ranking_of(own[0]) for own in self.runs.values()]
         grades = None if self.on_generated else qrels

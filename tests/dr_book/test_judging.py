@@ -21,8 +21,8 @@ def pooled(beir_folder, tmp_path):
     scores = -np.arange(20, dtype=np.float32)[None].repeat(2, 0)
     rankings = [Ranking(queries, one, scores, 40) for one in rows]
     file = tmp_path / "to-judge.csv"
-    count = judging.write_pool(collection, rankings, file)
-    return collection, queries, file, count
+    assert judging.write_pool(collection, rankings, file) == file
+    return collection, queries, file, rankings
 
 
 def rewrite(file, change):
@@ -38,10 +38,10 @@ def rewrite(file, change):
 
 
 def test_the_first_ten_of_every_system_are_pooled_once(pooled):
-    collection, queries, file, count = pooled
+    collection, queries, file, _ = pooled
     rows = rewrite(file, lambda row: "")
     ids = collection.passages["id"][:]
-    assert count == len(rows) == 30  # rows 0 to 9 and 5 to 14 of two queries
+    assert len(rows) == 30  # rows 0 to 9 and 5 to 14 of two queries
     for query in queries:
         found = [row["passage-id"] for row in rows if row["query-id"] == query]
         assert sorted(found) == sorted(ids[:15]) and found != ids[:15]
@@ -79,3 +79,69 @@ def test_bad_marks_and_tables_are_named(pooled):
     file.write_text("query,relevant\na,x\n", encoding="utf-8")
     with pytest.raises(InputError, match="no column 'title'"):
         judging.read_pool(file)
+
+
+def test_a_table_that_nobody_has_ticked_is_replaced(pooled):
+    collection, _, file, rankings = pooled
+    assert judging.write_pool(collection, rankings[:1], file) == file
+    assert len(rewrite(file, lambda row: "")) == 20
+
+
+TICKED = {
+    "a tick": lambda file: rewrite(file, lambda row: "x"),
+    "a no": lambda file: rewrite(file, lambda row: "no"),
+    "an unknown mark": lambda file: rewrite(file, lambda row: "perhaps"),
+    "5,000 digits": lambda file: rewrite(file, lambda row: "9" * 5000),
+    "another table": lambda file: file.write_text("a,b\n1,2\n", encoding="utf-8"),
+    "no text": lambda file: file.write_bytes(b"\xff\xfe\0"),
+    "a column of notes": lambda file: file.write_text(
+        ",".join([*judging.COLUMNS, "notes"]) + "\n,q,t,p,q1,p1,mine\n", encoding="utf-8"
+    ),
+    "a folder": lambda file: (file.unlink(), file.mkdir(), (file / "mine").touch()),
+    "a link to nothing": lambda file: (file.unlink(), file.symlink_to(file.parent / "none")),
+}
+
+
+@pytest.mark.parametrize("kind", TICKED)
+def test_what_a_reader_has_put_into_a_table_stays(pooled, kind, counted):
+    collection, _, file, rankings = pooled
+    TICKED[kind](file)
+
+    def state() -> object:
+        if file.is_symlink():
+            return file.readlink()
+        return file.read_bytes() if file.is_file() else [*file.iterdir()]
+
+    before = state()
+    for _ in range(2):  # the second one replaces the first, which nobody has ticked
+        assert judging.write_pool(collection, rankings, file) == file.with_name("to-judge-2.csv")
+    assert state() == before
+    counted("commands told to write over a file of the reader's", 1)
+
+
+def test_a_ticked_table_is_replaced_by_one_that_has_its_ticks(pooled):
+    collection, (first, second), file, rankings = pooled
+    rewrite(file, lambda row: "x" if row["query-id"] == first else "")
+    _, grades = judging.read_pool(file)
+    assert judging.write_pool(collection, rankings, file, grades=grades) == file
+    assert judging.read_pool(file)[1] == grades
+    other = {second: grades[first]}
+    assert judging.write_pool(collection, rankings, file, grades=other) != file
+
+
+def test_a_grade_of_5000_digits_is_none(pooled):
+    rewrite(pooled[2], lambda row: "9" * 5000)
+    with pytest.raises(InputError, match=r"line 2: '9{80}' is no judgement"):
+        judging.read_pool(pooled[2])
+
+
+def test_a_collection_of_the_readers_is_no_place_for_judgements(pooled, tmp_path):
+    collection, _, file, _ = pooled
+    rewrite(file, lambda row: "x")
+    (mine := tmp_path / "tiny-judged").mkdir()
+    (mine / "corpus.jsonl").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match=r"holds corpus\.jsonl"):
+        judging.judged_collection(collection, file, mine)
+    assert [path.read_text() for path in mine.iterdir()] == ["mine"]
+    again = [judging.judged_collection(collection, file, tmp_path / "new") for _ in range(2)]
+    assert collections.load(again[1]).qrels("train") == collection.qrels("train")

@@ -348,6 +348,24 @@ def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, 
         (site / name).unlink()
 
 
+@pytest.mark.parametrize("name", ["index.html", "index.html/mine", ""])
+def test_where_a_page_cannot_be_written_is_said_before_the_work(
+    tmp_path, monkeypatch, capsys, counted, name
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("A single passage.")
+    if name:
+        (tmp_path / "site" / name).mkdir(parents=True)
+    else:
+        (tmp_path / "site").write_text("mine")
+    monkeypatch.setattr(own_corpus, "compare", None)
+    assert main(["try", "one.txt", "--to", "site"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and "site" in said
+    assert (tmp_path / "site" / name).exists()
+    counted("commands told to write over a file of the reader's", 1)
+
+
 def test_one_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.txt").write_text("A single passage.")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from filelock import StrictSoftFileLock
-from filelock._identity import host_name, process_start_token
 
 from dr_lib.errors import InputError
 from dr_lib.files import file_lock, hold
@@ -23,13 +22,24 @@ ROOT = Path(__file__).parents[2]
 GONE = 2**22 + 1  # above every process number that Linux gives
 
 
-def claim(lock: StrictSoftFileLock, pid: int, host: str, start: int | None) -> None:
-    """What another process would leave that holds the lock."""
+def claim(lock: StrictSoftFileLock, pid: int, host: str = "{}", later: int = 0) -> None:
+    """What another process would leave that holds the lock.
+
+    Args:
+        lock: the lock.
+        pid: the number of that process.
+        host: its machine; `{}` is this one, with its PID namespace.
+        later: how many ticks later than that process this one was started.
+    """
     lock.acquire()
+    (ours,) = {(claim.hostname, claim.start) for claim in lock.claims}
+    if later and ours[1] is None:
+        pytest.skip("no start of a process is known here")
+    start = "" if ours[1] is None else str(ours[1] - later)
     for name in ("held", "intent"):
         (path,) = Path(f"{lock.lock_file}.filelock").glob(f"claims/{name}-*")
         lines = path.read_text().split("\n")
-        lines[2:5] = str(pid), host.encode().hex(), "" if start is None else str(start)
+        lines[2:5] = str(pid), host.format(ours[0]).encode().hex(), start
         path.unlink()
         path.write_text("\n".join(lines))
 
@@ -52,9 +62,8 @@ def test_only_a_holder_that_is_proven_gone_loses_its_lock(
 ):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
     path = tmp_path / "a.lock"
-    holder = StrictSoftFileLock(path)
-    start = process_start_token(os.getpid())
-    claim(holder, pid, host.format(host_name()), start if start is None else start - later)
+    holder = StrictSoftFileLock(path.with_suffix(".shared"))
+    claim(holder, pid, host, later)
     assert bool(file_lock(path).claims) != free
 
 
@@ -95,6 +104,24 @@ def test_a_lock_that_was_taken_over_is_noticed_and_left_to_its_new_holder(
         with pytest.raises(InputError, match="took its lock over while this one was writing it"):
             check_held()
     assert (tmp_path / "a.owner").read_text() == "process 7 on node7\nanother token\n"
+
+
+@pytest.mark.parametrize("shared", [("", "1"), ("1", "")])
+def test_a_lock_that_was_used_on_one_kind_of_disk_serves_on_the_other(
+    tmp_path, monkeypatch, shared
+):
+    for value in shared:
+        monkeypatch.setenv("DR_SHARED_CACHE", value)
+        with hold(tmp_path / "a.lock", "the book", "writing it") as check_held:
+            check_held()
+
+
+def test_a_lock_that_is_held_on_a_network_disk_is_none_on_the_own_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_SHARED_CACHE", "1")
+    with hold(tmp_path / "a.lock", "the book", "writing it"):
+        monkeypatch.setenv("DR_SHARED_CACHE", "")
+        with pytest.raises(InputError, match="has DR_SHARED_CACHE set"):
+            file_lock(tmp_path / "a.lock")
 
 
 def test_a_stage_whose_lock_was_taken_over_is_not_finished(tmp_path):
@@ -182,10 +209,7 @@ def test_a_lock_whose_owners_number_was_given_to_another_process_is_taken_at_onc
 ):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
     monkeypatch.setattr("dr_lib.files.LOOK_EVERY", 0.1)
-    start = process_start_token(os.getpid())
-    if start is None:
-        pytest.skip("no start of a process is known here")
-    claim(StrictSoftFileLock(tmp_path / "a.lock"), os.getpid(), host_name(), start - 500)
+    claim(StrictSoftFileLock(tmp_path / "a.shared"), os.getpid(), later=500)
     began = time.monotonic()
     with hold(tmp_path / "a.lock", "the book", "writing it"):
         assert time.monotonic() - began < 20

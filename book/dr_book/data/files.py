@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 import urllib.request
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
@@ -23,6 +24,8 @@ from dr_lib.places import cache_root
 
 RAW = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
 ARCHIVE = "https://codeload.github.com/{repository}/tar.gz/{commit}"
+LARGEST = 2**28
+"""Bytes of a file that comes packed: many times those that there are."""
 SECONDS = 60
 """A server that says nothing for so long has no answer."""
 
@@ -48,6 +51,12 @@ class Files:
         """Content of a file."""
         return self.path(name).read_bytes()
 
+    def unzipped(self, name: str, member: str) -> bytes:
+        """Content of a file in an archive; `InputError` where it is larger than any known."""
+        with zipfile.ZipFile(io.BytesIO(self.read(name))) as archive:
+            check_size(archive.getinfo(member).file_size, f"{self.path(name)}, {member}")
+            return archive.read(member)
+
     def text(self, name: str) -> str:
         """Content of a text file."""
         return decode(self.read(name))
@@ -64,6 +73,13 @@ class Files:
         if not (names := [name for name in known if fnmatch(name, pattern)]):
             self.path(pattern)
         return names
+
+
+def check_size(size: int, where: str) -> None:
+    """Refuse to unpack a file of so many bytes that it can be none of those that are known."""
+    if size > LARGEST:
+        problem = f"unpacks to {size:,} bytes, more than {LARGEST:,}"
+        raise InputError(problem, where=where, fix="Take its source again.")
 
 
 def fetch(name: str, sources: Sequence[Mapping[str, Any]]) -> Files:
@@ -149,7 +165,11 @@ def collection(
 
 
 def write(folder: Path, made: Made) -> None:
-    """Write the rows of each file; what is packed has the bytes that records know it by."""
+    """Write the rows of each file; what is packed has the bytes that records know it by.
+
+    Raises:
+        InputError: a row is no text.
+    """
     for name, rows in made.items():
         if name.endswith(".tsv"):
             lines = ("\t".join(map(str, cells)) for cells in rows)
@@ -162,7 +182,12 @@ def write(folder: Path, made: Made) -> None:
             if name.endswith(".gz"):
                 file = opened.enter_context(gzip.GzipFile("", "wb", 9, file, mtime=0))
             file = opened.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
-            file.writelines(f"{line}\n" for line in lines)
+            try:
+                file.writelines(f"{line}\n" for line in lines)
+                file.flush()
+            except UnicodeEncodeError as error:  # half a surrogate, as JSON may hold it
+                problem = f"a row is no text ({first_line(error)})"
+                raise InputError(problem, where=name, fix="Take its source again.") from None
 
 
 def content_digest(path: Path) -> str:

@@ -9,7 +9,7 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator
 
-from dr_book.data.files import Files, Made, collection
+from dr_book.data.files import Files, Made, check_size, collection
 from dr_book.data.text import decode
 from dr_lib.collections.plain import one_line
 
@@ -90,8 +90,12 @@ def lisa(files: Files) -> Made:
 def _unpacked(archive: bytes) -> dict[str, str]:
     """The text files of a .tar.gz, by name."""
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as members:
-        files = {one.name.split("/")[-1]: members.extractfile(one) for one in members}
-        return {name: decode(file.read()) for name, file in files.items() if file}
+        files = {}
+        for member in members:
+            check_size(member.size, member.name)
+            if file := members.extractfile(member):
+                files[member.name.split("/")[-1]] = decode(file.read())
+        return files
 
 
 def _smart(text: str) -> Iterator[tuple[int, dict[str, str]]]:

@@ -8,7 +8,6 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -186,8 +185,8 @@ def _built(
 def _judged_answers(files: Files) -> Iterator[tuple[str, str, str]]:
     """Name, question and text of each answer that LiveQA-Med judges."""
     csv.field_size_limit(2**31 - 1)
-    with zipfile.ZipFile(io.BytesIO(files.read(JUDGED))) as archive:
-        table = decode(archive.read(f"{JUDGED[:-4]}/All-2479-Answers-retrieved-from-MedQuAD.csv"))
+    name = "All-2479-Answers-retrieved-from-MedQuAD.csv"
+    table = decode(files.unzipped(JUDGED, f"{JUDGED[:-4]}/{name}"))
     for row in csv.DictReader(io.StringIO(table)):
         before, found, text = row["Answer"].partition("Answer:")
         if found:
@@ -209,9 +208,8 @@ def liveqa(files: Files) -> Made:
     for question in ElementTree.fromstring(files.read(QUESTIONS)).iter("NLM-QUESTION"):
         text = question.findtext("NLM-Summary") or question.findtext("NIST-PARAPHRASE")
         asked[question.get("qid", "").removeprefix("TQ")] = one_line(text or "")
-    with zipfile.ZipFile(io.BytesIO(files.read(JUDGED))) as archive:
-        name = "All-qrels_LiveQAMed2017-TestQuestions_2479_Judged-Answers.txt"
-        lines = decode(archive.read(f"{JUDGED[:-4]}/{name}")).splitlines()
+    name = "All-qrels_LiveQAMed2017-TestQuestions_2479_Judged-Answers.txt"
+    lines = decode(files.unzipped(JUDGED, f"{JUDGED[:-4]}/{name}")).splitlines()
     best: dict[tuple[int, str], int] = {}
     for query, grade, answer in (line.split() for line in lines if len(line.split()) == 3):
         pair = int(query), answer.removesuffix(".txt")

@@ -13,7 +13,7 @@ from dr_book.data.squad import squad, xquad
 from dr_book.data.wikipedia import wikipedia
 from dr_lib import collections, places
 from dr_lib.collections.store import Expected
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, first_line
 from dr_lib.files import check_replaceable, fresh_folder, write_text
 
 CONVERTERS: dict[str, Callable[[Files], Made]] = {
@@ -74,10 +74,13 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
     with fresh_folder(to, "collection") as draft:
         try:
             write(draft, CONVERTERS[sheet.name](files))
-        except (KeyError, IndexError, ValueError, TypeError) as error:
-            if isinstance(error, InputError):
+        except (InputError, MemoryError):
+            raise
+        except Exception as error:  # whatever a converter and the libraries below it make of them
+            if getattr(error, "errno", None):  # of the disk
                 raise
-            problem = f"not the files that its sheet names ({type(error).__name__}: {error})"
+            said = f"{type(error).__name__}: {first_line(error)}"
+            problem = f"not the files that its sheet names ({said})"
             raise InputError(problem, where=files.folder, fix="Take its source again.") from error
         words = ROLE.sub("", sheet.text)
         readme = f"# {sheet.title}\n\nLicence: {sheet.licence}\n\n{words}\n"

@@ -18,7 +18,7 @@ import pandas as pd
 from dr_book.data.dialogues import Row
 from dr_book.data.files import write
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder
+from dr_lib.files import check_replaceable, fresh_folder
 
 SILENCE = "__SILENCE__"
 PERSONA = ("your persona:", "partner's persona:")
@@ -41,19 +41,14 @@ def published(folder: Path, to: Path) -> Path:
     Raises:
         InputError: none of these files is there, or one is not as published.
     """
+    check_replaceable(to, "collection")
     made = {}
     for name, split in SPLITS.items():
         for pattern, read in READERS.items():
             if (file := folder / pattern.format(name)).is_file():
                 try:
                     made[f"pairs/{split}.jsonl.gz"] = [*read(file)]
-                except (
-                    LookupError,
-                    TypeError,
-                    ValueError,
-                    AttributeError,
-                    RecursionError,
-                ) as error:
+                except BROKEN as error:
                     problem = f"not as published ({type(error).__name__}: {error})"
                     fix = f"Take it again; DSTC7's test split has its answers in {ANSWERS}."
                     raise InputError(problem, where=file, fix=fix) from None

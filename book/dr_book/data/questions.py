@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import re
-import zipfile
 
 from dr_book.data.files import Files, Made, collection
 from dr_book.data.text import repaired, share
@@ -18,11 +17,10 @@ DEV_SHARE = 0.15
 def scifact(files: Files) -> Made:
     """Claims and the abstracts they cite; test = the published dev claims, as in BEIR."""
     csv.field_size_limit(2**31 - 1)
-    with zipfile.ZipFile(io.BytesIO(files.read("data/scifact.zip"))) as archive:
-        tables = {
-            name: [*csv.DictReader(io.StringIO(archive.read(f"{name}.csv").decode()))]
-            for name in ("corpus_train", "claims_train", "claims_validation")
-        }
+    tables = {}
+    for name in ("corpus_train", "claims_train", "claims_validation"):
+        table = files.unzipped("data/scifact.zip", f"{name}.csv").decode()
+        tables[name] = [*csv.DictReader(io.StringIO(table))]
     corpus = []
     for row in tables["corpus_train"]:  # an abstract is the printed form of an array of sentences
         text = one_line(" ".join(map(ast.literal_eval, LITERAL.findall(row["abstract"]))))

@@ -46,6 +46,8 @@ def wikipedia(files: Files) -> Made:
         units = [sentence for line in _prose(lines) for sentence in sentences(line)]
         rows = enumerate(passages(units))
         cut += [Passage(number, position, title, text) for position, text in rows]
+    if not cut:
+        raise InputError("no article in it", where=files.folder, fix="Take its source again.")
     tested = _tested_titles()
     allowed = {number for number, title in titles.items() if title.lower() not in tested}
     questions = [

@@ -3,7 +3,10 @@
 import gzip
 import io
 import json
+import shutil
 import tarfile
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from dr_lib.collections import squad
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest
 from dr_lib.places import data_root
-from tests.dr_book.data.layouts import lay_out
+from tests.dr_book.data.layouts import lay_out, packed, zipped
 
 ROWS = [{"question": "who won", "answer": ["A"]}, {"question": "when", "answer": ["1"]}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -139,6 +142,49 @@ def test_what_is_no_such_source_is_refused(files, problem, tmp_path):
     with pytest.raises(InputError, match=problem):
         make(sheet(digest={}), tmp_path / "new", place)
     assert not (tmp_path / "new").exists()
+
+
+ENTITIES = "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in pairwise("abcdefghij"))
+ODD = {
+    "empty": b"",
+    "noise": bytes(range(256)) * 8,
+    "half a surrogate": b'{"question": "\\ud800", "answer": ["\\udfff"], "text": "\\ud800"}\n',
+    "100,000 brackets": b"[" * 100_000,
+    "5,000 digits": b"9" * 5_000,
+    "null": b"null",
+    "a list": b"[[null]]",
+    "an object": b'{"data": null, "a": {"content": null}}',
+    "a table": b"a,b,id,title,selftext,over_18\n1,2\n" * 3,
+    "bomb of entities": f'<!DOCTYPE a [<!ENTITY a "aa">{ENTITIES}]><a>&j;</a>'.encode(),
+    "cut archive": zipped({"corpus_train.csv": "a,b\n"})[:-9],
+    "empty archive": zipped({}),
+    "cut gzip": gzip.compress(b"x" * 999)[:-9],
+}
+
+
+@pytest.mark.parametrize("name", CONVERTERS)
+def test_whatever_lies_in_a_source_ends_in_one_line(name, tmp_path, monkeypatch, counted):
+    known = sheet_of(name)
+    files = [path for place in known.sources for path in place["files"]]
+    files = [path.replace("[0-9]", "1").replace("*", "1") for path in files]
+    for number, content in enumerate(ODD.values()):
+        place = lay_out(tmp_path / str(number), dict.fromkeys(files, content))
+        with suppress(InputError):  # or it is an empty collection
+            make(known, tmp_path / "new", place, allow_changes=True)
+            shutil.rmtree(tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+    counted("odd files in a source of a collection", len(ODD))
+
+
+@pytest.mark.parametrize(("name", "file"), [("scifact", "scifact.zip"), ("medline", "med.tar.gz")])
+def test_an_archive_that_unpacks_without_end_is_named(name, file, tmp_path, monkeypatch, counted):
+    monkeypatch.setattr(data_files, "LARGEST", 1000)
+    content = {"corpus_train.csv": "a" * 1001, "MED.ALL": "a" * 1001}
+    made = packed(content) if file.endswith(".gz") else zipped(content)
+    place = lay_out(tmp_path / "source", {file: made})
+    with pytest.raises(InputError, match="unpacks to 1,001 bytes, more than 1,000"):
+        make(sheet_of(name), tmp_path / "new", place)
+    counted("packed values that unpack without end", 1)
 
 
 def test_a_folder_of_the_readers_own_is_left_alone_and_an_earlier_one_replaced(tmp_path):
