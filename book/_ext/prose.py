@@ -22,7 +22,7 @@ NEGATIONS = re.compile(
     r"\b(not|no|nor|never|none|nothing|neither|nobody|nowhere|without|cannot|hardly)\b|n['’]t\b",
     re.I,
 )
-NUMBERS = re.compile(r"(?<![\w.])[−-]?\d[\d,]*(?:\.\d+)?(?![\w])")
+NUMBERS = re.compile(r"(?<![\w.@])[−-]?\d[\d,]*(?:\.\d+)?(?![\w])")
 LINKS = re.compile(r"\{(?:doc|ref|numref|term)\}`|\]\([^)]+\)|<https?://")
 
 

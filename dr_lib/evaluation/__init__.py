@@ -15,5 +15,5 @@ from dr_lib.evaluation.measures import (
     scores,
     unit_of,
 )
-from dr_lib.evaluation.nlu import TASKS, NluSettings, nlu, nlu_file, task_of
+from dr_lib.evaluation.nlu import TASKS, NluSettings, NluTask, nlu, nlu_file, task_of
 from dr_lib.evaluation.similarity import similarities

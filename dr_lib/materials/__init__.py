@@ -5,6 +5,7 @@ continuations, pairs.
 from dr_lib.materials.continuations import continuation_model, continuations
 from dr_lib.materials.ngrams import (
     NgramCounts,
+    WordBlock,
     count_ngrams,
     importances,
     keyword_weights,

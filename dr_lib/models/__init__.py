@@ -4,6 +4,7 @@ cross-encoder, late interaction, writers.
 
 from dr_lib.models.bert import (
     EXTRA_FILE,
+    LmHead,
     check_tokenizer,
     embed,
     encode_by_length,
@@ -30,6 +31,7 @@ from dr_lib.models.cross_encoder import (
     CrossEncoder,
     CrossEncoderSettings,
     LateInteraction,
+    LateInteractionSettings,
     Pieces,
     TextPairs,
     best_matches,

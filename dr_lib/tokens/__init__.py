@@ -8,6 +8,7 @@ from dr_lib.tokens.layout import (
     Slice,
     Title,
     TokenBatch,
+    Truncated,
     concat_runs,
     padded_length,
     to_batch,

@@ -6,11 +6,12 @@ autocast. Book: ideas/bottleneck shows it at work, practice/troubleshooting expl
 """
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -225,15 +226,16 @@ def train(
         (index for step in range(log.step + 1, last + 1) for index in micro_steps(step)),
         device,
     )
-    shown = progress and is_main
+    shown, asked = progress and is_main, os.environ.get("DR_PROFILE")
     with (
-        profiling(title, device) as profile,
+        profiling(asked, title, device) if asked else nullcontext() as profile,
         tqdm(
             total=settings.last, initial=log.step, desc=title, disable=not shown, mininterval=0.5
         ) as bar,
     ):
         for step in range(log.step + 1, last + 1):
-            profile(step)
+            if profile:
+                profile(step)
             rate = learning_rate(settings, step)
             for group in optimizer.param_groups:
                 group["lr"] = rate

@@ -2,7 +2,6 @@
 and a profile of some of its steps. Page of the book: practice/gpu.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,8 +51,9 @@ def watching(watch: Watcher) -> Iterator[None]:
 
 
 @contextmanager
-def profiling(title: str, device: torch.device) -> Iterator[Callable[[int], None]]:
-    """Profile the steps that `DR_PROFILE` names, as a slice names rows: `10:13` is 10, 11 and 12.
+def profiling(asked: str, title: str, device: torch.device) -> Iterator[Callable[[int], None]]:
+    """Profile some steps of a training, which `DR_PROFILE` names as a slice names rows: `10:13` is
+    10, 11 and 12.
 
     In `profiles/<title>-<steps>` of the cache stand then `trace.json`, for Perfetto or
     chrome://tracing, and `table.txt` with the operators that take most time. The steps that are
@@ -65,10 +65,6 @@ def profiling(title: str, device: torch.device) -> Iterator[Callable[[int], None
     Raises:
         InputError: the variable is no such slice.
     """
-    asked = os.environ.get("DR_PROFILE")
-    if not asked:
-        yield lambda step: None
-        return
     bounds = re.fullmatch(r"(\d+):(\d+)", asked)
     if not bounds or not 0 < int(bounds[1]) < int(bounds[2]):
         fix = "Give the first step and the one after the last, such as 10:13."

@@ -4,6 +4,7 @@ by.
 
 import json
 
+import numpy as np
 import pytest
 
 from dr_lib import objectives
@@ -43,6 +44,16 @@ def test_every_run_gives_its_recorded_numbers(found, recorded):
                 tolerance = LOSSES if name.endswith("loss") else MEASURES
                 tolerance = FIRST if label.startswith(golden.FIRST_LOSS) else tolerance
                 assert found[label][name] == pytest.approx(values, **tolerance), (label, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", golden.DROPOUT_LABELS)
+def test_another_draw_of_dropout_hardly_moves_a_mean_loss(label, found, recorded):
+    curves = {name: values for name, values in recorded[label].items() if name.endswith("loss")}
+    assert curves
+    for name, values in curves.items():
+        tolerance = {"rel": 0.5} if "r_drop" in name else golden.DROPOUT_LOSSES
+        assert np.mean(found[label][name]) == pytest.approx(np.mean(values), **tolerance), name
 
 
 @pytest.mark.slow

@@ -234,9 +234,7 @@ def test_a_scale_file_holds_the_keys_that_notebooks_share(scale):
 
 
 def test_there_is_no_other_scale_file():
-    assert {
-        path.stem for path in SCALE_FILES.glob("*.yaml") if not path.stem.startswith("base-")
-    } == set(SCALES)
+    assert set(places.known_scales()) == set(SCALES)
 
 
 def test_the_paper_scale_has_the_papers_settings():
