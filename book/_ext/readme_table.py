@@ -31,7 +31,8 @@ def table(claims: list[dict[str, Any]]) -> str:
     for claim in claims:
         states[claim["paper"]].update(map(spoken, claim.get("pairs", [])))
     lines = [
-        "| paper | tables with a notebook | pairs supported | open | wait for seeds | contradicted |",
+        "| paper | tables with a notebook | pairs supported | open | wait for seeds"
+        " | contradicted |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for paper, name in PAPERS.items():

@@ -1,4 +1,4 @@
-"""The pieces with a drawing that answers: what they are drawn from, and that keys reach all of it."""
+"""The pieces with a drawing that answers: what they are drawn from, and keys that reach all of it."""
 
 import json
 import shutil
@@ -111,7 +111,8 @@ def test_filters_take_away_what_they_say():
     assert in_node("claims", f"return {call}{{ words: true, state: 'supported' }}).length;") == 1
     assert in_node("claims", f"return {call}{{ words: true, paper: 'pair' }}).length;") == 0
     counts = in_node("claims", f"return it.counts({json.dumps(pairs)});")
-    assert counts == {"all": 3, "sign": 3, "supported": 1, "contradicted": 0, "open": 2, "waiting": 0}
+    states = {"supported": 1, "contradicted": 0, "open": 2, "waiting": 0}
+    assert counts == {"all": 3, "sign": 3} | states
 
 
 @needs_chromium

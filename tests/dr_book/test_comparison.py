@@ -287,10 +287,10 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
     }
     alone = {label: own[:1] for label, own in runs.items()}
     html = compared(alone, study="simlm/table07").verdicts([CLAIM]).data
-    assert ">open</span>" in html and "a row has one seed" in html
+    assert ">open: waits for seeds</span>" in html and "a row has one seed" in html
     html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
     assert (
-        ">held</span>" in html
+        ">direction held</span>" in html
         and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     )
     assert "Enc-Dec MLM over Enc-Dec RTD: +" in html
