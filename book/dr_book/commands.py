@@ -347,7 +347,7 @@ def try_folder(options: argparse.Namespace) -> int:
     check_collection(options.collection)
     from dr_book import own_corpus
     from dr_book.export import EXPORT
-    from dr_book.judging import judged_collection
+    from dr_book.hand_judgements import judged_collection
     from dr_lib import collections
     from dr_lib.files import check_replaceable
     from dr_lib.lab import StudyError

@@ -20,7 +20,7 @@ from dr_book.comparison import Comparison
 from dr_book.corpus_study import SECOND, WEIGHTS
 from dr_book.export import EXPORT, export
 from dr_book.findings import BM25, PAGES, Advice, advice, next_steps, prose, unfinished
-from dr_book.judging import write_pool
+from dr_book.hand_judgements import write_pool
 from dr_book.measured import (
     Pair,
     corrected_tests,
@@ -380,7 +380,7 @@ class Compared(corpus_study.Compared):
 
     def save_to_judge(self, file: Path | str) -> Path | None:
         """Write the pooled first ten passages of each of fifty test questions as a table to tick,
-        with what is judged already; return where, see `judging.write_pool`.
+        with what is judged already; return where, see `hand_judgements.write_pool`.
         """
         if not self.runs:
             return None

@@ -33,7 +33,7 @@ class CdmaeSettings(EncoderDecoderSettings):
             importances.
         window: longest n-gram that an importance counts, L in eq. 8.
         pmi, edges, floor, ppmi: the information of an n-gram, also at the ends of a text and where
-            it is rare; see `materials.importances.average_mutual_information`.
+            it is rare; see `materials.ngrams.average_mutual_information`.
         min_count: n-grams that occur less often count as `floor`; None decides by the size of the
             collection.
         unit: masks and importances are of whole words (as the equations say), or of pieces (as the

@@ -241,7 +241,9 @@ def fill_missing(
         with suppress(InputError, OSError):  # another process may remove it
             if read_json(beside) != by or not missing.any():
                 continue
-            names = np.load(beside.with_name("texts.npy"))
+            names = np.asarray(open_array(beside.with_name("texts.npy")))
+            if names.dtype != np.uint8 or names.shape[1:] != (TEXT_BYTES,):
+                continue  # altered since it was written
             rows, places = [], []
             for row, name in enumerate(map(bytes, names)):
                 if (place := place_of.get(name)) is not None and missing[place]:

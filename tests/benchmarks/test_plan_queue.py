@@ -3,9 +3,11 @@ and workers that share it.
 """
 
 import importlib
+import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,6 +116,27 @@ def test_workers_share_the_queue_and_leave_records(script, tmp_path, monkeypatch
         ("plan/coverage", "bow"),
     ]
     script.work(claims, 60, True)  # nothing is left
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_what_is_kept_goes_by_what_ended_and_not_by_the_clock(
+    script, tmp_path, monkeypatch, counted, hours
+):
+    saved = []
+    monkeypatch.setattr(script, "tasks", lambda smoke: [SimpleNamespace(records=lambda: [1])])
+    monkeypatch.setattr(
+        script, "save_records", lambda made, path: (saved.append(made), path.touch())
+    )
+    claims, path = tmp_path / "claims", tmp_path / "records"
+    claims.mkdir()
+    for number in range(2):
+        end = claims / f"{number}.end"
+        end.write_text("done")
+        os.utime(end, (time.time() + 3600 * hours,) * 2)
+        for _ in range(2):
+            script.keep(path, claims, True)
+        assert len(saved) == number + 1
+    counted("clocks that are set while something is held or kept", 1)
 
 
 def test_a_stage_that_another_worker_builds_is_waited_for_last(script, tmp_path, monkeypatch):

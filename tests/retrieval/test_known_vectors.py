@@ -2,7 +2,9 @@
 added file.
 """
 
+import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -117,6 +119,32 @@ def test_altered_vectors_are_not_taken(encoders, counted, tmp_path, monkeypatch)
         Cache(announce=lambda line: None),
     )
     assert len(counted) == 3 and np.abs(found).sum(1).min() > 0
+
+
+@pytest.mark.parametrize("file", ["texts.npy", "vectors.npy", "by.json", "manifest.json"])
+def test_whatever_is_wrong_with_a_neighbour_is_no_fault_of_the_stage(
+    encoders, counted, tmp_path, monkeypatch, file
+):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    docs = write(tmp_path / "docs", {"b.txt": [text("query"), text("passage")]})
+    (stage,) = vectors_of(docs, encoders[1])
+    beside = Cache(announce=lambda line: None).get(stage) / file
+    whole = beside.read_bytes()
+    grown = write(tmp_path / "docs", {"a.txt": [text("decoder")]})
+    (wanted,) = vectors_of(grown, encoders[1])
+    fresh = built(grown, encoders[1], Cache(tmp_path / "other", announce=lambda line: None))
+    numbers, objects = io.BytesIO(), io.BytesIO()
+    np.save(numbers, np.arange(3, dtype=np.int64) + 2**40)
+    np.save(objects, np.array([None]), allow_pickle=True)
+    cut = [whole[: len(whole) * part // 4] for part in range(4)]
+    odd = [*cut, b"\0" * len(whole), b"null", numbers.getvalue(), objects.getvalue(), None]
+    for content in odd:
+        beside.unlink(missing_ok=True)
+        if content is not None:
+            beside.write_bytes(content)
+        cache = Cache(announce=lambda line: None)
+        np.testing.assert_allclose(built(grown, encoders[1], cache), fresh, atol=1e-6)
+        shutil.rmtree(cache.folder(wanted))
 
 
 def test_new_judgements_re_encode_nothing(own_recipe, encoders, counted, tmp_path):

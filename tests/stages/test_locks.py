@@ -124,6 +124,21 @@ def test_a_lock_that_is_held_on_a_network_disk_is_none_on_the_own_disk(tmp_path,
             file_lock(tmp_path / "a.lock")
 
 
+@pytest.mark.parametrize("days", [-400, 400])
+def test_a_clock_that_is_set_takes_no_lock_from_a_living_holder(
+    tmp_path, monkeypatch, counted, days
+):
+    monkeypatch.setenv("DR_SHARED_CACHE", "1")
+    wall = time.time
+    with hold(tmp_path / "a.lock", "the book", "writing it") as check_held:
+        monkeypatch.setattr("time.time", lambda: wall() + 86_400 * days)
+        for path in tmp_path.rglob("*"):
+            os.utime(path, (wall() - 86_400 * days,) * 2)
+        assert file_lock(tmp_path / "a.lock").claims
+        check_held()
+    counted("clocks that are set while something is held or kept", 1)
+
+
 def test_a_stage_whose_lock_was_taken_over_is_not_finished(tmp_path):
     @stage()
     def slow(folder):
@@ -152,9 +167,17 @@ def both(folder):
         time.sleep(0.02)
         if row == 2:
             (root / f"{name}.begun").touch()
+    for _ in range(600):  # until the other one waits, however late a busy machine starts it
+        if (root / "said").exists():
+            break
+        time.sleep(0.1)
+
+def say(line):
+    (root / "said").touch()
+    print(line, flush=True)
 
 both.body.__qualname__  # the code of both processes is one
-cache = Cache(root, announce=lambda line: print(line, flush=True))
+cache = Cache(root, announce=say)
 print(cache.get(both()), flush=True)
 """
 

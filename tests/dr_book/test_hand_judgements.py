@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from dr_book import judging
+from dr_book import hand_judgements
 from dr_lib import collections
 from dr_lib.errors import InputError
 from dr_lib.retrieval import Ranking
@@ -21,7 +21,7 @@ def pooled(beir_folder, tmp_path):
     scores = -np.arange(20, dtype=np.float32)[None].repeat(2, 0)
     rankings = [Ranking(queries, one, scores, 40) for one in rows]
     file = tmp_path / "to-judge.csv"
-    assert judging.write_pool(collection, rankings, file) == file
+    assert hand_judgements.write_pool(collection, rankings, file) == file
     return collection, queries, file, rankings
 
 
@@ -31,7 +31,7 @@ def rewrite(file, change):
     for row in rows:
         row["relevant"] = change(row)
     with file.open("w", encoding="utf-8", newline="") as target:
-        table = csv.DictWriter(target, judging.COLUMNS)
+        table = csv.DictWriter(target, hand_judgements.COLUMNS)
         table.writeheader()
         table.writerows(rows)
     return rows
@@ -52,11 +52,11 @@ def test_what_is_ticked_comes_back_as_judgements(pooled, tmp_path):
     ids = collection.passages["id"][:]
     marks = {(first, ids[3]): "x", (first, ids[4]): "2", (first, ids[5]): "no"}
     rewrite(file, lambda row: marks.get((row["query-id"], row["passage-id"]), ""))
-    texts, grades = judging.read_pool(file)
+    texts, grades = hand_judgements.read_pool(file)
     assert list(texts) == [first] and second not in grades
     assert grades[first][ids[3]] == 1 and grades[first][ids[4]] == 2
     assert len(grades[first]) == 15 and sum(grade == 0 for grade in grades[first].values()) == 13
-    folder = judging.judged_collection(collection, file, tmp_path / "tiny-judged")
+    folder = hand_judgements.judged_collection(collection, file, tmp_path / "tiny-judged")
     judged = collections.load(folder)
     assert judged.qrels("test")[first] == {**collection.qrels("test")[first], **grades[first]}
     assert judged.qrels("train") == collection.qrels("train")
@@ -65,25 +65,25 @@ def test_what_is_ticked_comes_back_as_judgements(pooled, tmp_path):
 
 def test_a_spreadsheet_computes_no_cell_and_ids_come_back_whole():
     for cell in ("=1+1", "+a", "-b", "@c", "'d", "plain", ""):
-        quoted = judging._quoted(cell)
-        assert quoted[:1] not in set("=+-@") and judging._plain(quoted) == cell
+        quoted = hand_judgements._quoted(cell)
+        assert quoted[:1] not in set("=+-@") and hand_judgements._plain(quoted) == cell
 
 
 def test_bad_marks_and_tables_are_named(pooled):
     file = pooled[2]
     with pytest.raises(InputError, match="nothing is ticked"):
-        judging.read_pool(file)
+        hand_judgements.read_pool(file)
     rewrite(file, lambda row: "maybe")
     with pytest.raises(InputError, match=r"to-judge\.csv line 2: 'maybe' is no judgement"):
-        judging.read_pool(file)
+        hand_judgements.read_pool(file)
     file.write_text("query,relevant\na,x\n", encoding="utf-8")
     with pytest.raises(InputError, match="no column 'title'"):
-        judging.read_pool(file)
+        hand_judgements.read_pool(file)
 
 
 def test_a_table_that_nobody_has_ticked_is_replaced(pooled):
     collection, _, file, rankings = pooled
-    assert judging.write_pool(collection, rankings[:1], file) == file
+    assert hand_judgements.write_pool(collection, rankings[:1], file) == file
     assert len(rewrite(file, lambda row: "")) == 20
 
 
@@ -95,7 +95,7 @@ TICKED = {
     "another table": lambda file: file.write_text("a,b\n1,2\n", encoding="utf-8"),
     "no text": lambda file: file.write_bytes(b"\xff\xfe\0"),
     "a column of notes": lambda file: file.write_text(
-        ",".join([*judging.COLUMNS, "notes"]) + "\n,q,t,p,q1,p1,mine\n", encoding="utf-8"
+        ",".join([*hand_judgements.COLUMNS, "notes"]) + "\n,q,t,p,q1,p1,mine\n", encoding="utf-8"
     ),
     "a folder": lambda file: (file.unlink(), file.mkdir(), (file / "mine").touch()),
     "a link to nothing": lambda file: (file.unlink(), file.symlink_to(file.parent / "none")),
@@ -114,7 +114,8 @@ def test_what_a_reader_has_put_into_a_table_stays(pooled, kind, counted):
 
     before = state()
     for _ in range(2):  # the second one replaces the first, which nobody has ticked
-        assert judging.write_pool(collection, rankings, file) == file.with_name("to-judge-2.csv")
+        written = hand_judgements.write_pool(collection, rankings, file)
+        assert written == file.with_name("to-judge-2.csv")
     assert state() == before
     counted("commands told to write over a file of the reader's", 1)
 
@@ -122,17 +123,17 @@ def test_what_a_reader_has_put_into_a_table_stays(pooled, kind, counted):
 def test_a_ticked_table_is_replaced_by_one_that_has_its_ticks(pooled):
     collection, (first, second), file, rankings = pooled
     rewrite(file, lambda row: "x" if row["query-id"] == first else "")
-    _, grades = judging.read_pool(file)
-    assert judging.write_pool(collection, rankings, file, grades=grades) == file
-    assert judging.read_pool(file)[1] == grades
+    _, grades = hand_judgements.read_pool(file)
+    assert hand_judgements.write_pool(collection, rankings, file, grades=grades) == file
+    assert hand_judgements.read_pool(file)[1] == grades
     other = {second: grades[first]}
-    assert judging.write_pool(collection, rankings, file, grades=other) != file
+    assert hand_judgements.write_pool(collection, rankings, file, grades=other) != file
 
 
 def test_a_grade_of_5000_digits_is_none(pooled):
     rewrite(pooled[2], lambda row: "9" * 5000)
     with pytest.raises(InputError, match=r"line 2: '9{80}' is no judgement"):
-        judging.read_pool(pooled[2])
+        hand_judgements.read_pool(pooled[2])
 
 
 def test_a_collection_of_the_readers_is_no_place_for_judgements(pooled, tmp_path):
@@ -141,7 +142,8 @@ def test_a_collection_of_the_readers_is_no_place_for_judgements(pooled, tmp_path
     (mine := tmp_path / "tiny-judged").mkdir()
     (mine / "corpus.jsonl").write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match=r"holds corpus\.jsonl"):
-        judging.judged_collection(collection, file, mine)
+        hand_judgements.judged_collection(collection, file, mine)
     assert [path.read_text() for path in mine.iterdir()] == ["mine"]
-    again = [judging.judged_collection(collection, file, tmp_path / "new") for _ in range(2)]
+    judged = hand_judgements.judged_collection
+    again = [judged(collection, file, tmp_path / "new") for _ in range(2)]
     assert collections.load(again[1]).qrels("train") == collection.qrels("train")

@@ -1,0 +1,148 @@
+"""`try` killed at random, and several at once: the reader's files stay, and the page is whole or
+absent. `make test-faults`, which keeps the counts.
+"""
+
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import signal
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dr_book.commands import main
+from dr_lib import places
+from dr_lib.files import file_digest
+from dr_lib.training import machine
+
+pytestmark = pytest.mark.faults
+KILLS = int(os.environ.get("DR_KILLS", "200"))
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["dr_book.own_corpus", "dr_book.export"])
+
+
+def tried(place: Path, cache: Path, name: str = "tiny") -> int:
+    """`dr-lib try NAME` in a folder, at the scale that lies there."""
+    os.environ["DR_CACHE"] = str(cache)
+    os.chdir(place)
+    places.scale_file = lambda name: place / f"{name}.yaml"
+    machine.has_bf16 = lambda where: False
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silent, stream)
+    return main(["try", name, "--scale", "mini", "--system", "none", "--ask", "what carries it"])
+
+
+class Trial:
+    """A `try` in a process of its own."""
+
+    def __init__(self, place: Path, cache: Path, name: str = "tiny"):
+        self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
+        self.pid = self.pool.submit(os.getpid).result()
+        self.future = self.pool.submit(tried, place, cache, name)
+
+    def killed_after(self, seconds: float) -> bool:
+        """Kill it unless it has ended by then."""
+        try:
+            self.future.exception(timeout=seconds)
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)
+            self.pool.shutdown()
+            return True
+        return False
+
+    def status(self) -> int:
+        """What the command returned."""
+        try:
+            return self.future.result(timeout=600)
+        finally:
+            self.pool.shutdown()
+
+
+@pytest.fixture
+def place(own_recipe, tmp_path) -> Path:
+    """A folder with the small collection, a scale of its recipe and a file of the reader's where
+    `try` will write.
+    """
+    values = {"recipe": own_recipe.model_dump(mode="json")}
+    (tmp_path / "mini.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "tiny-tried").mkdir()
+    (tmp_path / "tiny-tried" / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def state(folder: Path) -> dict[str, str]:
+    """Digest of every file of a folder."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}
+
+
+def result(folder: Path) -> dict[str, str]:
+    """What a finished `try` leaves, its page without times."""
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    files = {name: digest for name, digest in state(folder).items() if name.endswith("tensors")}
+    return files | {
+        "page": re.sub(r"[\d.,]+ (s|min|h|days|seconds|minutes)\b", "", page),
+        "to judge": (folder / "to-judge.csv").read_text(encoding="utf-8"),
+    }
+
+
+def test_a_try_that_is_killed_at_random_ends_as_if_it_had_not_been(place, counted):
+    rng, target, mine = random.Random(0), place / "tiny-tried", state(place / "tiny")
+    started = time.monotonic()
+    assert Trial(place, place / "whole").status() == 0
+    longest, whole = time.monotonic() - started, result(target)
+    kills = 0
+    while kills < max(3, KILLS // 10):
+        shutil.rmtree(target / "retriever")
+        (target / "index.html").unlink()
+        (target / "to-judge.csv").unlink()
+        cache, patience = place / f"cache{kills}", 0.0
+        while (trial := Trial(place, cache)).killed_after(rng.uniform(0, longest / 2) + patience):
+            kills, patience = kills + 1, patience + longest / 10
+            assert (target / "notes.txt").read_text() == "mine"
+            assert state(place / "tiny") == mine
+            if (page := target / "index.html").is_file():
+                assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
+        assert trial.status() == 0
+        assert result(target) == whole
+        # what killed writes have left is hidden and beside the reader's files
+        assert {path.name for path in target.iterdir() if path.name[0] != "."} == {
+            "index.html", "notes.txt", "retriever", "to-judge.csv"
+        }  # fmt: skip
+    counted("kills of a try at random moments", kills)
+
+
+@pytest.mark.parametrize("kills", [0, 2])
+def test_tries_of_neighbouring_folders_on_one_cache_agree_with_each_alone(place, kills, counted):
+    """They take vectors from each other's stages, which are removed while they do."""
+    names = ["tiny", "more", "less"]
+    for name, lines in (("more", None), ("less", -4)):
+        shutil.copytree(place / "tiny", place / name)
+        corpus = place / name / "corpus.jsonl"
+        kept = corpus.read_text().splitlines()[:lines]
+        if name == "more":
+            kept.append('{"_id": "p99", "title": "more", "text": "a passage that is beside them"}')
+        corpus.write_text("\n".join(kept) + "\n")
+    alone = {}
+    for name in names:
+        assert Trial(place, place / f"cache-{name}", name).status() == 0
+        alone[name] = result(place / f"{name}-tried")
+        shutil.rmtree(place / f"{name}-tried" / "retriever")
+    rng, cache = random.Random(kills), place / "shared"
+    for _ in range(max(1, KILLS // 100)):
+        trials = {name: Trial(place, cache, name) for name in names}
+        for _ in range(kills):
+            name = rng.choice(names)
+            if trials[name].killed_after(rng.uniform(0.2, 2)):
+                trials[name] = Trial(place, cache, name)
+        assert [trial.status() for trial in trials.values()] == [0, 0, 0]
+        for name in names:
+            assert result(place / f"{name}-tried") == alone[name], name
+        shutil.rmtree(cache)
+        counted("tries of neighbouring folders on one cache", len(names))
