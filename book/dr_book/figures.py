@@ -81,7 +81,7 @@ class Palette(NamedTuple):
 
     def of(self, label: str) -> str:
         """The colour of a label's family; that of text where it has none."""
-        kinds = dict(zip(FAMILIES, (*self.series[:3], self.paper), strict=True))
+        kinds = dict(zip(FAMILIES, (*self.series[:4], self.paper), strict=True))
         return kinds.get(family(label) or "", self.text)
 
     def styles(self, labels: Collection[str]) -> dict[str, dict[str, str]]:
@@ -343,7 +343,7 @@ def slopes(
     ties: Collection[frozenset[str]] = (),
     source: str = "",
 ) -> HTML:
-    """The order of the same configurations in two sources, best on top. Dark lines
+    """The order of the same configurations in two sources, best on top. Strong lines
     change places for certain; crossings of grey ones are ties in the second source.
 
     Args:
@@ -401,7 +401,7 @@ def slopes(
     )
     certain = ", ".join(named(label) for label in shared if label in movers)
     alt += f" Changed places for certain: {certain or 'none'}."
-    key = "Dark lines change places for certain; other crossings may be chance."
+    key = "Strong lines change places for certain; other crossings may be chance."
     return show(draw, alt, leading=True, source=f"{key} {source}")
 
 

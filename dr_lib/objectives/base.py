@@ -92,7 +92,13 @@ class Source:
         return BatchStream(self.store, **budget, **self.layout.passages, **changes)
 
 
-FAMILIES = ("one vector for a decoder", "pairs of texts", "masked words alone", "not pre-trained")
+FAMILIES = (
+    "one vector for a decoder",
+    "pairs of texts",
+    "masked words alone",
+    "one vector, no decoder",
+    "not pre-trained",
+)
 """Kinds of methods; each has a colour of its own in figures that compare several."""
 
 

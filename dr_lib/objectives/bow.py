@@ -53,7 +53,7 @@ class Bow(MaskedObjective):
     """
 
     cites = ("ma2024", "xiao2022b")
-    title, family = "bag of words", "one vector for a decoder"
+    title, family = "bag of words", "one vector, no decoder"
     saved_beside: ClassVar[tuple[str, ...]] = ("bag",)
     settings: BowSettings
 

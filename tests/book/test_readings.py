@@ -14,6 +14,7 @@ from check_pages import ROOT
 from measured_numbers import differing, measured
 from test_measured_numbers import typed
 
+from dr_book import plan
 from dr_book.measured import difference, recorded_by_collection
 from dr_book.papers import load_papers
 
@@ -534,3 +535,23 @@ def test_no_page_says_which_way_a_claim_leans():
     ]
     words = re.compile(r"\blean(s|ing)\b|\b(held in part|one seed only)\b")
     assert not [path.name for path in sources if words.search(path.read_text(encoding="utf-8"))]
+
+
+def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contradicted_one():
+    names = sorted(recorded_by_collection("plan/core-elsewhere"))
+    blocks = {
+        "squad": plan.Block.load("plan/core", both=True),
+        "reddit-retrieval": plan.Block.load("plan/core", "reddit-retrieval", both=True),
+        "re-ranker, dev": plan.Block.load("plan/re-ranker-dev"),
+        **{f"elsewhere {name}": plan.Block.load("plan/core-elsewhere", name) for name in names},
+    }
+    overlaps = [plan.Block.load(study).first for study in ("plan/overlap", "plan/overlap-dev")]
+    words = {verdict.contrast["id"]: verdict.word for verdict in plan.verdicts(blocks, overlaps)}
+    waiting = sum(word in ("waits", "not run") for word in words.values())
+    assert (waiting, len(words)) == (9, 14), "says the opening: nine of fourteen"
+    assert [name for name, word in words.items() if word == "contradicted"] == ["decoder-unneeded"]
+    core = plan.Block.load("plan/core")
+    above, below = (
+        core.difference("bow", other, "MRR@10").interval() for other in ("retromae", "autoencoder")
+    )
+    assert above.low > 0 > below.high, "the gain lies between"

@@ -122,7 +122,8 @@ def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn)
     )
     (figure,) = drawn
     words = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert words == [name for name in FAMILIES if name != "masked words alone"]
+    assert words == [FAMILIES[0], FAMILIES[1], FAMILIES[-1]]
+    assert family("bag of words") == "one vector, no decoder"
     colours = [to_hex(line.get_color()) for line in figure.axes[0].lines]
     assert colours == [PALETTE.series[0], PALETTE.series[1], PALETTE.paper]
     marks = [to_hex(mark.get_color()) for mark in figure.legends[0].legend_handles]
