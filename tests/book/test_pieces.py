@@ -1,4 +1,4 @@
-"""The pieces with a drawing that answers: what they are drawn from, and keys that reach all of it."""
+"""The pieces with a drawing that answers: what each is drawn from, and keys that reach all."""
 
 import json
 import shutil
