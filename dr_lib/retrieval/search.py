@@ -4,7 +4,8 @@ ascending.
 The last bits of a matrix product depend on the library, on the processor and on the blocks that it
 is cut into, so ties and near ties would fall differently elsewhere. So fast products only propose:
 faiss on a processor, faiss or torch on a GPU. The score of whatever may be among the first is
-computed again, pair by pair in float64, rounded to float32, and decides.
+computed again, pair by pair in float64, rounded to float32, and decides. Sums in float64 differ by
+machine in their last bits too; rounding hides that, save where terms cancel almost wholly.
 
 Why no passage is missed. Let a fast score be off by at most e (`_Bounds`). Then k passages whose
 fast scores are at least f have true scores of at least f - e, and whoever belongs among the first k
@@ -77,7 +78,7 @@ def search(
         the inner product in float64, rounded to float32.
 
     Raises:
-        InputError: a vector is not finite.
+        InputError: a vector is not finite, queries and passages differ in width, or `k` is below 1.
 
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
@@ -91,19 +92,26 @@ def search(
     queries = np.require(_array(queries), np.float32, ["C", "W"])
     shards = _arrays(passages)
     _lengths(queries, "queries")
+    if k < 1 or any(shard.shape[1] != queries.shape[1] for shard in shards):
+        problem = f"{k} passages of {[shard.shape for shard in shards]} for {queries.shape}"
+        fix = "Ask for at least one, and encode queries and passages with one model."
+        raise InputError(problem, where="search", fix=fix)
     total = sum(map(len, shards))
     wanted = min(k, total)
     best = np.zeros((len(queries), wanted), np.int64)
     places = places or (machine.devices() if device != "cpu" else [torch.device("cpu")])
     left, depth = np.arange(len(queries) if wanted else 0), wanted + MARGIN
-    while len(left):
-        depth = min(depth, total)
-        groups = np.array_split(left, -(-len(left) * depth // CANDIDATES))
-        unproven = []
-        for group in filter(len, groups):
-            best[group], proven = _proposed(queries[group], shards, wanted, depth, places, progress)
-            unproven.append(group[~proven])
-        left, depth = np.concatenate(unproven), WIDER * depth
+    with _full_precision():
+        while len(left):
+            depth = min(depth, total)
+            groups = np.array_split(left, -(-len(left) * depth // CANDIDATES))
+            unproven = []
+            for group in filter(len, groups):
+                best[group], proven = _proposed(
+                    queries[group], shards, wanted, depth, places, progress
+                )
+                unproven.append(group[~proven])
+            left, depth = np.concatenate(unproven), WIDER * depth
     return _opened(best)
 
 
@@ -181,7 +189,7 @@ class _OnProcessor:
     def add(self, block: "_Block") -> None:
         """Take what a block has."""
         faiss, most = self._faiss, min(self._depth, len(block.vectors))
-        before = faiss.cvar.distance_compute_blas_threshold
+        before = faiss.cvar.distance_compute_blas_threshold, faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(machine.threads())
         faiss.cvar.distance_compute_blas_threshold = BLAS_FROM
         try:
@@ -189,7 +197,8 @@ class _OnProcessor:
                 self._queries, block.vectors, most, metric=faiss.METRIC_INNER_PRODUCT
             )
         finally:
-            faiss.cvar.distance_compute_blas_threshold = before
+            faiss.cvar.distance_compute_blas_threshold = before[0]
+            faiss.omp_set_num_threads(before[1])
         self._fast = np.concatenate([self._fast, fast], 1)
         self._rows = np.concatenate([self._rows, rows + block.start], 1)
         if self._fast.shape[1] > most:
@@ -219,7 +228,7 @@ class _OnGpu:
             self._resources = self._faiss.StandardGpuResources()
 
     def add(self, block: "_Block") -> None:
-        """Take what a block has; the host waits for nothing."""
+        """Take what a block has; the host waits for its copy alone."""
         vectors = torch.from_numpy(block.vectors).to(self._queries.device)
         most = min(self._depth, len(vectors))
         tile = max(1, DEVICE_SCORES // len(vectors))
@@ -233,8 +242,7 @@ class _OnGpu:
 
     def _nearest(self, queries: Tensor, vectors: Tensor, most: int) -> tuple[Tensor, Tensor]:
         if self._faiss is None:
-            with _full_precision():
-                return (queries @ vectors.T).topk(most)
+            return (queries @ vectors.T).topk(most)
         return self._faiss.knn_gpu(
             self._resources,
             queries,
@@ -261,7 +269,10 @@ def _faiss():
 
 def _faiss_for_gpus():
     """Faiss, which takes torch's tensors, or None where it sees no GPU."""
-    faiss = _faiss()
+    try:
+        faiss = _faiss()
+    except InputError:  # torch does as well
+        return None
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         return None
     import faiss.contrib.torch_utils
@@ -308,14 +319,22 @@ def exact_scores(
     Args:
         queries: `[queries, hidden]` float32.
         passages: as in `search`.
-        rows: `[queries, depth]` integers.
+        rows: `[queries, depth]` integers, all of them rows of the passages.
 
     Returns:
         `[queries, depth]` float32.
+
+    Raises:
+        InputError: a row that the passages lack.
     """
-    scores = np.empty(rows.shape, np.float32)
+    shards, scores = _arrays(passages), np.empty(rows.shape, np.float32)
+    total = sum(map(len, shards))
+    if rows.size and not (rows.min() >= 0 and rows.max() < total):
+        fix = "Leave out what fills up a list."
+        problem = f"rows {rows.min()} to {rows.max()} of {total} passages"
+        raise InputError(problem, where="exact scores", fix=fix)
     for query, places, line in zip(queries, rows, scores, strict=True):
-        line[:] = _true_scores(query, _arrays(passages), places)
+        line[:] = _true_scores(query, shards, places)
     return scores
 
 
@@ -415,6 +434,8 @@ def _lengths(vectors: np.ndarray, what: str, start: int = 0) -> np.ndarray:
     if not usable.all():
         row = start + int((~usable).argmax())
         raise InputError(
-            "vector is not finite", where=f"{what} row {row}", fix=f"Encode the {what} again."
+            "vector is not finite, or longer than 1e18",
+            where=f"{what} row {row}",
+            fix=f"Encode the {what} again.",
         )
     return lengths

@@ -1,5 +1,5 @@
-"""The bake-off's table: hidden queries from a seed, a team's last file, time kept, and no
-comparison of other queries.
+"""The bake-off's table: a team's last file, the time of all stages, clusters, and no comparison of
+other queries.
 """
 
 from types import SimpleNamespace
@@ -26,6 +26,9 @@ def record(
     created: str = "1",
     queries: int = 200,
     resumed: tuple[int, ...] = (),
+    processes: int = 1,
+    seconds: dict[str, float] | None = None,
+    clusters: Any = None,
 ) -> Any:
     """What the table reads of a record; every fifth query is answered by nobody."""
     found = np.where(np.arange(queries) % 5, score, 0.0)
@@ -35,15 +38,22 @@ def record(
         created=created,
         query_ids=[f"q{i}" for i in range(queries)],
         per_query=lambda measure: found,
+        seconds={"pretrained": 900.0, "retriever": 900.0} | (seconds or {}),
+        clusters=clusters or SimpleNamespace(names=()),
         training={
-            name: {"processor_seconds": 30 * minutes, "resumed_at": resumed}
+            name: {
+                "processor_seconds": 30 * minutes,
+                "resumed_at": resumed,
+                "processes": processes,
+                "threads": 2,
+            }
             for name in ("pretrained", "retriever")
         },
     )
 
 
 def judged(
-    records: list[Any], secret: int = 0, scale: str = "laptop", loaded: list[Any] | None = None
+    records: list[Any], held_back: str = "", scale: str = "laptop", loaded: list[Any] | None = None
 ) -> dict[str, Any]:
     """The names that the two cells of the table leave behind; `loaded` notes which folders are
     read.
@@ -64,9 +74,10 @@ def judged(
         "place": None,
         "samples": "samples",
         "study": "x",
+        "judged": "x judged",
         "measure": "MRR@10",
     }
-    space |= {"scale": scale, "secret": secret, "minutes": 10}
+    space |= {"scale": scale, "held_back": held_back, "minutes": 10}
     exec(
         CELLS["table"] + "\n" + CELLS["shown"].replace("\ntables.table(", "\nmade = tables.table("),
         space,
@@ -87,7 +98,7 @@ def test_teams_stand_in_order_and_whoever_took_too_long_is_not_compared():
     html = space["made"].data
     assert (
         html.index("like a") < html.index("slow") < html.index("too long")
-        and "100 hidden queries of 200" in html
+        and "200 test queries of the book, which teams could have seen" in html
     )
 
 
@@ -96,12 +107,24 @@ def test_a_training_that_was_interrupted_is_not_compared():
     assert space["order"] == ["a", "b", "resumed"] and "resumed" not in space["p_values"]
 
 
-def test_half_of_the_queries_count_and_the_secret_says_which():
-    one, again, other = (
-        judged([record("a", 0.5), record("b", 0.2)], secret)["hidden"].tolist()
-        for secret in (1, 1, 2)
-    )
-    assert one == again != other and len(set(one)) == 100
+def test_several_processes_are_not_compared_and_every_stage_costs_its_time():
+    earlier = record("earlier", 0.9, seconds={"earlier retriever": 290.0, "generator": 10.0})
+    space = judged([record("a", 0.5), record("many", 0.9, processes=2), earlier])
+    # two threads: ten minutes of other stages beside one of training
+    assert space["took"] == {"a": 1, "many": 1, "earlier": 11}
+    assert space["order"][0] == "a" and {*space["out"]} == {"many", "earlier"}
+
+
+def test_queries_of_one_document_are_one_draw():
+    one_document = SimpleNamespace(names=("a document",), of=(0,) * 200)
+    teams = [record("a", 0.5, clusters=one_document), record("b", 0.2, clusters=one_document)]
+    assert judged(teams)["p_values"]["b"] == 1
+    assert judged([record("a", 0.5), record("b", 0.2)])["p_values"]["b"] < 0.01
+
+
+def test_held_back_queries_are_named_in_the_caption():
+    html = judged([record("a", 0.5), record("b", 0.2)], held_back="folder")["made"].data
+    assert "200 test queries held back" in html
 
 
 def test_the_sample_teams_are_runs_of_one_collection_within_a_minute():

@@ -98,12 +98,14 @@ def page(tmp_path: Path) -> Path:
         ' src="predict.js"></script>'
     )
     result = '<p id="result">38.0</p><section id="more">more</section>'
+    contents = '<div class="bd-sidebar-secondary"><p id="contents">More</p></div>'
     body = f"<section><h1>T</h1><p>Why?</p>{prediction_html(PRINTED)}{result}</section>"
-    (tmp_path / "page.html").write_text(f'<!doctype html><html lang="en">{head}{body}')
+    (tmp_path / "page.html").write_text(f'<!doctype html><html lang="en">{head}{body}{contents}')
     return tmp_path / "page.html"
 
 
 SHOWN = "document.getElementById('result').offsetParent !== null"
+CONTENTS = "document.getElementById('contents').offsetParent !== null"
 
 
 @pytest.mark.xdist_group("chromium")
@@ -132,6 +134,7 @@ def test_with_a_teachers_link_the_result_waits_by_keyboard_and_is_there_on_paper
         browser.visit(page, "?predict")
         assert (
             not browser.run(SHOWN)
+            and not browser.run(CONTENTS)
             and browser.run("document.querySelectorAll('.dr-predict input').length") == 2
         )
         browser.send("Emulation.setEmulatedMedia", media="print")
@@ -149,6 +152,7 @@ def test_with_a_teachers_link_the_result_waits_by_keyboard_and_is_there_on_paper
         browser.press("Enter")
         said = browser.run("document.activeElement.textContent")
         assert said == "You chose masked LM: 2nd of 2 in the paper." and browser.run(SHOWN)
+        assert browser.run(CONTENTS)
         browser.visit(page, "?predict")
         assert browser.run(SHOWN), "who has answered is not asked again"
         assert browser.complaints == []

@@ -54,6 +54,9 @@ def test_the_minute_plan_fills_its_minutes_without_a_gap():
     ends = [start + length for start, length in rows]
     assert rows[0][0] == 0 and ends[-1] == 90
     assert [start for start, _ in rows[1:]] == ends[:-1]
+    slack = re.search(r"^\| 80 \| 10 \| \*\*Slack", text, re.M)
+    session = ROUTES["One session of 90 minutes"]["sessions"][0]
+    assert slack and sum(minutes(PLAN["units"][unit]) for unit in session) == 80
 
 
 def test_every_lesson_has_notes_with_aim_minutes_board_and_wrong_answers():

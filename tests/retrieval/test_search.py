@@ -269,3 +269,22 @@ def test_a_gpu_finds_what_a_processor_finds():
     on_host, on_gpu = (search(queries, passages, 200, device=name) for name in ("cpu", "cuda"))
     for found, expected in zip(on_gpu, on_host, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("k, width", [(0, 24), (-1, 24), (3, 23)])
+def test_no_passage_wanted_and_another_width_are_refused(k, width):
+    with pytest.raises(InputError, match="one model"):
+        search(vectors(2), vectors(5, width), k)
+
+
+@pytest.mark.parametrize("row", [-1, 5])
+def test_scores_of_a_row_that_is_not_there_are_refused(row):
+    with pytest.raises(InputError, match="of 5 passages"):
+        exact_scores(vectors(1), vectors(5), np.array([[0, row]]))
+
+
+def test_a_gpu_does_without_faiss(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert MODULE._faiss_for_gpus() is None
+    with pytest.raises(InputError, match="faiss-cpu"):
+        search(vectors(1), vectors(5), 1)
