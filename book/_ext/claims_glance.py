@@ -10,7 +10,7 @@ from typing import Any
 from IPython.display import HTML
 from pieces import write_data
 
-from dr_book.ledger import spoken
+from dr_book.ledger import SPOKEN, spoken
 from dr_book.statistics import Interval
 from dr_book.tables import Markup, folded, interval_cell, link, named, table
 
@@ -62,7 +62,12 @@ def write_claims_glance(
 
 def left_out(entries: Sequence[Mapping[str, Any]]) -> str:
     """Which tested pairs have no dot, and why, in a sentence; "" where all have one."""
-    tested = [pair for one in entries for pair in one["pairs"] if pair["difference"] is not None]
+    tested = [
+        pair
+        for one in entries
+        for pair in one["pairs"]
+        if spoken(pair) in SPOKEN and pair["difference"] is not None
+    ]
     silent = sum(pair["paper"] is None for pair in tested)
     other = sum(pair["paper"] is not None and pair["unit"] != "points" for pair in tested)
     if not silent + other:
