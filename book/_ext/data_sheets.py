@@ -71,7 +71,8 @@ def facts_table(sheet: Sheet, used_by: Cell = None) -> HTML:
         rows.append(["conversion", sheet.checked or COMPARED])
     if sheet.command:
         rows.append(["to get it", Markup(f"<code>{html.escape(sheet.command)}</code>")])
-    rows.append(["used by", used_by])
+    if used_by is not None:
+        rows.append(["used by", used_by])
     return table(["property", "value"], rows, caption=f"{sheet.title}: facts.")
 
 

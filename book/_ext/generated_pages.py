@@ -809,7 +809,8 @@ def data_page() -> str:
     used_by = {name: _pages_of(own) for name, own in studies.items()}
     return _page(
         "Data sheets",
-        "Which text were the records made on? A collection consists of passages, queries and"
+        "Most records were made on SQuAD; begin with Primer, which comes with the book."
+        " A collection consists of passages, queries and"
         " judgements. Its digest is computed from the content alone: a compressed and a plain copy"
         " have the same digest, and a changed comma gives another.",
         "Each sheet below says where a collection comes from and what was changed. `dr-lib data"
@@ -891,6 +892,8 @@ def _pages_of(studies: Iterable[str]) -> Cell:
         link(name, f"../{page.removesuffix('.ipynb')}.html").html
         for name, page in zip(names, pages, strict=True)
     )
+    if not pages:
+        return "no page of its own"
     return Markup(
         f"<details><summary>{len(pages)} pages</summary>{links}</details>"
         if len(pages) > 4

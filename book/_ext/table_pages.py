@@ -287,9 +287,9 @@ def notes_html(page: str) -> str:
             if table.inferred:
                 columns = ", ".join(table.inferred)
                 told = (
-                    f"{name}: the cells of"
-                    f" \N{LEFT DOUBLE QUOTATION MARK}{columns}\N{RIGHT DOUBLE QUOTATION MARK} are"
-                    " inferred, not read."
+                    f"{name}: our source lost the column"
+                    f" \N{LEFT DOUBLE QUOTATION MARK}{columns}\N{RIGHT DOUBLE QUOTATION MARK}; its"
+                    " values are inferred from the paper's text."
                 )
                 parts.append(f'<p class="dr-note">{html.escape(told)}</p>')
             if table.notes:

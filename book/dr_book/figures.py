@@ -446,6 +446,7 @@ def growth(
     levels: Mapping[str, Interval] | None = None,
     ticks: Mapping[float, str] | None = None,
     log: bool = False,
+    apart: Collection[str] = (),
     leading: bool = False,
     source: str = "",
 ) -> HTML:
@@ -459,6 +460,7 @@ def growth(
         levels: values that do not depend on the amount: a dotted line with its band.
         ticks: names of amounts, in place of the numbers.
         log: an axis by factors; an amount of zero stands left of all others.
+        apart: labels drawn as points with bars, where amounts between theirs were not measured.
         leading, source: as of `show`.
     """
     amounts = sorted({amount for line in lines.values() for amount in line})
@@ -479,8 +481,12 @@ def growth(
             low, mean, high = (
                 [getattr(one, name) for one in bounds] for name in ("low", "mean", "high")
             )
-            axes.fill_between(where, low, high, color=colour, alpha=0.14, linewidth=0)
-            axes.plot(where, mean, marker="o", markersize=5, linewidth=2.2, **styles[label])
+            if label in apart:
+                axes.vlines(where, low, high, color=colour, linewidth=2.2)
+                axes.plot(where, mean, "o", markersize=5, color=colour)
+            else:
+                axes.fill_between(where, low, high, color=colour, alpha=0.14, linewidth=0)
+                axes.plot(where, mean, marker="o", markersize=5, linewidth=2.2, **styles[label])
             ends[label] = mean[-1], where[-1], colour
         right = max(map(place, amounts))
         for label, level in (levels or {}).items():
@@ -551,7 +557,7 @@ def heat_map(
 
     Args:
         cells: row -> column -> value; a pair that was not run stays empty.
-        unit: of the values, written above the map.
+        unit: of the values, written above the map; where intervals are shown it says so.
         alt: what comes before the numbers in words.
         x, y: names of the columns and of the rows.
         centre: a value with two sides, such as 0 for differences: one colour below it, another
@@ -572,6 +578,7 @@ def heat_map(
     def draw(palette: Palette) -> Figure:
         figure = palette.figure(1.5 + (0.46 if palette.phone else 0.6) * len(cells))
         axes = figure.subplots()
+        title = unit
         if centre is None:
             colours = sns.light_palette(palette.series[0], as_cmap=True)
             low, high = np.nanmin(frame.to_numpy()), np.nanmax(frame.to_numpy())
@@ -604,12 +611,13 @@ def heat_map(
                 at = i + (0.36 if small else 0.5)
                 axes.text(j + 0.5, at, value, va="center", weight=weight, **look)
                 if small:
+                    title = f"{unit}, with 95 % intervals"
                     axes.text(j + 0.5, i + 0.74, interval, va="center", size=9, **look)
         axes.set_xticklabels(map(tick, columns), rotation=35 if palette.phone else 0)
         axes.set_yticklabels(map(tick, cells), rotation=0)
         axes.set(xlabel=x, ylabel=y)
         axes.grid(visible=False)
-        figure.suptitle(unit, x=0.01, ha="left", style="italic", size=12)
+        figure.suptitle(title, x=0.01, ha="left", style="italic", size=12)
         return figure
 
     told = "; ".join(

@@ -7,6 +7,7 @@ import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from statistics import NormalDist
 
 import nbformat
 import pytest
@@ -15,7 +16,7 @@ from measured_numbers import differing, measured
 from test_measured_numbers import typed
 
 from dr_book import plan
-from dr_book.measured import difference, recorded_by_collection
+from dr_book.measured import difference, recorded_by_collection, seed_variances
 from dr_book.papers import load_papers
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
@@ -555,3 +556,12 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
         core.difference("bow", other, "MRR@10").interval() for other in ("retromae", "autoencoder")
     )
     assert above.low > 0 > below.high, "the gain lies between"
+
+
+def test_the_share_of_equivalent_trainings_follows_from_the_pooled_deviation():
+    told = (ROOT / "book" / "ideas" / "statistics.md").read_text(encoding="utf-8")
+    (pool,) = (
+        pool for _, *place, pool in seed_variances("MRR@10") if place == ["squad", "retriever1"]
+    )
+    share = 2 * NormalDist().cdf(0.5 / (pool.interval().mean * 2**0.5)) - 1
+    assert f"on SQuAD about {100 * share:.0f} of 100 pairs" in told
