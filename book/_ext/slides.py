@@ -3,7 +3,7 @@ drawings and figures of the built pages.
 
 A slide has one idea: its title says it, a drawing, a figure or formulas show it, notes tell the
 speaker what to ask. Every unit of the lesson plan that has slides begins with its question and ends
-with what to remember. Arrow keys move, `n` shows the notes, and each slide leads back to its page.
+with what to remember. Arrow keys move, `n` opens the notes in a second window, and each slide leads back to its page.
 `make slides` prints the file to PDF, a slide a sheet.
 """
 
@@ -38,7 +38,7 @@ html { font: clamp(1rem, 0.7rem + 1.15vw, 1.9rem)/1.35 "Book Text", serif; }
 body { margin: 0; }
 section { box-sizing: border-box; min-height: 100vh; padding: 6vh 6vw 9vh; position: relative;
   scroll-snap-align: start; break-after: page; break-inside: avoid; overflow: hidden; }
-section { display: flex; flex-direction: column; justify-content: center; }
+section { display: flex; flex-direction: column; justify-content: flex-start; }
 h1 { font-size: 2.6em; line-height: 1.15; margin: 0 0 1rem; }
 h2 { font-size: 2.2em; line-height: 1.2; margin: 0 0 1rem; max-width: 22em; }
 h3 { font-size: 1.6em; line-height: 1.2; margin: 0 0 1.2rem; font-weight: 600; }
@@ -52,8 +52,7 @@ section:not(:has(.beside)) > h3 { font-size: 2em; }
 section:not(:has(.beside)) > h3 ~ :is(p, .formula) { font-size: 1.3em; }
 footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65em;
   color: var(--dr-grey); display: flex; justify-content: space-between; }
-aside { display: none; margin-top: 1.2rem; padding: 0.6rem 1rem; border-left: 4px solid
-  var(--dr-warm); font-size: 0.8em; } .notes aside { display: block; }
+aside { display: none; }
 figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
 small { color: var(--dr-grey); } nav { font-size: 0.62em; line-height: 1.6; }
 @media (min-width: 50rem) { .beside { grid-template-columns: 3fr 2fr; } }
@@ -61,14 +60,30 @@ small { color: var(--dr-grey); } nav { font-size: 0.62em; line-height: 1.6; }
 @media print { section { height: 720px; min-height: 0; } }
 """
 MOVE = """
+let speaker;
+const here = () => [...document.querySelectorAll("section")].find(
+  (slide) => slide.getBoundingClientRect().bottom > innerHeight / 2);
+function tell() {
+  if (!speaker || speaker.closed) return;
+  const title = here().querySelector("h1, h2, h3"), notes = here().querySelector("aside");
+  const parts = [["h1", title], ["p", notes]].map(([tag, text]) =>
+    Object.assign(speaker.document.createElement(tag), { textContent: text?.textContent ?? "" }));
+  speaker.document.title = "Speaker's notes";
+  speaker.document.body.style.font = "1.4rem/1.4 serif";
+  speaker.document.body.replaceChildren(...parts);
+}
+addEventListener("scroll", tell);
 addEventListener("keydown", (event) => {
-  if (event.key === "n") document.body.classList.toggle("notes");
+  if (event.key === "n") {
+    speaker = open("", "notes", "width=700,height=500");
+    tell();
+  }
   const step = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1,
     PageUp: -1 }[event.key];
   if (!step) return;
   const slides = [...document.querySelectorAll("section")];
-  const here = slides.findIndex((one) => one.getBoundingClientRect().bottom > innerHeight / 2);
-  slides[Math.max(0, Math.min(slides.length - 1, here + step))].scrollIntoView();
+  const place = slides.indexOf(here());
+  slides[Math.max(0, Math.min(slides.length - 1, place + step))].scrollIntoView();
   event.preventDefault();
 });
 """
@@ -112,7 +127,7 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
     if where := slide.get("show"):
         drawn = f'<div class="shown">{shown(built, where)}</div>'
         text = f'<div class="beside">{drawn}<div>{text}</div></div>'
-    notes = f"<aside>{html.escape(slide['notes'])}</aside>"
+    notes = f"<aside hidden>{html.escape(slide['notes'])}</aside>"
     foot = _footer(slide.get("page", page))
     return f"<section><h3>{html.escape(slide['title'])}</h3>{text}{notes}{foot}</section>"
 
@@ -144,9 +159,11 @@ def unit_slides(
 
 def deck(built: Path, plan: Mapping[str, Any], slides: Mapping[str, Sequence[Slide]]) -> str:
     """All slides as one HTML file; units whose page was not built are left out."""
+    sessions = [session for route in plan.get("routes", [])[1:2] for session in route["sessions"]]
+    order = dict.fromkeys([*(name for names in sessions for name in names), *plan["units"]])
     units = {
         name: unit
-        for name, unit in plan["units"].items()
+        for name, unit in ((name, plan["units"][name]) for name in order)
         if name in slides and (built / f"{unit['page']}.html").is_file()
     }
     parts = [
@@ -159,7 +176,7 @@ def deck(built: Path, plan: Mapping[str, Any], slides: Mapping[str, Sequence[Sli
     )
     first = (
         f"<section><h1>The Dense Retrieval Book</h1><nav>{links}</nav><p><small>Arrow keys move,"
-        " n shows the speaker's notes.</small></p></section>"
+        " n opens the speaker's notes in a window of their own.</small></p></section>"
     )
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Slides:'

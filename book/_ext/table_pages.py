@@ -32,6 +32,7 @@ from dr_lib import places
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
+LESSONS = OPEN_CODE[0]
 LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
 ADVICE = re.compile(r'<div class="dr-advice">.*?</div>', re.DOTALL)
 LOSSES = "Is the loss normal?"
@@ -65,7 +66,8 @@ def arrange(
         links: HTML of what lies beside the page.
         prediction: HTML of the offer to predict first, `predictions.prediction_html`.
     """
-    cells = _one_of_parameters(notebook["cells"])
+    lesson = page.startswith(LESSONS)
+    cells = _one_of_parameters(notebook["cells"], shown=not lesson)
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
         _fold_losses(cells)
@@ -91,12 +93,14 @@ def _tags(cell: Cell) -> list[str]:
     return cell["metadata"].setdefault("tags", [])
 
 
-def _one_of_parameters(cells: Sequence[Cell]) -> list[Cell]:
-    """The notebook's parameters and those that papermill has put in, as one folded cell."""
+def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
+    """The notebook's parameters and, if they are shown, those of papermill, as one folded cell."""
     merged: list[Cell] = []
     for cell in cells:
         if "injected-parameters" in cell["metadata"].get("tags", []) and merged:
             given = _text(cell).removeprefix("# Parameters\n")
+            if not shown:  # a lesson is the same at every scale
+                continue
             merged[-1]["source"] = f"{_text(merged[-1])}\n\n# This copy was executed with:\n{given}"
         else:
             merged.append(cell)
@@ -104,7 +108,7 @@ def _one_of_parameters(cells: Sequence[Cell]) -> list[Cell]:
         if "parameters" in cell["metadata"].get("tags", []):
             _tags(cell).append("hide-input")
             cell["metadata"]["mystnb"] = {
-                "code_prompt_show": "Parameters, and how this copy was run"
+                "code_prompt_show": "Parameters, and how this copy was run" if shown else "Parameters"
             }
     return merged
 

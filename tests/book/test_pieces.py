@@ -1,4 +1,4 @@
-"""The pieces with a drawing that answers: what each is drawn from, and keys that reach all."""
+"""The pieces whose drawing answers: what they are drawn from, and that keys reach all of it."""
 
 import json
 import shutil

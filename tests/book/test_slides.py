@@ -76,3 +76,12 @@ def test_slides_belong_to_units_and_every_lesson_has_some():
         for slide in unit:
             assert slide.keys() <= keys and {"title", "text", "notes"} <= slide.keys(), name
             assert len(slide["text"]) <= 200 and len(slide["title"]) <= 75, slide["title"]
+
+
+def test_decks_follow_the_four_sessions_and_notes_are_never_on_the_slide(built):
+    units = {name: UNIT for name in "abc"}
+    sessions = [{"sessions": [["a"]]}, {"sessions": [["c"], ["b"]]}]
+    html = deck(built, {"units": units, "routes": sessions}, dict.fromkeys("abc", SLIDES))
+    assert re.findall(r'<section id="(.)">', html) == ["c", "b", "a"]
+    assert html.count("<aside hidden>") == 6 and "aside { display: none; }" in html
+    assert "aside { display: block" not in html and 'open("", "notes"' in html
