@@ -165,7 +165,7 @@ def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
     passages = [
         [found.passages["title"][hit], beginning(found.passages["text"][hit])] for hit in shown
     ]
-    told = f"We chose these {len(chosen)} for their differences."
+    told, share = f"We chose these {len(chosen)} for their differences.", ""
     if kind := by_kind(found.queries["id"]).get("meaning"):
         first = [
             int(np.sum((ranks[kind] > 0) & (ranks[kind] <= SHOWN)))
@@ -175,7 +175,9 @@ def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
             f" Of all {len(kind)} test questions that share no content word with their passage,"
             f" words put {first[0] or 'none'} among the first three, the vector {first[1]}."
         )
-    return {"count": len(found.passages["id"]), "passages": passages, "questions": questions}, told
+        share = f"The vector has {first[1]} of {len(kind)} such questions among its first three."
+    count = len(found.passages["id"])
+    return {"count": count, "passages": passages, "questions": questions, "share": share}, told
 
 
 def beginning(text: str) -> str:

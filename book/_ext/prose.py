@@ -39,7 +39,9 @@ class Prose:
     links: int = 0
 
     def __add__(self, other: "Prose") -> "Prose":
-        return Prose(*(a + b for a, b in zip(vars(self).values(), vars(other).values())))
+        return Prose(
+            *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
     def __str__(self) -> str:
         words, paragraphs = max(self.words, 1), max(self.paragraphs, 1)
@@ -67,9 +69,9 @@ def paragraphs(text: str) -> Iterator[str]:
     text = re.sub(r"\$\$.*?\$\$|<!--.*?-->", "\n\n", text, flags=re.S)
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)", text):
         block = re.sub(r"^\s*(?:[-*]|\d+\.)\s+", "", block.strip())
-        if re.search(r"\w{2}", block) and not re.match(r"[#|<%+{(]\S*=?|:\w+:", block):
-            yield " ".join(block.split())
-        elif block.startswith(("{doc}", "{measured}", "{term}")):
+        if (
+            re.search(r"\w{2}", block) and not re.match(r"[#|<%+{(]\S*=?|:\w+:", block)
+        ) or block.startswith(("{doc}", "{measured}", "{term}")):
             yield " ".join(block.split())
 
 
@@ -123,7 +125,9 @@ def count(text: str) -> Prose:
 def main() -> None:
     """Print the table, and the sentences that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("pages", nargs="*", type=Path, help="all pages of the book if none is named")
+    parser.add_argument(
+        "pages", nargs="*", type=Path, help="all pages of the book if none is named"
+    )
     parser.add_argument("--long", action="store_true", help="print sentences over 35 words")
     parser.add_argument("--negated", action="store_true", help="print sentences that negate")
     options = parser.parse_args()

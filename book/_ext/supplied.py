@@ -53,7 +53,13 @@ def write_supplied(to: Path, cache: Cache | None = None) -> list[Path]:
     data = {
         "methods": [{"name": named(name), "rates": rates} for name, rates in RATES.items()],
         "passages": [
-            passage(i, batch, worth, load_tokenizer("embedded"), collection.passages[int(rows[i])]["title"])
+            passage(
+                i,
+                batch,
+                worth,
+                load_tokenizer("embedded"),
+                collection.passages[int(rows[i])]["title"],
+            )
             for i in range(SHOWN)
         ],
     }

@@ -109,12 +109,15 @@ def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
 def test_the_page_that_searches_shows_hostile_text_as_text(folder, tmp_path):
     place = tmp_path / "book"
     write_search(place, str(folder), {}, Cache(tmp_path / "stages", announce=lambda line: None))
-    shutil.copy(ROOT / "book" / FOLDER / "search.js", place / FOLDER)
+    scripts = ("bert.js", "search.js", "elements.js", "page.js")
+    for name in scripts:
+        shutil.copy(ROOT / "book" / FOLDER / name, place / FOLDER)
     table = (place / FOLDER / "systems.inc").read_text()  # which the book includes
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>'
     here = '<div id="search-here" data-parts="./" hidden></div><div id="search-offered"></div>'
+    loaded = "".join(f'<script src="{name}"></script>' for name in scripts)
     page = place / FOLDER / "page.html"
-    page.write_text(f'{head}{here}{table}<script src="search.js"></script>')
+    page.write_text(f"{head}{here}{table}{loaded}")
     with opened(tmp_path / "profile") as browser:
         look(browser, page)
         browser.wait("document.querySelector('#search-offered button')")

@@ -3,6 +3,7 @@ runs, a linked heading.
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def book(tmp_path, monkeypatch) -> Path:
     code.parent.mkdir()
     code.write_text("temperature = 1")
     (tmp_path / "source").mkdir()
+    shutil.copy(solutions.places.project_root() / "CITATION.cff", tmp_path)
     for name, text in PAGES.items():
         (tmp_path / "source" / name).write_text(text.replace("PLACE", repr(str(code))))
     monkeypatch.setattr(solutions.places, "project_root", lambda: tmp_path)

@@ -18,7 +18,7 @@ from accelerate import Accelerator
 
 from dr_lib import objectives
 from dr_lib.models import DenseEncoder, DenseSettings
-from dr_lib.retrieval import encode, search
+from dr_lib.retrieval import encode
 from dr_lib.tokens import BatchStream, Layout, TokenStore
 from dr_lib.training import (
     BiEncoder,
@@ -86,14 +86,21 @@ def test_encoding_leaves_no_tensor_behind_and_asks_for_no_value(
     }
 
 
-def test_search_fetches_twice_a_tile_of_queries_and_no_more(fetched):
+def test_search_fetches_its_lists_once_whatever_the_blocks(fetched, monkeypatch):
+    module = sys.modules["dr_lib.retrieval.search"]
+    monkeypatch.setattr(module, "BLOCK_ROWS", 300)
+    monkeypatch.setattr(module, "DEVICE_SCORES", 300 * 256)
     random = np.random.default_rng(0)
     queries, passages = (
         random.standard_normal((rows, 16)).astype(np.float32) for rows in (600, 2000)
     )
-    scores, rows = search(queries, passages, 10, device=AWAY)
-    assert rows.shape == scores.shape == (600, 10)
-    assert fetched == ["cpu"] * 2 * 3  # 256 queries a tile
+    lists = module._OnGpu(queries, 42, AWAY)
+    for block in module._blocks([passages]):
+        lists.add(block)
+    assert fetched == []
+    scores, rows = lists.finish()
+    assert rows.shape == scores.shape == (600, 42)
+    assert fetched == ["cpu"] * 2
 
 
 @pytest.mark.parametrize("name", ["mlm", "simlm", "retromae", "fine-tuning"])

@@ -80,7 +80,7 @@ function answerTyped(query, { titles, texts, score, relevant }) {
   }));
 }
 
-function startBox(place, { count, passages, questions }) {
+function startBox(place, { count, passages, questions, share = "" }) {
   const base = place.dataset.parts, columns = node("div", { class: "columns" });
   const status = node("p", { class: "status", role: "status", "aria-live": "polite" });
   const input = node("input", { type: "search", id: "ask-query", autocomplete: "off", spellcheck: "false", required: "" });
@@ -97,7 +97,7 @@ function startBox(place, { count, passages, questions }) {
     input.value = text;
     show(Object.fromEntries(SIDES.map(([key]) => [key, { first: sides[key].first.map((i) => passages[i]), rank: sides[key].rank,
       right: passages[right], searched: key === "meaning" }])));
-    status.textContent = `Question ${number + 1} of ${questions.length}.`;
+    status.textContent = `Question ${number + 1} of ${questions.length}.${sides.words.rank || !share ? "" : ` ${share}`}`;
   }
 
   const open = () => { engine = engine || openEngine(base, (line) => { status.textContent = line; }); return engine; };
