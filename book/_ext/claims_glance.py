@@ -10,14 +10,12 @@ from typing import Any
 from IPython.display import HTML
 from pieces import write_data
 
-from dr_book.plan import seeds_of
+from dr_book.ledger import SPOKEN, spoken
 from dr_book.statistics import Interval
 from dr_book.tables import Markup, folded, interval_cell, link, named, table
 
 NUMBERS = ("paper", "difference", "low", "high")
 """Of a pair: the paper's difference, ours, and the ends of its interval."""
-ONCE = 2
-"""Runs that a row needs outside of the plan: of one, nobody knows how far another would move it."""
 
 
 def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -28,12 +26,11 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Returns:
         One mapping a pair: `claim`, `of` (key of the paper), `source`, `said`, `measure`,
-        `relation`, `protocol`, `state`, `seeds`, `missing` (whether a row has fewer seeds than the
-        plan gives it, or one alone), and `NUMBERS`, rounded to hundredths of a point.
+        `relation`, `protocol`, `state`, `seeds`, `missing` (whether it waits for seeds, by the rule
+        of the verdicts), and `NUMBERS`, rounded to hundredths of a point.
     """
     found = []
     for entry in entries:
-        planned = seeds_of(entry["block"]) if entry["block"] else ONCE
         for pair in entry["pairs"]:
             numbers = [pair[name] for name in NUMBERS]
             if None in numbers or pair["unit"] != "points":
@@ -42,7 +39,8 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             about |= {name: entry[name] for name in ("claim", "source", "protocol")}
             said = f"{named(pair['better'])} {pair['relation']} {named(pair['worse'])}"
             about |= {"of": entry["paper"], "said": said}
-            about["missing"] = min(pair["seeds"], default=0) < planned
+            about["state"] = spoken(pair)
+            about["missing"] = bool(pair.get("waits"))
             rounded = (round(number, 2) for number in numbers)
             found.append(about | dict(zip(NUMBERS, rounded, strict=True)))
     return found
@@ -60,6 +58,25 @@ def write_claims_glance(
     """
     data = {"papers": dict(papers), "pairs": drawn_pairs(entries)}
     return write_data(to, "claims", data)
+
+
+def left_out(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Which tested pairs have no dot, and why, in a sentence; "" where all have one."""
+    tested = [
+        pair
+        for one in entries
+        for pair in one["pairs"]
+        if spoken(pair) in SPOKEN and pair["difference"] is not None
+    ]
+    silent = sum(pair["paper"] is None for pair in tested)
+    other = sum(pair["paper"] is not None and pair["unit"] != "points" for pair in tested)
+    if not silent + other:
+        return ""
+    return (
+        f"Of the {len(tested)} pairs that were tested, as the first page and the table count them,"
+        f" {silent} have no dot since the paper's table has no number for their difference, and"
+        f" {other} since they are not in points."
+    )
 
 
 def in_words(pairs: Sequence[Mapping[str, Any]]) -> str:
@@ -82,8 +99,7 @@ def pairs_table(pairs: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -
         paper = Markup(f"{pair['paper']:+.1f}".replace("-", "\N{MINUS SIGN}"), number=True)
         ours = Interval(pair["difference"], pair["low"], pair["high"])
         where = link(f"{papers[pair['of']]}, {pair['source']}", f"#{pair['claim']}")
-        seeds = "seeds missing" if pair["missing"] else ""
-        state = ", ".join(filter(None, (pair["state"], pair["protocol"], seeds)))
+        state = ", ".join((pair["state"], pair["protocol"]))
         rows.append([where, pair["said"], paper, interval_cell(ours, sign=True), state])
     columns = ["where", "pair", "paper", "ours", "state"]
     caption = "Differences of the pairs, in points, with 95 % intervals of ours."

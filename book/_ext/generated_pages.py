@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from claims_glance import drawn_pairs, in_words, pairs_table, write_claims_glance
+from claims_glance import drawn_pairs, in_words, left_out, pairs_table, write_claims_glance
 from data_sheets import anchor, here_table, sheet_sections
 from explorers import write_explorers
 from home import write_home
@@ -37,7 +37,7 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import SHOWN, counts, ledger
+from dr_book.ledger import SHOWN, SPOKEN, WAITS, counts, direction_held, ledger, spoken
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -57,6 +57,7 @@ from dr_book.tables import (
     folded,
     interval_cell,
     link,
+    minus,
     named,
     named_in,
     per_cent,
@@ -465,6 +466,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
         "All claims",
         in_words(drawn),
         place("claims"),
+        left_out(entries),
         pairs_table(drawn, {key: short_name(key) for key in IDEAS}),
         f"The five papers make {len(entries)} claims about their tables and figures, and a claim is"
         " one or more *pairs*: two rows in an order, several within a margin, a share in a range."
@@ -490,7 +492,7 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
     tested.
     """
     facts = html.escape(json.dumps(_facts(entry, blocks)), quote=True)
-    shown = verdict_badge(entry["verdict"], entry["protocol"] if entry["scale"] else None).html
+    shown = entry_badge(entry).html
     statement = soft(typographic(per_cent(entry["statement"])))
     labels = {pair[side] for pair in entry["pairs"] for side in ("better", "worse")}
     told = [named_in(note, labels) for note in entry["notes"]]
@@ -523,12 +525,34 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
     )
 
 
-def counted_pairs(entry: Entry) -> str:
-    """How the pairs of a claim stand: ``3 for, 1 against, 2 open``; "" where none was tested."""
-    words = {"supported": "for", "contradicted": "against", "open": "open"}
-    return ", ".join(f"{entry['counts'][state]} {word}" for state, word in words.items()) * bool(
-        sum(entry["counts"][state] for state in words)
+def entry_badge(entry: Entry) -> Markup:
+    """The badge of a claim's verdict."""
+    return verdict_badge(
+        entry["verdict"],
+        entry["protocol"] if entry["scale"] else None,
+        waits=entry.get("waits", 0),
+        direction=direction_held(entry),
     )
+
+
+def counted_pairs(entry: Entry) -> str:
+    """How the pairs of a claim stand: ``3 for, 1 against, 2 open``; "" where none was tested.
+
+    Beside a claim that is held in its direction alone stand the paper's difference and ours.
+    """
+    number = Counter(map(spoken, entry["pairs"]))
+    if not sum(number[state] for state in SPOKEN):
+        return ""
+    words = {"supported": "for", "contradicted": "against", "open": "open"}
+    told = [f"{number[state]} {word}" for state, word in words.items()]
+    told += [f"{number[WAITS]} waiting for seeds"] * bool(number[WAITS])
+    if entry.get("verdict") == "held" and direction_held(entry):
+        told += [
+            minus(f"paper {pair['paper']:+.1f}, here {pair['difference']:+.1f}")
+            for pair in entry["pairs"]
+            if pair["carrying"] and None not in (pair["paper"], pair["difference"])
+        ]
+    return ", ".join(told)
 
 
 def _facts(entry: Entry, blocks: Mapping[int, str]) -> dict[str, str]:
@@ -571,17 +595,17 @@ IDEAS = {
 def bar(entries: Sequence[Entry]) -> str:
     """A bar of the pairs of some claims by their state, hollow where only stand-ins tested them."""
     parts, words = [], []
-    for state in SHOWN:
+    for state in SPOKEN:
         each = {
             hollow: sum(
-                pair["state"] == state
+                spoken(pair) == state
                 for pair in pairs_of(entries)
                 if (pair["protocol"] == "stand-in") is hollow
             )
             for hollow in (False, True)
         }
         parts += [
-            f'<i class="{state}{" hollow" * hollow}" style="flex:{number}"></i>'
+            f'<i class="{state.split()[0]}{" hollow" * hollow}" style="flex:{number}"></i>'
             for hollow, number in each.items()
             if number
         ]
@@ -606,7 +630,10 @@ def paper_cards(entries: Sequence[Entry]) -> str:
             f" {len(own)} claims</small></a>"
         )
     number = counts(entries)
-    legend = "".join(f'<li><i class="{state}"></i>{number[state]} {state}</li>' for state in SHOWN)
+    said = Counter(map(spoken, pairs_of(entries)))
+    legend = "".join(
+        f'<li><i class="{state.split()[0]}"></i>{said[state]} {state}</li>' for state in SPOKEN
+    )
     hollow = sum(
         pair["protocol"] == "stand-in" and pair["state"] in SHOWN for pair in pairs_of(entries)
     )
@@ -623,7 +650,9 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     claims = Counter(entry["verdict"] for entry in entries)
     words += (
         f" Of {len(entries)} claims, {claims['held']} are held, {claims['contradicted']}"
-        f" contradicted and {claims['open']} open."
+        f" contradicted and {claims['open']} open"
+        f" ({sum(bool(one.get('waits')) for one in entries)} of these wait for seeds); the other"
+        f" {claims['not testable here'] + claims['not run']} have no verdict."
     )
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul><p'
@@ -643,12 +672,15 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
-        pairs, claims = counts(own), Counter(entry["verdict"] for entry in own)
-        states = [*(pairs[state] for state in SHOWN), sum(pairs[state] for state in untested)]
+        pairs, claims = (
+            Counter(map(spoken, pairs_of(own))),
+            Counter(entry["verdict"] for entry in own),
+        )
+        states = [*(pairs[state] for state in SPOKEN), sum(pairs[state] for state in untested)]
         pair_rows.append([name, *(number or None for number in states)])
         claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
     about = "Pairs of the papers, by our records; untested: not testable here, or not run."
-    shown = table(["paper", *SHOWN, "untested"], pair_rows, caption=about)
+    shown = table(["paper", *SPOKEN, "untested"], pair_rows, caption=about)
     judged = table(
         ["paper", "claims", *verdicts], claim_rows, caption="Claims of the papers, by their pairs."
     )

@@ -72,11 +72,7 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
     name = title.split(", ", 1)[-1] or Path(page).name.replace("_", " ")
     number, _, about = typographic(per_cent(name)).partition(": ")
     own = [entry for entry in entries if entry["page"] == page]
-    counts: dict[str, int] = {}
-    for entry in own:
-        for state, count in entry["counts"].items():
-            counts[state] = counts.get(state, 0) + count
-    told = counted_pairs({"counts": counts}) if counts else ""
+    told = counted_pairs({"pairs": [pair for entry in own for pair in entry["pairs"]]})
     pairs = f"{bar(own)}<small>{told}</small>" if told else "<small>no pair tested</small>"
     shown = f'<span class="thumbnail" aria-hidden="true">{figure}</span>'
     return (

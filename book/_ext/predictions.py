@@ -14,7 +14,7 @@ from typing import Any
 
 from dr_book.measured import presentable, recorded, value
 from dr_book.papers import load_paper
-from dr_book.tables import named, spell_data, typographic
+from dr_book.tables import named, seeds_in, spell_data, typographic
 from dr_lib.files import read_yaml
 
 QUESTIONS = Path(__file__).resolve().parents[1] / "teaching" / "predictions.yaml"
@@ -87,7 +87,8 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
     runs = {label: runs[label] for label in asked["options"] if label in runs}
     if runs:
         means = {label: value(own, asked["measure"]).estimate.value for label, own in runs.items()}
-        low, high = min(map(len, runs.values())), max(map(len, runs.values()))
+        numbers = [*map(seeds_in, runs.values())]
+        low, high = min(numbers), max(numbers)
         seeds = f"{low} to {spell_seeds(high)}" if low < high else spell_seeds(high)
         found["records"] = (
             means,

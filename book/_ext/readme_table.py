@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from dr_book.ledger import SPOKEN, spoken
+
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = ("<!-- ledger: made by book/_ext/readme_table.py -->", "<!-- end of ledger -->")
 PAPERS = {
@@ -19,7 +21,6 @@ PAPERS = {
     "master": "MASTER",
     "pair": "PAIR",
 }
-STATES = ("supported", "open", "contradicted")
 
 
 def table(claims: list[dict[str, Any]]) -> str:
@@ -28,14 +29,15 @@ def table(claims: list[dict[str, Any]]) -> str:
     """
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in claims:
-        states[claim["paper"]].update(pair["state"] for pair in claim.get("pairs", []))
+        states[claim["paper"]].update(map(spoken, claim.get("pairs", [])))
     lines = [
-        "| paper | tables with a notebook | pairs supported | open | contradicted |",
-        "|---|---:|---:|---:|---:|",
+        "| paper | tables with a notebook | pairs supported | open | wait for seeds"
+        " | contradicted |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for paper, name in PAPERS.items():
         notebooks = len(list((ROOT / "notebooks" / paper).glob("*.ipynb")))
-        cells = " | ".join(str(states[paper][state]) for state in STATES)
+        cells = " | ".join(str(states[paper][state]) for state in SPOKEN)
         lines.append(f"| {name} | {notebooks} | {cells} |")
     return "\n".join(lines)
 

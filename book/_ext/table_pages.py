@@ -20,14 +20,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from generated_pages import counted_pairs, short_name
+from generated_pages import counted_pairs, entry_badge, short_name
 from IPython.display import HTML
 from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
 
 from dr_book.comparison import NOT_YET
 from dr_book.papers import load_papers
-from dr_book.tables import data_named, folded, per_cent, soft, typographic, verdict_badge
+from dr_book.tables import data_named, folded, per_cent, soft, typographic
 from dr_lib import places
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
@@ -108,7 +108,7 @@ def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
         if "parameters" in cell["metadata"].get("tags", []):
             _tags(cell).append("hide-input")
             cell["metadata"]["mystnb"] = {
-                "code_prompt_show": "Parameters, and how this copy was run" if shown else "Parameters"
+                "code_prompt_show": "Parameters" + ", and how this copy was run" * shown
             }
     return merged
 
@@ -265,7 +265,7 @@ def _claim(entry: Entry, source: bool, paper: bool) -> str:
     """A claim with its badge and how its pairs stand; on request with its source and the paper's
     name.
     """
-    badge = verdict_badge(entry["verdict"], entry["protocol"] if entry["scale"] else None).html
+    badge = entry_badge(entry).html
     where = f"{short_name(entry['paper'])}, {entry['source']}" if paper else entry["source"]
     about = f" <small>({html.escape(where)})</small>" if source or paper else ""
     return (

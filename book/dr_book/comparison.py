@@ -15,7 +15,7 @@ from IPython.display import HTML
 
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
-from dr_book.ledger import answer
+from dr_book.ledger import answer, direction_held, direction_only, spoken
 from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim
 from dr_book.statistics import Interval
@@ -301,8 +301,14 @@ class Comparison:
             )
             labels = {label for pair in found.pairs for label in (pair.better, pair.worse)}
             note = " ".join(filter(None, [named_in(found.note, labels), data, lacks]))
-            state = tables.verdict_badge(found.verdict, answered.protocol if answered else None)
-            pairs = pairs_cell(found.to_dict()["pairs"], self.measure)
+            entry = found.to_dict() | {"unchecked": claim.unchecked}
+            state = tables.verdict_badge(
+                found.verdict,
+                answered.protocol if answered else None,
+                waits=found.waits,
+                direction=direction_held(entry),
+            )
+            pairs = pairs_cell(entry["pairs"], self.measure)
             rows.append([statement, state, pairs, typographic(per_cent(note)) or None])
         about = "The paper's claims, judged by what was measured."
         if units:
@@ -323,7 +329,7 @@ def provenance(runs: Runs) -> str:
     queries, laptop scale; 1 to 3 seeds a row.``
     """
     numbers = {
-        len({record.seed for record in records})
+        tables.seeds_in(records)
         for records in runs.values()
         if any(record.training for record in records)
     }
@@ -345,7 +351,7 @@ def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
     run = [pair for pair in pairs if pair["difference"] is not None]
     listed = "<br>".join(_pair(pair, measure) for pair in run)
     if len(run) > UNFOLDED:
-        states = [pair["state"] for pair in run]
+        states = [spoken(pair) for pair in run]
         told = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         listed = folded(f"{len(run)} pairs: {told}", HTML(listed)).data
     return Markup(listed) if listed else None
@@ -368,7 +374,10 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     what = unit or (f" of {pair['measure']}" if pair["measure"] != measure else "")
     relation = "" if share and pair["worse"].startswith("the others") else f"{pair['relation']} "
     said = html.escape(f"{named(pair['better'])} {relation}{named(pair['worse'])}")
-    state = html.escape(pair["state"])
+    state = html.escape(spoken(pair))
+    if direction_only(pair):
+        paper = tables.minus(f"{pair['paper']:+.1f}")
+        state = f"direction supported (paper {paper})"
     return f'<span class="pair">{said}: {amount}{html.escape(what)}, {state}</span>'
 
 

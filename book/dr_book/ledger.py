@@ -5,8 +5,9 @@ under `answered_by`: labels of a study, measure, collection and stage. All recor
 configurations count, also those that other studies made.
 """
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scipy.stats import false_discovery_control
@@ -16,8 +17,13 @@ from dr_book.papers import AnsweredBy, Claim, Table, load_papers, number
 from dr_book.verdicts import STATES, Verdict, verdict
 from dr_lib.lab.records import Record, load_records, newest_states, recorded_folder
 
+SIZE = re.compile(r"\bsizes?\b|\bhow (?:far|much|many|little)\b|\d")
+"""What of a claim is unchecked names a size."""
 SHOWN = ("supported", "open", "contradicted")
-"""States of a pair that was run and could be tested, as a bar shows them."""
+"""States of a pair that was run and could be tested."""
+WAITS = "waits for seeds"
+SPOKEN = ("supported", "open", WAITS, "contradicted")
+"""The same as pages and bars say them, see `spoken`."""
 
 
 def ledger(scale: str | None = None) -> list[dict[str, Any]]:
@@ -176,6 +182,36 @@ def counts(entries: Iterable[dict[str, Any]]) -> dict[str, int]:
     """State -> number of pairs of some claims."""
     found = Counter(pair["state"] for pair in pairs(entries))
     return {state: found[state] for state in STATES}
+
+
+def spoken(pair: Mapping[str, Any]) -> str:
+    """The state of a pair as pages say it: an open one that lacks seeds waits for them.
+
+    Example:
+        >>> [spoken({"state": "open", "waits": number}) for number in (0, 2)]
+        ['open', 'waits for seeds']
+    """
+    return WAITS if pair["state"] == "open" and pair.get("waits") else pair["state"]
+
+
+def direction_only(pair: Mapping[str, Any]) -> bool:
+    """Whether a pair is supported in its direction while the paper's difference lies outside of our
+    interval.
+    """
+    ends = (pair.get("paper"), pair["low"], pair["high"])
+    if pair["state"] != "supported" or pair["relation"] != "over" or None in ends:
+        return False
+    return not ends[1] <= ends[0] <= ends[2]
+
+
+def direction_held(entry: Mapping[str, Any]) -> bool:
+    """Whether a claim is held in its direction alone: a size that its sentence names is unchecked,
+    or the paper's difference of a carrying pair lies outside of our interval.
+    """
+    if entry["verdict"] != "held":
+        return False
+    carrying = (pair for pair in entry["pairs"] if pair["carrying"])
+    return bool(SIZE.search(entry["unchecked"] or "")) or any(map(direction_only, carrying))
 
 
 def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:

@@ -209,9 +209,22 @@ def badge(state: str) -> Markup:
     )
 
 
-def verdict_badge(verdict: str, protocol: str | None = None) -> Markup:
-    """The badge of a verdict, with a second one where other data than the paper's answer."""
+def verdict_badge(
+    verdict: str, protocol: str | None = None, *, waits: int = 0, direction: bool = False
+) -> Markup:
+    """The badge of a verdict, with a second one where other data than the paper's answer.
+
+    Args:
+        verdict: of a claim.
+        protocol: as of `AnsweredBy`.
+        waits: seeds that an open claim waits for, as of `Verdict`.
+        direction: whether a claim is held in its direction, while its sentence names a size.
+    """
     own = badge(verdict).html
+    if verdict == "open" and waits:
+        own = own.replace(">open<", ">open: waits for seeds<")
+    if verdict == "held" and direction:
+        own = own.replace(">held<", ">direction held<")
     return Markup(f"{own} {badge(protocol).html}" if protocol in ("scaled", "stand-in") else own)
 
 
@@ -237,6 +250,11 @@ PLURALS = {
     "context": "contexts",
 }
 """What a record may have one score of."""
+
+
+def seeds_in(records: Iterable[Record]) -> int:
+    """How many seeds some records have: several runs of one seed count once."""
+    return len({record.seed for record in records})
 
 
 def counted(record: Record) -> str:

@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dr_book.measured import Compared, Side, compared, made_by, possible
+from dr_book.measured import FEWEST, Compared, Side, compared, made_by, possible
 from dr_book.papers import Check, Claim
 from dr_book.plan import seeds_of
 from dr_book.statistics import Estimate, aligned, holm
@@ -72,6 +72,7 @@ class PairResult:
         seeds: runs of each row.
         clusters: of queries.
         apart: whether no precision or kind of device trained runs of both rows.
+        waits: seeds that its rows lack before it may be judged; 0 where it does not wait.
     """
 
     better: str
@@ -92,6 +93,7 @@ class PairResult:
     seeds: tuple[int, ...] = ()
     clusters: int = 0
     apart: bool = False
+    waits: int = 0
 
     @property
     def said(self) -> str:
@@ -125,13 +127,25 @@ class Verdict:
         return {state: Counter(pair.state for pair in self.pairs)[state] for state in STATES}
 
     @property
+    def waits(self) -> int:
+        """Seeds that its pairs lack, where an open claim is open for nothing else; else 0."""
+        undecided = [
+            pair
+            for pair in self.pairs
+            if pair.testable and pair.carrying and pair.state != "supported"
+        ]
+        if self.verdict != "open" or not all(pair.waits for pair in undecided):
+            return 0
+        return sum(pair.waits for pair in undecided)
+
+    @property
     def note(self) -> str:
         """All notes in a row."""
         return " ".join(self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is infinite is None."""
-        plain = asdict(self) | {"counts": self.counts}
+        plain = asdict(self) | {"counts": self.counts, "waits": self.waits}
         for pair in plain["pairs"]:
             pair["seeds"] = list(pair["seeds"])
             for name, number in pair.items():
@@ -264,7 +278,8 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
     if inside and np.isfinite(high):
         half = [estimate.p(end) / 2 for end in (low, high)]
         p, level = max(half), 0.9
-    why_open = found.why_open or _waits(claim, [side for _, side in terms])
+    sides = [side for _, side in terms]
+    why_open = found.why_open or _waits(claim, sides)
     may = not why_open
     state: State = "supported" if inside and p < LEVEL and may else "open"
     because = why_open if state == "open" else ""
@@ -284,7 +299,8 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         seeds=found.seeds,
         clusters=found.clusters,
         because=because,
-        apart=_made_apart([side for _, side in terms]),
+        apart=_made_apart(sides),
+        waits=0 if may or found.clusters < FEWEST else _lacking(claim, sides),
     )
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, found, check.width)
@@ -302,6 +318,13 @@ def _waits(claim: Claim, sides: Sequence[Side]) -> str:
     return (
         f"block {claim.answered_by.block} of the plan gives a row {planned} seeds, one has {fewest}"
     )
+
+
+def _lacking(claim: Claim, sides: Sequence[Side]) -> int:
+    """Seeds that the trained rows of a pair lack: to what the plan gives, or to a second one."""
+    block = claim.answered_by.block
+    least = seeds_of(block) if block else 2
+    return sum(max(least - len(side.runs), 0) for side in sides if side.trained)
 
 
 def _made_apart(sides: Sequence[Side]) -> bool:

@@ -13,10 +13,9 @@ import supplied
 import torch
 from browser import needs_chromium, opened
 from check_pages import ROOT
-from claims_glance import drawn_pairs, in_words, pairs_table
+from claims_glance import drawn_pairs, in_words, left_out, pairs_table
 from price_piece import trails
 
-from dr_book.plan import seeds_of
 from dr_book.price import Price
 from dr_book.statistics import Interval
 from dr_lib import collections, objectives
@@ -82,11 +81,18 @@ def test_pairs_are_drawn_that_have_both_differences_in_points():
     assert [pair[name] for name in ("paper", "difference", "low", "high")] == [1, 0.5, -0.25, 1.25]
 
 
-def test_a_dot_is_hollow_below_the_plans_seeds_or_with_one_run():
-    planned = seeds_of(1)
-    pairs = ({"seeds": [planned, planned]}, {"seeds": [planned, planned - 1]})
-    found = drawn_pairs([entry("a", *pairs, block=1), entry("b", {"seeds": [2, 1]}, {})])
-    assert [pair["missing"] for pair in found] == [False, True, True, False]
+def test_a_dot_is_hollow_where_the_verdict_waits_for_seeds():
+    pairs = ({}, {"waits": 2}, {"state": "supported", "seeds": [2, 1], "waits": 0})
+    found = drawn_pairs([entry("a", *pairs)])
+    assert [pair["missing"] for pair in found] == [False, True, False]
+    assert [pair["state"] for pair in found] == ["open", "waits for seeds", "supported"]
+
+
+def test_pairs_without_a_dot_are_counted_by_their_reason():
+    entries = [entry("a", {}, {"paper": None}, {"unit": "ms"}, {"difference": None})]
+    told = left_out(entries)
+    assert "Of the 3 pairs" in told and " 1 have no dot" in told and " 1 since they are" in told
+    assert left_out([entry("a", {})]) == ""
 
 
 def test_the_sentence_and_the_table_count_the_same_pairs():
@@ -105,7 +111,8 @@ def test_filters_take_away_what_they_say():
     assert in_node("claims", f"return {call}{{ words: true, state: 'supported' }}).length;") == 1
     assert in_node("claims", f"return {call}{{ words: true, paper: 'pair' }}).length;") == 0
     counts = in_node("claims", f"return it.counts({json.dumps(pairs)});")
-    assert counts == {"all": 3, "sign": 3, "supported": 1, "contradicted": 0, "open": 2}
+    states = {"supported": 1, "contradicted": 0, "open": 2, "waiting": 0}
+    assert counts == {"all": 3, "sign": 3} | states
 
 
 @needs_chromium

@@ -38,7 +38,8 @@ def test_it_names_every_method():
 
 def test_the_table_counts_the_pairs_of_each_paper():
     pairs = [{"state": state} for state in ("supported", "open", "open", "not run")]
+    pairs.append({"state": "open", "waits": 1})
     made = with_table(f"a {BEGIN}\nold\n{END} z", [{"paper": "pair", "pairs": pairs}])
     rows = [line for line in made.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == len(PAPERS) and made.startswith("a ") and made.endswith(" z")
-    assert rows[-1] == "| PAIR | 4 | 1 | 2 | 0 |"
+    assert rows[-1] == "| PAIR | 4 | 1 | 2 | 1 | 0 |"

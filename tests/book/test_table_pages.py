@@ -22,7 +22,7 @@ ENTRY = {
     "verdict": "open",
     "protocol": "stand-in",
     "counts": {"supported": 1, "contradicted": 0, "open": 2},
-    "pairs": [{"seeds": [1, 1]}],
+    "pairs": [{"seeds": [1, 1], "state": state} for state in ("supported", "open", "open")],
 }
 ENTRY |= {"scale": "laptop", "collection": "squad"}
 
@@ -179,7 +179,8 @@ def test_a_heading_with_words_and_a_run_of_this_build_stays():
 def test_claims_have_their_badges_and_say_what_judged_them():
     nothing = {"supported": 0, "contradicted": 0, "open": 0}
     unrun = ENTRY | {"verdict": "not run", "scale": None, "counts": nothing, "pairs": []}
-    html = claims_html([ENTRY, unrun, ENTRY, ENTRY | {"pairs": [{"seeds": [1, 2]}]}])
+    two_seeds = [pair | {"seeds": [1, 2]} for pair in ENTRY["pairs"]]
+    html = claims_html([ENTRY, unrun, ENTRY, ENTRY | {"pairs": two_seeds}])
     assert (
         html.count(">open</span>") == 3
         and html.count(">stand-in</span>") == 3

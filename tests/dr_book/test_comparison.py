@@ -287,10 +287,10 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
     }
     alone = {label: own[:1] for label, own in runs.items()}
     html = compared(alone, study="simlm/table07").verdicts([CLAIM]).data
-    assert ">open</span>" in html and "a row has one seed" in html
+    assert ">open: waits for seeds</span>" in html and "a row has one seed" in html
     html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
     assert (
-        ">held</span>" in html
+        ">direction held</span>" in html
         and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     )
     assert "Enc-Dec MLM over Enc-Dec RTD: +" in html
@@ -324,7 +324,7 @@ def test_many_pairs_of_a_claim_stand_behind_a_line_that_counts_their_states(reco
 
 def test_a_claim_that_another_study_answers_has_the_ledgers_verdict(smoke):
     found, _ = answer(CLAIM)
-    assert f">{found.verdict}</span>" in compared(smoke).verdicts([CLAIM]).data
+    assert f"verdict-{found.verdict}\">" in compared(smoke).verdicts([CLAIM]).data
 
 
 def test_labels_and_captions_are_escaped(record):

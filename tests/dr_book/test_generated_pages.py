@@ -13,6 +13,7 @@ from generated_pages import (
     claims_page,
     counted_pairs,
     counts_table,
+    entry_badge,
     faults_section,
     paper_cards,
     rebuilt_section,
@@ -39,6 +40,7 @@ PAIR = {
     "relation": "over",
     "state": "not run",
     "testable": True,
+    "carrying": True,
     "unit": "points",
     "paper": None,
     "difference": None,
@@ -107,7 +109,10 @@ def test_pairs_and_claims_add_up_over_papers():
     assert html.count("<tr>") == 2 * (2 + len(load_papers()))
     number = '<td class="number">{}</td>'.format
     left = len(entries()) - 2
-    for row in ((1, 1, 1, 1 + left), (len(entries()), 1)):
+    waiting = '<td class="empty words">&ndash;</td>'
+    cells = [number(1), number(1), waiting, number(1), number(1 + left)]
+    assert f"<td>all</td>{''.join(cells)}" in html
+    for row in ((len(entries()), 1),):
         assert f"<td>all</td>{''.join(map(number, row))}" in html
 
 
@@ -120,7 +125,7 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert '<i class="contradicted" style="flex:1"></i>' in html
     assert "3 pairs tested, of 25 claims" in html and "0 pairs tested" in html
     assert "3 were tested here: 2 of them on other data than the paper's (hollow)" in html
-    assert f"Of {len(made)} claims, 1 are held, 1 contradicted and 0 open." in html
+    assert f"Of {len(made)} claims, 1 are held, 1 contradicted and 0 open" in html
     assert "leaning" not in html and 'aria-label="none tested"' in bar(made[3:4])
 
 
@@ -132,6 +137,27 @@ def test_a_changed_pair_changes_card_bar_and_table():
     assert counted_pairs(made[1]) == "0 for, 1 against, 0 open"
     assert counted_pairs(changed) == "0 for, 0 against, 1 open"
     assert counts_table(after).data != counts_table(made).data
+
+
+def test_what_waits_for_seeds_is_told_from_what_is_undecided():
+    waiting = TESTED | {"state": "open", "waits": 2}
+    entry = counted(ENTRY | {"paper": "simlm", "claim": "x", "verdict": "open", "waits": 2})
+    entry |= {"pairs": [waiting, TESTED | {"state": "open"}]}
+    assert counted_pairs(entry) == "0 for, 0 against, 1 open, 1 waiting for seeds"
+    assert 'aria-label="1 open, 1 waits for seeds"' in bar([entry])
+    assert ">open: waits for seeds<" in entry_badge(entry).html
+    assert ">open<" in entry_badge(entry | {"waits": 0}).html
+
+
+@pytest.mark.parametrize(
+    ("paper", "unchecked", "direction"),
+    [(0.7, "", False), (3.0, "", True), (0.7, "the size of the gain", True)],
+)
+def test_a_claim_that_names_another_size_is_held_in_its_direction(paper, unchecked, direction):
+    pair = TESTED | {"state": "supported", "paper": paper}
+    entry = counted(ENTRY | {"verdict": "held", "unchecked": unchecked, "pairs": [pair]})
+    assert (">direction held<" in entry_badge(entry).html) is direction
+    assert (f"paper +{paper}, here +1.3" in counted_pairs(entry)) is direction
 
 
 def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on():

@@ -222,7 +222,7 @@ def test_a_changed_record_changes_verdict_prose_and_figure(book):
 
     before, after = told(0.5), told(0.3)
     assert (before[0], after[0]) == ("held", "contradicted")
-    assert ">held</span>" in before[1] and ">contradicted</span>" in after[1]
+    assert ">direction held</span>" in before[1] and ">contradicted</span>" in after[1]
     assert (
         "masked LM against BERT-base" in before[2]
         and ">+10.1 <" in before[2]
@@ -241,6 +241,7 @@ def test_one_record_more_or_less_changes_a_verdict(book):
     found = answer(claim)[0]
     assert found.verdict == "open"
     assert "block 1 of the plan gives a row 3 seeds, one has 2" in found.note
+    assert found.pairs[0].waits > 0 and found.waits == found.to_dict()["waits"] > 0
     runs[1].save(book / "laptop")
     assert answer(claim)[0].verdict == "held"
     made("simlm/table07", "MLM", 0.1, seed=3).save(book / "laptop")

@@ -16,8 +16,10 @@ glance.chosen = (pairs, { paper, state, protocol, words }) => pairs.filter((pair
 glance.counts = function (pairs) {
   const of = (state) => pairs.filter((pair) => pair.state === state).length;
   return { all: pairs.length, sign: pairs.filter((pair) => pair.paper * pair.difference > 0).length,
-    supported: of("supported"), contradicted: of("contradicted"), open: of("open") };
+    supported: of("supported"), contradicted: of("contradicted"), open: of("open"), waiting: of("waits for seeds") };
 };
+
+glance.look = (pair) => (pair.missing ? "open hollow" : pair.state);
 
 if (typeof module !== "undefined") module.exports = glance;
 
@@ -36,9 +38,8 @@ function claimsGlance(place, { papers, pairs }) {
   let width = 0;
 
   function tell(pair) {
-    const seeds = pair.missing ? ", seeds missing" : "";
     facts.textContent = `${papers[pair.of]}, ${pair.source}: ${pair.said}. Paper ${signed(pair.paper)}; here ${signed(pair.difference)} `
-      + `[${signed(pair.low)}, ${signed(pair.high)}] points of ${pair.measure}; ${pair.state}, ${pair.protocol}${seeds} (runs: ${pair.seeds.join(" and ")}).`;
+      + `[${signed(pair.low)}, ${signed(pair.high)}] points of ${pair.measure}; ${pair.state}, ${pair.protocol} (runs: ${pair.seeds.join(" and ")}).`;
   }
 
   function goTo(event, pair) {
@@ -73,11 +74,11 @@ function claimsGlance(place, { papers, pairs }) {
       text(right, bottom + 38, "end", "the paper\u2019s difference, points \u2192"));
     const interval = svg("g", { class: "interval" });
     const dots = shown.map((pair) => {
-      const dot = svg("a", { href: `#${pair.claim}`, class: `${pair.state}${pair.missing ? " hollow" : ""}`,
+      const dot = svg("a", { href: `#${pair.claim}`, class: glance.look(pair),
         "aria-label": `${papers[pair.of]}, ${pair.said}: paper ${signed(pair.paper)}, here ${signed(pair.difference)}, ${pair.state}`,
         onclick: (event) => goTo(event, pair) }, shapes[pair.protocol](x(pair.paper), y(pair.difference)));
       const look = () => {
-        interval.replaceChildren(line(x(pair.paper), y(pair.low), x(pair.paper), y(pair.high), pair.state));
+        interval.replaceChildren(line(x(pair.paper), y(pair.low), x(pair.paper), y(pair.high), glance.look(pair)));
         tell(pair);
       };
       dot.addEventListener("focus", look);
@@ -90,7 +91,7 @@ function claimsGlance(place, { papers, pairs }) {
     picture.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "group",
       "aria-label": `${found.all} pairs: the paper\u2019s difference across, ours upwards` },
     svg("g", { "aria-hidden": "true" }, ...grid), interval, ...dots));
-    facts.textContent = `${found.all} pairs: ${found.supported} supported, ${found.open} open, ${found.contradicted} contradicted; `
+    facts.textContent = `${found.all} pairs: ${found.supported} supported, ${found.open} open, ${found.waiting} waiting for seeds, ${found.contradicted} contradicted; `
       + `${found.sign} have the paper\u2019s sign here.`;
   }
 
@@ -107,7 +108,7 @@ function claimsGlance(place, { papers, pairs }) {
       choice("protocol", "Data", present("protocol")), withWords),
     picture, facts,
     element("p", { class: "legend" }, key("supported", "stand-in", "supported"), key("contradicted", "stand-in", "contradicted"),
-      key("open", "stand-in", "open"), key("open hollow", "stand-in", "hollow: seeds missing"), key("open", "stand-in", "stand-in data"),
+      key("open", "stand-in", "open"), key("open hollow", "stand-in", "hollow: waits for seeds"), key("open", "stand-in", "stand-in data"),
       ...(pairs.some((pair) => pair.protocol === "scaled") ? [key("open", "scaled", "the paper\u2019s data, scaled")] : []),
       ...(pairs.some((pair) => pair.protocol === "same") ? [key("open", "same", "the same data")] : []),
       element("br"), "Dashed: ours equals the paper\u2019s. Point at a dot for its interval, click it for its claim. ",
