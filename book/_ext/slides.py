@@ -3,7 +3,8 @@ drawings and figures of the built pages.
 
 A slide has one idea: its title says it, a drawing, a figure or formulas show it, notes tell the
 speaker what to ask. Every unit of the lesson plan that has slides begins with its question and ends
-with what to remember. Arrow keys move, `n` opens the notes in a second window, and each slide leads back to its page.
+with what to remember. Arrow keys move, `n` opens
+the notes in a second window, and each slide leads back to its page.
 `make slides` prints the file to PDF, a slide a sheet.
 """
 

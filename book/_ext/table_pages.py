@@ -108,7 +108,7 @@ def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
         if "parameters" in cell["metadata"].get("tags", []):
             _tags(cell).append("hide-input")
             cell["metadata"]["mystnb"] = {
-                "code_prompt_show": "Parameters, and how this copy was run" if shown else "Parameters"
+                "code_prompt_show": "Parameters" + ", and how this copy was run" * shown
             }
     return merged
 

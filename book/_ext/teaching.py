@@ -77,7 +77,7 @@ INTRODUCTION = (
     "contest with ten processor minutes per team.\n\n"
     "{doc}`/teaching/lecturers-notes` has a minute plan, board sketches and the wrong answers "
     'to expect. For the projector there are <a href="slides.html">slides</a>: one file, one '
-    "idea a slide, with notes in a second window (key n). `make slides` prints them to PDF. Each session's "
+    "idea a slide, with notes (n: a window). `make slides` prints them to PDF. Each session's "
     "notebooks are an archive to hand out."
 )
 

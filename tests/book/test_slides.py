@@ -79,7 +79,7 @@ def test_slides_belong_to_units_and_every_lesson_has_some():
 
 
 def test_decks_follow_the_four_sessions_and_notes_are_never_on_the_slide(built):
-    units = {name: UNIT for name in "abc"}
+    units = dict.fromkeys("abc", UNIT)
     sessions = [{"sessions": [["a"]]}, {"sessions": [["c"], ["b"]]}]
     html = deck(built, {"units": units, "routes": sessions}, dict.fromkeys("abc", SLIDES))
     assert re.findall(r'<section id="(.)">', html) == ["c", "b", "a"]
