@@ -58,6 +58,7 @@ CODE_OR_TAG = re.compile(
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats|seeds?)\b)")
 HYPHEN = re.compile(r"(?<=\w)-(?=[A-Z]\b|\d-[A-Z])|(?<=\b[A-Z])-(?=\w)|(?<=-\d)-(?=[A-Z])")
 """One beside a single letter or digit: STS-B, R-precision, BSD-3-Clause."""
+SCRIPT = re.compile(r'<script src="[^"]+"></script>')
 
 
 def unbroken(body: str) -> str:
@@ -72,6 +73,18 @@ def unbroken(body: str) -> str:
     return "".join(parts)
 
 
+def scripts_once(body: str) -> str:
+    """A page on which two pieces stand loads what both need once, at the first of them."""
+    loaded: set[str] = set()
+
+    def first(script: re.Match) -> str:
+        again = script[0] in loaded
+        loaded.add(script[0])
+        return "" if again else script[0]
+
+    return SCRIPT.sub(first, body)
+
+
 def without_a_false_role(
     app: Sphinx, page: str, template: str, context: dict[str, object], tree: object
 ) -> None:
@@ -80,7 +93,7 @@ def without_a_false_role(
     """
     context["root_title"] = "Home"
     if isinstance(body := context.get("body"), str):
-        context["body"] = unbroken(body).replace(
+        context["body"] = scripts_once(unbroken(body)).replace(
             '<div role="list" class="citation-list">', '<div class="citation-list">'
         )
 

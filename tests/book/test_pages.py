@@ -17,7 +17,7 @@ from check_pages import (
     without_notebook,
 )
 from staging import UNSEEN
-from whole_book import unbroken
+from whole_book import scripts_once, unbroken
 
 from dr_book.figures import PALETTE, VARIABLES
 from dr_book.statistics import Interval
@@ -260,4 +260,11 @@ def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
             "\N{NON-BREAKING HYPHEN}", "~"
         )
         == "STS~B, R~precision, BSD~3~Clause, ant-1, e-mail"
+    )
+
+
+def test_a_page_loads_a_script_once():
+    a, b = ('<script src="../a.js"></script>', '<script src="b.js"></script>')
+    assert scripts_once(f"<p>{a}</p>{b}{a}<script>1</script>{b}") == (
+        f"<p>{a}</p>{b}<script>1</script>"
     )
