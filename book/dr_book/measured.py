@@ -138,16 +138,6 @@ def trained_in(recipe: Mapping[str, Any]) -> tuple[str, str, str] | None:
     return recipe["base"], recipe["objective"]["name"], recipe.get("final") or "retriever1"
 
 
-def recipe_length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Length of passages and steps of fine-tuning, which no study of a method varies in all its
-    rows; None where unknown.
-
-    Args:
-        recipe: as `Recipe.portable` gives it.
-    """
-    return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
-
-
 def on_processors(runs: Runs) -> Runs:
     """The runs of machines without a GPU: a table of costs compares times of one kind."""
     kept = {

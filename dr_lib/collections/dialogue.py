@@ -3,7 +3,8 @@ stands among.
 
 DPR-PAQ, sections 3.2.2 and 3.3. A folder has `pairs/<split>.jsonl[.gz]`, one object a line with
 `context` (turns), `response` and `candidates`; `dr-lib data` makes those of the book, and
-`dr_book.data.dialogues.published` those of ConvAI2 (20 candidates), DSTC7 (100) and Ubuntu v2 (10).
+`dr_book.data.published_dialogues.published` those of ConvAI2 (20 candidates), DSTC7 (100) and
+Ubuntu v2 (10).
 Page of the book: ideas/evaluation.
 """
 

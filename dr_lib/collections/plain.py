@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dr_lib.collections.beir import (
+    LONGEST_LINE,
     files_digest,
     licence_of,
     passage_of,
@@ -285,10 +286,17 @@ def sections_of(path: Path) -> list[tuple[str, str]]:
 
 
 def _bytes(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) as file:
+            content = file.read(LONGEST_LINE + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"not a gzip file ({error})", where=path, fix="Pack it again.") from None
+    if len(content) > LONGEST_LINE:
+        problem = f"unpacks to over {LONGEST_LINE >> 20} MB"
+        raise InputError(problem, where=path, fix="Cut it into several pages, or leave it out.")
+    return content
 
 
 UNREAD = "script", "style", "template", "noscript", "nav", "footer", "svg", "head", "button"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib import collections
-from dr_lib.collections.plain import cut, paragraphs, sections
+from dr_lib.collections.plain import cut, paragraphs, sections, sections_of
 from dr_lib.errors import InputError
 
 LINES = [
@@ -542,3 +542,12 @@ def test_an_xhtml_page_is_read_without_a_warning(tmp_path, cache, recwarn):
     (tmp_path / "a.html").write_text(page, encoding="utf-8")
     assert collections.load(tmp_path, cache=cache).passages["text"][:] == ["Salt."]
     assert not [one for one in recwarn if "XML" in str(one.category)]
+
+
+def test_a_packed_page_that_unpacks_without_end_is_named(tmp_path):
+    """Pages are parsed whole, so a small file could take all memory."""
+    with gzip.open(tmp_path / "page.html.gz", "wb") as file:
+        for _ in range(33):
+            file.write(bytes(2**20))
+    with pytest.raises(InputError, match="unpacks to over 32 MB"):
+        sections_of(tmp_path / "page.html.gz")
