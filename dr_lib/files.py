@@ -7,6 +7,7 @@ when its owner removes it, or when a process of the same machine proves that its
 """
 
 import datetime
+import fcntl
 import glob
 import hashlib
 import json
@@ -290,12 +291,12 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
     """
     place = check_replaceable(target, kind, names)
     place.parent.mkdir(parents=True, exist_ok=True)
-    for left in place.parent.glob(f".{glob.escape(place.name)}.*.old"):
-        if not place.exists():  # a kill came between the two renames
-            left.rename(place)
-    draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    _sweep(place)
+    draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.draft-"))
     aside = draft.with_name(f"{draft.name}.old")
+    alive = os.open(draft, os.O_RDONLY)
     try:
+        _lock(alive)
         yield draft
         if not names:
             write_json(draft / WRITTEN, {"kind": kind, "files": _digests(draft)})
@@ -310,8 +311,40 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
         shutil.rmtree(draft, ignore_errors=True)
         raise
     finally:
+        os.close(alive)
         if place.exists():
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sweep(place: Path) -> None:
+    """Put back or remove what killed calls of `fresh_folder` left beside a target.
+
+    A draft whose writer lives is locked, and stays.
+    """
+    for left in place.parent.glob(f".{glob.escape(place.name)}.draft-*"):
+        with suppress(OSError):  # its writer was quicker
+            if left.suffix != ".old":
+                folder = os.open(left, os.O_RDONLY)
+                try:
+                    if _lock(folder):
+                        shutil.rmtree(left)
+                finally:
+                    os.close(folder)
+            elif place.exists():
+                shutil.rmtree(left)
+            else:  # the kill came between the two renames
+                left.rename(place)
+
+
+def _lock(folder: int) -> bool:
+    """Lock an open folder until it is closed or this process ends; False if another has it, or the
+    disk keeps no locks.
+    """
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def check_replaceable(target: Path, kind: str, names: Collection[str] = ()) -> Path:

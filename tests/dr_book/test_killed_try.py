@@ -111,7 +111,7 @@ def test_a_try_that_is_killed_at_random_ends_as_if_it_had_not_been(place, counte
                 assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
         assert trial.status() == 0
         assert result(target) == whole
-        # what killed writes have left is hidden and beside the reader's files
+        # half a page or table that a kill left is hidden, beside the reader's files
         assert {path.name for path in target.iterdir() if path.name[0] != "."} == {
             "index.html", "notes.txt", "retriever", "to-judge.csv"
         }  # fmt: skip

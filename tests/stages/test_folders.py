@@ -3,8 +3,12 @@ stays.
 """
 
 import json
+import multiprocessing
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import datasets
@@ -202,7 +206,7 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
     """The next call puts the old folder back before it does anything else."""
     target = tmp_path / "out [1]"
     write(target, "old")
-    target.rename(tmp_path / ".out [1].abcdefgh.old")
+    target.rename(tmp_path / ".out [1].draft-abcdefgh.old")
     with pytest.raises(KeyboardInterrupt), fresh_folder(target, KIND):
         raise KeyboardInterrupt
     assert (target / "inner" / "result.txt").read_text() == "old"
@@ -226,6 +230,34 @@ def test_a_damaged_folder_of_known_names_is_replaced_and_one_with_another_name_i
     (target / "optimizer.pt").write_text("mine")
     with pytest.raises(InputError, match=r"holds optimizer\.pt"):
         check_replaceable(target, "checkpoint", ("state.json",))
+
+
+def half_written(target: Path, begun: Connection) -> None:
+    """Begin to write a folder, say so, and wait to be killed."""
+    with fresh_folder(target, KIND) as draft:
+        (draft / "result.txt").write_text("half")
+        begun.send(draft.name)
+        time.sleep(600)
+
+
+def test_the_draft_of_a_killed_writer_goes_and_that_of_a_living_one_stays(tmp_path):
+    target, readers = tmp_path / "out", tmp_path / ".out.mine"
+    readers.mkdir()
+    fork = multiprocessing.get_context("fork")
+    here, there = fork.Pipe()
+    writer = fork.Process(target=half_written, args=(target, there))
+    writer.start()
+    draft = tmp_path / here.recv()
+    write(target, "first")
+    assert (draft / "result.txt").read_text() == "half"
+    writer.kill()
+    writer.join()
+    assert draft.is_dir()
+    write(target, "second")
+    shutil.copytree(target, tmp_path / f"{draft.name}.old")  # killed before it was removed
+    write(target, "third")
+    assert (target / "inner" / "result.txt").read_text() == "third"
+    assert sorted(tmp_path.iterdir()) == [readers, target]
 
 
 def test_only_drafts_are_removed_as_drafts(tmp_path):
