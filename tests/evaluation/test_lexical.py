@@ -11,7 +11,7 @@ import torch
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores, covered, overlap
-from dr_lib.evaluation.similarity import passage_similarities
+from dr_lib.evaluation.measures import passage_similarities
 from dr_lib.lab import open_sample, pipeline
 from dr_lib.models import load_masked_lm
 from dr_lib.retrieval import Ranking, search

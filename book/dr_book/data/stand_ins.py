@@ -28,7 +28,7 @@ def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | No
         folder: where to write; default a folder of the cache.
 
     Returns:
-        The folder, as `collections.load_candidates` and a recipe's `evaluation.dialogue` take it.
+        The folder, as `evaluation.load_candidates` and a recipe's `evaluation.dialogue` take it.
 
     Raises:
         InputError: a split is missing, or a query has no relevant passage.
