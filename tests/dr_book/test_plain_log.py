@@ -61,12 +61,17 @@ def test_what_is_printed_in_parts_stays_one_line():
         (["try", "./nowhere"], "no such file or folder"),
         (["search", "README.md", " "], "the query is empty"),
         (["ledger", "--scale", "nosuch"], "no scale 'nosuch'"),
+        (["try", "README.md", "--system", "simml"], "no system 'simml'. Did you mean simlm? Give"),
+        (["search", "README.md", "a", "--model", "simml"], "Did you mean simlm? Check the path"),
+        (["search", "primmer", "a"], "unknown collection 'primmer'. Did you mean primer? Use"),
+        (["try", "EMPTY"], "the folder is empty. Give one with text files"),
     ],
 )
-def test_what_needs_no_library_is_refused_without_one(command, said):
+def test_what_needs_no_library_is_refused_without_one(command, said, tmp_path):
     """In a process of its own; by the libraries that it has imported, since seconds depend on the
     machine: with none of them it took a tenth of one.
     """
+    command = [str(tmp_path) if part == "EMPTY" else part for part in command]
     heavy = ["numpy", "torch", "datasets", "transformers", "pandas", "pydantic"]
     code = f"""
 import json, sys
@@ -76,6 +81,7 @@ print(json.dumps([status, [name for name in {heavy!r} if name in sys.modules]]))
 """
     root = project_root()
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "book")])}
+    env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=root, check=True
     )
