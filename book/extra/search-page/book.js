@@ -20,11 +20,14 @@ bookSearch.index = function ({ pages, passages, words }) {
 
 /* A question without the words that only ask, unless it has no others. */
 const ASKING = new Set(("a about am an and are at can could did do does for from had has have how i in into is it its make many me mean meaning "
-  + "much my of on one or our should so than that the their them there these this to use was we what when where which who whose why will with would "
+  + "much my of on one or our own should so than that the their them there these this to use was we what when where which who whose why will with would "
   + "you your").split(" "));
+/* What the book calls it. */
+const ALSO = { document: "corpus", documents: "corpus", files: "corpus", texts: "corpus" };
 bookSearch.sought = function (query) {
   const words = searchPage.words(query), rest = words.filter((word) => !ASKING.has(word));
-  return rest.length ? rest.join(" ") : query;
+  const also = new Set(rest.flatMap((word) => ALSO[word] || []));
+  return rest.length ? [...rest, ...also].join(" ") : query;
 };
 
 /* Whether a heading holds all words of a query in their order, stop words among them. */
