@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from dr_lib.losses import cross_entropy
-from dr_lib.models import bert, generator
+from dr_lib.models import bert, bottleneck
 
 HALVED = {functional.linear, torch.matmul, torch.Tensor.matmul, torch.bmm, torch.mm}
 WIDENED = {functional.layer_norm, functional.softmax, torch.softmax}
@@ -251,9 +251,9 @@ def as_on_cuda(counter: Counter | None, autocast: bool = True) -> Iterator[None]
             (torch, "autocast", switched),
             (cross_entropy, "FUSED", (("meta", torch.bfloat16),)),
             (cross_entropy, "_compiled", lambda: compiled(cross_entropy.row_slopes, 3)),
-            (generator, "FUSED", (("meta", torch.bfloat16),)),
-            (generator, "_compiled", lambda: compiled(generator.block_sums, 2)),
-            (generator, "ROUNDED", ("meta",)),
+            (bottleneck, "FUSED", (("meta", torch.bfloat16),)),
+            (bottleneck, "_compiled", lambda: compiled(bottleneck.block_sums, 2)),
+            (bottleneck, "ROUNDED", ("meta",)),
             (bert, "CAST_ONCE", ("meta",)),
         ):
             stack.enter_context(patch.object(place, name, value))

@@ -19,9 +19,8 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest, json_digest, read_json, state_of
 from dr_lib.lab.base import BaseRecipe, base_stage
 from dr_lib.lab.recipe import Recipe, is_place, open_sample
-from dr_lib.models import check_tokenizer, locate
-from dr_lib.models.folders import check_kind, check_model_folder, longest
-from dr_lib.places import PACKAGED, find_encoder, from_hub
+from dr_lib.models import check_kind, check_tokenizer, locate, longest
+from dr_lib.places import PACKAGED, check_model_folder, find_encoder, from_hub
 from dr_lib.stages import Data, Part, Stage, stage
 from dr_lib.tokens import load_tokenizer, tokenizer_digest
 from dr_lib.training import Training, bert_work
@@ -273,7 +272,7 @@ def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> l
     """
     return [
         make(rows=(first, end)).costs(each * (end - first))
-        for first, end in retrieval.shards(passages)
+        for first, end in tokens.shards(passages)
     ]
 
 

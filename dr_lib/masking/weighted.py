@@ -7,8 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dr_lib.masking.draw import first_pieces, ranked_keys, take_across, take_words
-from dr_lib.masking.words import Budget, piece_budget
+from dr_lib.masking.words import (
+    Budget,
+    first_pieces,
+    piece_budget,
+    ranked_keys,
+    take_across,
+    take_words,
+)
 from dr_lib.tokens import TokenBatch
 from dr_lib.tokens.layout import finest
 

@@ -27,8 +27,7 @@ from dr_lib.models.bert import (
     hidden_states,
     quiet_transformers,
 )
-from dr_lib.models.folders import check_finite, check_model_folder
-from dr_lib.places import find_encoder
+from dr_lib.places import check_finite, check_model_folder, find_encoder
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
 TOKENS_AT_ONCE = 8_192

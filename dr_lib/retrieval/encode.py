@@ -38,13 +38,10 @@ from dr_lib.places import find_encoder
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.retrieval.search import search
 from dr_lib.stages import Cache, Data, TimeIsUpError, code_digest, stage, time_is_up
-from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
+from dr_lib.tokens import Side, Title, TokenStore, blocks, plan_by_length
 from dr_lib.training import machine
 
 MULTIPLE = 8  # padded lengths, as `plan_by_length` counts them
-BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
-# rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
-SHARD = 4 * BLOCK
 SAVE_EVERY = 10.0  # seconds between notes of how far the work came
 TEXT_BYTES = 16  # of a digest of a text: no two of a trillion agree by chance
 
@@ -128,22 +125,6 @@ def encode(
     with machine.spread(encoder, how, places) as work:
         made = partial(work, vectors_of)
         return fill(Path(path), batches, made, key, dtype=dtype, progress=progress)
-
-
-def shards(rows: int) -> list[tuple[int, int]]:
-    """First row and end of each shard of a collection; one for up to half a million passages.
-
-    Example:
-        >>> shards(300), shards(SHARD + 1)[1]
-        ([(0, 300)], (524288, 524289))
-    """
-    return [(part.start, part.stop) for part in blocks(0, rows, SHARD)]
-
-
-def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
-    """Rows from `first` to `end` in pieces of `size`, by default those that are sorted together."""
-    size = size or BLOCK
-    return [slice(start, min(start + size, end)) for start in range(first, end, size)]
 
 
 def fill(
@@ -470,7 +451,7 @@ def given_vectors(
         folder: where to write; a killed build goes on from what is there.
         encoder: as `given` finds it.
         collection: whose passages are encoded.
-        rows: first row and end of the shard, as `retrieval.shards` cuts them.
+        rows: first row and end of the shard, as `tokens.shards` cuts them.
         dtype: number type of the stored vectors.
         title: False reads the texts alone.
     """

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dr_lib.collections import CandidateSet, dialogue, load_candidates
-from dr_lib.collections.dialogue import Exchange, dialogue_file
+from dr_lib import evaluation
 from dr_lib.errors import InputError
+from dr_lib.evaluation import CandidateSet, Exchange, dialogue_file, load_candidates
 from dr_lib.places import data_root
 
 
 def read_exchanges(folder: Path, split: str = "dev") -> Iterator[Exchange]:
-    return dialogue.read_exchanges(dialogue_file(folder, split))
+    return evaluation.read_exchanges(dialogue_file(folder, split))
 
 
 @pytest.mark.parametrize("packed", [True, False])

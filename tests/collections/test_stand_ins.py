@@ -7,8 +7,8 @@ import pytest
 from dr_book.data import stand_ins
 from dr_book.data.stand_ins import made_dialogues, made_sentence_pairs
 from dr_lib import collections
-from dr_lib.collections import load_candidates
 from dr_lib.errors import InputError
+from dr_lib.evaluation import load_candidates
 from dr_lib.evaluation.nlu import load_nlu
 
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from dr_lib.collections import Collection
-from dr_lib.collections.dialogue import Exchange
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Clusters, clusters_of, dialogues_of, documents_of
+from dr_lib.evaluation import Clusters, Exchange, clusters_of, dialogues_of, documents_of
 from dr_lib.evaluation.clusters import question_templates
 
 PASSAGES = [("a", "Ant", "ants"), ("b", "Bee", "bees"), ("c", "Cat", ""), ("d", "Bee 2", "bees")]

@@ -9,9 +9,7 @@ import pytest
 import torch
 from ir_measures import RR
 
-from dr_lib.collections import CandidateSet
-from dr_lib.collections.dialogue import Exchange
-from dr_lib.evaluation import DialogueSettings, Scores
+from dr_lib.evaluation import CandidateSet, DialogueSettings, Exchange, Scores
 from dr_lib.evaluation.dialogue import cross_encoded_dialogue, dialogue, rank_candidates
 from dr_lib.files import write_text
 from dr_lib.models import CrossEncoder, DenseEncoder, save_masked_lm

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.similarity import passage_similarities
+from dr_lib.evaluation.measures import passage_similarities
 from dr_lib.retrieval import Ranking, search
 
 RNG = np.random.default_rng(0)

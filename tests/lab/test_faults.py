@@ -271,8 +271,8 @@ def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, co
         0,
     )
     small = (
-        "import sys; part = sys.modules['dr_lib.retrieval.encode']; part.SAVE_EVERY, part.BLOCK,"
-        " part.SHARD = 0, 4, {}"
+        "import sys; sys.modules['dr_lib.retrieval.encode'].SAVE_EVERY = 0;"
+        " part = sys.modules['dr_lib.tokens.store']; part.BLOCK, part.SHARD = 4, {}"
     )
     Child(recipe, tmp_path / "whole", prepare=small.format(400)).record()
     whole = encoded(tmp_path / "whole")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.masking.draw import (
+from dr_lib.masking.words import (
     random_keys,
     ranked_keys,
     take_across,

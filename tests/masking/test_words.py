@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.masking.draw import words_of
+from dr_lib.masking.words import words_of
 
 
 def random_words(rows, longest, words, seed):

@@ -14,9 +14,9 @@ from torch import nn
 from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder
 from dr_lib.models.dense import DenseSettings
-from dr_lib.retrieval import encode, search, shards, vectors_at
+from dr_lib.retrieval import encode, search, vectors_at
 from dr_lib.retrieval.encode import fetching
-from dr_lib.tokens import TokenStore, plan_by_length
+from dr_lib.tokens import TokenStore, plan_by_length, shards
 from dr_lib.training import machine
 
 
@@ -245,7 +245,7 @@ def test_a_gpu_gives_the_vectors_of_a_cpu(store, encoder, tmp_path):
 @pytest.fixture
 def small_blocks(monkeypatch) -> int:
     """Blocks so small that the store has several, the last of them cut off."""
-    monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "BLOCK", 16)
+    monkeypatch.setattr(sys.modules["dr_lib.tokens.store"], "BLOCK", 16)
     return 16
 
 
@@ -256,7 +256,7 @@ def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(
     asked, rng = np.array(whole[:9]), np.random.default_rng(0)
     expected = search(asked, whole, 7)
     for size in rng.integers(1, 10, 6) * small_blocks:
-        monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "SHARD", int(size))
+        monkeypatch.setattr(sys.modules["dr_lib.tokens.store"], "SHARD", int(size))
         parts = shards(len(store))
         assert [first for first, _ in parts] == list(range(0, 150, size)) and parts[-1][1] == 150
         made = [

@@ -28,7 +28,7 @@ def made_dialogues(collection: Collection) -> Path:
         collection: has judgements in the splits train and test.
 
     Returns:
-        The folder in the cache, as `collections.load_candidates` and a recipe's
+        The folder in the cache, as `evaluation.load_candidates` and a recipe's
         `evaluation.dialogue` take it.
 
     Raises:

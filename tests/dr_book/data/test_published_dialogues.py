@@ -5,9 +5,8 @@ import json
 import pytest
 
 from dr_book.data.published_dialogues import published
-from dr_lib.collections import Exchange, dialogue_file, load_candidates
-from dr_lib.collections.dialogue import read_exchanges
 from dr_lib.errors import InputError
+from dr_lib.evaluation import Exchange, dialogue_file, load_candidates, read_exchanges
 
 CONVAI2 = """1 your persona: i like cats.
 2 your persona: i run.
