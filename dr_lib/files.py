@@ -75,20 +75,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def write_json(path: Path, value: Any, *, lines: bool = False) -> None:
-    """Write `value` as indented JSON with sorted keys, in one step; with `lines`, a mapping as one
-    line for each of its keys.
-    """
-    if not lines:
-        write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        return
-    facts = {
-        name: json.dumps(value[name], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        for name in sorted(value)
-    }
-    write_text(
-        path, "{\n" + ",\n".join(f'"{name}":{fact}' for name, fact in facts.items()) + "\n}\n"
-    )
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON with sorted keys, in one step."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path, most: int | None = None) -> bytes:

@@ -168,8 +168,8 @@ class DialogueSettings(Settings):
     unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
     folder: str
     split: str = "test"
-    limit: int | None = Field(default=None, gt=0)
-    context_length: int = Field(default=256, gt=3)
+    limit: int | None = Field(None, gt=0)
+    context_length: int = Field(256, gt=3)
     side: Side = "left"
 
 

@@ -163,7 +163,7 @@ class NgramCounts:
     @staticmethod
     def open(folder: Path) -> "NgramCounts":
         """Open tables written by `count_ngrams`; `InputError` where there are none."""
-        return NgramCounts(Path(folder), read_json(Path(folder) / "meta.json"))
+        return NgramCounts(folder, read_json(folder / "meta.json"))
 
     def of(self, block: WordBlock) -> list[np.ndarray]:
         """Counts of the n-grams that begin at each word.
@@ -236,7 +236,6 @@ def count_ngrams(
         >>> counts.totals, [of_order.tolist() for of_order in counts.of(next(word_blocks(store)))]
         ((6, 4, 2), [[2, 2, 1, 2, 2, 1], [2, 1, 0, 2, 1, 0], [1, 0, 0, 1, 0, 0]])
     """
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     totals: list[int] = []
     with tqdm(total=order * len(store), desc="N-grams", unit=" passages") as bar:

@@ -47,7 +47,7 @@ class DenseSettings(Layout):
 
     pooling: Literal["cls", "mean"] = "cls"
     normalise: bool = True
-    temperature: float = Field(default=0.02, gt=0)
+    temperature: float = Field(0.02, gt=0)
     projection: bool = False
 
 

@@ -123,7 +123,7 @@ class Bm25:
         counts = [_count(words, _strings(texts, start, title)) for start in chunks]
         if folder is None:
             return cls(_weigh(counts, len(words.stems), k1, b), words, title=title)
-        with fresh_folder(Path(folder), "BM25 index") as draft:
+        with fresh_folder(folder, "BM25 index") as draft:
             _weigh(counts, len(words.stems), k1, b, draft)
             write_json(draft / "words.json", list(words.stems))
             write_json(draft / "bm25.json", {"title": title, "passages": len(texts)})
@@ -136,7 +136,6 @@ class Bm25:
         Raises:
             InputError: a file is missing or cut short.
         """
-        folder = Path(folder)
         info, arrays = (
             read_json(folder / "bm25.json"),
             [open_array(folder / f"{name}.npy") for name in ARRAYS],

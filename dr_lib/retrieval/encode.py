@@ -124,7 +124,7 @@ def encode(
 
     with machine.spread(encoder, how, places) as work:
         made = partial(work, vectors_of)
-        return fill(Path(path), batches, made, key, dtype=dtype, progress=progress)
+        return fill(path, batches, made, key, dtype=dtype, progress=progress)
 
 
 def fill(

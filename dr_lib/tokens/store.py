@@ -368,7 +368,7 @@ class TokenStore:
         Raises:
             InputError: the tokenizer does not fit, or `folder` holds something else.
         """
-        folder, special = Path(folder), special_ids(tokenizer)
+        special = special_ids(tokenizer)
         pieces = tokenizer.get_vocab()
         vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
         dtype = "uint16" if vocab_size < 2**16 else "int32"
@@ -395,7 +395,7 @@ class TokenStore:
     @staticmethod
     def open(folder: Path) -> "TokenStore":
         """Open a store built earlier; `InputError` where there is none."""
-        return TokenStore(Path(folder), read_json(Path(folder) / "meta.json"))
+        return TokenStore(folder, read_json(folder / "meta.json"))
 
     def __len__(self) -> int:
         return len(self.text_offsets) - 1
@@ -561,7 +561,7 @@ class TokenValues:
         Raises:
             InputError: a value is not finite in `dtype`.
         """
-        with fresh_folder(Path(folder), "token values") as draft:
+        with fresh_folder(folder, "token values") as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
             written = dict.fromkeys(lengths, 0)
             files = {
@@ -580,12 +580,12 @@ class TokenValues:
                         )
                     written[part] = end
             del files  # closes them, which Windows needs before the folder can be renamed
-        return TokenValues(Path(folder), store)
+        return TokenValues(folder, store)
 
     @staticmethod
     def open(folder: Path, store: TokenStore) -> "TokenValues":
         """Open values written earlier for this store."""
-        return TokenValues(Path(folder), store)
+        return TokenValues(folder, store)
 
     def batch(self, rows: np.ndarray, **layout: Any) -> Tensor:
         """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same
