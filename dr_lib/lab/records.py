@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from dr_lib import objectives, places
 from dr_lib.errors import InputError, first_line
 from dr_lib.evaluation import Clusters, Scores
-from dr_lib.files import hold, json_digest, read_json, sealed, write_bytes
+from dr_lib.files import hold, json_digest, read_json, sealed, state_of, write_bytes
 from dr_lib.lab.recipe import is_place
 from dr_lib.places import find_encoder
 from dr_lib.retrieval import Ranking
@@ -352,7 +352,7 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     """
     name = slug(study) if study else "*"
     paths = {*folder.glob(f"{name}{PACKED}"), *folder.glob(f"{name}_*{PACKED}")}
-    read = [_load_once(path) for path in sorted(paths)]
+    read = [_loaded(path, state_of(path)) for path in sorted(paths)]
     records = [record for records_of_file, _ in read for record in records_of_file]
     if broken := [str(error) for _, errors in read for error in errors]:
         lines = "\n".join(broken)
@@ -363,18 +363,9 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     )
 
 
-def _load_once(path: Path) -> tuple[list[Record], list[InputError]]:
-    """`read_records`, unless the file is as it was when it was last read."""
-    try:
-        state = path.stat()
-    except OSError as error:  # a link to nothing
-        problem = f"cannot be read ({error.strerror})"
-        return [], [InputError(problem, where=path, fix=RESTORE)]
-    return _loaded(path, state.st_mtime_ns, state.st_size)
-
-
 @lru_cache(maxsize=1024)
-def _loaded(path: Path, modified: int, size: int) -> tuple[list[Record], list[InputError]]:
+def _loaded(path: Path, state: str) -> tuple[list[Record], list[InputError]]:
+    """`read_records`, unless the file is as it was when it was last read."""
     return read_records(path)
 
 

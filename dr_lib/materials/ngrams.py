@@ -486,7 +486,7 @@ def keyword_weights(
         ...     texts, tokenizer, place / "store", columns=("text",), progress=False
         ... )
         >>> keyword_weights.body(place, place)
-        >>> TokenValues.open(place / "values", store).text.tolist()
+        >>> TokenValues(place / "values", store).text.tolist()
         [0.5, 1.0, 0.5]
     """
     store = TokenStore.open(passages / "store")

@@ -582,11 +582,6 @@ class TokenValues:
             del files  # closes them, which Windows needs before the folder can be renamed
         return TokenValues(folder, store)
 
-    @staticmethod
-    def open(folder: Path, store: TokenStore) -> "TokenValues":
-        """Open values written earlier for this store."""
-        return TokenValues(folder, store)
-
     def batch(self, rows: np.ndarray, **layout: Any) -> Tensor:
         """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same
         arguments.

@@ -51,7 +51,7 @@ def sources(tmp_path_factory) -> Sources:
     values = write_importances(counts, store, place / "importances")
     minseg = write_importances(counts, store, place / "minseg", pmi="minseg")
     keyword_weights.body(place, place)
-    weights = TokenValues.open(place / "values", store)
+    weights = TokenValues(place / "values", store)
     return Sources(tokenizer, store, counts, values, minseg, weights)
 
 
