@@ -264,10 +264,7 @@ def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[
         (name, datasets.Dataset.from_dict({"text": texts}), tokenizer)
         for name, texts, tokenizer in sides
     )
-    return [
-        TokenStore.build(own, by, work / name, columns=("text",), progress=False)
-        for name, own, by in rows
-    ]
+    return [TokenStore.build(own, by, work / name, columns=("text",)) for name, own, by in rows]
 
 
 def save_ranks(dialogues: CandidateSet, scores: np.ndarray, folder: Path) -> None:

@@ -360,7 +360,7 @@ def keyword_weights(inputs: Inputs, **options: Any) -> Stage:
     return materials.keyword_weights(inputs.passages(inputs.corpus), **options)
 
 
-def questions(inputs: Inputs, *, per_passage: int) -> Stage:
+def questions(inputs: Inputs, *, per_passage: int = 10) -> Stage:
     """Questions about every passage that is pre-trained on, by the collection's own generator or a
     public one.
     """
@@ -415,13 +415,13 @@ def questions_by(
     return made.costs(written * inputs.work_a_token() / 3)
 
 
-def continuations(inputs: Inputs) -> Stage:
+def continuations(inputs: Inputs, *, new_tokens: int = 128, prompt_tokens: int = 256) -> Stage:
     """One continuation of every passage (MASTER's GPT-2 task); a decoder reads no more than a
     passage's length.
     """
     recipe, corpus, settings = inputs.recipe, inputs.corpus, inputs.recipe.auxiliary.continuations
     longest, passages = recipe.passage_length, inputs.passages(corpus)
-    new_tokens, prompt_tokens = min(128, longest), min(256, 2 * longest)
+    new_tokens, prompt_tokens = min(new_tokens, longest), min(prompt_tokens, 2 * longest)
     if settings.model:
         writer = open_writer(settings.model)
     else:

@@ -230,7 +230,7 @@ def count_ngrams(
         >>> texts = datasets.Dataset.from_dict({"text": ["a b c", "a b d"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(
-        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ...     texts, tokenizer, place / "store", columns=("text",)
         ... )
         >>> counts = count_ngrams(store, place / "ngrams", order=3)
         >>> counts.totals, [of_order.tolist() for of_order in counts.of(next(word_blocks(store)))]
@@ -483,7 +483,7 @@ def keyword_weights(
         >>> texts = datasets.Dataset.from_dict({"text": ["a b", "a"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(
-        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ...     texts, tokenizer, place / "store", columns=("text",)
         ... )
         >>> keyword_weights.body(place, place)
         >>> TokenValues(place / "values", store).text.tolist()

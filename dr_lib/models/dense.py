@@ -138,7 +138,7 @@ class DenseEncoder(TextModel):
         self.eval()
         with TemporaryDirectory() as folder:
             rows = datasets.Dataset.from_dict(columns)
-            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens", progress=False)
+            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens")
             for part in plan_by_length(
                 store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]
             ):

@@ -50,7 +50,7 @@ def masks(request, tmp_path_factory):
     """
     place, tokenizer = tmp_path_factory.mktemp("english"), load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"text": request.param()})
-    store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",), progress=False)
+    store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",))
     counts = count_ngrams(store, place / "counts")
     batch = store.batch(
         np.random.default_rng(0).choice(len(store), 500, replace=False), max_length=144

@@ -49,9 +49,7 @@ def told(tiny_tokenizer, tmp_path_factory) -> TokenStore:
     rows = datasets.Dataset.from_dict(
         dict(zip(("title", "text"), zip(*PASSAGES, strict=True), strict=True))
     )
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens")
 
 
 def body(store, row):

@@ -15,9 +15,7 @@ from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings
 def store(tmp_path, sentences, tiny_tokenizer) -> TokenStore:
     texts = [" ".join((sentences * 2)[start : start + 2]) for start in range(5)] + sentences
     rows = {"title": ["" for _ in texts], "text": texts}
-    return TokenStore.build(
-        datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store", progress=False
-    )
+    return TokenStore.build(datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store")
 
 
 def pretrain(store, tiny_bert, tokenizer, folder, **rest):
