@@ -6,7 +6,8 @@ first page shows.
 
 Everything comes from records, from executed notebooks, from installed packages or from the plan of
 lessons; nothing is typed here. Pages: reference/status, reference/records, reference/claims,
-reference/data, reference/base-model, teaching/routes, practice/cite.
+reference/data, reference/base-model, reference/api of packages that need no words of their own,
+teaching/routes, practice/cite.
 """
 
 import html
@@ -77,6 +78,8 @@ from dr_lib.lab.records import PACKED
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
+DOCUMENTED = "evaluation losses masking materials models retrieval tokens training".split()
+"""Packages of the library whose page is what their docstrings say."""
 SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
 PARTS = (
@@ -137,6 +140,7 @@ def write_pages(to: Path) -> list[Path]:
             "reference/base-model.md": base_page(),
             "teaching/routes.md": routes_page(load_plan()),
             "practice/cite.md": cite_page(),
+            **{f"reference/api/{name}.md": api_page(f"dr_lib.{name}") for name in DOCUMENTED},
         }
         working.result()
     write_json(to / "extra" / "claims.json", entries)
@@ -1039,6 +1043,12 @@ def cite_page() -> str:
         " {doc}`sheets <../reference/data>` name. A model that you export carries the licences of"
         " its data in its card.",
     )
+
+
+def api_page(package: str) -> str:
+    """All that a package offers, as its docstrings have it."""
+    options = "   :members:\n   :imported-members:"
+    return _page(package, f"```{{eval-rst}}\n.. automodule:: {package}\n{options}\n```")
 
 
 def work_ahead() -> None:

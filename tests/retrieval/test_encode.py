@@ -49,11 +49,7 @@ def encoder(tiny_bert):
 
 
 def options(**changes):
-    return {
-        "max_length": 48,
-        "tokens_per_batch": 400,
-        "precision": "fp32",
-    } | changes
+    return {"max_length": 48, "tokens_per_batch": 400, "precision": "fp32"} | changes
 
 
 def test_batches_have_few_shapes_and_hold_every_row_once(store, encoder, tmp_path):
