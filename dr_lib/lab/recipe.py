@@ -586,7 +586,7 @@ class Recipe(Layout):
         for path, value in changes.items():
             if path == "objective" and value == self.objective.name:
                 continue
-            if path == "collection" and isinstance(value, str):
+            if path == "collection" and isinstance(value, str | Path):
                 path = "collection__name"
             *above, last = path.split("__")
             part = values
@@ -658,8 +658,6 @@ def recipe_at(
     unnamed = overrides and not places.scale_file(scale).is_file()
     start = {} if unnamed else read_yaml(places.find_scale(scale))["recipe"]
     recipe = Recipe(**_laid_over(start, overrides or {}))
-    if collection and not isinstance(collection, Mapping):
-        collection = str(collection)
     return recipe.with_(collection=collection) if collection else recipe
 
 
