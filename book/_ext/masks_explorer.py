@@ -58,7 +58,7 @@ def primer_sources() -> Sources:
     counts = NgramCounts.open(cache.get(importances.arguments["counts"]) / "counts")
     minseg = trainings.importances(inputs, pmi="minseg")
     made = (importances, minseg, trainings.keyword_weights(inputs))
-    values = (TokenValues.open(cache.get(one) / "values", store) for one in made)
+    values = (TokenValues(cache.get(one) / "values", store) for one in made)
     return Sources(load_tokenizer(recipe.base), store, counts, *values)
 
 

@@ -97,7 +97,7 @@ def recipes(tiny_recipe, tmp_path) -> dict[str, Recipe]:
     """
     labels = {"depth": 6, "s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
     pairs = {"objective__batch_pairs": 4, "final": "retriever1"}
-    talk = str(made_dialogues(lab.open_sample(tiny_recipe.collection), words=4))
+    talk = str(made_dialogues(lab.open_sample(tiny_recipe.collection)))
     sentences = tmp_path / "sentences"
     sentences.mkdir()
     for split, rows in (("train", 48), ("dev", 20)):
