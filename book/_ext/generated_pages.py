@@ -38,7 +38,17 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import SHOWN, SPOKEN, WAITS, counts, direction_held, ledger, spoken
+from dr_book.ledger import (
+    SHOWN,
+    SPOKEN,
+    WAITS,
+    counts,
+    direction_held,
+    ledger,
+    sizes_of,
+    spoken,
+    state_of,
+)
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -537,15 +547,15 @@ def entry_badge(entry: Entry) -> Markup:
     return verdict_badge(
         entry["verdict"],
         entry["protocol"] if entry["scale"] else None,
-        waits=entry.get("waits", 0),
-        direction=direction_held(entry),
+        told=state_of(entry),
     )
 
 
 def counted_pairs(entry: Entry) -> str:
     """How the pairs of a claim stand: ``3 for, 1 against, 2 open``; "" where none was tested.
 
-    Beside a claim that is held in its direction alone stand the paper's difference and ours.
+    Beside a claim that is held in its direction alone, by several pairs, stand the paper's
+    differences and ours.
     """
     number = Counter(map(spoken, entry["pairs"]))
     if not sum(number[state] for state in SPOKEN):
@@ -553,12 +563,10 @@ def counted_pairs(entry: Entry) -> str:
     words = {"supported": "for", "contradicted": "against", "open": "open"}
     told = [f"{number[state]} {word}" for state, word in words.items()]
     told += [f"{number[WAITS]} waiting for seeds"] * bool(number[WAITS])
-    if entry.get("verdict") == "held" and direction_held(entry):
-        told += [
-            minus(f"paper {pair['paper']:+.1f}, here {pair['difference']:+.1f}")
-            for pair in entry["pairs"]
-            if pair["carrying"] and None not in (pair["paper"], pair["difference"])
-        ]
+    told += [f"{number['not run']} not run"] * bool(number["not run"])
+    # of one pair the badge has the sizes
+    if entry.get("verdict") == "held" and direction_held(entry) and len(sizes_of(entry)) > 1:
+        told += [minus(f"paper {paper:+.1f}, here {ours:+.1f}") for ours, paper in sizes_of(entry)]
     return ", ".join(told)
 
 
@@ -656,7 +664,9 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     )
     claims = Counter(entry["verdict"] for entry in entries)
     words += (
-        f" Of {len(entries)} claims, {claims['held']} are held, {claims['contradicted']}"
+        f" Of {len(entries)} claims, {claims['held']} are held"
+        f" ({sum(map(bool, map(direction_held, entries)))} of these in their direction alone),"
+        f" {claims['contradicted']}"
         f" contradicted and {claims['open']} open"
         f" ({sum(bool(one.get('waits')) for one in entries)} of these wait for seeds); the other"
         f" {claims['not testable here'] + claims['not run']} have no verdict."

@@ -498,6 +498,10 @@ SURE = {
     ],
     "simlm/table10": ["target passages minus general text"],
     "cdmae/table04": ["w/o projection minus w/ projection"],
+    "simlm/figure03": [
+        f"SimLM, {steps} steps minus MLM, {steps} steps"
+        for steps in ("1,000", "2,000", "4,000", "16,000")
+    ],
     "dpr_paq/table01": [
         f"{row} minus {row}, first round; MRR@10" for row in ("DPR (ours)", "DPR-PAQ")
     ],
@@ -508,6 +512,7 @@ PERHAPS = {
     "methods/stages": ["MASTER, retriever 2 minus MASTER, retriever 1"],
     "simlm/table08": ["30% / 50% minus 15% / 30%", "30% / 50% minus 40% / 60%"],
     "dpr_paq/table04": ["PAQ minus None"],
+    "simlm/figure03": ["SimLM, 500 steps minus MLM, 500 steps"],
     "dpr_paq/table01": [
         f"{row} minus {row}, first round; accuracy@20" for row in ("DPR (ours)", "DPR-PAQ")
     ],
