@@ -437,15 +437,20 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
 
 def _links(records: Sequence[Record], measure: str) -> Cell:
     """A link to the file of each run that has the measure, by its seed; a line for each code,
-    precision and machine that trained some, since a seed on another one is another training.
+    precision and machine that trained some, since a seed on another one is another training. One
+    that was trained there twice is there "again".
     """
     lines: dict[str, list[str]] = {}
+    seen = set()
     for record in measured.Side(records, measure).runs:
-        file = f"{RECORDS}/{record.scale}/{record.file_name}"
-        seed = tables.link(f"seed\N{NO-BREAK SPACE}{record.seed}", file).html
-        lines.setdefault(measured.made_by(record), []).append(seed)
-    made = {name: f' <small class="dr-note">{html.escape(name)}</small>' * bool(name) for name in lines}
-    return Markup("<br>".join(", ".join(links) + made[name] for name, links in lines.items()))
+        made = measured.made_by(record), record.seed
+        name = "again" if made in seen else f"seed\N{NO-BREAK SPACE}{record.seed}"
+        seen.add(made)
+        link = tables.link(name, f"{RECORDS}/{record.scale}/{record.file_name}").html
+        lines.setdefault(made[0], []).append(link)
+    notes = {name: f' <small class="dr-note">{html.escape(name)}</small>' for name in lines if name}
+    shown = (", ".join(links) + notes.get(name, "") for name, links in lines.items())
+    return Markup("<br>".join(shown))
 
 
 def _in_words(series: Sequence[Series]) -> str:
