@@ -47,6 +47,7 @@ p { margin: 0.5rem 0; max-width: 34em; }
 .beside { display: grid; gap: 4vw; align-items: center; }
 .shown > * { width: 100%; margin: 0; }
 .shown svg { width: 100%; height: auto; max-height: 66vh; }
+.shown .index { font-size: 0.9em; }
 .formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
 .formula math { width: auto; display: inline-block math; }
 section:not(:has(.beside)) > h3 { font-size: 2em; }
@@ -55,8 +56,8 @@ footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65
   color: var(--dr-grey); display: flex; justify-content: space-between; }
 aside { display: none; }
 figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
-small { color: var(--dr-grey); } nav { font-size: 0.62em; line-height: 1.6; }
-@media (min-width: 50rem) { .beside { grid-template-columns: 3fr 2fr; } }
+small { color: var(--dr-grey); } nav { font-size: 0.8em; line-height: 1.6; column-gap: 3rem; }
+@media (min-width: 50rem) { .beside { grid-template-columns: 2fr 1fr; } nav { columns: 2; } }
 @page { size: 1280px 720px; margin: 0; }
 @media print { section { height: 720px; min-height: 0; } }
 """

@@ -28,6 +28,7 @@ def made() -> Searched:
         [np.array([0]), np.array([1]), np.array([2])],
         {"words": np.array([0, 1, 1]), "meaning": np.array([1, 1, 20])},
         lambda side, row: first[side][row],
+        0.81234,
     )
 
 
@@ -41,6 +42,7 @@ def test_questions_are_chosen_for_their_differences_and_all_passages_are_there(m
     assert titles == ["D", "B"] and found["passages"][first["right"]][0] == "A"
     assert "Of all 1 test questions" in told and "words put none" in told and told.endswith(" 1.")
     assert found["share"].startswith("The vector has 1 of 1 such questions")
+    assert found["near"] == 0.8123 and found["topics"].startswith("weather")
 
 
 def test_without_judged_questions_the_box_has_none(monkeypatch):

@@ -1,5 +1,5 @@
-/* The book searches itself: its paragraphs by words (BM25, with the words of headings and titles) and by meaning (vectors of a
-   retriever trained here). `book/_ext/book_search.py` writes what is loaded. The first half searches and knows no page (tests run
+/* The book searches itself: its paragraphs by words (BM25, with the words of headings and titles), by meaning (vectors of a
+   retriever trained here), and by both together, which finds more than either. `book/_ext/book_search.py` writes what is loaded. The first half searches and knows no page (tests run
    it in node); the second half is the page of the search. */
 
 "use strict";
@@ -36,6 +36,23 @@ bookSearch.byWords = function ({ pages, passages, fields }, query) {
     else if (sum && holds(text, query)) sum += PHRASE / 2;
     return sum * (pages[page][2] === "library" ? LIBRARY : 1);
   });
+};
+
+/* Scores in standard deviations above their mean. */
+bookSearch.standard = function (scores) {
+  const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
+  const spread = Math.sqrt(scores.reduce((sum, score) => sum + (score - mean) ** 2, 0) / scores.length);
+  return Array.from(scores, (score) => (spread ? (score - mean) / spread : 0));
+};
+
+/* Inner products in standard deviations; documentation of the library, half of all passages, stands one lower. */
+bookSearch.byMeaning = function ({ pages, passages }, products) {
+  return bookSearch.standard(products).map((score, row) => score - (pages[passages[row][0]][2] === "library" ? 1 : 0));
+};
+
+/* Both together, with equal weights. */
+bookSearch.together = function (words, meaning) {
+  return bookSearch.standard(words).map((score, row) => score + meaning[row]);
 };
 
 /* Pages by their best passage: [{ page, rows }], each with the rows of its passages, best first. */
@@ -97,12 +114,16 @@ async function searchBook(place, query) {
   }
   const index = bookSearch.index(await searchPage.json("book-texts"));
   const hits = (scores, lowest) => bookSearch.pages(index, scores, lowest).map((hit) => bookHit(hit, query, index, root));
-  const found = hits(bookSearch.byWords(index, query), 0);
+  const words = bookSearch.byWords(index, query), found = hits(words, 0);
   const count = found.length ? `${found.length} pages` : "No page";
+  const byWords = bookColumn("By words", "BM25 over the book's paragraphs", found, "No paragraph has these words.");
   status.textContent = `${count} for “${query}” by words. Loading the vectors …`;
-  results.append(bookColumn("By words", "BM25 over the book's paragraphs", found, "No paragraph has these words."));
-  const score = await openMeaning(parts);
-  results.append(bookColumn("By meaning", "vectors of a small retriever trained here", hits(score(query), -Infinity), ""));
+  results.append(byWords);
+  const score = await openMeaning(parts), meaning = bookSearch.byMeaning(index, score(query));
+  const both = bookColumn("Both together", "words and meaning with equal weights", hits(bookSearch.together(words, meaning), -Infinity), "");
+  both.className = "together";
+  results.prepend(both);
+  results.append(bookColumn("By meaning", "vectors of a small retriever trained here", hits(meaning, -Infinity), ""));
   status.textContent = `${count} for “${query}” by words; by meaning the nearest of ${index.passages.length.toLocaleString("en")} passages.`;
 }
 
