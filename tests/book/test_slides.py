@@ -81,9 +81,9 @@ def test_a_part_of_a_drawing_has_names_of_its_own(built):
     assert 'href="#d-0-4-9-4"' in html
 
 
-SMALLEST = """[...document.querySelectorAll("section .shown text")]
+SMALLEST = """[...document.querySelectorAll("section .shown :is(text, tspan)")]
   .filter((text) => text.getClientRects().length && text.textContent.trim())
-  .map((text) => { const { a, b } = text.getScreenCTM();
+  .map((text) => { const { a, b } = text.closest("text").getScreenCTM();
     return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b); })
   .reduce((least, size) => Math.min(least, size), 99)"""
 CUT = """[...document.querySelectorAll("section")].filter((slide) =>
