@@ -75,20 +75,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def write_json(path: Path, value: Any, *, lines: bool = False) -> None:
-    """Write `value` as indented JSON with sorted keys, in one step; with `lines`, a mapping as one
-    line for each of its keys.
-    """
-    if not lines:
-        write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        return
-    facts = {
-        name: json.dumps(value[name], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        for name in sorted(value)
-    }
-    write_text(
-        path, "{\n" + ",\n".join(f'"{name}":{fact}' for name, fact in facts.items()) + "\n}\n"
-    )
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON with sorted keys, in one step."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path, most: int | None = None) -> bytes:
@@ -133,6 +122,20 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"checksum": json_digest(content)}
 
 
+def unsealed(content: Any, kind: str, where: object, fix: str) -> dict[str, Any]:
+    """What `sealed` was given, from what it gave; `InputError` where that is not so."""
+    if not isinstance(content, dict) or "checksum" not in content:
+        raise InputError(f"not a {kind}", where=where, fix=fix)
+    try:
+        checksum, digest = content.pop("checksum"), json_digest(content)
+    except (ValueError, RecursionError) as error:
+        problem = f"not a {kind} ({first_line(error)})"
+        raise InputError(problem, where=where, fix=fix) from None
+    if checksum != digest:
+        raise InputError("altered since it was written (checksum differs)", where=where, fix=fix)
+    return content
+
+
 def read_sealed(
     path: Path, kind: str, fix: str, model: type[BaseModel] | None = None
 ) -> dict[str, Any]:
@@ -148,16 +151,7 @@ def read_sealed(
         InputError: it is broken, altered, holds what no JSON can (NaN, 1e999, half a surrogate), or
             lacks what the model wants.
     """
-    content = read_json(path, fix)
-    if not isinstance(content, dict) or "checksum" not in content:
-        raise InputError(f"not a {kind}", where=path, fix=fix)
-    try:
-        checksum, digest = content.pop("checksum"), json_digest(content)
-    except (ValueError, RecursionError) as error:
-        problem = f"not a {kind} ({first_line(error)})"
-        raise InputError(problem, where=path, fix=fix) from None
-    if checksum != digest:
-        raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    content = unsealed(read_json(path, fix), kind, path, fix)
     if model is not None:
         check_fields(content, model, f"not a {kind}", path, fix)
     return content

@@ -24,7 +24,7 @@ from dr_lib.collections import field_of, read_records
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import CrossEncoder, DenseEncoder, response_pairs
-from dr_lib.places import find_data
+from dr_lib.places import find_file
 from dr_lib.retrieval import encode, exact_scores, score_candidates
 from dr_lib.settings import Settings
 from dr_lib.stages import stage
@@ -127,17 +127,7 @@ def load_candidates(
 
 def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
     """The file that a split is read from; `InputError` where there is none."""
-    place = find_data(folder)
-    if place is None or not place.is_dir():
-        fix = "Give the path of a folder, or its name under DR_DATA."
-        raise InputError(f"there is no folder {str(folder)!r}", where="dialogue", fix=fix)
-    names = [f"pairs/{split}.jsonl.gz", f"pairs/{split}.jsonl"]
-    for name in names:
-        if (place / name).is_file():
-            return place / name
-    raise InputError(
-        f"no dialogues of the split {split!r}", where=place, fix=f"Looked for {', '.join(names)}."
-    )
+    return find_file(folder, f"pairs/{split}.jsonl")
 
 
 def read_exchanges(path: Path) -> Iterator[Exchange]:
@@ -168,8 +158,8 @@ class DialogueSettings(Settings):
     unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
     folder: str
     split: str = "test"
-    limit: int | None = Field(default=None, gt=0)
-    context_length: int = Field(default=256, gt=3)
+    limit: int | None = Field(None, gt=0)
+    context_length: int = Field(256, gt=3)
     side: Side = "left"
 
 
@@ -264,10 +254,7 @@ def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[
         (name, datasets.Dataset.from_dict({"text": texts}), tokenizer)
         for name, texts, tokenizer in sides
     )
-    return [
-        TokenStore.build(own, by, work / name, columns=("text",), progress=False)
-        for name, own, by in rows
-    ]
+    return [TokenStore.build(own, by, work / name, columns=("text",)) for name, own, by in rows]
 
 
 def save_ranks(dialogues: CandidateSet, scores: np.ndarray, folder: Path) -> None:

@@ -167,12 +167,12 @@ class Scores:
 
     def save(self, path: Path) -> None:
         """Write one small JSON file, in one step."""
-        write_text(Path(path), json.dumps(self.to_dict()) + "\n")
+        write_text(path, json.dumps(self.to_dict()) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "Scores":
         """Read what `save` wrote; a missing, broken or altered file raises `InputError`."""
-        return cls.from_dict(read_json(Path(path)), where=path)
+        return cls.from_dict(read_json(path), where=path)
 
 
 def evaluate(

@@ -3,7 +3,6 @@
 Nothing is built here. Page of the book: ideas/pipeline.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -211,17 +210,11 @@ class Inputs:
         return made.costs(core_seconds=BM25_INDEX * len(searched.passages))
 
     def bm25_run(
-        self,
-        split: str,
-        depth: int,
-        collection: Collection | None = None,
-        *,
-        cut: bool = False,
-        weights: tuple[float, float] | None = None,
+        self, split: str, depth: int, collection: Collection | None = None, **how: Any
     ) -> Stage:
-        """BM25's ranking for the queries of a split."""
+        """BM25's ranking for the queries of a split; `how` as of `bm25_index`."""
         collection = collection or self.collection
-        index = self.bm25_index(collection, cut=cut, weights=weights)
+        index = self.bm25_index(collection, **how)
         made = retrieval.bm25_run(index, collection, split=split, depth=depth)
         pairs = len(collection.passages) * len(collection.qrels(split))
         return made.costs(core_seconds=BM25_SEARCH * pairs)
@@ -255,12 +248,7 @@ def check_within_reach(recipe: Recipe) -> None:
         read |= {chosen.validation.split for chosen in trainings if chosen and chosen.validation}
     for settings, splits in ((recipe.collection, read), (options.on, {options.split})):
         if settings:
-            _reached(settings.name, tuple(sorted(splits)), json.dumps(settings.splits))
-
-
-@lru_cache(maxsize=64)
-def _reached(name: str, splits: tuple[str, ...], named: str) -> None:
-    collections.check_within_reach(name, splits, json.loads(named))
+            collections.check_within_reach(settings.name, sorted(splits), settings.splits)
 
 
 # Models -------------------------------------------------------------------------------------------

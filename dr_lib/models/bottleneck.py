@@ -328,13 +328,8 @@ def pick_from_logits(logits: Tensor, uniform: Tensor) -> Tensor:
     """The same from sums of blocks that one compiled pass makes: on a GPU no table of float32 is
     written, and of the chances only those of one block a row.
     """
-    vocab = logits.shape[1]
     sums, highest = _compiled()(logits)
-    block, rest = search(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
-    members = block * BLOCK + torch.arange(BLOCK, device=logits.device)
-    inside = (logits.gather(1, members.clamp(max=vocab - 1)).float() - highest).exp()
-    inside = inside.masked_fill_(members >= vocab, 0.0)
-    return (block * BLOCK + search(inside, rest)[0]).squeeze(1)
+    return _in_block(sums, uniform, logits, lambda inside: (inside.float() - highest).exp())
 
 
 def block_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -366,9 +361,18 @@ def pick(chances: Tensor, uniform: Tensor) -> Tensor:
     sums = chances[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
     if whole < vocab:
         sums = torch.cat([sums, chances[:, whole:].sum(-1, keepdim=True)], 1)
+    return _in_block(sums, uniform, chances, lambda inside: inside)
+
+
+def _in_block(
+    sums: Tensor, uniform: Tensor, table: Tensor, masses: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """The id of each row, from the sums of its blocks, and from the `masses` of what the table
+    holds of one block.
+    """
     block, rest = search(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
-    members = block * BLOCK + torch.arange(BLOCK, device=chances.device)
-    inside = chances.gather(1, members.clamp(max=vocab - 1)).masked_fill_(members >= vocab, 0.0)
+    members, last = block * BLOCK + torch.arange(BLOCK, device=sums.device), table.shape[1] - 1
+    inside = masses(table.gather(1, members.clamp(max=last))).masked_fill_(members > last, 0.0)
     return (block * BLOCK + search(inside, rest)[0]).squeeze(1)
 
 

@@ -47,7 +47,7 @@ class DenseSettings(Layout):
 
     pooling: Literal["cls", "mean"] = "cls"
     normalise: bool = True
-    temperature: float = Field(default=0.02, gt=0)
+    temperature: float = Field(0.02, gt=0)
     projection: bool = False
 
 
@@ -138,7 +138,7 @@ class DenseEncoder(TextModel):
         self.eval()
         with TemporaryDirectory() as folder:
             rows = datasets.Dataset.from_dict(columns)
-            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens", progress=False)
+            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens")
             for part in plan_by_length(
                 store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]
             ):

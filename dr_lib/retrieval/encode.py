@@ -60,7 +60,6 @@ def encode(
     normalise: bool = True,
     rows: tuple[int, int] | np.ndarray | None = None,
     places: Sequence[torch.device] | None = None,
-    progress: bool = True,
 ) -> np.ndarray:
     """Encode the rows of a token store, or a shard of them, into one array on disk.
 
@@ -84,7 +83,6 @@ def encode(
             encodes all.
         places: devices that share the batches; None takes those of `machine.spread`. Batches, and
             hence vectors, are the same on any number.
-        progress: show a bar.
 
     Returns:
         `[rows, hidden]`, memory-mapped, read-only; row i is the vector of the i-th of the rows.
@@ -124,7 +122,7 @@ def encode(
 
     with machine.spread(encoder, how, places) as work:
         made = partial(work, vectors_of)
-        return fill(Path(path), batches, made, key, dtype=dtype, progress=progress)
+        return fill(path, batches, made, key, dtype=dtype)
 
 
 def fill(
@@ -134,7 +132,6 @@ def fill(
     key: str,
     *,
     dtype: str,
-    progress: bool,
 ) -> np.ndarray:
     """Write vectors into one array on disk, batch by batch; a killed call is continued by the next
     one of the same key.
@@ -145,7 +142,6 @@ def fill(
         make: batches -> what waits for the vectors `[batch, hidden]` of each, in order.
         key: of all that the vectors depend on; what another key has left is dropped.
         dtype: number type of the stored vectors.
-        progress: show a bar.
 
     Returns:
         `[rows, hidden]`, memory-mapped, read-only.
@@ -172,7 +168,7 @@ def fill(
         initial=sum(map(len, batches[:done])),
         desc="encode",
         unit="passage",
-        disable=not progress,
+        delay=1,
     ) as bar:
         try:
             # A GPU works on the next batch while the last one's vectors are written and the one
@@ -478,7 +474,7 @@ def given_vectors(
             batches += np.split(rows[0] + longest_first, range(CHUNK, len(part), CHUNK))
         key = json_digest([CHUNK, dtype, places.tobytes().hex()])
         made = partial(map, vectors_of)
-        return fill(path, batches, made, key, dtype=dtype, progress=True)
+        return fill(path, batches, made, key, dtype=dtype)
 
     by = [encoder_digest(encoder), dtype, title, precision, code_digest(given_vectors)]
     with machine.evaluating(model, precision):

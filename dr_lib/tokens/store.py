@@ -318,7 +318,7 @@ class TokenStore:
         ... )
         >>> folder = Path(tempfile.mkdtemp()) / "tokens"
         >>> store = TokenStore.build(
-        ...     texts, train_wordpiece(texts["text"], 60), folder, progress=False
+        ...     texts, train_wordpiece(texts["text"], 60), folder
         ... )
         >>> store.batch(np.array([0, 1]), max_length=12).input_ids.shape
         torch.Size([2, 12])
@@ -351,7 +351,6 @@ class TokenStore:
         tokenizer: PreTrainedTokenizerFast,
         folder: Path,
         columns: tuple[str, ...] = ("title", "text"),
-        progress: bool = True,
     ) -> "TokenStore":
         """Tokenise `texts` into `folder` and open the result; the folder is whole or absent.
 
@@ -363,12 +362,11 @@ class TokenStore:
             tokenizer: a WordPiece tokenizer; its truncation and padding settings are ignored.
             folder: where to write; an older store there is replaced.
             columns: ``("title", "text")``, or one column (queries), which is then the body.
-            progress: show a bar.
 
         Raises:
             InputError: the tokenizer does not fit, or `folder` holds something else.
         """
-        folder, special = Path(folder), special_ids(tokenizer)
+        special = special_ids(tokenizer)
         pieces = tokenizer.get_vocab()
         vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
         dtype = "uint16" if vocab_size < 2**16 else "int32"
@@ -379,7 +377,7 @@ class TokenStore:
         ] = True
         with fresh_folder(folder, "token store") as draft:
             parts = dict(zip(("title", "text")[-len(columns) :], columns, strict=True))
-            _write_ids(texts, _plain(tokenizer), draft, parts, dtype, progress)
+            _write_ids(texts, _plain(tokenizer), draft, parts, dtype)
             np.save(draft / "continuation.npy", continuation)
             meta = {
                 "tokenizer": tokenizer_digest(tokenizer),
@@ -395,7 +393,7 @@ class TokenStore:
     @staticmethod
     def open(folder: Path) -> "TokenStore":
         """Open a store built earlier; `InputError` where there is none."""
-        return TokenStore(Path(folder), read_json(Path(folder) / "meta.json"))
+        return TokenStore(folder, read_json(folder / "meta.json"))
 
     def __len__(self) -> int:
         return len(self.text_offsets) - 1
@@ -478,12 +476,7 @@ def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
 
 
 def _write_ids(
-    texts: datasets.Dataset,
-    tokenizer: Tokenizer,
-    draft: Path,
-    columns: dict[str, str],
-    dtype: str,
-    progress: bool,
+    texts: datasets.Dataset, tokenizer: Tokenizer, draft: Path, columns: dict[str, str], dtype: str
 ) -> None:
     """Ids of each column end to end, and where each text begins, a chunk of texts at a time."""
     counts: dict[str, list[np.ndarray]] = {part: [] for part in columns}
@@ -491,9 +484,7 @@ def _write_ids(
         files = {
             part: stack.enter_context((draft / f"{part}_ids.bin").open("wb")) for part in columns
         }
-        bar = stack.enter_context(
-            tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress)
-        )
+        bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", delay=1))
         for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
             for part, column in columns.items():
                 codes = tokenizer.encode_batch_fast(chunk[column], add_special_tokens=False)
@@ -529,7 +520,7 @@ class TokenValues:
         >>> texts = datasets.Dataset.from_dict({"text": ["dense vectors", "sparse"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 60)
         >>> store = TokenStore.build(
-        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ...     texts, tokenizer, place / "store", columns=("text",)
         ... )
         >>> lengths = np.arange(len(store.text_ids))
         >>> values = TokenValues.write(store, place / "values", [(lengths[:0], lengths)])
@@ -561,7 +552,7 @@ class TokenValues:
         Raises:
             InputError: a value is not finite in `dtype`.
         """
-        with fresh_folder(Path(folder), "token values") as draft:
+        with fresh_folder(folder, "token values") as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
             written = dict.fromkeys(lengths, 0)
             files = {
@@ -580,12 +571,7 @@ class TokenValues:
                         )
                     written[part] = end
             del files  # closes them, which Windows needs before the folder can be renamed
-        return TokenValues(Path(folder), store)
-
-    @staticmethod
-    def open(folder: Path, store: TokenStore) -> "TokenValues":
-        """Open values written earlier for this store."""
-        return TokenValues(Path(folder), store)
+        return TokenValues(folder, store)
 
     def batch(self, rows: np.ndarray, **layout: Any) -> Tensor:
         """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same

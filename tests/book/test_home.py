@@ -13,6 +13,7 @@ from home import Searched, answers, beginning, box, tally
 from readme_table import BEGIN, END, PAPERS, with_table
 
 from dr_book.commands import parser
+from dr_book.measured import recorded
 from dr_book.statistics import Estimate
 from dr_lib import objectives
 from dr_lib.places import project_root
@@ -83,7 +84,10 @@ def test_the_trust_figure_counts_every_certain_pair_once_a_collection():
     )
     assert sure > 20 and sum(numbers[away]) == sure * int(away.split()[0])
     assert numbers["other articles"][2:] == [0, 0], "the first page says that other articles agree"
-    assert numbers["six layers"][2:] == [0, 0], "and a larger model"
+    assert numbers["six layers"][2:] == [0, 0], "and five pairs in a larger model"
+    assert sum(numbers["six layers"]) == 5
+    larger = recorded("methods/larger-model")
+    assert "autoencoder" not in larger and {*map(len, larger.values())} == {1}, "trained once"
     kept = sum(numbers[away][:2]) / sum(numbers[away])
     assert 0.6 < kept < 0.73 and numbers[away][3] == 0, "two in three, none with certainty"
 

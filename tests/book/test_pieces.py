@@ -306,7 +306,9 @@ def test_one_vector_for_all_passages_supplies_nothing(batch, method, monkeypatch
 
 def test_the_file_of_the_piece_is_whole_and_says_more_of_rare_words_than_of_stop_words():
     found = read_json(supplied.MEASURED)
-    assert [one["method"] for one in found["models"]] == [m.method for m in supplied.MODELS.values()]
+    assert [one["method"] for one in found["models"]] == [
+        m.method for m in supplied.MODELS.values()
+    ]
     assert len(found["passages"]) == supplied.SHOWN
     for number, model in enumerate(found["models"]):
         assert model["rates"] == [*supplied.RATES[model["method"]]] and model["steps"] == 2000

@@ -79,7 +79,7 @@ def test_masks_of_new_york_from_the_text_on(tmp_path, pmi, edges, noise, york, e
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "new", "is", "in", *york]
     tokenizer = BertTokenizerFast(vocab={piece: index for index, piece in enumerate(pieces)})
     rows = datasets.Dataset.from_dict({"text": ["new york is in new york"]})
-    store = TokenStore.build(rows, tokenizer, tmp_path / "store", columns=("text",), progress=False)
+    store = TokenStore.build(rows, tokenizer, tmp_path / "store", columns=("text",))
     counts = count_ngrams(store, tmp_path / "ngrams")
     values = write_importances(counts, store, tmp_path / "values", pmi=pmi, edges=edges)
     batch = store.batch(np.arange(1), max_length=10, pad_to_multiple=1)
@@ -254,7 +254,7 @@ def masks(request, tmp_path_factory):
     """
     place, tokenizer = tmp_path_factory.mktemp("english"), load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"text": request.param()})
-    store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",), progress=False)
+    store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",))
     counts = count_ngrams(store, place / "counts")
     batch = store.batch(
         np.random.default_rng(0).choice(len(store), 500, replace=False), max_length=144

@@ -237,7 +237,7 @@ def test_weights_are_those_of_counted_strings(store_of, tmp_path, monkeypatch, w
     store = store_of(BODIES, TITLES, split=True)
     (tmp_path / "store").symlink_to(store.folder)
     keyword_weights.body(tmp_path, tmp_path, weighting=weighting)
-    values = TokenValues.open(tmp_path / "values", store)
+    values = TokenValues(tmp_path / "values", store)
     passages = [f"{title} {body}".split() for title, body in zip(TITLES, BODIES, strict=True)]
     counts = Counter(word for passage in passages for word in passage)
     within = Counter(word for passage in passages for word in set(passage))

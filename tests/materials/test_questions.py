@@ -52,16 +52,14 @@ def rows(sentences) -> datasets.Dataset:
 
 @pytest.fixture(scope="module")
 def passages(rows, tiny_tokenizer, tmp_path_factory) -> TokenStore:
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store")
 
 
 @pytest.fixture(scope="module")
 def batches(passages, tiny_tokenizer, tmp_path_factory) -> RetrievalBatches:
     asked = datasets.Dataset.from_dict({"text": QUERIES})
     folder = tmp_path_factory.mktemp("q") / "store"
-    queries = TokenStore.build(asked, tiny_tokenizer, folder, columns=("text",), progress=False)
+    queries = TokenStore.build(asked, tiny_tokenizer, folder, columns=("text",))
     examples = Examples.of(np.arange(5), np.arange(5)[:, None], passages=5)
     layout = Layout(query_length=12, passage_length=40)
     return RetrievalBatches(
@@ -192,7 +190,7 @@ def retriever(request, asked_again):
         return ByVectors(*vectors), (
             vectors[0].astype(np.float64) @ vectors[1].T.astype(np.float64)
         ).astype(np.float32)
-    index = Bm25.build(passages, progress=False)
+    index = Bm25.build(passages)
     ranking = index.search(questions["text"], len(passages))
     table = np.full((len(sources), len(passages)), -np.inf, np.float32)
     for row, (places, scores) in enumerate(zip(ranking.rows, ranking.scores, strict=True)):
@@ -232,10 +230,7 @@ def test_without_a_filter_all_stay(asked_again):
 def test_a_lone_passage_asks_for_a_common_word_only(asked_again):
     sources, questions, passages = asked_again
     alone = consistent(
-        ByWords(Bm25.build(passages, progress=False), questions),
-        sources,
-        np.arange(12),
-        how="local",
+        ByWords(Bm25.build(passages), questions), sources, np.arange(12), how="local"
     )
     assert [row for row, kept in enumerate(alone) if not kept] == [
         row
@@ -272,7 +267,7 @@ def asked(tmp_path, tiny_tokenizer) -> dict:
     write_json(tmp_path / "questions" / "counts.json", {"drawn": 9, "kept": 7})
     tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
     texts = Dataset.from_dict({"title": [""] * 6, "text": BODIES})
-    Bm25.build(texts, folder=tmp_path / "bm25" / "index", progress=False)
+    Bm25.build(texts, folder=tmp_path / "bm25" / "index")
     places = np.arange(6), np.zeros(6)
     collection = SimpleNamespace(passages=texts, documents=lambda: places, same_text=None)
     given = {
@@ -341,9 +336,7 @@ def test_no_question_left_is_an_error_with_a_way_out(asked):
 
 def test_a_copy_of_its_passage_leads_a_question_back_as_well():
     texts = Dataset.from_dict({"title": [""] * 3, "text": ["a red fox", "a dog", "a red fox"]})
-    retriever = ByWords(
-        Bm25.build(texts, progress=False), Dataset.from_dict({"text": ["red?", "dog?"]})
-    )
+    retriever = ByWords(Bm25.build(texts), Dataset.from_dict({"text": ["red?", "dog?"]}))
     sources, documents, same = np.array([2, 1]), np.zeros(3, int), np.array([0, 1, 0])
     for how in ("global", "local"):
         assert consistent(retriever, sources, documents, how=how).tolist() == [False, True]

@@ -272,9 +272,7 @@ def folders(store, sentences, tiny_tokenizer, tmp_path_factory):
             for row in range(offsets[-1])
         ]
         rows = datasets.Dataset.from_dict({"text": texts})
-        TokenStore.build(
-            rows, tiny_tokenizer, root / name / "store", columns=("text",), progress=False
-        )
+        TokenStore.build(rows, tiny_tokenizer, root / name / "store", columns=("text",))
         np.save(root / name / "offsets.npy", np.array(offsets))
     weights = np.arange(len(store.title_ids) + len(store.text_ids), dtype=np.float32) + 1
     blocks = [(weights[: len(store.title_ids)], weights[len(store.title_ids) :])]

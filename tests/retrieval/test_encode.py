@@ -40,9 +40,7 @@ def store(tmp_path_factory, sentences, tiny_tokenizer) -> TokenStore:
     words = " ".join(sentences).split()
     bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(150)]
     texts = datasets.Dataset.from_dict({"title": sentences * 30, "text": bodies})
-    return TokenStore.build(
-        texts, tiny_tokenizer, tmp_path_factory.mktemp("tokens") / "store", progress=False
-    )
+    return TokenStore.build(texts, tiny_tokenizer, tmp_path_factory.mktemp("tokens") / "store")
 
 
 @pytest.fixture
@@ -51,12 +49,7 @@ def encoder(tiny_bert):
 
 
 def options(**changes):
-    return {
-        "max_length": 48,
-        "tokens_per_batch": 400,
-        "precision": "fp32",
-        "progress": False,
-    } | changes
+    return {"max_length": 48, "tokens_per_batch": 400, "precision": "fp32"} | changes
 
 
 def test_batches_have_few_shapes_and_hold_every_row_once(store, encoder, tmp_path):
@@ -188,7 +181,7 @@ def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(
         rows = datasets.Dataset.from_dict(
             {"title": texts[0], "text": [text or "a" for text in texts[1]]}
         )
-        store = TokenStore.build(rows, tiny_tokenizer, folder / "store", progress=False)
+        store = TokenStore.build(rows, tiny_tokenizer, folder / "store")
         for turn in range(10):
             layout = {
                 "max_length": int(rng.integers(8, 60)),

@@ -37,7 +37,7 @@ def queries(sentences, tiny_tokenizer, tmp_path_factory) -> tuple[list[str], Tok
     ]
     rows = datasets.Dataset.from_dict({"text": texts})
     folder = tmp_path_factory.mktemp("queries") / "store"
-    return texts, TokenStore.build(rows, tiny_tokenizer, folder, columns=("text",), progress=False)
+    return texts, TokenStore.build(rows, tiny_tokenizer, folder, columns=("text",))
 
 
 @pytest.mark.parametrize("max_length", [8, 17, 40])
@@ -117,7 +117,7 @@ def questions(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
     texts = [" ".join(words[7 * row : 7 * row + 1 + row % 4]) for row in range(9)]
     folder = tmp_path_factory.mktemp("questions") / "store"
     rows = datasets.Dataset.from_dict({"text": texts})
-    return TokenStore.build(rows, tiny_tokenizer, folder, columns=("text",), progress=False)
+    return TokenStore.build(rows, tiny_tokenizer, folder, columns=("text",))
 
 
 def by_hand(store, rows, special, limit, begin=0):

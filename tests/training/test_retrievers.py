@@ -30,7 +30,7 @@ def parts(tmp_path, tiny_bert, tiny_tokenizer, sentences):
     words = " ".join(sentences).split()
     texts = [" ".join(np.random.default_rng(row).choice(words, 8)) for row in range(12)]
     rows = datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts})
-    store = TokenStore.build(rows, tiny_tokenizer, tmp_path / "store", progress=False)
+    store = TokenStore.build(rows, tiny_tokenizer, tmp_path / "store")
     count = len(texts) // 2
     queries, negatives = np.arange(count), np.arange(count, 2 * count)[:, None]
     examples = Examples(

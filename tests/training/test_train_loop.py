@@ -360,9 +360,7 @@ def test_the_right_step_is_named_even_when_losses_are_fetched_late(tmp_path, num
 def store(tmp_path, sentences, tiny_tokenizer) -> TokenStore:
     texts = [" ".join((sentences * 2)[start : start + 2]) for start in range(5)] + sentences
     rows = {"title": ["" for _ in texts], "text": texts}
-    return TokenStore.build(
-        datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store", progress=False
-    )
+    return TokenStore.build(datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store")
 
 
 def pretrain(store, tiny_bert, tokenizer, folder, **rest):

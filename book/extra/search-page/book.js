@@ -18,6 +18,18 @@ bookSearch.index = function ({ pages, passages, words }) {
   return { pages, passages, stem, fields };
 };
 
+/* A question without the words that only ask, unless it has no others. */
+const ASKING = new Set(("a about am an and are at can could did do does for from had has have how i in into is it its make many me mean meaning "
+  + "much my of on one or our own should so than that the their them there these this to use was we what when where which who whose why will with would "
+  + "you your").split(" "));
+/* What the book calls it. */
+const ALSO = { document: "corpus", documents: "corpus", files: "corpus", texts: "corpus" };
+bookSearch.sought = function (query) {
+  const words = searchPage.words(query), rest = words.filter((word) => !ASKING.has(word));
+  const also = new Set(rest.flatMap((word) => ALSO[word] || []));
+  return rest.length ? [...rest, ...also].join(" ") : query;
+};
+
 /* Whether a heading holds all words of a query in their order, stop words among them. */
 function holds(heading, query) {
   const sought = searchPage.words(query).join(" ");
@@ -26,7 +38,8 @@ function holds(heading, query) {
 
 /* Scores of all passages by their words. */
 bookSearch.byWords = function ({ pages, passages, fields }, query) {
-  const scores = fields.text.scores(query), headings = fields.heading.scores(query), titles = fields.title.scores(query);
+  const sought = bookSearch.sought(query);
+  const scores = fields.text.scores(sought), headings = fields.heading.scores(sought), titles = fields.title.scores(sought);
   const { FIELDS, PHRASE, LIBRARY } = bookSearch, phrase = pages.map(([, title]) => holds(title, query));
   return scores.map((score, row) => {
     const [page, heading, , text] = passages[row];
@@ -73,7 +86,7 @@ if (typeof module !== "undefined") module.exports = bookSearch;
 const LETTERS = 34;  // words of a snippet
 
 function bookHit({ page, rows }, query, { pages, passages, stem, fields }, root) {
-  const [address, title, kind] = pages[page], stems = fields.text.typed(query);
+  const [address, title, kind] = pages[page], stems = fields.text.typed(bookSearch.sought(query));
   const place = (row) => `${root}${address}${passages[row][2] ? `#${passages[row][2]}` : ""}`;
   const [first, ...others] = rows, [, heading, , text] = passages[first];
   const link = node("a", { href: place(first) }, ...marked(title, stems, stem, LETTERS));

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
+from dr_lib.objectives import Source
 from dr_lib.objectives.spans import Sentences
+from dr_lib.tokens import Layout
 
 
 def pieces(batch) -> list[list[int]]:
@@ -58,7 +60,10 @@ def test_one_sentence_in_ten_stays(batches_of, collection):
 def test_the_shortest_sentence_that_is_drawn_is_a_setting(
     name, shortest, batches_of, collection, tiny_tokenizer
 ):
-    found = Sentences.find(collection, tiny_tokenizer, max_length=40, shortest=shortest)
+    source = Source(
+        collection, Layout(passage_length=40), tokens_per_batch=1000, tokenizer=tiny_tokenizer
+    )
+    found = Sentences.find(source, shortest)
     of, asked, allowed = batches_of(name, {"query_length": 40}, shortest=shortest), set(), set()
     for step in range(30):
         queries = of(step).queries
