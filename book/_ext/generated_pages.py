@@ -78,7 +78,16 @@ from dr_lib.lab.records import PACKED
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
-DOCUMENTED = "evaluation losses masking materials models retrieval tokens training".split()
+DOCUMENTED = (
+    "evaluation",
+    "losses",
+    "masking",
+    "materials",
+    "models",
+    "retrieval",
+    "tokens",
+    "training",
+)
 """Packages of the library whose page is what their docstrings say."""
 SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
@@ -477,9 +486,9 @@ def claims_page(entries: Sequence[Entry]) -> str:
         " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
         " test, whatever their numbers, decides nothing. A claim is *held* where all pairs that"
         " its sentence is about are supported, *contradicted* where one of them is, else *open*."
-        " A pair *waits for seeds* where it is open for want of runs, whatever its interval;"
-        " a *direction* is held where the sentence also names a size, which is not tested, or the"
-        " paper's difference lies outside of our interval.",
+        " A pair *waits for seeds* where it is open because a row has too few runs, whatever its"
+        " interval. *Direction held* is said of a held claim where the size that its sentence names"
+        " is not tested, or the paper's difference lies outside of our interval.",
         "*Scaled* is the paper's kind of data, smaller; a *stand-in* is other data. Click a claim"
         " for its pairs. The {doc}`rules <../ideas/statistics>` are applied when the book is"
         " built, to the records that `book/papers` names; `python -m dr_book ledger` prints the"

@@ -66,7 +66,6 @@ def texts(tmp_path_factory, sentences):
 @pytest.fixture
 def run(tmp_path, texts, monkeypatch):
     """Run a script of the folder as `python benchmarks/<name>.py <options>` would."""
-    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DR_THREADS", "1")
     threads = torch.get_num_threads()
@@ -105,7 +104,6 @@ def test_script_runs(name, run, capsys):
 
 
 def test_search_that_misses_a_passage_fails(run, monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_search")
     exact = script.search
     monkeypatch.setattr(script, "search", lambda *given: [part[:, ::-1] for part in exact(*given)])
@@ -114,7 +112,6 @@ def test_search_that_misses_a_passage_fails(run, monkeypatch):
 
 
 def test_what_misses_its_target_shows_where_the_time_goes(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setattr(importlib.import_module("bench_search"), "LIMIT", 0.0)
     run("bench_search", f"{TINY['bench_search']} --save {{folder}}/speed.json")
     printed = capsys.readouterr().out
@@ -139,7 +136,6 @@ def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp
 def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(
     run, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.syspath_prepend(str(FOLDER))
     wanted = importlib.import_module("bench_masks").WANTED
     monkeypatch.setitem(wanted, "per_row", 1e-6)
     run("bench_masks", f"{TINY['bench_masks']} --save {{folder}}/speed.json")
@@ -174,7 +170,6 @@ def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(
 
 
 def test_a_built_book_is_a_row(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_whole")
     monkeypatch.setattr(script, "project_root", lambda: tmp_path)
     monkeypatch.setattr(script, "seconds_of", lambda *given, **options: 1.0)
@@ -206,7 +201,6 @@ def test_a_built_book_is_a_row(run, tmp_path, monkeypatch, capsys):
 def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_its_profile(
     run, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_whole")
     seconds = {
         script.IMPORTS[script.OURS]: 8.0,
@@ -226,8 +220,7 @@ def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_i
     assert line.split()[2:] == ["1.50", "2.00", "2.00", "1.500", "not", "met"]
 
 
-def test_methods_script_can_be_read(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
+def test_methods_script_can_be_read():
     assert callable(importlib.import_module("bench_methods").main)
 
 
