@@ -52,14 +52,14 @@ def main() -> None:
         return index
 
     rows = datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts})
-    mine, theirs = Bm25.build(rows, title=False, progress=False), build_theirs()
+    mine, theirs = Bm25.build(rows, title=False), build_theirs()
     search = {
         OURS: lambda: mine.search(queries, k).scores,
         PEER: lambda: theirs.retrieve(tokens(queries), k=k, show_progress=False).scores,
     }
     first, other = (way()[:, :10] for way in search.values())
     assert np.allclose(np.where(np.isfinite(first), first, 0), other, rtol=1e-4), "scores differ"
-    build = {OURS: lambda: Bm25.build(rows, title=False, progress=False), PEER: build_theirs}
+    build = {OURS: lambda: Bm25.build(rows, title=False), PEER: build_theirs}
     found_in, asked = np.diff(theirs.scores["indptr"]), tokens(queries)
     words = {number: theirs.vocab_dict.get(word) for word, number in asked.vocab.items()}
     read = sum(

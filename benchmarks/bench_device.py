@@ -324,8 +324,8 @@ def encode_rows(where: torch.device, smoke: bool) -> list[Row]:
         save_masked_lm(model, bench_tokenizer(size.vocab), folder / "model")
         encoder = DenseEncoder.from_pretrained(folder / "model", device=where)
         rows = Dataset.from_dict({"title": [""] * count, "text": passages})
-        store = TokenStore.build(rows, encoder.tokenizer, folder / "store", progress=False)
-        layout = encoder.settings.passages | {"tokens_per_batch": 131_072, "progress": False}
+        store = TokenStore.build(rows, encoder.tokenizer, folder / "store")
+        layout = encoder.settings.passages | {"tokens_per_batch": 131_072}
         ways = {
             f"ours, {kind}": partial(
                 encode, encoder, store, folder / "v.npy", **layout, precision=kind

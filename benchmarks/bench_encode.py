@@ -33,7 +33,7 @@ THEIRS = "sentence-transformers, "
 def our_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarray]]:
     """This project's three precisions."""
     encoder = DenseEncoder.from_pretrained(found.model).to(device)
-    options = {"max_length": PASSAGE_LENGTH, "title": "none", "progress": False}
+    options = {"max_length": PASSAGE_LENGTH, "title": "none"}
     options["tokens_per_batch"] = 4_096 if device == "cpu" else 2**17
 
     def vectors(precision: str) -> np.ndarray:
@@ -119,9 +119,7 @@ def tokenise(found: Material) -> None:
     tokenizer = DenseEncoder.from_pretrained(found.model).tokenizer
     texts = Dataset.from_dict({"text": found.passages})
     with tempfile.TemporaryDirectory(dir=found.folder) as folder:
-        TokenStore.build(
-            texts, tokenizer, Path(folder) / "tokens", columns=("text",), progress=False
-        )
+        TokenStore.build(texts, tokenizer, Path(folder) / "tokens", columns=("text",))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def main() -> None:
     tokenizer = train_wordpiece(rows["text"])
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        store = TokenStore.build(rows, tokenizer, Path(folder) / "tokens", progress=False)
+        store = TokenStore.build(rows, tokenizer, Path(folder) / "tokens")
         print(f"store of {len(rows)} passages built in {time.perf_counter() - start:.1f} s")
         order = np.random.default_rng(0).permutation(len(rows))
         plan = np.split(order, range(options.batch, len(rows), options.batch))

@@ -35,7 +35,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from dr_lib.losses import cross_entropy
-from dr_lib.models import bert, generator, layers_of
+from dr_lib.models import bert, bottleneck, layers_of
 from dr_lib.objectives.simlm import Simlm
 
 HALVED = {functional.linear, torch.matmul, torch.Tensor.matmul, torch.bmm, torch.mm}
@@ -232,9 +232,9 @@ def as_on_cuda(
             (torch, "autocast", switched),
             (cross_entropy, "FUSED", (("meta", torch.bfloat16),)),
             (cross_entropy, "_compiled", lambda: compiled(cross_entropy.row_slopes, 2)),
-            (generator, "FUSED", (("meta", torch.bfloat16),)),
-            (generator, "_compiled", lambda: compiled(generator.block_sums, 1)),
-            (generator, "ROUNDED", ("meta",)),
+            (bottleneck, "FUSED", (("meta", torch.bfloat16),)),
+            (bottleneck, "_compiled", lambda: compiled(bottleneck.block_sums, 1)),
+            (bottleneck, "ROUNDED", ("meta",)),
             (bert, "HALVED", (where,)),
         ):
             stack.enter_context(patch.object(place, name, value))

@@ -77,22 +77,18 @@ def steps(
     words, layout = encoder.tokenizer, encoder.settings.passages
 
     def build() -> tokens.TokenStore:
-        return tokens.TokenStore.build(
-            texts, words, folder / "store", columns=("text",), progress=False
-        )
+        return tokens.TokenStore.build(texts, words, folder / "store", columns=("text",))
 
     seconds, store = spent(build)
     yield "tokenise", seconds, folder_size(folder / "store")
     seconds, _ = spent(lambda: count_ngrams(store, folder / "ngrams"))
     yield "count n-grams", seconds, folder_size(folder / "ngrams")
-    seconds, bm25 = spent(
-        lambda: retrieval.Bm25.build(texts, folder / "bm25", title=False, progress=False)
-    )
+    seconds, bm25 = spent(lambda: retrieval.Bm25.build(texts, folder / "bm25", title=False))
     yield "BM25: index", seconds, folder_size(folder / "bm25")
     seconds, _ = spent(lambda: bm25.search(queries, TOP))
     yield "BM25: search", 1000 * seconds / len(queries), 0
     seconds, vectors = spent(
-        lambda: retrieval.encode(encoder, store, folder / "vectors.npy", **layout, progress=False)
+        lambda: retrieval.encode(encoder, store, folder / "vectors.npy", **layout)
     )
     yield "encode", seconds, (folder / "vectors.npy").stat().st_size
     asked = encoder.encode(queries, queries=True)

@@ -78,9 +78,7 @@ def material(
         folder = Path(name)
         encoder = _encoder(folder, layers, hidden)
         stores = [
-            tokens.TokenStore.build(
-                texts, encoder.tokenizer, folder / kind, columns=("text",), progress=False
-            )
+            tokens.TokenStore.build(texts, encoder.tokenizer, folder / kind, columns=("text",))
             for kind, texts in (("queries", asked), ("passages", read))
         ]
         encoder.save(folder / "model")

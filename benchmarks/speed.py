@@ -59,7 +59,7 @@ def encode(
     models.save_masked_lm(model, tokenizer, source)
     encoder = models.DenseEncoder.from_pretrained(source).to(where)
     start = time.perf_counter()
-    retrieval.encode(encoder, store, folder / "vectors.npy", max_length=LENGTH, progress=False)
+    retrieval.encode(encoder, store, folder / "vectors.npy", max_length=LENGTH)
     return store.lengths(LENGTH).sum() / (time.perf_counter() - start)
 
 
@@ -93,7 +93,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         start = time.perf_counter()
-        store = tokens.TokenStore.build(texts, tokenizer, folder / "tokens", progress=False)
+        store = tokens.TokenStore.build(texts, tokenizer, folder / "tokens")
         show("tokenise", store.lengths(10_000).sum() / (time.perf_counter() - start), "tokens/s")
         stream = tokens.BatchStream(
             store, tokens_per_batch=TOKENS_PER_BATCH, max_length=LENGTH, title="pair"

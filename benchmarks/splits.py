@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dr_lib import places
-from dr_lib.collections.dialogue import dialogue_file, read_exchanges
+from dr_lib.evaluation import dialogue_file, read_exchanges
 from dr_lib.evaluation.nlu import load_nlu, nlu_file
 from dr_lib.files import file_digest, write_json
 

@@ -7,7 +7,6 @@ when its owner removes it, or when a process of the same machine proves that its
 """
 
 import datetime
-import fcntl
 import glob
 import hashlib
 import json
@@ -35,6 +34,11 @@ from filelock import (
 from pydantic import BaseModel, ValidationError
 
 from dr_lib.errors import InputError, first_line, visible
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 LARGEST_YAML = 2**24  # bytes
 # seconds between two looks at whether the holder of a lock on a shared disk is still there
@@ -71,20 +75,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def write_json(path: Path, value: Any, *, lines: bool = False) -> None:
-    """Write `value` as indented JSON with sorted keys, in one step; with `lines`, a mapping as one
-    line for each of its keys.
-    """
-    if not lines:
-        write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        return
-    facts = {
-        name: json.dumps(value[name], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        for name in sorted(value)
-    }
-    write_text(
-        path, "{\n" + ",\n".join(f'"{name}":{fact}' for name, fact in facts.items()) + "\n}\n"
-    )
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON with sorted keys, in one step."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path, most: int | None = None) -> bytes:
@@ -129,6 +122,20 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"checksum": json_digest(content)}
 
 
+def unsealed(content: Any, kind: str, where: object, fix: str) -> dict[str, Any]:
+    """What `sealed` was given, from what it gave; `InputError` where that is not so."""
+    if not isinstance(content, dict) or "checksum" not in content:
+        raise InputError(f"not a {kind}", where=where, fix=fix)
+    try:
+        checksum, digest = content.pop("checksum"), json_digest(content)
+    except (ValueError, RecursionError) as error:
+        problem = f"not a {kind} ({first_line(error)})"
+        raise InputError(problem, where=where, fix=fix) from None
+    if checksum != digest:
+        raise InputError("altered since it was written (checksum differs)", where=where, fix=fix)
+    return content
+
+
 def read_sealed(
     path: Path, kind: str, fix: str, model: type[BaseModel] | None = None
 ) -> dict[str, Any]:
@@ -144,16 +151,7 @@ def read_sealed(
         InputError: it is broken, altered, holds what no JSON can (NaN, 1e999, half a surrogate), or
             lacks what the model wants.
     """
-    content = read_json(path, fix)
-    if not isinstance(content, dict) or "checksum" not in content:
-        raise InputError(f"not a {kind}", where=path, fix=fix)
-    try:
-        checksum, digest = content.pop("checksum"), json_digest(content)
-    except (ValueError, RecursionError) as error:
-        problem = f"not a {kind} ({first_line(error)})"
-        raise InputError(problem, where=path, fix=fix) from None
-    if checksum != digest:
-        raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    content = unsealed(read_json(path, fix), kind, path, fix)
     if model is not None:
         check_fields(content, model, f"not a {kind}", path, fix)
     return content
@@ -294,24 +292,22 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
     _sweep(place)
     draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.draft-"))
     aside = draft.with_name(f"{draft.name}.old")
-    alive = os.open(draft, os.O_RDONLY)
     try:
-        _lock(alive)
-        yield draft
-        if not names:
-            write_json(draft / WRITTEN, {"kind": kind, "files": _digests(draft)})
-        make_readable(draft)
-        check_replaceable(place, kind, names)
-        if place.exists():
-            place.rename(aside)
-        draft.rename(place)
+        with _locked(draft):
+            yield draft
+            if not names:
+                write_json(draft / WRITTEN, {"kind": kind, "files": _digests(draft)})
+            make_readable(draft)
+            check_replaceable(place, kind, names)
+            if place.exists():
+                place.rename(aside)
+            draft.rename(place)
     except BaseException:
         if aside.exists() and not place.exists():
             aside.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
         raise
     finally:
-        os.close(alive)
         if place.exists():
             shutil.rmtree(aside, ignore_errors=True)
 
@@ -324,27 +320,34 @@ def _sweep(place: Path) -> None:
     for left in place.parent.glob(f".{glob.escape(place.name)}.draft-*"):
         with suppress(OSError):  # its writer was quicker
             if left.suffix != ".old":
-                folder = os.open(left, os.O_RDONLY)
-                try:
-                    if _lock(folder):
+                with _locked(left) as free:
+                    if free:
                         shutil.rmtree(left)
-                finally:
-                    os.close(folder)
             elif place.exists():
                 shutil.rmtree(left)
             else:  # the kill came between the two renames
                 left.rename(place)
 
 
-def _lock(folder: int) -> bool:
-    """Lock an open folder until it is closed or this process ends; False if another has it, or the
-    disk keeps no locks.
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder, which ends with this process at the latest.
+
+    Yields:
+        False where another process holds it, or where disk or system keep no locks.
     """
+    if fcntl is None:
+        yield False
+        return
+    handle, free = os.open(folder, os.O_RDONLY), True
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return False
-    return True
+        free = False
+    try:
+        yield free
+    finally:
+        os.close(handle)
 
 
 def check_replaceable(target: Path, kind: str, names: Collection[str] = ()) -> Path:

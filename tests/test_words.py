@@ -131,7 +131,7 @@ def test_words_that_match_are_marked_and_the_text_stays():
 def mrr(passages: datasets.Dataset, collection: collections.Collection) -> float:
     """MRR@10 in percent of BM25 with the passages in the place of the collection's."""
     queries = collection.queries("test")
-    ranking = Bm25.build(passages, progress=False).search(queries["text"][:], 10)
+    ranking = Bm25.build(passages).search(queries["text"][:], 10)
     wanted = collection.relevant_rows("test")
     ranks = (
         np.flatnonzero(np.isin(row, rows)) for row, rows in zip(ranking.rows, wanted, strict=True)
@@ -169,7 +169,7 @@ def test_french_in_decomposed_files_is_found_by_composed_questions():
     found = []
     for form in ("NFC", "NFD"):
         rows = {"title": [""] * 200, "text": [unicodedata.normalize(form, text) for text in texts]}
-        index = Bm25.build(datasets.Dataset.from_dict(rows), progress=False)
+        index = Bm25.build(datasets.Dataset.from_dict(rows))
         found.append(index.search(queries, 10))
     assert np.array_equal(found[0].rows, found[1].rows)
     assert np.array_equal(found[0].scores, found[1].scores)
@@ -189,7 +189,7 @@ def test_passages_in_a_script_with_vowel_signs_are_found_by_their_own_words():
     texts = [" ".join(draw.choice(lexicon, 30)) for _ in range(200)]
     passages = datasets.Dataset.from_dict({"title": [""] * 200, "text": texts})
     queries = [" ".join(draw.choice(text.split(), 4, replace=False)) for text in texts]
-    first = Bm25.build(passages, progress=False).search(queries, 1).rows[:, 0]
+    first = Bm25.build(passages).search(queries, 1).rows[:, 0]
     assert (first == np.arange(200)).mean() > 0.98
 
 

@@ -6,7 +6,8 @@ first page shows.
 
 Everything comes from records, from executed notebooks, from installed packages or from the plan of
 lessons; nothing is typed here. Pages: reference/status, reference/records, reference/claims,
-reference/data, reference/base-model, teaching/routes, practice/cite.
+reference/data, reference/base-model, reference/api of packages that need no words of their own,
+teaching/routes, practice/cite.
 """
 
 import html
@@ -77,6 +78,8 @@ from dr_lib.lab.records import PACKED
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
+DOCUMENTED = "evaluation losses masking materials models retrieval tokens training".split()
+"""Packages of the library whose page is what their docstrings say."""
 SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
 PARTS = (
@@ -137,6 +140,7 @@ def write_pages(to: Path) -> list[Path]:
             "reference/base-model.md": base_page(),
             "teaching/routes.md": routes_page(load_plan()),
             "practice/cite.md": cite_page(),
+            **{f"reference/api/{name}.md": api_page(f"dr_lib.{name}") for name in DOCUMENTED},
         }
         working.result()
     write_json(to / "extra" / "claims.json", entries)
@@ -473,9 +477,9 @@ def claims_page(entries: Sequence[Entry]) -> str:
         " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
         " test, whatever their numbers, decides nothing. A claim is *held* where all pairs that"
         " its sentence is about are supported, *contradicted* where one of them is, else *open*."
-        " A pair *waits for seeds* where it is open for want of runs, whatever its interval;"
-        " a *direction* is held where the sentence also names a size, which is not tested, or the"
-        " paper's difference lies outside of our interval.",
+        " A pair *waits for seeds* where it is open because a row has too few runs, whatever its"
+        " interval. *Direction held* is said of a held claim where the size that its sentence names"
+        " is not tested, or the paper's difference lies outside of our interval.",
         "*Scaled* is the paper's kind of data, smaller; a *stand-in* is other data. Click a claim"
         " for its pairs. The {doc}`rules <../ideas/statistics>` are applied when the book is"
         " built, to the records that `book/papers` names; `python -m dr_book ledger` prints the"
@@ -1039,6 +1043,12 @@ def cite_page() -> str:
         " {doc}`sheets <../reference/data>` name. A model that you export carries the licences of"
         " its data in its card.",
     )
+
+
+def api_page(package: str) -> str:
+    """All that a package offers, as its docstrings have it."""
+    options = "   :members:\n   :imported-members:"
+    return _page(package, f"```{{eval-rst}}\n.. automodule:: {package}\n{options}\n```")
 
 
 def work_ahead() -> None:

@@ -120,9 +120,7 @@ def _bm25(
     texts, asked = (
         [" ".join(known[i] for i in one[1:-1]) for one in side] for side in (passages, queries)
     )
-    index = Bm25.build(
-        datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts}), progress=False
-    )
+    index = Bm25.build(datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts}))
     hits = index.search(asked, 10).rows == np.arange(len(asked))[:, None]
     return float((hits / np.arange(1, 11)).sum(1).mean())
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("book/*.md", "book/*/*.md", "notebooks/*.ipynb", "notebooks/*/*.ipynb")
+PARTS = ("", "data/", "ideas/", "papers/", "practice/", "reference/", "teaching/")
+FOLDERS = *(f"book/{part}*.md" for part in PARTS), "notebooks/*.ipynb", "notebooks/*/*.ipynb"
 LONG = 35
 FENCE = re.compile(r"^(`{3,}|~{3,}|:{3,})(.*?)^\1\s*$", re.M | re.S)
 NEGATIONS = re.compile(
@@ -96,7 +97,7 @@ def shown(paragraph: str) -> str:
     text = re.sub(r"\{\w+\}`([^`<]+?)\s*<[^>`]+>`", r"\1", text)
     text = re.sub(r"\{\w+\}`[^`]*?([^`/]+)`", r"\1", text)
     text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
-    return re.sub(r"\$[^$]+\$|`[^`]+`", "x", text).replace("*", "")
+    return re.sub(r"\$[^$]+\$|`[^`]+`", "X", text).replace("*", "")
 
 
 def sentences(paragraph: str) -> list[str]:

@@ -46,7 +46,8 @@ h3 { font-size: 1.6em; line-height: 1.2; margin: 0 0 1.2rem; font-weight: 600; }
 p { margin: 0.5rem 0; max-width: 34em; }
 .beside { display: grid; gap: 4vw; align-items: center; }
 .shown > * { width: 100%; margin: 0; }
-.shown svg { width: 100%; height: auto; max-height: 62vh; }
+.shown svg { width: 100%; height: auto; max-height: 66vh; }
+.shown .index { font-size: 0.9em; }
 .formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
 .formula math { width: auto; display: inline-block math; }
 section:not(:has(.beside)) > h3 { font-size: 2em; }
@@ -55,8 +56,8 @@ footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65
   color: var(--dr-grey); display: flex; justify-content: space-between; }
 aside { display: none; }
 figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
-small { color: var(--dr-grey); } nav { font-size: 0.62em; line-height: 1.6; }
-@media (min-width: 50rem) { .beside { grid-template-columns: 3fr 2fr; } }
+small { color: var(--dr-grey); } nav { font-size: 0.8em; line-height: 1.6; column-gap: 3rem; }
+@media (min-width: 50rem) { .beside { grid-template-columns: 2fr 1fr; } nav { columns: 2; } }
 @page { size: 1280px 720px; margin: 0; }
 @media print { section { height: 720px; min-height: 0; } }
 """
@@ -112,11 +113,23 @@ def shown(built: Path, where: str) -> str:
     return str(figures[0])
 
 
+def cropped(drawing: str, part: str) -> str:
+    """A part of a drawing, `part` its view box; ids are renamed, as another slide may show another
+    part.
+    """
+    drawing = re.sub(r'(?i)viewbox="[^"]+"', f'viewBox="{part}"', drawing, count=1)
+    names = re.findall(r'\bid="([^"]+)"', drawing)
+    suffix = "-" + "-".join(part.split())
+    for name in names:
+        drawing = re.sub(rf'(?<=[" #]){re.escape(name)}(?=[" )])', name + suffix, drawing)
+    return drawing
+
+
 def slide_html(slide: Slide, built: Path, page: str) -> str:
     """One slide.
 
     Args:
-        slide: `title`, `text`, `notes`; on demand `show`, `formula` and another `page`.
+        slide: `title`, `text`, `notes`; on demand `show` (and `crop`), `formula` and another `page`.
         built: folder of the built pages.
         page: that the slide leads to, where it names none.
     """
@@ -126,7 +139,10 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
     )
     text = f"{formulas}<p>{html.escape(slide['text'])}</p>"
     if where := slide.get("show"):
-        drawn = f'<div class="shown">{shown(built, where)}</div>'
+        drawing = shown(built, where)
+        if part := slide.get("crop"):
+            drawing = cropped(drawing, part)
+        drawn = f'<div class="shown">{drawing}</div>'
         text = f'<div class="beside">{drawn}<div>{text}</div></div>'
     notes = f"<aside hidden>{html.escape(slide['notes'])}</aside>"
     foot = _footer(slide.get("page", page))

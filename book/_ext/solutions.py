@@ -7,7 +7,7 @@ built.
 
 The code runs in a namespace of its own; one that fails, a false `assert` among them, fails the
 build. Where it uses the library, it runs again when that has changed. The same is run by
-tests/book/test_solutions.py. Solutions take seconds, not minutes: no training.
+tests/book/test_exercises.py. Solutions take seconds, not minutes: no training.
 """
 
 import contextlib

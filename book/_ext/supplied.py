@@ -1,81 +1,129 @@
 """What the vector supplies, word by word: how much less a decoder loses on each token with the
 passage's own vector than with another's.
 
-The models are those of the page that searches, before fine-tuning. The script is
-`book/extra/explorers/supplied.js`. Page: ideas/bottleneck.
+    python book/_ext/supplied.py [simlm-squad=FOLDER ...]
+
+trains three encoders as the records' rows are trained, or takes them from the cache or from folders
+of models, and writes what they supply to passages of Primer, which none of them has read. The build
+shows that file. The script is `book/extra/explorers/supplied.js`. Page: ideas/bottleneck.
 """
 
+import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from IPython.display import HTML
 from pieces import place, write_data, write_place
-from search_page import TRAINING
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dr_book.tables import folded, named, table
-from dr_lib import collections, objectives, tokens
-from dr_lib.lab import Cache, Inputs, Recipe, open_checkpoint, trainings
+from dr_book.tables import data_named, folded, named, table
+from dr_lib import collections, lab, objectives, tokens
+from dr_lib.files import file_digest, read_json, write_text
+from dr_lib.lab import Cache, Inputs, trainings
 from dr_lib.models import embed, hidden_states, lm_head, load_extra, load_masked_lm
 from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer
 
-NAME = "supplied"
-RATES = {
-    "autoencoder": (1.0,),  # it reads nothing else
-    "simlm": (0.15, 0.3, 0.5, 0.7, 1.0),
-    "retromae": (0.15, 0.3, 0.5, 0.7, 1.0),
+NAME, SCALE = "supplied", "laptop"
+MEASURED = Path(__file__).resolve().parents[1] / "ideas" / "measured" / "supplied.json"
+RATES = {"autoencoder": (1.0,), "simlm": (0.15, 0.3, 0.5, 0.7, 1.0)}
+"""Shares of its text that each method's decoder lacks; an auto-encoder's reads nothing else."""
+
+
+class Trained(NamedTuple):
+    """An encoder with its decoder: pre-training method and the collection that it has read."""
+
+    method: str
+    collection: str
+
+
+MODELS = {
+    "autoencoder-reddit": Trained("autoencoder", "reddit-retrieval"),
+    "simlm-squad": Trained("simlm", "squad"),
+    "simlm-reddit": Trained("simlm", "reddit-retrieval"),
 }
-"""Shares of its text that each method's decoder lacks."""
-SHOWN, OTHERS = 24, 3
-"""Passages, and other passages whose vectors each is given."""
+SHOWN, OTHERS, LENGTH = 24, 3, 128
+"""Passages, other passages whose vectors each is given, and the pieces that are read."""
 
 
-def write_supplied(to: Path, cache: Cache | None = None) -> list[Path]:
-    """Write the piece into the staged source of the book."""
-    cache = cache or Cache(announce=lambda line: None)
-    collection, tokenizer = collections.load("primer"), open_checkpoint("embedded").tokenizer
-    rows = np.random.default_rng(0).permutation(len(collection.passages))[:SHOWN]
-    store = TokenStore.open(cache.get(tokens.passage_tokens(collection, tokenizer)) / "store")
-    batch = store.batch(rows, max_length=TRAINING["passage_length"])
-    worth, means = {}, {}
-    for method, rates in RATES.items():
-        objective = pretrained(method, cache)
-        found = {rate: supplied(objective, batch, rate) for rate in rates}
-        worth[method] = found
-        means[method] = {
-            rate: (float(gain[lacking].mean()), float(gain[lacking].std()))
-            for rate, (gain, lacking) in found.items()
-        }
-    data = {
-        "methods": [{"name": named(name), "rates": rates} for name, rates in RATES.items()],
-        "passages": [
-            passage(
-                i,
-                batch,
-                worth,
-                load_tokenizer("embedded"),
-                collection.passages[int(rows[i])]["title"],
-            )
-            for i in range(SHOWN)
-        ],
-    }
-    steps, note = TRAINING["pretraining"]["steps"], f"{SHOWN} passages of Primer"
-    told = (
-        f"Two layers of 128, pre-trained for {steps} steps on Primer, the passages shown among them"
-        f" (those of the page that searches); the other vector: mean over {OTHERS} passages."
+def write_supplied(to: Path) -> list[Path]:
+    """Write the piece into the staged source of the book, from `MEASURED`."""
+    measured = read_json(MEASURED)
+    steps = {one["steps"] for one in measured["models"]}
+    about = (
+        f"Two layers of 128, pre-trained for {min(steps):,} steps as the rows of the records; the"
+        f" other vector: mean over {OTHERS} passages."
     )
-    parts = (place(NAME), HTML(f'<p class="dr-note">{told}</p>'), means_table(means, note))
+    caption = (
+        "Nats that the vector supplies to a token which the decoder lacks;"
+        f" {len(measured['passages'])} passages of Primer, which no model has read."
+    )
+    rows = [
+        [named(one["method"]), data_named(one["collection"]), spelled(rate), *numbers]
+        for one in measured["models"]
+        for rate, numbers in zip(one["rates"], one["supplied"], strict=True)
+    ]
+    columns = ["method", "has read", "lacking", "mean", "standard deviation"]
+    numbers = table(columns, rows, caption=caption, digits=2)
+    methods = [
+        {
+            "name": f"{named(one['method'])}, has read {data_named(one['collection'])}",
+            "rates": one["rates"],
+        }
+        for one in measured["models"]
+    ]
+    data = {"methods": methods, "passages": measured["passages"]}
+    note = HTML(f'<p class="dr-note">{about}</p>')
+    parts = place(NAME), note, folded("The same as a table", numbers)
     return [write_data(to, NAME, data), write_place(to, NAME, *parts)]
 
 
-def pretrained(method: str, cache: Cache) -> objectives.Objective:
-    """A method as it is after the pre-training of the page that searches, with its decoder."""
-    recipe = Recipe(collection="primer", objective=method, **TRAINING)
-    folder = cache.get(trainings.pretrained(Inputs(recipe))) / "model"
+def spelled(rate: float) -> str:
+    """A share in percent."""
+    return f"{rate:.0%}".replace("%", "\N{NO-BREAK SPACE}%")
+
+
+# What the file is made from -----------------------------------------------------------------------
+
+
+def measure(folders: Mapping[str, Path], cache: Cache) -> dict[str, Any]:
+    """What the vectors of `MODELS`, each with its folder, supply to `SHOWN` passages of Primer."""
+    collection, base = collections.load("primer"), lab.open_checkpoint("embedded").tokenizer
+    store = TokenStore.open(cache.get(tokens.passage_tokens(collection, base)) / "store")
+    passages, tokenizer = collection.passages, load_tokenizer("embedded")
+    rows = np.random.default_rng(0).permutation(len(passages))[:SHOWN]
+    batch = store.batch(rows, max_length=LENGTH)
+    worth, models = {}, []
+    for key, model in MODELS.items():
+        objective = opened(model.method, folders[key])
+        worth[key] = {rate: supplied(objective, batch, rate) for rate in RATES[model.method]}
+        recipe = lab.recipe_at(SCALE, {"objective": model.method}, model.collection)
+        models.append(
+            {
+                **model._asdict(),
+                "steps": recipe.pretraining.steps,
+                "seed": 0,
+                "digest": file_digest(folders[key] / "model.safetensors"),
+                "rates": list(worth[key]),
+                "supplied": [
+                    [round(float(gain[lacking].mean()), 3), round(float(gain[lacking].std()), 3)]
+                    for gain, lacking in worth[key].values()
+                ],
+            }
+        )
+    shown = [
+        passage(i, batch, worth, tokenizer, passages[int(row)]["title"])
+        for i, row in enumerate(rows)
+    ]
+    return {"models": models, "passages": shown}
+
+
+def opened(method: str, folder: Path) -> objectives.Objective:
+    """A method with its decoder from the folder of a finished pre-training."""
     objective = objectives.create(
         method,
         load_masked_lm(folder),
@@ -108,20 +156,14 @@ def supplied(
     vectors = hidden_states(objective.model, batch)[:, 0]
     head, source = lm_head(objective.model), torch.Generator()
     lacking = lacking_words(batch, rate)
-    if hasattr(objective, "decode"):  # each row of its attention has a draw of its own
-        objective.settings = objective.settings.model_copy(update={"decoder_rate": rate})
-        lacking = ~batch.special
-    elif hasattr(objective, "replace"):
+    if hasattr(objective, "replace"):
         ids = objective.replace(batch, lacking, source.manual_seed(0), (1.0,))[0]
     else:
         ids = objective.hide(batch, lacking, source.manual_seed(0))
 
     def losses(given: Tensor) -> Tensor:
-        if hasattr(objective, "decode"):
-            states = objective.decode(batch, given[:, None], source.manual_seed(0))
-        else:
-            read = embed(objective.model, ids, batch.token_type_ids)
-            states = objective.decoder(read, given, batch)
+        read = embed(objective.model, ids, batch.token_type_ids)
+        states = objective.decoder(read, given, batch)
         real, found = ~batch.special, torch.zeros(batch.special.shape)
         logits = head.transform(states[real]) @ head.weight.T + head.bias
         found[real] = cross_entropy(logits, batch.input_ids[real], reduction="none")
@@ -150,13 +192,19 @@ def passage(
     return {"title": title, "pieces": pieces, "values": values, "reads": reads}
 
 
-def means_table(means: Mapping[str, Mapping[float, tuple[float, float]]], about: str) -> HTML:
-    """Mean and spread of each method and rate, folded."""
-    rows = [
-        [named(method), f"{rate:.0%}".replace("%", "\N{NO-BREAK SPACE}%"), *numbers]
-        for method, found in means.items()
-        for rate, numbers in found.items()
-    ]
-    columns = ["method", "lacking", "mean", "standard deviation"]
-    caption = f"Nats that the vector supplies to a token which the decoder lacks; {about}."
-    return folded("The same as a table", table(columns, rows, caption=caption, digits=2))
+def main() -> None:
+    """Take or train the encoders and write `MEASURED`."""
+    folders = {
+        key: Path(folder) for key, _, folder in (text.partition("=") for text in sys.argv[1:])
+    }
+    cache = Cache()
+    for key, model in MODELS.items():
+        if key not in folders:
+            recipe = lab.recipe_at(SCALE, {"objective": model.method}, model.collection)
+            folders[key] = cache.get(trainings.pretrained(Inputs(recipe))) / "model"
+    content = json.dumps(measure(folders, cache), ensure_ascii=False, separators=(",", ":"))
+    write_text(MEASURED, content + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -94,22 +94,22 @@ def _tags(cell: Cell) -> list[str]:
 
 
 def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
-    """The notebook's parameters and, if they are shown, those of papermill, as one folded cell."""
+    """The notebook's parameters and those of papermill as one folded cell; in a lesson, none."""
     merged: list[Cell] = []
     for cell in cells:
         if "injected-parameters" in cell["metadata"].get("tags", []) and merged:
             given = _text(cell).removeprefix("# Parameters\n")
-            if not shown:  # a lesson is the same at every scale
+            if not shown:
                 continue
             merged[-1]["source"] = f"{_text(merged[-1])}\n\n# This copy was executed with:\n{given}"
         else:
             merged.append(cell)
     for cell in merged:
         if "parameters" in cell["metadata"].get("tags", []):
-            _tags(cell).append("hide-input")
-            cell["metadata"]["mystnb"] = {
-                "code_prompt_show": "Parameters" + ", and how this copy was run" * shown
-            }
+            # a lesson is the same at every scale, and begins with what it teaches
+            _tags(cell).append("hide-input" if shown else "remove-cell")
+            prompt = "Parameters, and how this copy was run"
+            cell["metadata"]["mystnb"] = {"code_prompt_show": prompt}
     return merged
 
 

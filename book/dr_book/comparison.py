@@ -150,11 +150,16 @@ class Comparison:
         missing = notice(self.study, self.runs, labels, caption)
         return HTML("".join(part.data for part in (*parts, missing)))
 
-    def figure(self, labels: Sequence[str], rows: str) -> HTML:
+    def figure(self, labels: Sequence[str], rows: str, *, ordered: bool = True) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source
         with intervals.
 
         Panels of one measure share their axis. The first figure leads the page in the book.
+
+        Args:
+            labels: configurations in the order of the page.
+            rows: what they are.
+            ordered: whether to draw the order; not where our rows cannot show one.
         """
         exact = {
             label: Interval(value, value, value)
@@ -183,7 +188,7 @@ class Comparison:
                 self._ties(labels),
                 source,
             )
-            if self.runs
+            if self.runs and ordered
             else HTML("")
         )
         alt = f"Values by {rows}. {_in_words(series)}"

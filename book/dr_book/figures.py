@@ -24,6 +24,7 @@ import pandas as pd
 import seaborn as sns
 from IPython.display import HTML
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -48,8 +49,8 @@ LEAST_SPAN = 2.0
 """Points that an axis of intervals spans at least: a difference that no noise would leave standing
 must not look large.
 """
-INK = "#1b1f24"
-"""Of numbers on a coloured cell, on light and on dark pages."""
+STRONGEST = 0.5
+"""Opacity of the strongest cell of a map: the text of light and of dark pages can be read on it."""
 DASHES = ("-", "--", ":", "-.")
 MARKS = {"paper": "D", "recorded": "o", "live": "s"}
 """Shape of a source's points; the paper's are hollow."""
@@ -580,11 +581,11 @@ def heat_map(
         axes = figure.subplots()
         title = unit
         if centre is None:
-            colours = sns.light_palette(palette.series[0], as_cmap=True)
+            colours = shades(palette.series[0])
             low, high = np.nanmin(frame.to_numpy()), np.nanmax(frame.to_numpy())
             limits = {"vmin": low, "vmax": high + 0.6 * (high - low)}
         else:
-            colours = sns.diverging_palette(40, 245, s=80, l=62, as_cmap=True)
+            colours = shades(palette.series[0], palette.series[7])
             limits = {"vmin": centre - reach, "vmax": centre + reach}
         pale = frame.copy()
         for row, own in cells.items():
@@ -606,7 +607,7 @@ def heat_map(
                 known = cell.low < cell.high and np.isfinite([cell.low, cell.high]).all()
                 interval = minus(f"{cell.low:.1f} to {cell.high:.1f}") if known else ""
                 small = interval and not palette.phone and len(columns) < 6
-                look = {"ha": "center", "color": INK}
+                look = {"ha": "center", "color": palette.text}
                 weight = "bold" if sure(cell) else "normal"
                 at = i + (0.36 if small else 0.5)
                 axes.text(j + 0.5, at, value, va="center", weight=weight, **look)
@@ -631,6 +632,17 @@ def heat_map(
         for row, own in cells.items()
     )
     return show(draw, f"{alt} {told}.", leading=leading, source=source)
+
+
+def shades(colour: str, below: str | None = None) -> ListedColormap:
+    """A colour from nothing to `STRONGEST`, over whatever ground the page has; with another one
+    below the middle where values have two sides.
+    """
+    rise = np.linspace(0.04, STRONGEST, 128)
+    rows = [(*to_rgb(colour), alpha) for alpha in rise]
+    if below:
+        rows = [(*to_rgb(below), alpha) for alpha in rise[::-1]] + rows
+    return ListedColormap(rows)
 
 
 def distributions(

@@ -6,16 +6,16 @@ configurations count, also those that other studies made.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scipy.stats import false_discovery_control
 
-from dr_book.measured import SCALES, all_runs
+from dr_book.measured import SCALES, all_runs, by_collection
 from dr_book.papers import AnsweredBy, Claim, Table, load_papers, number
 from dr_book.verdicts import STATES, Verdict, verdict
-from dr_lib.lab.records import Record, load_records, newest_states, recorded_folder
+from dr_lib.lab.records import Record, load_records, recorded_folder
 
 SIZE = re.compile(r"\bsizes?\b|\bhow (?:far|much|many|little)\b|\d")
 """What of a claim is unchecked names a size."""
@@ -24,6 +24,8 @@ SHOWN = ("supported", "open", "contradicted")
 WAITS = "waits for seeds"
 SPOKEN = ("supported", "open", WAITS, "contradicted")
 """The same as pages and bars say them, see `spoken`."""
+ANSWERED = ("study", "measure", "collection", "stage", "protocol", "lacks", "why", "block")
+"""What an entry has of `AnsweredBy`."""
 
 
 def ledger(scale: str | None = None) -> list[dict[str, Any]]:
@@ -55,17 +57,7 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
                 "unchecked": claim.unchecked,
             }
             named = claim.answered_by
-            fields = (
-                "study",
-                "measure",
-                "collection",
-                "stage",
-                "protocol",
-                "lacks",
-                "why",
-                "block",
-            )
-            about |= {name: getattr(named, name, None) for name in fields}
+            about |= {name: getattr(named, name, None) for name in ANSWERED}
             judged = found.to_dict()
             for pair in judged["pairs"]:
                 pair["paper"] = printed(claim, table, pair["better"], pair["worse"])
@@ -126,21 +118,13 @@ def answering(
     chosen: list[tuple[str, Record]] = []
     for row, label in named.rows.items():
         for record in sorted(records, key=lambda record: record.seed):
-            place = record.data["collection"]["name"]
             bm25 = record.recipe.get("evaluation", {}).get("kind") == "bm25"
             # once the default was not kept
             stage = named.stage_of(row) in ("none", record.recipe.get("final") or "retriever1")
-            if (
-                (record.study, record.label) == (named.study, label)
-                and (anywhere or place in named.collections)
-                and (bm25 or stage)
-            ):
+            place = anywhere or record.data["collection"]["name"] in named.collections
+            if (record.study, record.label) == (named.study, label) and place and (bm25 or stage):
                 chosen.append((row, record))
-    newest, runs = newest_states([record for _, record in chosen]), defaultdict(dict)
-    for row, record in chosen:
-        place = record.data["collection"]["name"]
-        if record.data["collection"]["digest"] == newest[place]:
-            runs[place].setdefault(row, []).append(record)
+    runs = by_collection(chosen)
     if not anywhere:
         runs = {
             place: {row: all_runs(found) for row, found in own.items()}
@@ -180,8 +164,8 @@ def pairs(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def counts(entries: Iterable[dict[str, Any]]) -> dict[str, int]:
     """State -> number of pairs of some claims."""
-    found = Counter(pair["state"] for pair in pairs(entries))
-    return {state: found[state] for state in STATES}
+    states = [pair["state"] for pair in pairs(entries)]
+    return {state: states.count(state) for state in STATES}
 
 
 def spoken(pair: Mapping[str, Any]) -> str:

@@ -8,12 +8,12 @@ page. How sure a number is: ideas/statistics.
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from dr_book.statistics import (
     Interval,
     SeedVariance,
     aligned,
+    check_same_queries,
     combined,
     holm,
     influence,
@@ -35,7 +36,7 @@ from dr_lib.evaluation import unit_of
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, load_records, recorded_folder
-from dr_lib.lab.records import grouped, newest_states
+from dr_lib.lab.records import newest_states
 from dr_lib.objectives import parameters
 
 SCALES = ("paper", "gpu", "laptop")
@@ -62,6 +63,7 @@ Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
 Pair = tuple[str, str]
 """(first, second) labels; a difference is first minus second."""
+Made = TypeVar("Made")
 
 
 def recorded(study: str) -> dict[str, list[Record]]:
@@ -79,27 +81,24 @@ def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
     """The book's own records of a study's configurations over many collections, each in its newest
     state: collection -> label -> records, one a run.
     """
-    records = _at_largest_scale(study)
-    newest = newest_states(records)
-    kept = [
-        one
-        for one in records
-        if one.data["collection"]["digest"] == newest[one.data["collection"]["name"]]
-    ]
+    scales = (load_records(recorded_folder(scale), study) for scale in SCALES)
+    records = next(filter(None, scales), [])
     return {
-        name: {
-            label: all_runs(own)
-            for label, own in grouped(
-                [one for one in kept if one.data["collection"]["name"] == name], "label"
-            ).items()
-        }
-        for name in newest
+        name: {label: all_runs(own) for label, own in runs.items()}
+        for name, runs in by_collection((record.label, record) for record in records).items()
     }
 
 
-def _at_largest_scale(study: str) -> list[Record]:
-    """The book's own records of a study, at the largest scale that has any."""
-    return next(filter(None, (load_records(recorded_folder(scale), study) for scale in SCALES)), [])
+def by_collection(named: Iterable[tuple[str, Record]]) -> dict[str, dict[str, list[Record]]]:
+    """Collection -> name -> records, of each collection those on its newest state."""
+    named = [*named]
+    newest = newest_states([record for _, record in named])
+    runs: dict[str, dict[str, list[Record]]] = {place: {} for place in newest}
+    for name, record in named:
+        facts = record.data["collection"]
+        if facts["digest"] == newest[facts["name"]]:
+            runs[facts["name"]].setdefault(name, []).append(record)
+    return runs
 
 
 def all_recorded() -> list[Record]:
@@ -195,19 +194,23 @@ def _told_by_recipe(record: Record) -> bool:
     return kind in ("search", "bm25", "dialogue", "nlu") and len(record.keys) > 1
 
 
+def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Keep what a function makes of the book's records until a folder of them changes."""
+    kept = lru_cache(maxsize=64)(lambda state, *arguments: make(*arguments))
+
+    @wraps(make)
+    def current(*arguments: Any) -> Made:
+        folders = [folder for folder in map(recorded_folder, SCALES) if folder.is_dir()]
+        state = tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
+        return kept(state, *arguments)
+
+    current.kept = kept
+    return current
+
+
+@of_records
 def by_configuration() -> dict[Hashable, list[Record]]:
     """All records of the book by their configuration."""
-    return _grouped(_state())
-
-
-def _state() -> tuple[Hashable, ...]:
-    """What changes when a record of the book does."""
-    folders = [folder for folder in map(recorded_folder, SCALES) if folder.is_dir()]
-    return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
-
-
-@lru_cache(maxsize=1)
-def _grouped(state: Hashable) -> dict[Hashable, list[Record]]:
     groups = defaultdict(list)
     for record in all_recorded():
         groups[configuration(record)].append(record)
@@ -244,11 +247,12 @@ def _distinct(records: Iterable[Record]) -> list[Record]:
 def _same_run(one: Record, other: Record) -> bool:
     if one is other:
         return True
-    shared = [name for name in one.means if name in other.means]
     if one.seed != other.seed or (one.study, one.label) == (other.study, other.label):
         return False
-    alike = (np.array_equal(one.per_query(name), other.per_query(name)) for name in shared)
-    return bool(shared) and all(alike)
+    shared = one.means.keys() & other.means
+    return bool(shared) and all(
+        np.array_equal(one.per_query(name), other.per_query(name)) for name in shared
+    )
 
 
 # Numbers ------------------------------------------------------------------------------------------
@@ -313,29 +317,31 @@ def _cut(measure: str) -> int:
 
 
 _moves: dict[tuple[int, str, bool], tuple[Record, tuple[float, Influence]]] = {}
+"""Number of a record, which is kept with its value so that no other gets the number."""
 
 
 def _moved(record: Record, measure: str, answered: bool) -> tuple[float, Influence]:
     key = id(record), measure, answered
-    if key not in _moves or _moves[key][0] is not record:
+    if key not in _moves:
         _moves[key] = record, _fresh(record, measure, answered)
     return _moves[key][1]
 
 
 def _fresh(record: Record, measure: str, answered: bool) -> tuple[float, Influence]:
-    factor = unit_of(measure)[0]
-    if measure in OF_A_SET and "predicted" in record.measured.values:
+    factor, measured = unit_of(measure)[0], record.measured.values
+    if measure in OF_A_SET and "predicted" in measured:
         whole, moves = set_influence(record.measured, measure)
         return factor * whole, {row: factor * move for row, move in moves.items()}
-    if measure in record.measured.values:
-        values = factor * record.per_query(measure).astype(np.float64)
-    else:
-        values = factor * (record.per_query("MRR@10") > 1 / (_cut(measure) + 0.5)).astype(float)
-    if answered:
-        values = factor * (values > 0)
+    values = measured[measure] if measure in measured else _reached(record, _cut(measure))
+    values = factor * (values > 0 if answered else values).astype(np.float64)
     place = record.data["collection"]["digest"]
     moves = influence(values, clusters_of(record))
     return float(values.mean()), {(place, cluster): move for cluster, move in moves.items()}
+
+
+def _reached(record: Record, cut: int) -> np.ndarray:
+    """`[queries]` bool: whether the first relevant passage is among the first `cut`."""
+    return record.per_query("MRR@10") > 1 / (cut + 0.5)
 
 
 def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
@@ -365,12 +371,8 @@ def _kind(record: Record) -> Hashable:
     return stage, hash(tuple(record.query_ids)), *place
 
 
+@of_records
 def _pools(measure: str, answered: bool = False) -> dict[Hashable, SeedVariance]:
-    return _pools_at(_state(), measure, answered)
-
-
-@lru_cache(maxsize=64)
-def _pools_at(state: Hashable, measure: str, answered: bool) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
     for side in _repeated(measure, answered):
         means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
@@ -550,16 +552,8 @@ def difference(first: Sequence[Record], second: Sequence[Record], measure: str) 
         InputError: the two were measured on different queries.
     """
     sides = Side(first, measure), Side(second, measure)
-    _asked_alike([*sides[0].runs, *sides[1].runs])
+    check_same_queries([*sides[0].runs, *sides[1].runs])
     return compared([(1.0, sides[0]), (-1.0, sides[1])])
-
-
-def _asked_alike(runs: Sequence[Record]) -> None:
-    for run in runs[1:]:
-        if run.query_ids != runs[0].query_ids and set(run.query_ids) != set(runs[0].query_ids):
-            odd = sorted({*run.query_ids} ^ {*runs[0].query_ids})[0]
-            fix = "Measure both on the same split of the same collection."
-            raise InputError(f"query {odd!r} was scored in one run only", where="scores", fix=fix)
 
 
 def possible(measure: str, *, difference: bool) -> tuple[float, float]:
@@ -617,7 +611,7 @@ def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
     """
     filled = {label: Side(own, measure) for label, own in runs.items() if Side(own, measure).runs}
     if unit_of(measure)[1] == "points":
-        _asked_alike([record for side in filled.values() for record in side.runs])
+        check_same_queries([record for side in filled.values() for record in side.runs])
     within = possible(measure, difference=False)
     return {
         label: compared([(1.0, side)]).estimate.interval(within=within)

@@ -303,14 +303,10 @@ def open_reranker(
         )
         with tempfile.TemporaryDirectory() as name:
             store = TokenStore.build(
-                rows, scorer.tokenizer, Path(name) / "queries", columns=("text",), progress=False
+                rows, scorer.tokenizer, Path(name) / "queries", columns=("text",)
             )
             found = retrieval.rerank(
-                scorer,
-                ranking,
-                scorer.crossing(store, passages),
-                top=max(k, CANDIDATES),
-                progress=False,
+                scorer, ranking, scorer.crossing(store, passages), top=max(k, CANDIDATES)
             )
         return Ranking(found.query_ids, found.rows[:, :k], found.scores[:, :k])
 

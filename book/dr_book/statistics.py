@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 import scipy  # which loads its parts where they are used: the distributions take half a second
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.evaluation.nlu import MEASURES
+from dr_lib.lab.records import Record
 
 LEVEL, FLIPS = 0.95, 10_000
 ALIKE = 0.01
@@ -34,13 +36,11 @@ class Interval:
     Attributes:
         mean: in the unit of the values that it was taken from.
         low, high: the ends of the interval.
-        level: e.g. 0.95.
     """
 
     mean: float
     low: float
     high: float
-    level: float = LEVEL
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Estimate:
         """Student's interval, cut at the ends of what is possible."""
         reach = self._reach((1 + level) / 2)
         ends = np.clip([self.value - reach, self.value + reach], *within)
-        return Interval(self.value, *map(float, ends), level)
+        return Interval(self.value, *map(float, ends))
 
     def p(self, border: float = 0.0) -> float:
         """Two-sided p-value of the hypothesis that the true value is `border`."""
@@ -90,10 +90,6 @@ class Estimate:
         freedom = total**2 / below if below else self.freedom
         return Estimate(self.value, float(np.sqrt(total)), freedom)
 
-    def times(self, factor: float) -> "Estimate":
-        """The same in another unit."""
-        return Estimate(factor * self.value, abs(factor) * self.error, self.freedom)
-
     def _reach(self, *levels: float) -> float:
         """Quantiles of Student's distribution, as a distance; of one cluster nothing is known."""
         if self.freedom <= 0:
@@ -107,27 +103,21 @@ Influence = Mapping[object, float]
 
 def influence(values: np.ndarray, clusters: Sequence | None = None) -> dict[object, float]:
     """What each cluster adds to the mean of `values` [queries]; None makes each query its own."""
-    moves = (values - values.mean()) / len(values)
-    if clusters is None:
-        return dict(enumerate(moves.tolist()))
-    names, sums = _sums(moves, clusters)
-    return dict(zip(names.tolist(), sums.tolist(), strict=True))
+    return _sums((values - values.mean()) / len(values), clusters).to_dict()
 
 
-def _sums(values: np.ndarray, clusters: Sequence) -> tuple[np.ndarray, np.ndarray]:
-    """Clusters in order, and the sum of each."""
-    names, rows = np.unique(np.asarray(clusters), return_inverse=True)
-    return names, np.bincount(rows, values)
+def _sums(values: np.ndarray, clusters: Sequence | None) -> pd.Series:
+    """The sum of each cluster's values, in the order of their names."""
+    names = np.arange(len(values)) if clusters is None else np.asarray(clusters)
+    return pd.Series(values).groupby(names).sum()
 
 
 def _averaged(values: np.ndarray) -> np.ndarray:
     """`[queries]` of `[queries]` or `[seeds, queries]`, all of them numbers."""
     values = np.atleast_2d(np.asarray(values, np.float64))
-    if values.ndim != 2 or not values.size:
-        problem = f"shape {values.shape} is not [queries] or [seeds, queries]"
+    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+        problem = f"shape {values.shape} is not [queries] or [seeds, queries], all of them numbers"
         raise InputError(problem, where="differences", fix="Give one value for each query.")
-    if not np.isfinite(values).all():
-        raise InputError("a value is not a number", where="differences", fix="Measure again.")
     return values.mean(axis=0)
 
 
@@ -197,24 +187,23 @@ def mean_interval(
     return cluster_mean(values, clusters).interval(within=within)
 
 
+def check_same_queries(runs: Sequence[Scores | Record]) -> None:
+    """Refuse runs that scored different queries, in whatever order."""
+    for run in runs[1:]:
+        same = run.query_ids == runs[0].query_ids
+        if odd := not same and {*run.query_ids} ^ {*runs[0].query_ids}:
+            problem = f"query {min(odd)!r} was scored in one run only"
+            fix = "Measure both on the same split of the same collection."
+            raise InputError(problem, where="scores", fix=fix)
+
+
 def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
     """Values `[runs, queries]` float64 in the order of another run's queries; `InputError` where it
     scored others.
     """
-    columns = []
-    for run in runs:
-        values = run.per_query(measure).astype(np.float64)
-        if run.query_ids != first.query_ids:
-            places = {query: place for place, query in enumerate(run.query_ids)}
-            if places.keys() != set(first.query_ids):
-                odd = sorted(places.keys() ^ set(first.query_ids))[0]
-                fix = "Measure both on the same split of the same collection."
-                raise InputError(
-                    f"query {odd!r} was scored in one run only", where="scores", fix=fix
-                )
-            values = values[[places[query] for query in first.query_ids]]
-        columns.append(values)
-    return np.stack(columns)
+    check_same_queries([first, *runs])
+    columns = [pd.Series(run.per_query(measure), run.query_ids, np.float64) for run in runs]
+    return np.stack([column[first.query_ids].to_numpy() for column in columns])
 
 
 @dataclass(frozen=True)
@@ -261,11 +250,11 @@ class SeedVariance:
         """Whether it is known well enough to judge a configuration that was trained once."""
         return self.freedom >= ENOUGH and self.alike
 
-    def interval(self, level: float = LEVEL) -> Interval:
-        """The standard deviation and its interval from chi-square quantiles."""
-        ends = scipy.stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], self.freedom)
+    def interval(self) -> Interval:
+        """The standard deviation and its 95 % interval from chi-square quantiles."""
+        ends = scipy.stats.chi2.ppf([0.975, 0.025], self.freedom)
         spreads = np.sqrt([self.variance, *(self.freedom * self.variance / ends)])
-        return Interval(*map(float, spreads), level)
+        return Interval(*map(float, spreads))
 
 
 def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
@@ -280,29 +269,26 @@ def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
     return SeedVariance(tuple((len(group) - 1, float(np.var(group, ddof=1))) for group in several))
 
 
-def sign_flips(
-    differences: np.ndarray, clusters: Sequence | None = None, *, seed: int = 0
-) -> float:
-    """Two-sided p-value of a mean difference by random flips of sign, a whole cluster at a time.
+def sign_flips(differences: np.ndarray, clusters: Sequence | None = None) -> float:
+    """Two-sided p-value of a mean difference by flips of sign, a whole cluster at a time.
 
     Under the null hypothesis the two runs may be swapped in any cluster. The observed assignment
     counts as one of the draws, so p is never 0.
 
     Args:
         differences: `[queries]` or `[seeds, queries]`.
-        clusters: of the queries; None makes each query its own.
-        seed: of the flips; where there are fewer than 10,000 of them, all are taken.
+        clusters: of the queries; None makes each query its own. Where there are fewer than 10,000
+            flips, all are taken, else as many at random.
 
     Example:
         >>> sign_flips(np.ones(20)) < 0.001, sign_flips(np.ones(20), ["a"] * 20)
         (True, 1.0)
     """
-    averaged = _averaged(differences)
-    sums = averaged if clusters is None else _sums(averaged, clusters)[1]
+    sums = _sums(_averaged(differences), clusters)
     if len(sums) < 2:
         return 1.0
     flipped = scipy.stats.permutation_test(
-        (sums,), np.sum, permutation_type="samples", batch=1000, n_resamples=FLIPS, rng=seed
+        (sums,), np.sum, permutation_type="samples", batch=1000, n_resamples=FLIPS, rng=0
     )
     return float(flipped.pvalue)
 

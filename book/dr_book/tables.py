@@ -101,10 +101,11 @@ def data_named(name: str) -> str:
     """A collection as a page shows it; one's own keeps its name.
 
     Example:
-        >>> data_named("trecdl-mini"), data_named("my-folder")
-        ('TREC DL (sample)', 'my-folder')
+        >>> data_named("trecdl-mini"), data_named("squad, dev"), data_named("my-folder")
+        ('TREC DL (sample)', 'SQuAD, dev', 'my-folder')
     """
-    return DATA.get(name, name)
+    whole, comma, split = name.partition(", ")
+    return DATA[whole] + comma + split if whole in DATA else name
 
 
 def minus(text: str) -> str:

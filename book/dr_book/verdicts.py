@@ -29,8 +29,7 @@ import numpy as np
 from dr_book.measured import FEWEST, Compared, Side, compared, made_by, possible
 from dr_book.papers import Check, Claim
 from dr_book.plan import seeds_of
-from dr_book.statistics import Estimate, aligned, holm
-from dr_lib.errors import InputError
+from dr_book.statistics import Estimate, aligned, check_same_queries, holm
 from dr_lib.evaluation.measures import Scores, unit_of
 from dr_lib.lab import Record
 
@@ -223,18 +222,15 @@ def _missing(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> tuple[str,
     """Row names without a run; where all have one, the measure if no run of a row has it."""
     rows = check.rows
     if not runs:
-        return tuple(rows)
-    labels = sorted({row for row in rows for own in runs.values() if not own.get(row)})
-    if labels:
-        return tuple(labels)
-    return tuple(
-        dict.fromkeys(
-            _measure(claim, check, row)
-            for row in rows
-            for own in runs.values()
-            if not Side(own[row], _measure(claim, check, row)).runs
-        )
+        return rows
+    labels = {row for row in rows if not all(own.get(row) for own in runs.values())}
+    lacking = (
+        _measure(claim, check, row)
+        for row in rows
+        for own in runs.values()
+        if not Side(own.get(row, ()), _measure(claim, check, row)).runs
     )
+    return tuple(sorted(labels) or dict.fromkeys(lacking))
 
 
 def _pair(claim: Claim, check: Check, state: State, **more: Any) -> PairResult:
@@ -265,8 +261,8 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         return _pair(claim, check, "not run")
     terms = _terms(claim, check, runs)
     found = compared(terms)
-    sign = -1.0 if claim.lower_is_better else 1.0
-    estimate = found.estimate.times(1.0 if check.kind == "within" else sign)
+    sign = -1.0 if claim.lower_is_better and check.kind != "within" else 1.0
+    estimate = replace(found.estimate, value=sign * found.estimate.value)
     low, high = -check.width, np.inf
     if check.kind == "equal":
         high = check.width
@@ -322,8 +318,7 @@ def _waits(claim: Claim, sides: Sequence[Side]) -> str:
 
 def _lacking(claim: Claim, sides: Sequence[Side]) -> int:
     """Seeds that the trained rows of a pair lack: to what the plan gives, or to a second one."""
-    block = claim.answered_by.block
-    least = seeds_of(block) if block else 2
+    least = seeds_of(claim.answered_by.block) if claim.answered_by.block else 2
     return sum(max(least - len(side.runs), 0) for side in sides if side.trained)
 
 
@@ -353,11 +348,9 @@ def _terms(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> list[tuple[f
 
 def _asked_alike(first: Side, second: Side) -> None:
     """Refuse two systems that were measured on different queries, unless each run has its own."""
-    sets = [[frozenset(run.query_ids) for run in side.runs] for side in (first, second)]
-    if all(len(set(own)) == 1 for own in sets) and sets[0][0] != sets[1][0]:
-        odd = sorted(sets[0][0] ^ sets[1][0])[0]
-        fix = "Measure both on the same split of the same collection."
-        raise InputError(f"query {odd!r} was scored in one run only", where="scores", fix=fix)
+    sides = first.runs, second.runs
+    if all(len({frozenset(run.query_ids) for run in runs}) == 1 for runs in sides):
+        check_same_queries([runs[0] for runs in sides])
 
 
 def _beyond_this_test_set(pair: PairResult, found: Compared, width: float) -> PairResult:

@@ -2,8 +2,6 @@
 
 `load` gives a `Collection` for a name: the built-in Primer, SQuAD, any `ir_datasets` id, a folder
 in BEIR layout, or passages without questions: a file of JSON Lines or CSV, text files.
-`load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the
-next utterance.
 """
 
 import os
@@ -28,7 +26,6 @@ from dr_lib.collections.collection import (
     judged_rows,
     rows_of,
 )
-from dr_lib.collections.dialogue import CandidateSet, Exchange, dialogue_file, load_candidates
 from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
 from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data, primer

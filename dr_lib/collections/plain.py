@@ -128,16 +128,7 @@ def text_files(place: Path) -> list[Path]:
     """
     if place.is_file():
         return [place]
-    files = [
-        path
-        for path in sorted(place.rglob("*"))
-        if path.name.lower().endswith(TEXTS) and path.is_file()
-    ]
-    files = [
-        path
-        for path in files
-        if not any(part.startswith(".") for part in path.relative_to(place).parts)
-    ]
+    files = [path for path in visible_files(place) if path.name.lower().endswith(TEXTS)]
     lines, readme = (
         line_files(place),
         [path for path in files if path.parent == place and path.stem.upper() == "README"],
@@ -173,6 +164,16 @@ def text_files(place: Path) -> list[Path]:
             fix=fix,
         )
     return files
+
+
+def visible_files(folder: Path) -> list[Path]:
+    """The files of a folder and of those in it, by name, but for hidden ones and hidden folders."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    ]
 
 
 def subfolders(place: Path) -> list[Path]:
@@ -420,13 +421,7 @@ def what_was_read(folder: Path, files: Collection[Path]) -> str:
         folder: with folders below it; what begins with a dot does not count.
         files: what is read.
     """
-    every = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    read, left = {*files}, Counter()
+    every, read, left = visible_files(folder), {*files}, Counter()
     kinds = Counter(map(kind_of, files))
     left.update(path.suffix.lower() or "without ending" for path in every if path not in read)
     told = f"read {len(read):,} of {len(every):,} files: {_counted(kinds)}"

@@ -25,7 +25,7 @@ from pydantic import model_validator
 
 from dr_lib.collections import Collection
 from dr_lib.collections.collection import judged_rows, rows_of
-from dr_lib.collections.dialogue import Exchange
+from dr_lib.evaluation.dialogue import Exchange
 from dr_lib.settings import Settings
 
 

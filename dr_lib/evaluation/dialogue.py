@@ -1,28 +1,147 @@
-"""Response selection: rank a context's own candidates, and measure R@1 and MRR (DPR-PAQ, Table 3).
+"""Response selection: a context's own candidates, ranked and measured (DPR-PAQ, Table 3).
 
-Each context is compared with its own candidates only (20 in ConvAI2, 100 in DSTC7, 10 in Ubuntu
-v2), so values of sets with different numbers of candidates do not compare. Rules: a wrong candidate
-with the score of the right one counts as above it, so equal vectors score the worst rank; a
-candidate with the very text of the right one is right, too. Contexts are cut at their beginning
-(DPR-PAQ, section 3.3: 256 tokens). A dual encoder ranks, or a cross-encoder, which that table
-copies from Humeau et al. 2019. Page of the book: ideas/evaluation.
+A folder has `pairs/<split>.jsonl[.gz]`, one object a line with `context` (turns), `response` and
+`candidates`; `dr-lib data` makes those of the book, and `dr_book.data.published_dialogues` those of
+ConvAI2 (20 candidates), DSTC7 (100) and Ubuntu v2 (10). Each context is compared with its own
+candidates only, so values of sets with different numbers of candidates do not compare. Rules: a
+wrong candidate with the score of the right one counts as above it, so equal vectors score the worst
+rank; a candidate with the very text of the right one is right, too. Contexts are cut at their
+beginning (DPR-PAQ, section 3.3: 256 tokens). A dual encoder ranks, or a cross-encoder, which that
+table copies from Humeau et al. 2019. Page of the book: ideas/evaluation.
 """
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import datasets
 import numpy as np
 from pydantic import Field
 
-from dr_lib.collections import CandidateSet, load_candidates
+from dr_lib.collections import field_of, read_records
+from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import CrossEncoder, DenseEncoder, response_pairs
+from dr_lib.places import find_file
 from dr_lib.retrieval import encode, exact_scores, score_candidates
 from dr_lib.settings import Settings
 from dr_lib.stages import stage
 from dr_lib.tokens import Side, TokenStore
 from dr_lib.training import machine
+
+# What is ranked -----------------------------------------------------------------------------------
+
+
+class Exchange(NamedTuple):
+    """A context (turns, oldest first) and the next utterance; candidates hold the response and
+    wrong ones.
+    """
+
+    context: tuple[str, ...]
+    response: str
+    candidates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateSet:
+    """Contexts, each with its own candidates, ready to encode: every distinct text stands once.
+
+    Attributes:
+        name: the set's name.
+        contexts: one text a context, its turns joined, oldest first.
+        texts: the distinct candidates of all contexts.
+        candidates: `[contexts, most]` int64, rows of `texts`; -1 fills up a context with fewer.
+        correct: `[contexts]` int64, row of the right response in `texts`; it is among the context's
+            candidates.
+
+    Example:
+        >>> made = CandidateSet.of(
+        ...     "tiny", [Exchange(("Hi.", "How are you?"), "Fine.", ("No.", "Fine."))]
+        ... )
+        >>> made.contexts, made.texts, made.candidates.tolist(), made.correct.tolist()
+        (['Hi. How are you?'], ['No.', 'Fine.'], [[0, 1]], [1])
+    """
+
+    name: str
+    contexts: list[str]
+    texts: list[str]
+    candidates: np.ndarray
+    correct: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    @classmethod
+    def of(cls, name: str, exchanges: Iterable[Exchange]) -> "CandidateSet":
+        """Collect exchanges that have candidates.
+
+        Args:
+            name: the set's name.
+            exchanges: in file order.
+
+        Raises:
+            InputError: no exchange, or one whose response is not among its candidates.
+        """
+        rows: dict[str, int] = {}
+        contexts, candidates, correct = [], [], []
+        for number, exchange in enumerate(exchanges):
+            if exchange.response not in exchange.candidates:
+                fix = "Give the split that has candidates, or add the response to them."
+                raise InputError(
+                    "the response is not among the candidates",
+                    where=f"{name} row {number}",
+                    fix=fix,
+                )
+            contexts.append(" ".join(exchange.context))
+            candidates.append([rows.setdefault(text, len(rows)) for text in exchange.candidates])
+            correct.append(rows[exchange.response])
+        if not contexts:
+            raise InputError(
+                "no dialogue in it", where=name, fix="Give at least one context with candidates."
+            )
+        table = np.full((len(candidates), max(map(len, candidates))), -1, np.int64)
+        for place, line in enumerate(candidates):
+            table[place, : len(line)] = line
+        return cls(name, contexts, list(rows), table, np.array(correct))
+
+
+def load_candidates(
+    folder: str | Path, split: str = "dev", *, limit: int | None = None
+) -> CandidateSet:
+    """Open a dialogue data set for response selection.
+
+    Args:
+        folder: a path, or the name of a folder under ``DR_DATA``, with `pairs/<split>.jsonl[.gz]`.
+        split: "dev" or "test".
+        limit: only the first so many contexts.
+
+    Raises:
+        InputError: no such folder, no file for this split, a broken line, with its number, or a
+            response that is not among its candidates.
+    """
+    found = read_exchanges(dialogue_file(folder, split))
+    return CandidateSet.of(f"{Path(folder).name}/{split}", islice(found, limit))
+
+
+def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
+    """The file that a split is read from; `InputError` where there is none."""
+    return find_file(folder, f"pairs/{split}.jsonl")
+
+
+def read_exchanges(path: Path) -> Iterator[Exchange]:
+    """Exchanges of a file, in its order; a broken line raises `InputError` with its number."""
+    for where, record in read_records(path):
+        context, candidates = (
+            field_of(record, "context", list, where),
+            field_of(record, "candidates", list, where, []),
+        )
+        if not all(isinstance(text, str) for text in (*context, *candidates)):
+            raise InputError(
+                "context and candidates are lists of texts", where=where, fix="Correct the line."
+            )
+        yield Exchange(tuple(context), field_of(record, "response", str, where), tuple(candidates))
 
 
 class DialogueSettings(Settings):
@@ -39,8 +158,8 @@ class DialogueSettings(Settings):
     unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
     folder: str
     split: str = "test"
-    limit: int | None = Field(default=None, gt=0)
-    context_length: int = Field(default=256, gt=3)
+    limit: int | None = Field(None, gt=0)
+    context_length: int = Field(256, gt=3)
     side: Side = "left"
 
 
@@ -135,10 +254,7 @@ def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[
         (name, datasets.Dataset.from_dict({"text": texts}), tokenizer)
         for name, texts, tokenizer in sides
     )
-    return [
-        TokenStore.build(own, by, work / name, columns=("text",), progress=False)
-        for name, own, by in rows
-    ]
+    return [TokenStore.build(own, by, work / name, columns=("text",)) for name, own, by in rows]
 
 
 def save_ranks(dialogues: CandidateSet, scores: np.ndarray, folder: Path) -> None:

@@ -118,13 +118,13 @@ class NluSettings(Settings):
     folder: str
     train: str = "train"
     split: str = "dev"
-    epochs: float = Field(default=3.0, gt=0)
-    batch_rows: int = Field(default=32, gt=0)
-    learning_rate: float = Field(default=2e-5, gt=0)
-    warmup: float = Field(default=0.1, ge=0, le=1)
-    weight_decay: float = Field(default=0.01, ge=0)
-    length: int = Field(default=128, gt=3)
-    dropout: float = Field(default=0.1, ge=0, le=1)
+    epochs: float = Field(3.0, gt=0)
+    batch_rows: int = Field(32, gt=0)
+    learning_rate: float = Field(2e-5, gt=0)
+    warmup: float = Field(0.1, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    length: int = Field(128, gt=3)
+    dropout: float = Field(0.1, ge=0, le=1)
 
 
 @stage(resumable=True, gpu=True)

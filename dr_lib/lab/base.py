@@ -70,18 +70,18 @@ class BaseRecipe(Settings):
 
     name: str
     sources: tuple[TextSource, ...] = Field(min_length=1)
-    vocabulary: int = Field(default=8192, gt=5)
-    layers: int = Field(default=2, gt=0)
-    hidden: int = Field(default=128, gt=0)
-    heads: int = Field(default=2, gt=0)
-    positions: int = Field(default=512, gt=8)
-    length: int = Field(default=144, gt=8)
+    vocabulary: int = Field(8192, gt=5)
+    layers: int = Field(2, gt=0)
+    hidden: int = Field(128, gt=0)
+    heads: int = Field(2, gt=0)
+    positions: int = Field(512, gt=8)
+    length: int = Field(144, gt=8)
     title: Literal["pair", "joined", "none"] = "pair"
-    objective: ObjectiveSettings = Field(default_factory=lambda: ObjectiveSettings(name="mlm"))
-    training: Pretraining = Field(default_factory=Pretraining)
-    held_out: float = Field(default=0.01, gt=0, le=0.5)
+    objective: ObjectiveSettings = ObjectiveSettings(name="mlm")
+    training: Pretraining = Pretraining()
+    held_out: float = Field(0.01, gt=0, le=0.5)
     weights: Literal["float32", "float16"] = "float32"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(0, ge=0)
 
     def portable(self) -> dict[str, Any]:
         """All keys as plain JSON values, with the last part in place of a path."""

@@ -3,7 +3,6 @@
 Nothing is built here. Page of the book: ideas/pipeline.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,9 +18,8 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest, json_digest, read_json, state_of
 from dr_lib.lab.base import BaseRecipe, base_stage
 from dr_lib.lab.recipe import Recipe, is_place, open_sample
-from dr_lib.models import check_tokenizer, locate
-from dr_lib.models.folders import check_kind, check_model_folder, longest
-from dr_lib.places import PACKAGED, find_encoder, from_hub
+from dr_lib.models import check_kind, check_tokenizer, locate, longest
+from dr_lib.places import PACKAGED, check_model_folder, find_encoder, from_hub
 from dr_lib.stages import Data, Part, Stage, stage
 from dr_lib.tokens import load_tokenizer, tokenizer_digest
 from dr_lib.training import Training, bert_work
@@ -212,17 +210,11 @@ class Inputs:
         return made.costs(core_seconds=BM25_INDEX * len(searched.passages))
 
     def bm25_run(
-        self,
-        split: str,
-        depth: int,
-        collection: Collection | None = None,
-        *,
-        cut: bool = False,
-        weights: tuple[float, float] | None = None,
+        self, split: str, depth: int, collection: Collection | None = None, **how: Any
     ) -> Stage:
-        """BM25's ranking for the queries of a split."""
+        """BM25's ranking for the queries of a split; `how` as of `bm25_index`."""
         collection = collection or self.collection
-        index = self.bm25_index(collection, cut=cut, weights=weights)
+        index = self.bm25_index(collection, **how)
         made = retrieval.bm25_run(index, collection, split=split, depth=depth)
         pairs = len(collection.passages) * len(collection.qrels(split))
         return made.costs(core_seconds=BM25_SEARCH * pairs)
@@ -256,12 +248,7 @@ def check_within_reach(recipe: Recipe) -> None:
         read |= {chosen.validation.split for chosen in trainings if chosen and chosen.validation}
     for settings, splits in ((recipe.collection, read), (options.on, {options.split})):
         if settings:
-            _reached(settings.name, tuple(sorted(splits)), json.dumps(settings.splits))
-
-
-@lru_cache(maxsize=64)
-def _reached(name: str, splits: tuple[str, ...], named: str) -> None:
-    collections.check_within_reach(name, splits, json.loads(named))
+            collections.check_within_reach(settings.name, sorted(splits), settings.splits)
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -273,7 +260,7 @@ def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> l
     """
     return [
         make(rows=(first, end)).costs(each * (end - first))
-        for first, end in retrieval.shards(passages)
+        for first, end in tokens.shards(passages)
     ]
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import chain, count
 
 from dr_lib import evaluation, retrieval
-from dr_lib.collections import dialogue_file
 from dr_lib.lab.checks import check
 from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.lab.recipe import Recipe
@@ -254,7 +253,7 @@ def fused(inputs: Inputs, pairs: list[list[Stage]]) -> Stage:
 def dialogues(inputs: Inputs) -> Data:
     """The file of dialogues that is measured on."""
     options = inputs.recipe.evaluation.dialogue
-    return Data.file(dialogue_file(options.folder, options.split))
+    return Data.file(evaluation.dialogue_file(options.folder, options.split))
 
 
 def sentences(plan: Plan) -> Plan:

@@ -23,7 +23,7 @@ from dr_lib.settings import Settings, keys_at
 from dr_lib.tokens import Layout
 from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
 
-Count = Field(default=None, gt=0)
+Count = Field(None, gt=0)
 Final = Literal["pretrained", "retriever1", "retriever2", "reranker", "distilled"]
 UNREAD_LATE = (
     "mask_positives",
@@ -61,7 +61,7 @@ class CollectionSettings(Settings):
     train_queries: int | None = Count
     dev_queries: int | None = Count
     test_queries: int | None = Count
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(0, ge=0)
     allow_duplicates: bool = True
     strict: bool | None = None
     splits: dict[str, str] | None = None
@@ -189,9 +189,9 @@ class NegativesSettings(Settings):
             training's. In training they are never right, and a re-ranker learns to recognise them.
     """
 
-    depth: int = Field(default=200, gt=0)
-    random_negatives: int = Field(default=10, ge=0)
-    seed: int = Field(default=0, ge=0)
+    depth: int = Field(200, gt=0)
+    random_negatives: int = Field(10, ge=0)
+    seed: int = Field(0, ge=0)
     answers: Literal["keep", "drop", "positive"] = "keep"
     held_out: Literal["drop"] | None = None
 
@@ -206,7 +206,7 @@ class MiningSettings(NegativesSettings):
             coCondenser).
     """
 
-    rounds: int = Field(default=1, gt=0)
+    rounds: int = Field(1, gt=0)
     with_bm25: bool = False
 
 
@@ -225,7 +225,7 @@ class RerankingSettings(Settings):
             on the split dev.
     """
 
-    depth: int = Field(default=200, gt=0)
+    depth: int = Field(200, gt=0)
     by: Literal["late_interaction", "bm25"] | None = None
     weighted: Literal[True] | None = None
 
@@ -255,11 +255,11 @@ class PseudoLabelsSettings(Settings):
 
     pool: Literal["train", "questions", "file"] = "train"
     first: Literal["bm25", "dense"] = "bm25"
-    depth: int = Field(default=50, gt=0)
-    s_pos: float = Field(default=0.9, ge=0, le=1)
-    s_neg: float = Field(default=0.1, ge=0, le=1)
+    depth: int = Field(50, gt=0)
+    s_pos: float = Field(0.9, ge=0, le=1)
+    s_neg: float = Field(0.1, ge=0, le=1)
     probability: Literal["sigmoid", "softmax"] = "sigmoid"
-    per_passage: int = Field(default=1, gt=0)
+    per_passage: int = Field(1, gt=0)
     labels: Literal["given"] | None = None
     file: str | None = None
 
@@ -295,12 +295,12 @@ class PaqPairsSettings(Settings):
 
     file: str | None = None
     limit: int | None = Count
-    per_passage: int = Field(default=5, gt=0)
+    per_passage: int = Field(5, gt=0)
     filter: Literal["none", "local", "global"] = "global"
-    top_k: int = Field(default=1, gt=0)
+    top_k: int = Field(1, gt=0)
     filter_by: Literal["bm25", "dense"] = "bm25"
     negatives: Literal["none", "bm25", "dense"] = "bm25"
-    depth: int = Field(default=20, gt=0)
+    depth: int = Field(20, gt=0)
 
 
 class RedditPairsSettings(Settings):
@@ -343,12 +343,12 @@ class AuxiliarySettings(Settings):
         reddit_pairs: posts with comments, or titles with bodies.
     """
 
-    questions: GeneratorTraining = Field(default_factory=GeneratorTraining)
-    continuations: GeneratorTraining = Field(default_factory=GeneratorTraining)
-    cross_encoder: CrossEncoderTraining = Field(default_factory=CrossEncoderTraining)
-    pseudo_labels: PseudoLabelsSettings = Field(default_factory=PseudoLabelsSettings)
-    paq_pairs: PaqPairsSettings = Field(default_factory=PaqPairsSettings)
-    reddit_pairs: RedditPairsSettings = Field(default_factory=RedditPairsSettings)
+    questions: GeneratorTraining = GeneratorTraining()
+    continuations: GeneratorTraining = GeneratorTraining()
+    cross_encoder: CrossEncoderTraining = CrossEncoderTraining()
+    pseudo_labels: PseudoLabelsSettings = PseudoLabelsSettings()
+    paq_pairs: PaqPairsSettings = PaqPairsSettings()
+    reddit_pairs: RedditPairsSettings = RedditPairsSettings()
 
 
 class EvaluationSettings(Settings):
@@ -386,8 +386,8 @@ class EvaluationSettings(Settings):
     measures: tuple[str, ...] = Field(
         ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10"), min_length=1
     )
-    grade: int = Field(default=1, gt=0)
-    depth: int = Field(default=1000, gt=0)
+    grade: int = Field(1, gt=0)
+    depth: int = Field(1000, gt=0)
     vector_type: Literal["float32", "float16"] = "float32"
     cut: Literal[True] | None = None
     weights: tuple[float, float] | None = None
@@ -430,7 +430,7 @@ class EvaluationSettings(Settings):
         return self
 
 
-class Recipe(Settings):
+class Recipe(Layout):
     """One configuration of everything from a collection to its scores.
 
     Args:
@@ -478,29 +478,25 @@ class Recipe(Settings):
         dr_lib.errors.InputError: pretraining.step: unknown key. Valid keys here: ...
     """
 
-    collection: CollectionSettings = Field(default_factory=CollectionSettings)
+    collection: CollectionSettings = CollectionSettings()
     base: str = "embedded"
     generator: str | None = None
-    title: Literal["pair", "joined", "none"] = "pair"
-    passage_length: int = Field(default=144, gt=3)
-    query_length: int = Field(default=32, gt=2)
-    query_side: Literal["left", "right"] = "right"
     pooling: Literal["cls", "mean"] = "cls"
-    dropout: float | None = Field(default=None, ge=0, le=1)
-    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
-    pretraining: Pretraining = Field(default_factory=Pretraining)
-    finetuning: Finetuning = Field(default_factory=Finetuning)
-    negatives: NegativesSettings = Field(default_factory=NegativesSettings)
-    auxiliary: AuxiliarySettings = Field(default_factory=AuxiliarySettings)
+    dropout: float | None = Field(None, ge=0, le=1)
+    objective: ObjectiveSettings = ObjectiveSettings()
+    pretraining: Pretraining = Pretraining()
+    finetuning: Finetuning = Finetuning()
+    negatives: NegativesSettings = NegativesSettings()
+    auxiliary: AuxiliarySettings = AuxiliarySettings()
     retriever: str | None = None
     final: Final = "retriever1"
-    mining: MiningSettings = Field(default_factory=MiningSettings)
+    mining: MiningSettings = MiningSettings()
     finetuning2: Finetuning | None = None
-    reranking: RerankingSettings = Field(default_factory=RerankingSettings)
-    distillation: Distillation = Field(default_factory=Distillation)
-    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
-    few_shot: float | None = Field(default=None, gt=0, le=1)
-    seed: int = Field(default=0, ge=0)
+    reranking: RerankingSettings = RerankingSettings()
+    distillation: Distillation = Distillation()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    few_shot: float | None = Field(None, gt=0, le=1)
+    seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":
@@ -574,12 +570,7 @@ class Recipe(Settings):
     @property
     def layout(self) -> Layout:
         """How texts become sequences."""
-        return Layout(
-            title=self.title,
-            passage_length=self.passage_length,
-            query_length=self.query_length,
-            query_side=self.query_side,
-        )
+        return Layout(**self.model_dump(include=set(Layout.model_fields)))
 
     def with_(self, **changes: Any) -> "Recipe":
         """The same recipe with some keys changed; a double underscore goes one level down.
@@ -595,7 +586,7 @@ class Recipe(Settings):
         for path, value in changes.items():
             if path == "objective" and value == self.objective.name:
                 continue
-            if path == "collection" and isinstance(value, str):
+            if path == "collection" and isinstance(value, str | Path):
                 path = "collection__name"
             *above, last = path.split("__")
             part = values
@@ -667,8 +658,6 @@ def recipe_at(
     unnamed = overrides and not places.scale_file(scale).is_file()
     start = {} if unnamed else read_yaml(places.find_scale(scale))["recipe"]
     recipe = Recipe(**_laid_over(start, overrides or {}))
-    if collection and not isinstance(collection, Mapping):
-        collection = str(collection)
     return recipe.with_(collection=collection) if collection else recipe
 
 

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from dr_lib import objectives, places
 from dr_lib.errors import InputError, first_line
 from dr_lib.evaluation import Clusters, Scores
-from dr_lib.files import hold, json_digest, read_json, sealed, write_bytes
+from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
 from dr_lib.lab.recipe import is_place
 from dr_lib.places import find_encoder
 from dr_lib.retrieval import Ranking
@@ -303,21 +303,15 @@ def _record(line: bytes, where: str, shared: Shared) -> Record:
     # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON ({error})", where=where, fix=RESTORE) from None
-    if not isinstance(content, dict) or "checksum" not in content:
-        raise InputError("not a record", where=where, fix=RESTORE)
-    checksum = content.pop("checksum")
     if not unaltered:
-        queries = clusters = None
-        if checksum != _digest_of(content):
-            raise InputError(
-                "altered since it was written (checksum differs)", where=where, fix=RESTORE
-            )
+        content, queries, clusters = unsealed(content, "record", where, RESTORE), None, None
     try:
         scores = content["scores"]
         queries = queries or shared.add("queries", scores["queries"], scores["queries"])
         if clusters is None:
             written = content["clusters"]
             clusters = shared.add("clusters", Clusters(**written), written)
+        content.pop("checksum", None)
         changed = {"scores": scores | {"queries": queries}, "clusters": clusters}
         return Record(**content | changed)
     except InputError as error:
@@ -333,16 +327,6 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def _digest_of(content: Any) -> str | None:
-    """The digest of a JSON value; None of one that JSON cannot hold, as 1e999 or half a
-    surrogate.
-    """
-    try:
-        return json_digest(content)
-    except (ValueError, RecursionError):
-        return None
-
-
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
     """All records of a folder (of one study, if given), by study, label, seed and time; [] without
     the folder.
@@ -352,7 +336,7 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     """
     name = slug(study) if study else "*"
     paths = {*folder.glob(f"{name}{PACKED}"), *folder.glob(f"{name}_*{PACKED}")}
-    read = [_load_once(path) for path in sorted(paths)]
+    read = [_loaded(path, state_of(path)) for path in sorted(paths)]
     records = [record for records_of_file, _ in read for record in records_of_file]
     if broken := [str(error) for _, errors in read for error in errors]:
         lines = "\n".join(broken)
@@ -363,18 +347,9 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     )
 
 
-def _load_once(path: Path) -> tuple[list[Record], list[InputError]]:
-    """`read_records`, unless the file is as it was when it was last read."""
-    try:
-        state = path.stat()
-    except OSError as error:  # a link to nothing
-        problem = f"cannot be read ({error.strerror})"
-        return [], [InputError(problem, where=path, fix=RESTORE)]
-    return _loaded(path, state.st_mtime_ns, state.st_size)
-
-
 @lru_cache(maxsize=1024)
-def _loaded(path: Path, modified: int, size: int) -> tuple[list[Record], list[InputError]]:
+def _loaded(path: Path, state: str) -> tuple[list[Record], list[InputError]]:
+    """`read_records`, unless the file is as it was when it was last read."""
     return read_records(path)
 
 

@@ -19,9 +19,16 @@ from typing import Any
 from tqdm import tqdm
 
 from dr_lib.collections import Collection
-from dr_lib.collections.dialogue import dialogue_file, read_exchanges
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Clusters, Scores, clusters_of, dialogues_of, documents_of
+from dr_lib.evaluation import (
+    Clusters,
+    Scores,
+    clusters_of,
+    dialogue_file,
+    dialogues_of,
+    documents_of,
+    read_exchanges,
+)
 from dr_lib.files import json_digest
 from dr_lib.lab.checks import processes_of, steps_of
 from dr_lib.lab.cluster import TURNS, Cluster

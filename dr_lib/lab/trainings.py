@@ -22,6 +22,7 @@ from dr_lib.training import Finetuning
 PAPERS_WINDOW = 4  # CDMAE counts n-grams up to four words; shorter windows share these counts
 # a sigmoid needs logits that were trained pair by pair
 SCORER_LOSS = {"sigmoid": "pointwise", "softmax": "listwise"}
+SEED = 0  # of materials: all runs of a study share them
 BYTES_A_QUERY = 60  # of a line in a file of queries, about; only estimates go by it
 Start = Stage | Data | Part
 
@@ -346,12 +347,7 @@ def teacher_scores(inputs: Inputs, scorer: Stage | None, negatives: Stage) -> St
 
 
 def importances(
-    inputs: Inputs,
-    *,
-    window: int = PAPERS_WINDOW,
-    min_count: int | None = None,
-    unit: str = "word",
-    **options: Any,
+    inputs: Inputs, *, window: int, min_count: int | None, unit: str, **options: Any
 ) -> Stage:
     """The importance of each piece (CDMAE section 3.2)."""
     passages, order = inputs.passages(inputs.corpus), max(window, PAPERS_WINDOW)
@@ -364,13 +360,12 @@ def keyword_weights(inputs: Inputs, **options: Any) -> Stage:
     return materials.keyword_weights(inputs.passages(inputs.corpus), **options)
 
 
-def questions(inputs: Inputs, *, per_passage: int = 10, top_k: int = 10, seed: int = 0) -> Stage:
+def questions(inputs: Inputs, *, per_passage: int = 10) -> Stage:
     """Questions about every passage that is pre-trained on, by the collection's own generator or a
     public one.
     """
-    writer = question_generator(inputs, seed)
-    options = {"per_passage": per_passage, "top_k": top_k, "seed": seed}
-    return questions_by(inputs, writer, inputs.corpus, **options)
+    writer = question_generator(inputs, SEED)
+    return questions_by(inputs, writer, inputs.corpus, per_passage=per_passage, top_k=10, seed=SEED)
 
 
 def question_generator(inputs: Inputs, seed: int) -> Checkpoint:
@@ -420,14 +415,7 @@ def questions_by(
     return made.costs(written * inputs.work_a_token() / 3)
 
 
-def continuations(
-    inputs: Inputs,
-    *,
-    new_tokens: int = 128,
-    prompt_tokens: int = 256,
-    top_p: float = 0.9,
-    seed: int = 0,
-) -> Stage:
+def continuations(inputs: Inputs, *, new_tokens: int = 128, prompt_tokens: int = 256) -> Stage:
     """One continuation of every passage (MASTER's GPT-2 task); a decoder reads no more than a
     passage's length.
     """
@@ -444,7 +432,7 @@ def continuations(
             training=settings,
             positions=prompt_tokens + new_tokens + 1,
             dropout=recipe.dropout,
-            seed=seed,
+            seed=SEED,
         )
         writer = trained_writer(inputs, made.costs(inputs.writing_work(settings)))
     made = materials.continuations(
@@ -455,8 +443,8 @@ def continuations(
         public=writer.public,
         new_tokens=new_tokens,
         prompt_tokens=prompt_tokens,
-        top_p=top_p,
-        seed=seed,
+        top_p=0.9,
+        seed=SEED,
     )
     return made.costs(len(corpus.passages) * new_tokens * inputs.work_a_token() / 3)
 
@@ -467,47 +455,46 @@ def trained_writer(inputs: Inputs, made: Stage) -> Checkpoint:
     return Checkpoint(made.kind, inputs.base.shape, model, model, public=False)
 
 
-def paq_pairs(inputs: Inputs, *, seed: int = 0) -> Stage:
+def paq_pairs(inputs: Inputs) -> Stage:
     """Questions with the passages they were generated from, and hard negatives (DPR-PAQ section
     3.1.1).
     """
     options, corpus = inputs.recipe.auxiliary.paq_pairs, inputs.corpus
     if options.file:
-        return pairs_of_file(inputs, options.file, options.limit, seed, options.depth)
+        return pairs_of_file(inputs, options.file, options.limit, options.depth)
     searchers = {options.negatives}
     if options.filter != "none":
         searchers.add(options.filter_by)
     encoder = baseline(inputs) if "dense" in searchers else None
     return materials.generated_pairs(
-        questions(inputs, per_passage=options.per_passage, seed=seed),
+        questions(inputs, per_passage=options.per_passage),
         corpus,
         inputs.base.tokenizer,
         inputs.bm25_index(corpus) if "bm25" in searchers else None,
         encoder,
         vectors(inputs, encoder, corpus) if encoder else None,
-        seed=seed,
+        seed=SEED,
         **options.model_dump(exclude={"file", "per_passage"}),
     )
 
 
-def reddit_pairs(inputs: Inputs, *, seed: int = 0) -> Stage:
+def reddit_pairs(inputs: Inputs) -> Stage:
     """Pairs that people wrote: of a file, else the titles of what is pre-trained on with their
     bodies.
     """
     options = inputs.recipe.auxiliary.reddit_pairs
     if options.file:
-        return pairs_of_file(inputs, options.file, options.limit, seed, depth=0)
+        return pairs_of_file(inputs, options.file, options.limit, depth=0)
     return materials.title_pairs(inputs.corpus, inputs.base.tokenizer)
 
 
-def pairs_of_file(inputs: Inputs, name: str, limit: int | None, seed: int, depth: int) -> Stage:
-    """Pairs of a file, all or `limit` of them drawn by `seed`."""
+def pairs_of_file(inputs: Inputs, name: str, limit: int | None, depth: int) -> Stage:
+    """Pairs of a file, all or `limit` of them."""
     file = Data.file(find_file(name, "pairs/train.jsonl"))
-    options = {"limit": limit, "seed": seed if limit else 0, "depth": depth}
-    return materials.file_pairs(file, inputs.base.tokenizer, **options)
+    return materials.file_pairs(file, inputs.base.tokenizer, limit=limit, seed=SEED, depth=depth)
 
 
-def pseudo_labels(inputs: Inputs, *, seed: int = 0) -> Stage:
+def pseudo_labels(inputs: Inputs) -> Stage:
     """Pairs that the cross-encoder is confident about, or the given labels as they are (PAIR
     section 3.3): other thresholds make other pairs from the same scores.
     """
@@ -515,7 +502,7 @@ def pseudo_labels(inputs: Inputs, *, seed: int = 0) -> Stage:
     if options.labels == "given":
         given = training.training_set(collection, bm25_negatives(inputs)) / "examples"
         return materials.given_labels(inputs.queries("train"), given)
-    queries, size = unlabelled(inputs, seed)
+    queries, size = unlabelled(inputs)
     encoder = baseline(inputs)
     if options.first == "bm25":
         candidates = materials.bm25_candidates(
@@ -531,7 +518,7 @@ def pseudo_labels(inputs: Inputs, *, seed: int = 0) -> Stage:
             depth=options.depth,
         )
     loss = SCORER_LOSS[options.probability]
-    scorer = cross_encoder(inputs, bm25_negatives(inputs), encoder, loss, seed)
+    scorer = cross_encoder(inputs, bm25_negatives(inputs), encoder, loss, SEED)
     read, passages = inputs.pairs("train", collection)
     if options.pool != "train":
         reader = inputs.reader.tokenizer
@@ -544,11 +531,11 @@ def pseudo_labels(inputs: Inputs, *, seed: int = 0) -> Stage:
     return materials.pseudo_labels(queries, candidates, scores, collection, **chosen)
 
 
-def unlabelled(inputs: Inputs, seed: int) -> tuple[Stage, int]:
+def unlabelled(inputs: Inputs) -> tuple[Stage, int]:
     """The queries to label, and their approximate number."""
     options, collection = inputs.recipe.auxiliary.pseudo_labels, inputs.collection
     if options.pool == "questions":
-        made = questions(inputs, per_passage=options.per_passage, seed=seed)
+        made = questions(inputs, per_passage=options.per_passage)
         return made, options.per_passage * len(collection.passages)
     if options.file:
         file = find_file(options.file, "queries.jsonl")

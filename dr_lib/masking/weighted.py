@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dr_lib.masking.draw import first_pieces, ranked_keys, take_across, take_words
-from dr_lib.masking.words import Budget, piece_budget
+from dr_lib.masking.words import first_pieces, piece_budget, ranked_keys, take_across, take_words
 from dr_lib.tokens import TokenBatch
 from dr_lib.tokens.layout import finest
 
@@ -92,14 +91,7 @@ def _spread(values: Tensor, counted: Tensor) -> Tensor:
     return ((values - mean).where(counted, 0).square().sum(1, keepdim=True) / number).sqrt()
 
 
-def keyword(
-    batch: TokenBatch,
-    weights: Tensor,
-    rate: float,
-    generator: torch.Generator,
-    *,
-    budget: Budget = "maskable",
-) -> Tensor:
+def keyword(batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Generator) -> Tensor:
     """Draw one mask of whole words per passage, one word after the other with probability in
     proportion to its weight.
 
@@ -110,9 +102,8 @@ def keyword(
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
         weights: `[batch, length]` float, 0 or more; that of a word's first piece counts, other
             places are not read. A word of weight 0 comes after all others.
-        rate: share of pieces to hide, in [0, 1]; 0 hides nothing.
+        rate: share of the maskable pieces to hide, in [0, 1]; 0 hides nothing.
         generator: on the batch's device; the same state gives the same mask.
-        budget: the pieces that the rate refers to, `"maskable"` ones (as MASTER does) or `"all"`.
 
     Returns:
         `[batch, length]` bool, True at hidden pieces, never at special ones. The word that reaches
@@ -133,7 +124,7 @@ def keyword(
         ... ).long().tolist()
         [[0, 0, 1, 0, 0]]
     """
-    limit = piece_budget(batch, rate, budget)
+    limit = piece_budget(batch, rate)
     if rate == 0:
         return torch.zeros_like(batch.special)
     words = first_pieces(batch)

@@ -163,7 +163,7 @@ class NgramCounts:
     @staticmethod
     def open(folder: Path) -> "NgramCounts":
         """Open tables written by `count_ngrams`; `InputError` where there are none."""
-        return NgramCounts(Path(folder), read_json(Path(folder) / "meta.json"))
+        return NgramCounts(folder, read_json(folder / "meta.json"))
 
     def of(self, block: WordBlock) -> list[np.ndarray]:
         """Counts of the n-grams that begin at each word.
@@ -230,13 +230,12 @@ def count_ngrams(
         >>> texts = datasets.Dataset.from_dict({"text": ["a b c", "a b d"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(
-        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ...     texts, tokenizer, place / "store", columns=("text",)
         ... )
         >>> counts = count_ngrams(store, place / "ngrams", order=3)
         >>> counts.totals, [of_order.tolist() for of_order in counts.of(next(word_blocks(store)))]
         ((6, 4, 2), [[2, 2, 1, 2, 2, 1], [2, 1, 0, 2, 1, 0], [1, 0, 0, 1, 0, 0]])
     """
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     totals: list[int] = []
     with tqdm(total=order * len(store), desc="N-grams", unit=" passages") as bar:
@@ -484,10 +483,10 @@ def keyword_weights(
         >>> texts = datasets.Dataset.from_dict({"text": ["a b", "a"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(
-        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ...     texts, tokenizer, place / "store", columns=("text",)
         ... )
         >>> keyword_weights.body(place, place)
-        >>> TokenValues.open(place / "values", store).text.tolist()
+        >>> TokenValues(place / "values", store).text.tolist()
         [0.5, 1.0, 0.5]
     """
     store = TokenStore.open(passages / "store")

@@ -219,7 +219,6 @@ def pairs_of(path: Path, limit: int | None = None, seed: int = 0) -> Iterator[Pa
         >>> [row.question for row in pairs_of(path)]
         ['who wrote it?']
     """
-    path = Path(path)
     wanted = None
     if limit is not None:
         drawn = np.random.default_rng(seed).permutation(sum(1 for _ in _raw_rows(path)))[:limit]

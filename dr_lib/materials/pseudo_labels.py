@@ -186,7 +186,7 @@ def bm25_candidates(
     else:
         asked, own = Texts.open(queries).strings, None
     deep = depth + (own is not None)
-    ranking = Bm25.open(index / "index").search(asked["text"][:], deep, progress=True)
+    ranking = Bm25.open(index / "index").search(asked["text"][:], deep)
     ranking.without(own, depth).save(folder / "ranking")
 
 

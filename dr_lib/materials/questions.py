@@ -245,9 +245,7 @@ def generated_pairs(
     found = one_row_a_text(found, same)
     if negatives != "none" and depth:
         # The retriever's first passages less the positives: that many more have to be looked for.
-        ranking = searchers[negatives].best(
-            rows[first], depth + int(found.counts().max()), progress=True
-        )
+        ranking = searchers[negatives].best(rows[first], depth + int(found.counts().max()))
         positives = np.split(found.positives, found.offsets[1:-1])
         options = {} if same is None else {"among": first_of_each_text(collection)}
         options |= {"depth": depth, "random_negatives": 0, "seed": seed}
@@ -340,11 +338,11 @@ class ByWords:
     index: Bm25
     texts: Dataset
 
-    def best(self, questions: np.ndarray, k: int, progress: bool = False) -> Ranking:
+    def best(self, questions: np.ndarray, k: int) -> Ranking:
         """The `k` first passages of some questions; a passage without a word of the question is
         never found.
         """
-        return self.index.search(self.texts[questions]["text"], k, progress=progress)
+        return self.index.search(self.texts[questions]["text"], k)
 
     def scores(self, questions: np.ndarray, owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Score `[pairs]` of passage `rows` for question `questions[owners]`; minus infinity
@@ -368,10 +366,10 @@ class ByVectors:
     passages: np.ndarray | list[np.ndarray]
     device: torch.device | str = "cpu"
 
-    def best(self, questions: np.ndarray, k: int, progress: bool = False) -> Ranking:
+    def best(self, questions: np.ndarray, k: int) -> Ranking:
         """The `k` first passages of some questions."""
         asked = np.asarray(self.questions[questions])
-        scores, rows = search(asked, self.passages, k, device=self.device, progress=progress)
+        scores, rows = search(asked, self.passages, k, device=self.device)
         return Ranking([str(row) for row in range(len(questions))], rows, scores)
 
     def scores(self, questions: np.ndarray, owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -411,7 +409,7 @@ def consistent(
         ...     {"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]}
         ... )
         >>> asked = Dataset.from_dict({"text": ["where is the fox?", "whose dog?", "red or dead?"]})
-        >>> retriever = ByWords(Bm25.build(texts, progress=False), asked)
+        >>> retriever = ByWords(Bm25.build(texts), asked)
         >>> consistent(retriever, np.array([1, 1, 1]), np.array([0, 1])).tolist()
         [False, True, False]
     """

@@ -5,6 +5,7 @@ cross-encoder, late interaction, writers.
 from dr_lib.models.bert import (
     EXTRA_FILE,
     LmHead,
+    check_kind,
     check_tokenizer,
     compile_layers,
     embed,
@@ -20,6 +21,7 @@ from dr_lib.models.bert import (
     load_extra,
     load_masked_lm,
     locate,
+    longest,
     masked_positions,
     max_masked,
     named_parts,
@@ -28,7 +30,7 @@ from dr_lib.models.bert import (
     save_masked_lm,
     with_fresh_head,
 )
-from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, ReplacedTokenHead
+from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, Generator, ReplacedTokenHead
 from dr_lib.models.cross_encoder import (
     CrossEncoder,
     CrossEncoderSettings,
@@ -48,7 +50,6 @@ from dr_lib.models.dense import (
     encoder_digest,
     open_encoder,
 )
-from dr_lib.models.generator import Generator
 from dr_lib.models.writers import (
     CausalDecoding,
     Sampling,

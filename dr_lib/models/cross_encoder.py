@@ -40,7 +40,7 @@ class CrossEncoderSettings(Settings):
         title: put "title: " before the passage where it has one (SimLM's released code).
     """
 
-    length: int = Field(default=192, ge=4)
+    length: int = Field(192, ge=4)
     title: bool = True
 
 
@@ -147,8 +147,8 @@ class LateInteractionSettings(Layout):
         temperature: scores are divided by it.
     """
 
-    width: int = Field(default=64, gt=0)
-    temperature: float = Field(default=0.02, gt=0)
+    width: int = Field(64, gt=0)
+    temperature: float = Field(0.02, gt=0)
 
 
 class Pieces(NamedTuple):

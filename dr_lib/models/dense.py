@@ -27,8 +27,7 @@ from dr_lib.models.bert import (
     hidden_states,
     quiet_transformers,
 )
-from dr_lib.models.folders import check_finite, check_model_folder
-from dr_lib.places import find_encoder
+from dr_lib.places import check_finite, check_model_folder, find_encoder
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
 TOKENS_AT_ONCE = 8_192
@@ -48,7 +47,7 @@ class DenseSettings(Layout):
 
     pooling: Literal["cls", "mean"] = "cls"
     normalise: bool = True
-    temperature: float = Field(default=0.02, gt=0)
+    temperature: float = Field(0.02, gt=0)
     projection: bool = False
 
 
@@ -139,7 +138,7 @@ class DenseEncoder(TextModel):
         self.eval()
         with TemporaryDirectory() as folder:
             rows = datasets.Dataset.from_dict(columns)
-            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens", progress=False)
+            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens")
             for part in plan_by_length(
                 store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]
             ):

@@ -34,7 +34,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from dr_lib.errors import InputError
 from dr_lib.models.bert import attention_for, quiet_transformers, read_pretrained, seeded
-from dr_lib.models.generator import pick
+from dr_lib.models.bottleneck import pick
 
 # tokens between two looks at how many rows still go on; a GPU would have to wait for every look
 LOOK_EVERY = 4

@@ -21,8 +21,7 @@ from dr_lib.objectives.bow import Bow
 from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
 from dr_lib.objectives.master import Master
-from dr_lib.objectives.mlm import Mlm
-from dr_lib.objectives.nsp import Nsp
+from dr_lib.objectives.mlm import Mlm, Nsp
 from dr_lib.objectives.pair import Pair
 from dr_lib.objectives.paq import Paq, Reddit
 from dr_lib.objectives.retromae import Retromae

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -56,6 +57,16 @@ class MaskedSettings(Settings):
     """
 
     mask_unknown: bool = False
+
+
+class DrawnSettings(MaskedSettings):
+    """Parameters of every method that hides tokens and adds weights drawn anew.
+
+    Attributes:
+        init_seed: of these weights; None takes the recipe's seed.
+    """
+
+    init_seed: int | None = Field(None, ge=0)
 
 
 @dataclass(frozen=True)

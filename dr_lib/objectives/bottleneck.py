@@ -21,8 +21,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.models import Decoder, embed, hidden_states
 from dr_lib.objectives.base import (
+    DrawnSettings,
     MaskedObjective,
-    MaskedSettings,
     Prediction,
     predict_tokens,
     report,
@@ -30,7 +30,7 @@ from dr_lib.objectives.base import (
 from dr_lib.tokens import TokenBatch
 
 
-class EncoderDecoderSettings(MaskedSettings):
+class EncoderDecoderSettings(DrawnSettings):
     """Parameters of the shallow decoder.
 
     Attributes:
@@ -45,7 +45,6 @@ class EncoderDecoderSettings(MaskedSettings):
     decoder_init: Literal["copy_last", "random"] = "copy_last"
     decoder_token_types: Literal["paper", "released"] = "paper"
     projection: bool = False
-    init_seed: int | None = Field(None, ge=0)
 
     def depth(self, layers: int) -> int:
         """The decoder's layers beside the encoder's."""

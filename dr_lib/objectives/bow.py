@@ -18,11 +18,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import fresh_linear, hidden_states, lm_head
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, predict_tokens, report
+from dr_lib.objectives.base import DrawnSettings, MaskedObjective, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
-class BowSettings(MaskedSettings):
+class BowSettings(DrawnSettings):
     """Parameters of bag-of-words prediction.
 
     Attributes:
@@ -41,7 +41,6 @@ class BowSettings(MaskedSettings):
     targets: Literal["binary", "count"] = "binary"
     head: Literal["masked_lm", "linear"] = "masked_lm"
     bag_weight: float = Field(1.0, ge=0)
-    init_seed: int | None = Field(None, ge=0)
 
 
 class Bow(MaskedObjective):

@@ -84,9 +84,7 @@ class Cdmae(EncoderDecoder):
     def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
         """Passages with the data behind the decoder's mask, for each piece, in `values`."""
         names = tuple(settings.materials())
-        values = (
-            TokenValues.open(source.materials[names[0]] / "values", source.store) if names else None
-        )
+        values = TokenValues(source.materials[names[0]] / "values", source.store) if names else None
         return source.stream(values=values).batch
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:

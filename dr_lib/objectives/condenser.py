@@ -21,15 +21,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import losses, masking
 from dr_lib.errors import InputError
 from dr_lib.models import Decoder, encode_in_chunks, layer_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Source, predict_tokens
-from dr_lib.objectives.spans import Documents, visit_pairs
+from dr_lib.objectives.base import DrawnSettings, MaskedObjective, Source, predict_tokens
+from dr_lib.objectives.spans import Documents, two_lots, visit_pairs
 from dr_lib.tokens import TokenBatch, Window
 from dr_lib.training import hash64
 
 LOGGED = ("decoder_loss", "decoder_accuracy", "encoder_loss", "encoder_accuracy")
 
 
-class CondenserSettings(MaskedSettings):
+class CondenserSettings(DrawnSettings):
     """Parameters of Condenser.
 
     Attributes:
@@ -55,7 +55,6 @@ class CondenserSettings(MaskedSettings):
     head_layers: int = Field(2, ge=1)
     window: Window = "first"
     late_mlm: bool = True
-    init_seed: int | None = Field(None, ge=0)
 
     def depth(self, layers: int) -> int:
         """The head's layers beside the encoder's, of which each leaves its states: one more."""
@@ -199,9 +198,7 @@ class Cocondenser(Condenser):
 
         def batch(step: int) -> Siblings:
             epoch, chosen = visits.of(step)
-            # Hashes, not draws: the spans of a document depend on seed, epoch and its number alone,
-            # so any step can be made at any time.
-            lots = [hash64(source.seed, epoch, chosen, which) for which in (0, 1)]
+            lots = two_lots(source, epoch, chosen)
             rows = np.stack(documents.two(chosen, *lots), axis=1).reshape(-1)
             windows = hash64(source.seed, epoch, rows, 2) if settings.window == "random" else None
             spans = source.store.batch(

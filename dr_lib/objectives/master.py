@@ -20,8 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.models import Decoder, embed, hidden_states
 from dr_lib.objectives.base import (
+    DrawnSettings,
     MaskedObjective,
-    MaskedSettings,
     Prediction,
     Source,
     predict_tokens,
@@ -44,7 +44,7 @@ SHARED = "shared"
 MULTIPLE = 16  # of all padded lengths: five texts a passage would make many shapes
 
 
-class MasterSettings(MaskedSettings):
+class MasterSettings(DrawnSettings):
     """Parameters of MASTER. Where paper and released code differ, `paper` and `released` are the
     two values.
 
@@ -90,7 +90,6 @@ class MasterSettings(MaskedSettings):
     passage_weight: float = Field(1.0, ge=0)
     complement_weight: float = Field(1.0, ge=0)
     half_weight: float = Field(1.0, ge=0)
-    init_seed: int | None = Field(None, ge=0)
 
     @field_validator("tasks")
     @classmethod
@@ -313,7 +312,7 @@ class MasterBatches:
         self.layout = source.layout.passages | {"pad_to_multiple": MULTIPLE}
         weighted = {"mkp", "npr"} & set(tasks)
         self.weights = (
-            TokenValues.open(source.materials["keyword_weights"] / "values", self.store)
+            TokenValues(source.materials["keyword_weights"] / "values", self.store)
             if weighted
             else None
         )

@@ -1,23 +1,33 @@
-"""Masked language modelling on the target corpus (BERT; the baseline of SimLM Table 6). Page:
-ideas/masking.
+"""BERT's tasks: masked words on the target corpus (the baseline of SimLM Table 6); on pairs that
+people wrote, also whether the second text follows the first.
+
+Both texts of a pair are read as one sequence, as a cross-encoder reads them. Humeau et al. 2019
+pre-train so on posts and comments; DPR-PAQ compares its dual encoder with that (section 5.1; Table
+3, row 5). Pages: ideas/masking and ideas/pairs.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.models import hidden_states
+from dr_lib.models import fresh_linear, hidden_states
 from dr_lib.objectives.base import (
     MaskedObjective,
     MaskedSettings,
     Prediction,
+    Source,
     predict_tokens,
     report,
 )
-from dr_lib.tokens import TokenBatch
+from dr_lib.objectives.contrastive import pairs_at_once, stored_pairs
+from dr_lib.tokens import QueryPassagePairs, TokenBatch
+from dr_lib.training import PairBatches
 
 
 class MlmSettings(MaskedSettings):
@@ -60,3 +70,75 @@ class Mlm(MaskedObjective):
             self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy)
         )
         return states, predict_tokens(self.model, states, batch.input_ids, mask, chosen.rate)
+
+
+class NspSettings(MlmSettings):
+    """Parameters: those of masked language modelling, and of the pairs.
+
+    Attributes:
+        batch_pairs: true pairs of a micro-batch, each beside a random one; None fills the token
+            budget at full length.
+        init_seed: of the head that tells them apart; None takes the recipe's seed.
+    """
+
+    batch_pairs: int | None = Field(None, ge=2)
+    init_seed: int | None = Field(None, ge=0)
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """The pairs, which may bring passages of their own."""
+        return {"reddit_pairs": {}}
+
+
+class Nsp(Mlm):
+    """Predict hidden words of two texts, and whether they belong together; half of them do.
+
+    A pair is as long as a passage may be, so that a step reads as many tokens as that of any other
+    method. A random text is never one that belongs to the first, too. What is said of a pair is
+    read off [CLS] through one layer, without BERT's pooler: none of the book's base models has one.
+
+    Attributes:
+        follows: from [CLS] to the logit of "belongs together".
+    """
+
+    cites = ("devlin2019", "dpr_paq")
+    title, family = "pairs read together (BERT)", "pairs of texts"
+    shares_batches: ClassVar[bool] = True
+    saved_beside: ClassVar[tuple[str, ...]] = ("follows",)
+    settings: NspSettings
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: NspSettings
+    ):
+        super().__init__(model, tokenizer, settings)
+        source = torch.Generator().manual_seed(settings.init_seed or 0)
+        self.follows = fresh_linear(model.config.hidden_size, 1, source).to(model.device)
+
+    @classmethod
+    def batches(cls, settings: NspSettings, source: Source) -> Callable[[int], TokenBatch]:
+        """Sequences of two texts: at even rows a true pair, below it the same first text with a
+        random second one.
+        """
+        queries, passages, examples = stored_pairs(source, source.materials["reddit_pairs"])
+        length = source.layout.passage_length
+        pairs = QueryPassagePairs(
+            queries,
+            passages,
+            source.tokenizer,
+            max_length=length,
+            title=source.layout.title != "none",
+        )
+        count = pairs_at_once(
+            settings.batch_pairs, source.tokens_per_batch, 2 * length, len(examples)
+        )
+        return PairBatches(
+            pairs, examples, batch_queries=count, passages_per_query=2, seed=source.seed
+        ).batch
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The sum of both losses, as BERT has it, and the share told right."""
+        states, words = self.read(batch, generator)
+        logits = self.follows(states[:, 0]).squeeze(-1).float()
+        true = torch.arange(len(batch), device=logits.device) % 2 == 0
+        loss = functional.binary_cross_entropy_with_logits(logits, true.float())
+        follows = Prediction(loss, ((logits > 0) == true).float().mean())
+        return report(words.loss + loss, encoder=words, follows=follows)

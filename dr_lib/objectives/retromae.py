@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import EnhancedDecoder, embed, hidden_states, lm_head, position_vectors
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, predict_tokens, report
+from dr_lib.objectives.base import DrawnSettings, MaskedObjective, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
@@ -26,7 +26,7 @@ token.
 """
 
 
-class RetromaeSettings(MaskedSettings):
+class RetromaeSettings(DrawnSettings):
     """Parameters of RetroMAE. Where paper and released code differ, `paper` and `released` are the
     two values.
 
@@ -48,7 +48,6 @@ class RetromaeSettings(MaskedSettings):
     mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
     draws: Literal["paper", "released"] = "paper"
     bag_weight: float = Field(0.0, ge=0)
-    init_seed: int | None = Field(None, ge=0)
 
     def depth(self, layers: int) -> int:
         """The decoder's one layer, whose attention has a mask for each row, takes about two."""

@@ -18,11 +18,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import Generator, ReplacedTokenHead, hidden_states, max_masked
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, report
+from dr_lib.objectives.base import DrawnSettings, MaskedObjective, Prediction, report
 from dr_lib.tokens import TokenBatch
 
 
-class RtdSettings(MaskedSettings):
+class RtdSettings(DrawnSettings):
     """Parameters of replaced token detection.
 
     Attributes:
@@ -31,7 +31,6 @@ class RtdSettings(MaskedSettings):
     """
 
     rate: float = Field(0.15, ge=0, le=1)
-    init_seed: int | None = Field(None, ge=0)
 
 
 class Rtd(MaskedObjective):

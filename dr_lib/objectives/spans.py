@@ -75,9 +75,7 @@ class Ict(Contrastive):
             InputError: no passage has a sentence to spare, or the budget holds no two pairs.
         """
         store, layout = source.store, source.layout
-        sentences = Sentences.find(
-            store, source.tokenizer, **source.layout.passages, shortest=settings.shortest
-        )
+        sentences = Sentences.find(source, settings.shortest)
         usable = np.flatnonzero(sentences.counts > 1)
         if not len(usable):
             fix = "Take longer passages, or choose another method."
@@ -88,7 +86,7 @@ class Ict(Contrastive):
 
         def batch(step: int) -> RetrievalBatch:
             epoch, rows = visits.of(step)
-            lots = [hash64(source.seed, epoch, rows, which) for which in (0, 1)]
+            lots = two_lots(source, epoch, rows)
             queries, limits = sentences.draw(rows, lots[0]), sentences.limits[rows]
             # A sentence that always left could be found by what is missing, one that always stayed
             # by its words.
@@ -136,9 +134,7 @@ class Bfs(Contrastive):
             InputError: no document has two passages, or the budget holds no two pairs.
         """
         store, layout = source.store, source.layout
-        sentences = Sentences.find(
-            store, source.tokenizer, **source.layout.passages, shortest=settings.shortest
-        )
+        sentences = Sentences.find(source, settings.shortest)
         documents = Documents.of(source.documents, source.positions, sentences.counts > 0)
         every = np.arange(len(documents))
         visits = visit_pairs(
@@ -147,7 +143,7 @@ class Bfs(Contrastive):
 
         def batch(step: int) -> RetrievalBatch:
             epoch, chosen = visits.of(step)
-            lots = [hash64(source.seed, epoch, chosen, which) for which in (0, 1)]
+            lots = two_lots(source, epoch, chosen)
             queries = sentences.draw(documents.first(chosen), lots[0])
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
@@ -167,6 +163,13 @@ def visit_pairs(things: np.ndarray, wanted: int | None, source: Source, tokens: 
     return Visits(
         things, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(things)), source.seed
     )
+
+
+def two_lots(source: Source, epoch: int, things: np.ndarray) -> list[np.ndarray]:
+    """Two whole numbers for each thing: hashes, not draws, of seed, epoch and its number alone, so
+    that any step can be made at any time.
+    """
+    return [hash64(source.seed, epoch, things, which) for which in (0, 1)]
 
 
 @dataclass(frozen=True)
@@ -275,33 +278,27 @@ class Sentences:
     limits: np.ndarray
 
     @classmethod
-    def find(
-        cls,
-        store: TokenStore,
-        tokenizer: PreTrainedTokenizerFast,
-        *,
-        max_length: int,
-        title: Title = "pair",
-        shortest: int = 4,
-    ) -> "Sentences":
+    def find(cls, source: Source, shortest: int) -> "Sentences":
         """Find all sentences.
 
         Args:
-            store: tokens of the passages; titles have no sentences.
-            tokenizer: the one that the store was built with.
-            max_length, title: as in `TokenStore.batch`.
+            source: with the tokens of the passages (titles have no sentences), their tokenizer, and
+                how long a batch reads them.
             shortest: pieces of the shortest sentence that is drawn where a passage has longer ones.
 
         Raises:
             InputError: a store built with another tokenizer.
         """
-        store.check_tokenizer(tokenizer)
-        titles, bodies = np.diff(store.title_offsets), np.diff(store.text_offsets)
-        limits = (
-            store.text_offsets[:-1]
-            + truncate(titles, bodies, max_length=max_length, mode=title).body
-        )
-        begin = _beginnings(store, tokenizer)
+        store, layout = source.store, source.layout
+        store.check_tokenizer(source.tokenizer)
+        bodies = truncate(
+            np.diff(store.title_offsets),
+            np.diff(store.text_offsets),
+            max_length=layout.passage_length,
+            mode=layout.title,
+        ).body
+        limits = store.text_offsets[:-1] + bodies
+        begin = _beginnings(store, source.tokenizer)
         owner = np.searchsorted(store.text_offsets, begin, side="right") - 1
         # A sentence ends where the next one begins, or where the batch stops reading its passage.
         end = np.minimum(np.append(begin[1:], len(store.text_ids)), limits[owner])

@@ -11,7 +11,6 @@ from dr_lib.retrieval.encode import (
     given_run,
     given_vectors,
     open_vectors,
-    shards,
     vectors,
 )
 from dr_lib.retrieval.mining import mine_negatives, negatives

@@ -94,7 +94,6 @@ class Bm25:
         title: bool = True,
         k1: float = 0.9,
         b: float = 0.4,
-        progress: bool = True,
     ) -> "Bm25":
         """Index a collection.
 
@@ -109,21 +108,20 @@ class Bm25:
             title: put the title before the text.
             k1: saturation of repeated words, at least 0.
             b: share of length normalisation, in [0, 1].
-            progress: show a bar.
 
         Example:
             >>> texts = Dataset.from_dict(
             ...     {"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]}
             ... )
-            >>> Bm25.build(texts, progress=False).search(["dogs"], k=2).rows.tolist()
+            >>> Bm25.build(texts).search(["dogs"], k=2).rows.tolist()
             [[1, -1]]
         """
         words = _Words()
-        chunks = tqdm(range(0, len(texts), CHUNK), desc="bm25", unit="chunk", disable=not progress)
+        chunks = tqdm(range(0, len(texts), CHUNK), desc="bm25", unit="chunk", delay=1)
         counts = [_count(words, _strings(texts, start, title)) for start in chunks]
         if folder is None:
             return cls(_weigh(counts, len(words.stems), k1, b), words, title=title)
-        with fresh_folder(Path(folder), "BM25 index") as draft:
+        with fresh_folder(folder, "BM25 index") as draft:
             _weigh(counts, len(words.stems), k1, b, draft)
             write_json(draft / "words.json", list(words.stems))
             write_json(draft / "bm25.json", {"title": title, "passages": len(texts)})
@@ -136,7 +134,6 @@ class Bm25:
         Raises:
             InputError: a file is missing or cut short.
         """
-        folder = Path(folder)
         info, arrays = (
             read_json(folder / "bm25.json"),
             [open_array(folder / f"{name}.npy") for name in ARRAYS],
@@ -148,12 +145,7 @@ class Bm25:
         return cls(weights, words, title=info["title"])
 
     def search(
-        self,
-        queries: Sequence[str],
-        k: int,
-        *,
-        query_ids: Sequence[str] | None = None,
-        progress: bool = False,
+        self, queries: Sequence[str], k: int, *, query_ids: Sequence[str] | None = None
     ) -> Ranking:
         """Rank the passages that share a word with each query.
 
@@ -161,7 +153,6 @@ class Bm25:
             queries: texts.
             k: passages wanted a query; a passage without a word of the query is never returned.
             query_ids: ids for the ranking; "0", "1", ... if None.
-            progress: show a bar.
 
         Returns:
             A ranking of depth `min(k, passages)`, order score descending, then row ascending.
@@ -170,7 +161,7 @@ class Bm25:
         rows = np.full((len(queries), k), -1, np.int32)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         words = self._counts(queries)
-        bar = tqdm(total=len(queries), desc="bm25 search", unit="query", disable=not progress)
+        bar = tqdm(total=len(queries), desc="bm25 search", unit="query", delay=1)
         for start, stop in self._groups(words):
             found = words[start:stop] @ self._weights
             for query in range(start, stop):
@@ -419,7 +410,7 @@ def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, d
     """
     queries, own = collection.queries(split), collection.own_rows(split)
     ranking = Bm25.open(index / "index").search(
-        queries["text"][:], depth + (own is not None), query_ids=queries["id"][:], progress=True
+        queries["text"][:], depth + (own is not None), query_ids=queries["id"][:]
     )
     ranking.without(own, depth).save(folder / "ranking")
 

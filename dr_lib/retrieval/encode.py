@@ -38,13 +38,10 @@ from dr_lib.places import find_encoder
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.retrieval.search import search
 from dr_lib.stages import Cache, Data, TimeIsUpError, code_digest, stage, time_is_up
-from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
+from dr_lib.tokens import Side, Title, TokenStore, blocks, plan_by_length
 from dr_lib.training import machine
 
 MULTIPLE = 8  # padded lengths, as `plan_by_length` counts them
-BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
-# rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
-SHARD = 4 * BLOCK
 SAVE_EVERY = 10.0  # seconds between notes of how far the work came
 TEXT_BYTES = 16  # of a digest of a text: no two of a trillion agree by chance
 
@@ -63,7 +60,6 @@ def encode(
     normalise: bool = True,
     rows: tuple[int, int] | np.ndarray | None = None,
     places: Sequence[torch.device] | None = None,
-    progress: bool = True,
 ) -> np.ndarray:
     """Encode the rows of a token store, or a shard of them, into one array on disk.
 
@@ -87,7 +83,6 @@ def encode(
             encodes all.
         places: devices that share the batches; None takes those of `machine.spread`. Batches, and
             hence vectors, are the same on any number.
-        progress: show a bar.
 
     Returns:
         `[rows, hidden]`, memory-mapped, read-only; row i is the vector of the i-th of the rows.
@@ -127,23 +122,7 @@ def encode(
 
     with machine.spread(encoder, how, places) as work:
         made = partial(work, vectors_of)
-        return fill(Path(path), batches, made, key, dtype=dtype, progress=progress)
-
-
-def shards(rows: int) -> list[tuple[int, int]]:
-    """First row and end of each shard of a collection; one for up to half a million passages.
-
-    Example:
-        >>> shards(300), shards(SHARD + 1)[1]
-        ([(0, 300)], (524288, 524289))
-    """
-    return [(part.start, part.stop) for part in blocks(0, rows, SHARD)]
-
-
-def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
-    """Rows from `first` to `end` in pieces of `size`, by default those that are sorted together."""
-    size = size or BLOCK
-    return [slice(start, min(start + size, end)) for start in range(first, end, size)]
+        return fill(path, batches, made, key, dtype=dtype)
 
 
 def fill(
@@ -153,7 +132,6 @@ def fill(
     key: str,
     *,
     dtype: str,
-    progress: bool,
 ) -> np.ndarray:
     """Write vectors into one array on disk, batch by batch; a killed call is continued by the next
     one of the same key.
@@ -164,7 +142,6 @@ def fill(
         make: batches -> what waits for the vectors `[batch, hidden]` of each, in order.
         key: of all that the vectors depend on; what another key has left is dropped.
         dtype: number type of the stored vectors.
-        progress: show a bar.
 
     Returns:
         `[rows, hidden]`, memory-mapped, read-only.
@@ -191,7 +168,7 @@ def fill(
         initial=sum(map(len, batches[:done])),
         desc="encode",
         unit="passage",
-        disable=not progress,
+        delay=1,
     ) as bar:
         try:
             # A GPU works on the next batch while the last one's vectors are written and the one
@@ -470,7 +447,7 @@ def given_vectors(
         folder: where to write; a killed build goes on from what is there.
         encoder: as `given` finds it.
         collection: whose passages are encoded.
-        rows: first row and end of the shard, as `retrieval.shards` cuts them.
+        rows: first row and end of the shard, as `tokens.shards` cuts them.
         dtype: number type of the stored vectors.
         title: False reads the texts alone.
     """
@@ -497,7 +474,7 @@ def given_vectors(
             batches += np.split(rows[0] + longest_first, range(CHUNK, len(part), CHUNK))
         key = json_digest([CHUNK, dtype, places.tobytes().hex()])
         made = partial(map, vectors_of)
-        return fill(path, batches, made, key, dtype=dtype, progress=True)
+        return fill(path, batches, made, key, dtype=dtype)
 
     by = [encoder_digest(encoder), dtype, title, precision, code_digest(given_vectors)]
     with machine.evaluating(model, precision):

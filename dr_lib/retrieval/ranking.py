@@ -137,7 +137,7 @@ class Ranking:
 
     def save(self, folder: Path) -> None:
         """Write `rows.npy`, `scores.npy` and `ranking.json` to `folder`, in one step."""
-        with fresh_folder(Path(folder), "ranking") as draft:
+        with fresh_folder(folder, "ranking") as draft:
             np.save(draft / "rows.npy", self.rows, allow_pickle=False)
             np.save(draft / "scores.npy", self.scores, allow_pickle=False)
             write_json(
@@ -153,7 +153,6 @@ class Ranking:
             InputError: a file is missing, cut short, or altered so that rows or their order are
                 wrong.
         """
-        folder = Path(folder)
         info = read_json(folder / "ranking.json")
         arrays = (open_array(folder / f"{name}.npy") for name in ("rows", "scores"))
         return cls(info["query_ids"], *arrays, info.get("passages"))
@@ -216,7 +215,7 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
         raise InputError(
             "an id or the tag is not one word", where=path, fix="Use ids and a tag without blanks."
         ) from None
-    write_text(Path(path), text)
+    write_text(path, text)
 
 
 # Answers in ranked passages -----------------------------------------------------------------------

@@ -40,7 +40,6 @@ def score_pairs(
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
     places: Sequence[torch.device] | None = None,
-    progress: bool = True,
 ) -> np.ndarray:
     """Score pairs of query and passage, sorted by length so that a batch holds hardly any padding.
 
@@ -54,7 +53,6 @@ def score_pairs(
             float32: rounded ones would move a score some fifty times as far.
         title: what is scored, for the bar.
         places: devices that share the batches of a cross-encoder, see `machine.spread`.
-        progress: show a bar.
 
     Returns:
         `[pairs]` float32 logits.
@@ -67,8 +65,7 @@ def score_pairs(
         with machine.evaluating(
             cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)
         ) as scorer:
-            show = {"desc": title, "disable": not progress}
-            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, show)
+            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, title)
     kind = machine.precision(precision, next(cross_encoder.parameters()).device)
     scores = np.empty(len(query_rows), np.float32)
 
@@ -79,7 +76,7 @@ def score_pairs(
 
     with (
         machine.spread(cross_encoder, kind, places) as work,
-        tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
+        tqdm(total=len(query_rows), desc=title, unit="pair", delay=1) as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):
             asked, rows = (
@@ -109,7 +106,7 @@ def _match_pairs(
     query_rows: np.ndarray,
     passage_rows: np.ndarray,
     budget: int,
-    show: dict,
+    title: str,
 ) -> np.ndarray:
     """`score_pairs` of late interaction: queries are kept in memory, passages read once each, with
     all pairs they are in.
@@ -120,7 +117,7 @@ def _match_pairs(
     passages, starts = np.unique(passage_rows[order], return_index=True)
     ends, scores = np.append(starts[1:], len(order)), np.empty(len(order), np.float32)
     lengths = texts.passages.lengths(**texts.layout.passages)[passages]
-    with tqdm(total=len(order), unit="pair", **show) as bar:
+    with tqdm(total=len(order), desc=title, unit="pair", delay=1) as bar:
         for chosen in plan_by_length(lengths, budget, texts.layout.passage_length):
             batch = texts.passages.batch(passages[chosen], **texts.layout.passages).to(
                 scorer.head.weight.device

@@ -59,7 +59,6 @@ def search(
     *,
     device: torch.device | str = "cpu",
     places: Sequence[torch.device] | None = None,
-    progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `k` passages of highest inner product with each query.
 
@@ -71,7 +70,6 @@ def search(
         device: where the fast products are computed. The result does not depend on it.
         places: several GPUs that share the queries; None takes `machine.devices` where `device` is
             a GPU.
-        progress: show a bar over the passages.
 
     Returns:
         Scores `[queries, min(k, passages)]` float32 and rows of the same shape int64. A score is
@@ -107,9 +105,7 @@ def search(
             groups = np.array_split(left, -(-len(left) * depth // CANDIDATES))
             unproven = []
             for group in filter(len, groups):
-                best[group], proven = _proposed(
-                    queries[group], shards, wanted, depth, places, progress
-                )
+                best[group], proven = _proposed(queries[group], shards, wanted, depth, places)
                 unproven.append(group[~proven])
             left, depth = np.concatenate(unproven), WIDER * depth
     return _opened(best)
@@ -121,7 +117,6 @@ def _proposed(
     k: int,
     depth: int,
     places: Sequence[torch.device],
-    progress: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best of lists of `depth` passages, each place with a part of the queries: `[queries, k]`
     int64 as `_keys` writes them, and `[queries]` bool, whose are right.
@@ -130,11 +125,7 @@ def _proposed(
     with ThreadPoolExecutor(len(parts)) as pool:
         lists = list(
             pool.map(
-                lambda part, place: _fast_lists(
-                    queries[part], shards, depth, place, progress and not part[0]
-                ),
-                parts,
-                places,
+                lambda part, place: _fast_lists(queries[part], shards, depth, place), parts, places
             )
         )
     fast, rows = (
@@ -158,7 +149,7 @@ def _proposed(
 
 
 def _fast_lists(
-    queries: np.ndarray, shards: list[np.ndarray], depth: int, place: torch.device, progress: bool
+    queries: np.ndarray, shards: list[np.ndarray], depth: int, place: torch.device
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The highest fast scores of some queries, `[queries, depth]` float32 descending, their rows
     int64, and the length of the longest passage.
@@ -168,9 +159,7 @@ def _fast_lists(
     else:
         lists = _OnGpu(queries, depth, place)
     longest = 0.0
-    with tqdm(
-        total=sum(map(len, shards)), desc="search", unit="passage", disable=not progress
-    ) as bar:
+    with tqdm(total=sum(map(len, shards)), desc="search", unit="passage", delay=1) as bar:
         for block in _blocks(shards):
             longest = max(longest, block.longest)
             lists.add(block)

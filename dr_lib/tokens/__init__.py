@@ -17,17 +17,17 @@ from dr_lib.tokens.layout import (
 from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths, shortened
 from dr_lib.tokens.store import (
     BatchStream,
+    Legibility,
     TokenStore,
     TokenValues,
     Window,
+    blocks,
+    legibility,
+    load_tokenizer,
     passage_tokens,
     plan_by_length,
     query_tokens,
-)
-from dr_lib.tokens.tokenizer import (
-    Legibility,
-    legibility,
-    load_tokenizer,
+    shards,
     special_ids,
     tokenizer_digest,
     train_wordpiece,

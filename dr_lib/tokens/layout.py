@@ -38,8 +38,8 @@ class Layout(Settings):
     """
 
     title: Title = "pair"
-    passage_length: int = Field(default=144, gt=3)
-    query_length: int = Field(default=32, gt=2)
+    passage_length: int = Field(144, gt=3)
+    query_length: int = Field(32, gt=2)
     query_side: Side = "right"
 
     @property

@@ -1,39 +1,280 @@
-"""The token store: every passage tokenised once, kept flat on disk, and cut into padded batches
-without a Python loop.
+"""A tokenizer, opened, checked or trained; and the token store: every passage tokenised once, kept
+flat on disk, and cut into padded batches without a Python loop.
 
 Beside the pieces may lie a number for each (importances of CDMAE, keyword weights of MASTER).
 An epoch is divided into batches (`BatchStream`) in which the same step is always the same batch:
 every batch of one padded length has the same number of rows, so that an epoch shows few distinct
 shapes. The CPU's bf16 kernels are built, and a GPU's graphs compiled, once per shape. Training
 resumes at any step without replaying the earlier ones; of several processes, number r of W takes
-the steps `W * step + r`. Packing of a passage: see
-`layout.py`. Explained in the book's chapter on your own corpus.
+the steps `W * step + r`. Packing of a passage: see `layout.py`.
+
+A vocabulary is trained with BERT's normaliser and word borders by `tokenizers`' own trainer (pairs
+of pieces merged by count; BERT, Devlin et al. 2019). Left alone, that trainer numbers the single
+characters in the order of a randomly seeded hash table, and since ties between equally frequent
+pairs are broken by those numbers, two runs over one text give two vocabularies. Here the characters
+are counted first and handed to the trainer in a fixed order, which fixes everything after.
+Explained in the book's chapter on your own corpus.
 """
 
-from collections.abc import Iterable
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import datasets
 import numpy as np
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, first_line
 from dr_lib.files import file_digest, fresh_folder, json_digest, new_array, read_json, write_json
+from dr_lib.places import embedded_base, from_hub
 from dr_lib.stages import stage
 from dr_lib.tokens.layout import Side, Slice, Title, TokenBatch, padded_length, to_batch, truncate
-from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
+from dr_lib.words import words_of
 
+# Tokenizers ---------------------------------------------------------------------------------------
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PREFIX = "##"  # of a piece that continues a word
+ALPHABET = 1000
+CODES = sys.maxunicode + 1
 CHUNK = 2048  # texts tokenised at a time: memory stays bounded
+MANY_LOST, MANY_UNKNOWN = 0.2, 0.02
+"""Shares of words from which on a user is told that they are lost, or unknown."""
+
+NORMALISE = normalizers.BertNormalizer(lowercase=True)
+WORDS = pre_tokenizers.BertPreTokenizer()
+SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
+TOKENIZER_FILES = ("*.json", "vocab.txt")
+WAY_OUT = (
+    'Give "embedded", a folder with a saved tokenizer, or a name on the hub that this machine can'
+    " reach."
+)
+
+
+def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
+    """Open a WordPiece tokenizer by name.
+
+    Args:
+        name_or_path: ``"embedded"`` for the one that is part of the book, a local folder, or a name
+            on the hub.
+
+    Raises:
+        InputError: there is no such tokenizer, it is not WordPiece, or it lacks a special token.
+    """
+    place = Path(embedded_base() if name_or_path == "embedded" else name_or_path).expanduser()
+    local = place.is_absolute() or str(name_or_path).startswith((".", "~")) or place.exists()
+    if local and not any((place / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise InputError("no tokenizer.json or vocab.txt in this folder", where=place, fix=WAY_OUT)
+    folder = place if place.is_dir() else from_hub(str(name_or_path), TOKENIZER_FILES, WAY_OUT)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+    except Exception as error:  # the Rust library raises plain Exception for a broken file
+        raise InputError(
+            f"cannot open this tokenizer ({first_line(error)})", where=place, fix=WAY_OUT
+        ) from error
+    special_ids(tokenizer, where=place)
+    return tokenizer
+
+
+class Legibility(NamedTuple):
+    """How much of some texts a search can see.
+
+    Attributes:
+        lost: share of words that BM25 drops because they have one character; 0.03 to 0.07 in
+            English.
+        unknown: share of words that a tokenizer answers ``[UNK]``, so that a model cannot tell one
+            from another; nearly 0 in a language that it was made for.
+    """
+
+    lost: float
+    unknown: float
+
+    def warnings(self) -> list[str]:
+        """What a user should be told, one sentence each; none where all is well."""
+        said = []
+        if self.lost > MANY_LOST:
+            said.append(
+                f"BM25 drops {self.lost:.0%} of the words, which have one character: it finds"
+                " nothing by them."
+            )
+        if self.unknown > MANY_UNKNOWN:
+            said.append(
+                f"The model's tokenizer does not know {self.unknown:.0%} of the words and reads"
+                " each as [UNK]: take a model made for the language."
+            )
+        return said
+
+
+def legibility(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerFast | None = None
+) -> Legibility:
+    """Measure whether some texts are in a language that BM25 and a model can read.
+
+    Args:
+        texts: a sample will do.
+        tokenizer: of the model; without one nothing is unknown.
+
+    Example:
+        >>> legibility(["Vitamin C and D"])
+        Legibility(lost=0.5, unknown=0.0)
+        >>> read = legibility(["The moon pulls the sea. ประเทศไทย"], load_tokenizer("embedded"))
+        >>> round(read.unknown, 2)
+        0.14
+    """
+    seen, written = (
+        sum(len(words_of(text, shortest=shortest)) for text in texts) for shortest in (2, 1)
+    )
+    known = unknown = 0
+    for start in range(0, len(texts) if tokenizer else 0, CHUNK):
+        coded = tokenizer(list(texts[start : start + CHUNK]), add_special_tokens=False)
+        for encoding in coded.encodings:
+            known += len(set(encoding.word_ids))
+            unknown += encoding.ids.count(tokenizer.unk_token_id)
+    return Legibility((written - seen) / max(1, written), unknown / max(1, known))
+
+
+def special_ids(tokenizer: PreTrainedTokenizerFast, where: object = "tokenizer") -> dict[str, int]:
+    """Ids of the five special tokens, by the names ``pad unk cls sep mask``.
+
+    Raises:
+        InputError: one is missing, two are the same, or the tokenizer is not WordPiece (other kinds
+            mark words and lay out pairs differently).
+    """
+    if (
+        type(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)).__name__
+        != "WordPiece"
+    ):
+        raise InputError(
+            "not a WordPiece tokenizer",
+            where=where,
+            fix="Use a tokenizer of BERT's or ELECTRA's kind.",
+        )
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in SPECIAL_NAMES}
+    missing = [f"[{name.upper()}]" for name, value in ids.items() if value is None]
+    if missing or len(set(ids.values())) < len(ids):
+        problem = (
+            f"no {', '.join(missing)} token" if missing else f"special tokens share an id ({ids})"
+        )
+        raise InputError(
+            problem, where=where, fix="Use a tokenizer made for masked language models."
+        )
+    return {name: int(value) for name, value in ids.items()}
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
+    """SHA-256 (hex) of all that decides which ids a text gets; truncation, padding and file names
+    do not count.
+    """
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = {
+        key: content.get(key) for key in ("added_tokens", "normalizer", "pre_tokenizer", "model")
+    }
+    return json_digest(parts | {"special": special_ids(tokenizer)})
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedTokenizerFast:
+    """Train a lower-casing WordPiece tokenizer with BERT's special tokens as ids 0 to 4.
+
+    Args:
+        texts: the text to learn from, read twice; a one-way iterator is first gathered into memory.
+            Order does not matter. A sample of a million passages is plenty.
+        vocab_size: number of pieces wanted, special tokens included. A small text may give fewer,
+            since a pair is merged only where it occurs twice.
+
+    Returns:
+        A `BertTokenizerFast`; its saved folder opens with `AutoTokenizer` and gives the same ids.
+        Ids 0 to 4 are [PAD], [UNK], [CLS], [SEP], [MASK]; then come the 1,000 most frequent
+        characters in code-point order, those of them that continue a word, and the merges.
+
+    Raises:
+        InputError: `vocab_size` leaves no room for the characters of the text, or there is no text.
+
+    Example:
+        >>> tokenizer = train_wordpiece(["dense retrieval", "dense vectors"], vocab_size=60)
+        >>> tokenizer.tokenize("Dense Ravens")
+        ['dense', 'r', '##a', '##v', '##e', '##ns']
+    """
+    source = list(texts) if isinstance(texts, Iterator) else texts
+    singles = _single_pieces(source)
+    least = len(SPECIAL) + len(singles)
+    if vocab_size < least:
+        problem = (
+            f"{vocab_size} pieces cannot hold {len(SPECIAL)} special tokens and {len(singles)}"
+            " single characters"
+        )
+        raise InputError(problem, where="vocab_size", fix=f"Ask for at least {least}.")
+    characters = [piece for piece in singles if len(piece) == 1]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=[*SPECIAL, *singles],  # numbered first, in this order
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
+        continuing_subword_prefix=PREFIX,
+        show_progress=False,
+    )
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = NORMALISE, WORDS
+    tokenizer.train_from_iterator(source, trainer)
+    return BertTokenizerFast(vocab=tokenizer.get_vocab(), do_lower_case=True)
+
+
+def _single_pieces(texts: Iterable[str]) -> list[str]:
+    """The frequent characters, then those that occur inside words, prefixed by `##`; each in
+    code-point order.
+    """
+    anywhere, inside, kinds = (
+        np.zeros(CODES, np.int64),
+        np.zeros(CODES, bool),
+        np.zeros(CODES, np.int8),
+    )
+    for codes in _code_points(texts):
+        anywhere += np.bincount(codes, minlength=CODES)
+        for code in np.flatnonzero((anywhere > 0) & (kinds == 0)):
+            kinds[code] = _kind(chr(code))
+        of_word = kinds[codes] == 1
+        inside[codes[1:][of_word[1:] & of_word[:-1]]] = True
+    anywhere[kinds == 2] = 0
+    frequent = np.argsort(-anywhere, kind="stable")[: min(ALPHABET, np.count_nonzero(anywhere))]
+    if not len(frequent):
+        raise InputError(
+            "no text to learn from",
+            where="texts",
+            fix="Give at least one passage that is not blank.",
+        )
+    frequent = np.sort(frequent)
+    return [chr(code) for code in frequent] + [
+        PREFIX + chr(code) for code in frequent[inside[frequent]]
+    ]
+
+
+def _code_points(texts: Iterable[str]) -> Iterator[np.ndarray]:
+    """Code points of the normalised texts, a chunk of texts at a time with blanks between them."""
+    iterator = iter(texts)
+    while chunk := list(islice(iterator, CHUNK)):
+        normalised = NORMALISE.normalize_str(" ".join(chunk))
+        yield np.frombuffer(normalised.encode("utf-32-le"), np.uint32)
+
+
+def _kind(character: str) -> int:
+    """What the pre-tokenizer takes a character for: 1 part of a word, 2 blank, 3 a word of its
+    own.
+    """
+    return len(WORDS.pre_tokenize_str(f"a{character}a"))
+
+
+# The store ----------------------------------------------------------------------------------------
 
 
 @stage(reads=())
@@ -77,7 +318,7 @@ class TokenStore:
         ... )
         >>> folder = Path(tempfile.mkdtemp()) / "tokens"
         >>> store = TokenStore.build(
-        ...     texts, train_wordpiece(texts["text"], 60), folder, progress=False
+        ...     texts, train_wordpiece(texts["text"], 60), folder
         ... )
         >>> store.batch(np.array([0, 1]), max_length=12).input_ids.shape
         torch.Size([2, 12])
@@ -110,7 +351,6 @@ class TokenStore:
         tokenizer: PreTrainedTokenizerFast,
         folder: Path,
         columns: tuple[str, ...] = ("title", "text"),
-        progress: bool = True,
     ) -> "TokenStore":
         """Tokenise `texts` into `folder` and open the result; the folder is whole or absent.
 
@@ -122,12 +362,11 @@ class TokenStore:
             tokenizer: a WordPiece tokenizer; its truncation and padding settings are ignored.
             folder: where to write; an older store there is replaced.
             columns: ``("title", "text")``, or one column (queries), which is then the body.
-            progress: show a bar.
 
         Raises:
             InputError: the tokenizer does not fit, or `folder` holds something else.
         """
-        folder, special = Path(folder), special_ids(tokenizer)
+        special = special_ids(tokenizer)
         pieces = tokenizer.get_vocab()
         vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
         dtype = "uint16" if vocab_size < 2**16 else "int32"
@@ -138,7 +377,7 @@ class TokenStore:
         ] = True
         with fresh_folder(folder, "token store") as draft:
             parts = dict(zip(("title", "text")[-len(columns) :], columns, strict=True))
-            _write_ids(texts, _plain(tokenizer), draft, parts, dtype, progress)
+            _write_ids(texts, _plain(tokenizer), draft, parts, dtype)
             np.save(draft / "continuation.npy", continuation)
             meta = {
                 "tokenizer": tokenizer_digest(tokenizer),
@@ -154,7 +393,7 @@ class TokenStore:
     @staticmethod
     def open(folder: Path) -> "TokenStore":
         """Open a store built earlier; `InputError` where there is none."""
-        return TokenStore(Path(folder), read_json(Path(folder) / "meta.json"))
+        return TokenStore(folder, read_json(folder / "meta.json"))
 
     def __len__(self) -> int:
         return len(self.text_offsets) - 1
@@ -237,12 +476,7 @@ def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
 
 
 def _write_ids(
-    texts: datasets.Dataset,
-    tokenizer: Tokenizer,
-    draft: Path,
-    columns: dict[str, str],
-    dtype: str,
-    progress: bool,
+    texts: datasets.Dataset, tokenizer: Tokenizer, draft: Path, columns: dict[str, str], dtype: str
 ) -> None:
     """Ids of each column end to end, and where each text begins, a chunk of texts at a time."""
     counts: dict[str, list[np.ndarray]] = {part: [] for part in columns}
@@ -250,9 +484,7 @@ def _write_ids(
         files = {
             part: stack.enter_context((draft / f"{part}_ids.bin").open("wb")) for part in columns
         }
-        bar = stack.enter_context(
-            tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress)
-        )
+        bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", delay=1))
         for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
             for part, column in columns.items():
                 codes = tokenizer.encode_batch_fast(chunk[column], add_special_tokens=False)
@@ -288,7 +520,7 @@ class TokenValues:
         >>> texts = datasets.Dataset.from_dict({"text": ["dense vectors", "sparse"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 60)
         >>> store = TokenStore.build(
-        ...     texts, tokenizer, place / "store", columns=("text",), progress=False
+        ...     texts, tokenizer, place / "store", columns=("text",)
         ... )
         >>> lengths = np.arange(len(store.text_ids))
         >>> values = TokenValues.write(store, place / "values", [(lengths[:0], lengths)])
@@ -320,7 +552,7 @@ class TokenValues:
         Raises:
             InputError: a value is not finite in `dtype`.
         """
-        with fresh_folder(Path(folder), "token values") as draft:
+        with fresh_folder(folder, "token values") as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
             written = dict.fromkeys(lengths, 0)
             files = {
@@ -339,12 +571,7 @@ class TokenValues:
                         )
                     written[part] = end
             del files  # closes them, which Windows needs before the folder can be renamed
-        return TokenValues(Path(folder), store)
-
-    @staticmethod
-    def open(folder: Path, store: TokenStore) -> "TokenValues":
-        """Open values written earlier for this store."""
-        return TokenValues(Path(folder), store)
+        return TokenValues(folder, store)
 
     def batch(self, rows: np.ndarray, **layout: Any) -> Tensor:
         """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same
@@ -368,6 +595,9 @@ class TokenValues:
 # Epochs of batches --------------------------------------------------------------------------------
 
 Window = Literal["first", "random"]
+BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
+# rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
+SHARD = 4 * BLOCK
 ENCODING_MULTIPLE = 8  # padded lengths in encoding: few shapes ever reach a model
 
 
@@ -421,6 +651,22 @@ def plan_by_length(lengths: np.ndarray, tokens_per_batch: int, max_length: int) 
     return _cut(
         order, padded_length(lengths[order], ENCODING_MULTIPLE, max_length), tokens_per_batch
     )
+
+
+def shards(rows: int) -> list[tuple[int, int]]:
+    """First row and end of each shard of a collection; one for up to half a million passages.
+
+    Example:
+        >>> shards(300), shards(SHARD + 1)[1]
+        ([(0, 300)], (524288, 524289))
+    """
+    return [(part.start, part.stop) for part in blocks(0, rows, SHARD)]
+
+
+def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
+    """Rows from `first` to `end` in pieces of `size`, by default those that are sorted together."""
+    size = size or BLOCK
+    return [slice(start, min(start + size, end)) for start in range(first, end, size)]
 
 
 def _cut(rows: np.ndarray, padded: np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:

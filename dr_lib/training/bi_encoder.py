@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from dr_lib import losses
 from dr_lib.collections import Collection
@@ -141,10 +142,7 @@ class DistilledBiEncoder(BiEncoder):
     def divergence(self, queries: Tensor, passages: Tensor, teacher_scores: Tensor) -> Tensor:
         """KL divergence from the teacher's distribution over each query's own passages."""
         if self.settings.normalise:
-            queries, passages = (
-                nn.functional.normalize(queries, dim=1),
-                nn.functional.normalize(passages, dim=1),
-            )
+            queries, passages = normalize(queries), normalize(passages)
         own = passages.unflatten(0, (len(queries), -1))
         return losses.distillation(
             (queries[:, None] * own).sum(2),
@@ -459,10 +457,7 @@ def pool_mrr(
         passage_encoder or encoder, passage_store, pool.passage_rows, layout.passages, precision
     )
     if normalise:
-        queries, passages = (
-            nn.functional.normalize(queries, dim=1),
-            nn.functional.normalize(passages, dim=1),
-        )
+        queries, passages = normalize(queries), normalize(passages)
     return 1 / pool_ranks(queries, passages, pool)
 
 

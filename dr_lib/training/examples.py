@@ -96,7 +96,7 @@ class Examples:
 
     def save(self, folder: Path) -> None:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
-        with fresh_folder(Path(folder), "training examples") as draft:
+        with fresh_folder(folder, "training examples") as draft:
             for name, array in {**vars(self), "annotated": self.first_positives()}.items():
                 if name in ARRAYS or (name in OPTIONAL and array is not None):
                     np.save(draft / f"{name}.npy", array, allow_pickle=False)
@@ -105,7 +105,6 @@ class Examples:
     @classmethod
     def open(cls, folder: Path) -> "Examples":
         """Open saved examples; the arrays stay on disk (memory-mapped)."""
-        folder = Path(folder)
         passages = read_json(folder / "examples.json")["passages"]
         arrays = {
             name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS

@@ -52,19 +52,19 @@ class Training(Settings):
 
     steps: int = Field(gt=0)
     learning_rate: float = Field(gt=0)
-    warmup: float = Field(default=0.1, ge=0, le=1)
+    warmup: float = Field(0.1, ge=0, le=1)
     warmup_shape: Literal["linear", "logarithmic"] = "linear"
-    stop_at: int | None = Field(default=None, gt=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    clip: float | None = Field(default=1.0, gt=0)
-    accumulation: int = Field(default=1, gt=0)
+    stop_at: int | None = Field(None, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    clip: float | None = Field(1.0, gt=0)
+    accumulation: int = Field(1, gt=0)
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-8, gt=0)
-    checkpoint_every: int = Field(default=500, gt=0)
+    epsilon: float = Field(1e-8, gt=0)
+    checkpoint_every: int = Field(500, gt=0)
     schedule: Literal["linear", "constant"] = "linear"
     compile: bool = False
-    log_every: int = Field(default=10, gt=0)
+    log_every: int = Field(10, gt=0)
 
     @model_validator(mode="after")
     def _check(self) -> "Training":
@@ -105,7 +105,7 @@ class TrainSettings(Training):
         dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this key.
     """
 
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: int = Field(0, ge=0, lt=2**63)
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change a weight, as plain JSON; a checkpoint may only continue
@@ -201,11 +201,11 @@ class Pretraining(Training):
         tokens_per_batch: padded tokens of one micro-batch.
     """
 
-    steps: int = Field(default=80_000, gt=0)
-    learning_rate: float = Field(default=3e-4, gt=0)
-    warmup: float = Field(default=0.05, ge=0, le=1)
-    weight_decay: float = Field(default=0.0, ge=0)
-    tokens_per_batch: int = Field(default=16_384, gt=0)
+    steps: int = Field(80_000, gt=0)
+    learning_rate: float = Field(3e-4, gt=0)
+    warmup: float = Field(0.05, ge=0, le=1)
+    weight_decay: float = Field(0.0, ge=0)
+    tokens_per_batch: int = Field(16_384, gt=0)
 
 
 class GeneratorTraining(Training):
@@ -219,9 +219,9 @@ class GeneratorTraining(Training):
     """
 
     model: str | None = None
-    steps: int = Field(default=20_000, gt=0)
-    learning_rate: float = Field(default=5e-4, gt=0)
-    tokens_per_batch: int = Field(default=16_384, gt=0)
+    steps: int = Field(20_000, gt=0)
+    learning_rate: float = Field(5e-4, gt=0)
+    tokens_per_batch: int = Field(16_384, gt=0)
 
 
 class ValidationSettings(Settings):
@@ -240,12 +240,12 @@ class ValidationSettings(Settings):
         seed: of the draw, the same for all seeds of a study.
     """
 
-    every: int = Field(default=200, gt=0)
-    queries: int = Field(default=500, gt=0)
-    per_query: int = Field(default=50, gt=0)
+    every: int = Field(200, gt=0)
+    queries: int = Field(500, gt=0)
+    per_query: int = Field(50, gt=0)
     keep: Literal["best", "last"] = "best"
     split: str = "dev"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(0, ge=0)
 
 
 class Finetuning(Training):
@@ -276,23 +276,23 @@ class Finetuning(Training):
             section 3.4), made as `auxiliary.pseudo_labels` says.
     """
 
-    steps: int = Field(default=20_000, gt=0)
-    learning_rate: float = Field(default=2e-5, gt=0)
-    warmup: float = Field(default=0.05, ge=0, le=1)
-    weight_decay: float = Field(default=0.0, ge=0)
-    batch_queries: int = Field(default=64, gt=1)
-    negatives: int = Field(default=15, ge=0)
-    temperature: float = Field(default=0.02, gt=0)
+    steps: int = Field(20_000, gt=0)
+    learning_rate: float = Field(2e-5, gt=0)
+    warmup: float = Field(0.05, ge=0, le=1)
+    weight_decay: float = Field(0.0, ge=0)
+    batch_queries: int = Field(64, gt=1)
+    negatives: int = Field(15, ge=0)
+    temperature: float = Field(0.02, gt=0)
     temperature_warmup: bool = False
     positive: Positive = "rotate"
     mask_positives: bool = True
     normalise: bool = True
     blocks: Literal["released", "paper", "query_passage"] = "released"
     shared: bool = True
-    chunk: int | None = Field(default=None, gt=0)
+    chunk: int | None = Field(None, gt=0)
     validation: ValidationSettings | None = None
     projection: Literal[True] | None = None
-    alpha: float | None = Field(default=None, ge=0, le=1)
+    alpha: float | None = Field(None, ge=0, le=1)
     pseudo_labels: bool | None = None
 
 
@@ -313,13 +313,13 @@ class Distillation(Finetuning):
             BM25's, which is many pairs to score.
     """
 
-    negatives: int = Field(default=23, gt=0)
-    learning_rate: float = Field(default=3e-5, gt=0)
-    contrastive_weight: float = Field(default=0.2, ge=0)
-    teacher_temperature: float = Field(default=1.0, gt=0)
+    negatives: int = Field(23, gt=0)
+    learning_rate: float = Field(3e-5, gt=0)
+    contrastive_weight: float = Field(0.2, ge=0)
+    teacher_temperature: float = Field(1.0, gt=0)
     mean: Literal["query", "element"] = "query"
     own_negatives: bool = True
-    teacher_negatives: int | None = Field(default=None, gt=0)
+    teacher_negatives: int | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def _given_labels_alone(self) -> "Distillation":
@@ -357,13 +357,13 @@ class CrossEncoderTraining(Training):
 
     model: str | None = None
     start: str | None = None
-    seed: int | None = Field(default=None, ge=0)
-    steps: int = Field(default=20_000, gt=0)
-    learning_rate: float = Field(default=3e-5, gt=0)
-    batch_queries: int = Field(default=64, gt=0)
-    negatives: int = Field(default=63, gt=0)
-    length: int = Field(default=192, gt=4)
-    chunk: int | None = Field(default=None, ge=1)
+    seed: int | None = Field(None, ge=0)
+    steps: int = Field(20_000, gt=0)
+    learning_rate: float = Field(3e-5, gt=0)
+    batch_queries: int = Field(64, gt=0)
+    negatives: int = Field(63, gt=0)
+    length: int = Field(192, gt=4)
+    chunk: int | None = Field(None, ge=1)
     gradient: Literal["paper", "released"] = "paper"
     r_drop: bool = False
 

@@ -31,6 +31,66 @@ FOUND = {
 }
 """What a reader types -> the page that must be among the first three."""
 
+ASKED = {
+    "why does the auto-encoder win here": [
+        "notebooks/simlm/table07_objectives",
+        "notebooks/methods/what_the_bottleneck_buys",
+        "ideas/bottleneck",
+    ],
+    "how long should I pre-train": ["notebooks/simlm/fig3_steps", "notebooks/master/fig3_steps"],
+    "my loss looks too high": ["notebooks/methods/reference_curves"],
+    "why does counting words beat the neural network": ["notebooks/evaluation/bm25"],
+    "do I have to buy a graphics card": ["practice/gpu", "practice/install"],
+    "can I tell whether two systems really differ": [
+        "ideas/statistics",
+        "notebooks/lessons/7_significance",
+    ],
+    "use this on my own documents": ["notebooks/your_corpus", "quickstart", "practice/own-corpus"],
+    "invent a new training method": ["practice/adding-an-objective"],
+    "does it work in Chinese": ["practice/languages"],
+    "the program ran out of memory": ["practice/troubleshooting", "practice/gpu"],
+    "what to teach in a session of ninety minutes": ["teaching/routes", "teaching/lecturers-notes"],
+    "which wrong passages should a model learn from": [
+        "ideas/negatives",
+        "notebooks/lessons/4_negatives",
+    ],
+    "training with few labelled questions": ["notebooks/master/fig3_few_shot"],
+    "can a small student learn from a bigger model": [
+        "ideas/distillation",
+        "notebooks/lessons/5_distillation",
+    ],
+    "how fast is search among a million documents": [
+        "practice/from-thousands-to-a-billion",
+        "reference/speed",
+    ],
+    "difference between RetroMAE and SimLM": ["ideas/bottleneck"],
+    "common mistakes when measuring a search engine": [
+        "notebooks/evaluation/traps",
+        "notebooks/teaching/bugs_in_evaluation",
+    ],
+    "what does the temperature do": ["ideas/temperature-explorer", "ideas/dual-encoders"],
+    "can I use a model from Hugging Face": [
+        "practice/real-models",
+        "notebooks/methods/from_real_model",
+    ],
+    "which method should I pick": ["ideas/choosing-a-method"],
+}
+"""Twenty questions in words of a reader's own, written before any was tried -> pages that answer."""
+BOTH = """
+const index = book.index(await searchPage.json("book-texts"));
+const { pieces } = await searchPage.json("start"), cut = searchPage.tokenizer(pieces);
+const [shared, weights, vectors] = await Promise.all(["base-words", "model-simlm", "book-vectors"]
+  .map(async (name) => searchPage.tensors(await searchPage.unpacked(name))));
+const model = searchPage.encoder(weights, shared);
+const firsts = (scores, lowest) => book.pages(index, scores, lowest)
+  .slice(0, 3).map(({ page }) => index.pages[page][0]);
+return QUERIES.map((query) => {
+  const words = book.byWords(index, query);
+  const products = searchPage.products(model.encode(cut(query, model.longest)), vectors);
+  const meaning = book.byMeaning(index, products);
+  return [firsts(words, 0), firsts(meaning), firsts(book.together(words, meaning))];
+});"""
+
 
 def test_a_page_is_read_in_sections_and_without_code_and_numbers(tmp_path):
     (tmp_path / "ideas").mkdir()
@@ -90,11 +150,50 @@ def test_titles_headings_and_phrases_count_more_than_text():
     assert hits[0]["rows"] == [0]
 
 
-@pytest.mark.site
-@pytest.mark.skipif(
+def test_words_that_only_ask_are_no_words_of_a_question_unless_there_are_no_others():
+    code = "return ['How do I use my own files?', 'how many', 'PMI masking'].map(book.sought);"
+    assert node(code) == ["files corpus", "how many", "pmi masking"]
+
+
+def test_scores_are_put_together_in_standard_deviations():
+    index = '{ pages: [["a", "A", "idea"], ["b", "B", "library"]], passages: [[0], [1], [0]] }'
+    code = (
+        f"const meaning = book.byMeaning({index}, [1, 1, 4]);"
+        "return [meaning, book.together([0, 3, 0], meaning), book.standard([2, 2])];"
+    )
+    meaning, both, flat = node(code)
+    low, high = -1 / 2**0.5, 2**0.5
+    assert meaning == pytest.approx([low, low - 1, high])
+    assert both == pytest.approx([2 * low, low - 1 + high, low + high]) and flat == [0, 0]
+
+
+built = pytest.mark.skipif(
     not all((HTML / book_search.FOLDER / f"{name}.js").is_file() for name in book_search.PARTS),
     reason="needs the built pages (make book)",
 )
+
+
+@pytest.mark.site
+@built
+def test_both_together_answer_more_questions_than_either():
+    needed = ("book-texts", "start", "base-words", "model-simlm", "book-vectors")
+    parts = "".join(
+        f"require({json.dumps(str(HTML / book_search.FOLDER / f'{name}.js'))});" for name in needed
+    )
+    queries = json.dumps([*ASKED, *FOUND])
+    firsts = node(parts + BOTH.replace("QUERIES", queries))
+    hits = [
+        [any(page.removesuffix(".html") in right for page in pages) for pages in systems]
+        for right, systems in zip(ASKED.values(), firsts, strict=False)
+    ]
+    words, meaning, both = map(sum, zip(*hits, strict=True))
+    assert both >= 13 and both >= words >= meaning, (words, meaning, both)
+    typed = dict(zip(FOUND, [systems[2] for systems in firsts[len(ASKED) :]], strict=True))
+    assert {query: pages for query, pages in typed.items() if FOUND[query] not in pages} == {}
+
+
+@pytest.mark.site
+@built
 def test_what_readers_type_leads_to_the_right_page():
     part = json.dumps(str(HTML / book_search.FOLDER / "book-texts.js"))
     queries = json.dumps([*FOUND])

@@ -1,5 +1,5 @@
-"""Exercises of lessons and bug hunts: each stub is told what is wrong, each solution is correct,
-and no solution reaches a student.
+"""Exercises of lessons, bug hunts and idea pages: each stub is told what is wrong, each solution is
+correct and runs, and no solution reaches a student.
 """
 
 import ast
@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from check_pages import ROOT
 from lecturer import CHECKED, exercises, lecturers_copy, solutions, with_exercises, write_copies
+from solutions import run
 
 NOTEBOOKS = with_exercises()
 BUGS = [path for path in NOTEBOOKS if path.stem.startswith("bugs_")]
@@ -94,3 +95,27 @@ def test_an_exercise_without_a_solution_is_named(monkeypatch):
     monkeypatch.setattr("lecturer.solutions", lambda path: {})
     with pytest.raises(ValueError, match="without partner"):
         lecturers_copy(NOTEBOOKS[0])
+
+
+PAGES = [
+    path
+    for path in sorted((ROOT / "book" / "ideas").glob("*.md"))
+    if not path.stem.endswith(("index", "-explorer"))
+]
+LEVELS = ["Warm-up", "Practice", "Challenge"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_has_an_exercise_of_each_level_with_a_solution_that_holds(path):
+    text = path.read_text().partition("## Exercises\n")[2]
+    solutions = re.findall(r"^```\{solution\}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^\*\*\d\. ([\w-]+)\.\*\* ", text, re.MULTILINE) == LEVELS and len(
+        solutions
+    ) == len(LEVELS)
+    for code in solutions:
+        assert "assert " in code and run(code).strip()
+
+
+def test_a_solution_that_is_wrong_fails():
+    with pytest.raises(AssertionError):
+        run("assert 1 == 2")

@@ -1,14 +1,22 @@
-"""The first page: its questions, and its figures against counts that are made another way."""
+"""The first page, its questions and its figures against counts that are made another way; and the
+README, which fits one screen.
+"""
 
 import re
+import shlex
 
 import home
 import numpy as np
 import pytest
 from check_pages import ROOT
 from home import Searched, answers, beginning, box, tally
+from readme_table import BEGIN, END, PAPERS, with_table
 
+from dr_book.commands import parser
+from dr_book.measured import recorded
 from dr_book.statistics import Estimate
+from dr_lib import objectives
+from dr_lib.places import project_root
 
 
 @pytest.fixture
@@ -21,6 +29,7 @@ def made() -> Searched:
         [np.array([0]), np.array([1]), np.array([2])],
         {"words": np.array([0, 1, 1]), "meaning": np.array([1, 1, 20])},
         lambda side, row: first[side][row],
+        0.81234,
     )
 
 
@@ -34,6 +43,7 @@ def test_questions_are_chosen_for_their_differences_and_all_passages_are_there(m
     assert titles == ["D", "B"] and found["passages"][first["right"]][0] == "A"
     assert "Of all 1 test questions" in told and "words put none" in told and told.endswith(" 1.")
     assert found["share"].startswith("The vector has 1 of 1 such questions")
+    assert found["near"] == 0.8123 and found["topics"].startswith("weather")
 
 
 def test_without_judged_questions_the_box_has_none(monkeypatch):
@@ -74,7 +84,10 @@ def test_the_trust_figure_counts_every_certain_pair_once_a_collection():
     )
     assert sure > 20 and sum(numbers[away]) == sure * int(away.split()[0])
     assert numbers["other articles"][2:] == [0, 0], "the first page says that other articles agree"
-    assert numbers["six layers"][2:] == [0, 0], "and a larger model"
+    assert numbers["six layers"][2:] == [0, 0], "and five pairs in a larger model"
+    assert sum(numbers["six layers"]) == 5
+    larger = recorded("methods/larger-model")
+    assert "autoencoder" not in larger and {*map(len, larger.values())} == {1}, "trained once"
     kept = sum(numbers[away][:2]) / sum(numbers[away])
     assert 0.6 < kept < 0.73 and numbers[away][3] == 0, "two in three, none with certainty"
 
@@ -91,3 +104,39 @@ def test_the_first_page_is_short():
     prose = re.sub(r"<[^>]+>|^```.*$|^:file:.*$|^---.*$", " ", prose, flags=re.MULTILINE)
     links = len(re.findall(r'href="(?!search-page)|\{doc\}', text))
     assert len(prose.split()) <= 380 and links <= 14
+
+
+README = (project_root() / "README.md").read_text(encoding="utf-8")
+
+
+def test_it_is_short():
+    assert len(README.split()) < 450
+
+
+def test_its_targets_of_make_and_its_places_exist():
+    makefile = (project_root() / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    assert targets and all(f"\n{target}:" in makefile for target in targets)
+    places = re.findall(r"`((?:book|dr_lib|notebooks)/[\w./]*)`|\]\(([\w./-]+)\)", README)
+    assert places and all((project_root() / (code or link)).exists() for code, link in places)
+
+
+def test_its_commands_are_taken():
+    commands = re.findall(r"^\.venv/bin/dr-lib ([^#\n]*)", README, re.MULTILINE)
+    assert commands
+    for command in commands:
+        parser().parse_args(shlex.split(command))
+
+
+def test_it_names_every_method():
+    (listed,) = re.findall(r"^Methods: `(.*)`", README, re.MULTILINE)
+    assert sorted(listed.split()) == sorted(objectives.names())
+
+
+def test_the_table_counts_the_pairs_of_each_paper():
+    pairs = [{"state": state} for state in ("supported", "open", "open", "not run")]
+    pairs.append({"state": "open", "waits": 1})
+    made = with_table(f"a {BEGIN}\nold\n{END} z", [{"paper": "pair", "pairs": pairs}])
+    rows = [line for line in made.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(PAPERS) and made.startswith("a ") and made.endswith(" z")
+    assert rows[-1] == "| PAIR | 4 | 1 | 2 | 1 | 0 |"

@@ -46,12 +46,12 @@ TYPED = [
 def sources(tmp_path_factory) -> Sources:
     place, tokenizer = tmp_path_factory.mktemp("explorer"), load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"title": ["a title"] * len(TEXTS), "text": TEXTS})
-    store = TokenStore.build(rows, tokenizer, place / "store", progress=False)
+    store = TokenStore.build(rows, tokenizer, place / "store")
     counts = count_ngrams(store, place / "counts")
     values = write_importances(counts, store, place / "importances")
     minseg = write_importances(counts, store, place / "minseg", pmi="minseg")
     keyword_weights.body(place, place)
-    weights = TokenValues.open(place / "values", store)
+    weights = TokenValues(place / "values", store)
     return Sources(tokenizer, store, counts, values, minseg, weights)
 
 

@@ -1,11 +1,13 @@
-"""The page checks find what they should, and the table of contents and the pages agree."""
+"""The page checks find what they should, the table of contents and the pages agree, and the tests'
+browser waits through a change of the page.
+"""
 
 import json
 import re
 from pathlib import Path
 
 import pytest
-from browser import needs_chromium, opened
+from browser import PageLeftError, needs_chromium, opened
 from check_pages import (
     ROOT,
     Page,
@@ -16,6 +18,7 @@ from check_pages import (
     missing_or_empty,
     without_notebook,
 )
+from generated_pages import DOCUMENTED
 from staging import UNSEEN
 from whole_book import scripts_once, unbroken
 
@@ -33,6 +36,7 @@ GENERATED = {
     "reference/data",
     "reference/base-model",
     "teaching/routes",
+    *(f"reference/api/{package}" for package in DOCUMENTED),
 }
 STATES = ("held", "contradicted", "open", "not testable here", "not run")
 WORDS = "<article>" + "word " * 50 + "</article>"
@@ -268,3 +272,29 @@ def test_a_page_loads_a_script_once():
     assert scripts_once(f"<p>{a}</p>{b}{a}<script>1</script>{b}") == (
         f"<p>{a}</p>{b}<script>1</script>"
     )
+
+
+@pytest.fixture
+def leaving(tmp_path):
+    """A page that leads to another one after a moment."""
+    page = tmp_path / "first.html"
+    page.write_text(
+        "<script>setTimeout(() => { location = 'second.html'; }, 300);</script>", encoding="utf-8"
+    )
+    (tmp_path / "second.html").write_text("<p>here</p>", encoding="utf-8")
+    return page
+
+
+@needs_chromium
+def test_what_is_waited_for_may_hold_in_the_next_page(leaving, tmp_path):
+    never = "new Promise(() => {})"  # the first page is certain to be left before it answers
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(leaving)
+        with pytest.raises(PageLeftError):
+            browser.run(never)
+        browser.visit(leaving)
+        browser.wait(
+            f"location.pathname.endsWith('second.html') ? document.querySelector('p') : {never}"
+        )
+        with pytest.raises(RuntimeError, match="ReferenceError"):
+            browser.wait("noSuchName")

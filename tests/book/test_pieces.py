@@ -11,6 +11,7 @@ import pytest
 import rankings
 import supplied
 import torch
+from bm25s.stopwords import STOPWORDS_EN
 from browser import needs_chromium, opened
 from check_pages import ROOT
 from claims_glance import drawn_pairs, in_words, left_out, pairs_table
@@ -19,6 +20,7 @@ from price_piece import trails
 from dr_book.price import Price
 from dr_book.statistics import Interval
 from dr_lib import collections, objectives
+from dr_lib.files import read_json
 from dr_lib.models import load_masked_lm
 from dr_lib.tokens import TokenBatch, load_tokenizer
 
@@ -289,7 +291,7 @@ def test_a_larger_share_lacks_the_words_of_a_smaller_whole(batch):
             assert few[i][(word[i] == number) & ~batch.special[i]].unique().numel() == 1
 
 
-@pytest.mark.parametrize("method", ["autoencoder", "simlm", "retromae"])
+@pytest.mark.parametrize("method", ["autoencoder", "simlm"])
 def test_one_vector_for_all_passages_supplies_nothing(batch, method, monkeypatch):
     model = load_masked_lm("embedded")
     objective = objectives.create(
@@ -300,6 +302,27 @@ def test_one_vector_for_all_passages_supplies_nothing(batch, method, monkeypatch
     same = torch.ones(len(batch.input_ids), 48, 128)
     monkeypatch.setattr(supplied, "hidden_states", lambda *_: same)
     assert supplied.supplied(objective, batch, 1.0)[0].abs().max() < 1e-4
+
+
+def test_the_file_of_the_piece_is_whole_and_says_more_of_rare_words_than_of_stop_words():
+    found = read_json(supplied.MEASURED)
+    assert [one["method"] for one in found["models"]] == [
+        m.method for m in supplied.MODELS.values()
+    ]
+    assert len(found["passages"]) == supplied.SHOWN
+    for number, model in enumerate(found["models"]):
+        assert model["rates"] == [*supplied.RATES[model["method"]]] and model["steps"] == 2000
+        words, stops = [], []
+        for passage in found["passages"]:
+            nats, pieces = passage["values"][number][-1], passage["pieces"]
+            assert [len(one) for one in passage["values"][number]] == [len(pieces)] * len(
+                model["rates"]
+            )
+            for piece, value in zip(pieces, nats, strict=True):
+                (stops if piece in STOPWORDS_EN else words).append(value / 10)
+        mean = np.mean(words + stops)
+        assert mean == pytest.approx(model["supplied"][-1][0], abs=0.02)
+        assert np.mean(words) > 3 * np.mean(stops)
 
 
 def test_pieces_become_words_and_the_summary_is_of_what_is_lacking():

@@ -112,7 +112,7 @@ from dr_book import measured
 from dr_lib.lab import records
 from dr_lib.stages import names_in
 print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 40,
-      measured._grouped.cache_info().currsize)
+      measured.by_configuration.kept.cache_info().currsize)
 """
 
 

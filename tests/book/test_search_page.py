@@ -194,7 +194,7 @@ def test_the_script_computes_the_librarys_bm25(run, folder):
     found, collection = np.array(run(code)), collections.load(str(folder), allow_duplicates=True)
     queries, passages = collection.queries("test")["text"][:], len(collection.passages)
     owners, rows = np.repeat(np.arange(50), passages), np.tile(np.arange(passages), 50)
-    expected = Bm25.build(collection.passages, progress=False).pair_scores(queries, owners, rows)
+    expected = Bm25.build(collection.passages).pair_scores(queries, owners, rows)
     np.testing.assert_allclose(found.reshape(-1), expected, atol=1e-4)
     assert (found > 0).any(1).all()
 

@@ -181,7 +181,7 @@ def test_the_search_of_the_book_works_by_keyboard(browser):
     browser.press("Enter")
     browser.wait(
         "location.pathname.endsWith('search.html') && document.querySelectorAll('#book-search"
-        " section').length === 2"
+        " section').length === 3"
     )
     kinds = "[...document.querySelectorAll('#book-search .dr-kind')].map((one) => one.textContent)"
     assert {"idea", "lesson"} <= {*browser.run(kinds)}
@@ -200,7 +200,7 @@ def test_the_search_of_the_book_works_by_keyboard(browser):
 @pytest.mark.parametrize("query", FOUND)
 def test_what_readers_type_is_among_the_first_three(browser, query):
     visit(browser, "search", f"?q={quote_plus(query)}")
-    browser.wait("document.querySelectorAll('#book-search section').length === 2")
+    browser.wait("document.querySelectorAll('#book-search section').length === 3")
     hits = "[...document.querySelectorAll('#book-search section:first-of-type > ol > li')]"
     firsts = browser.run(
         f"{hits}.slice(0, 3).map((hit) => hit.querySelector('.title a').getAttribute('href'))"

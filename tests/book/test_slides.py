@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-from slides import SOURCE, deck, shown
+from browser import needs_chromium, opened
+from check_pages import ROOT
+from slides import PLACE, SOURCE, deck, shown, slide_html
 from teaching import load_plan
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
 
+DECK = ROOT / "_build" / "html" / PLACE
 PAGE = """<article><h1>Masks</h1><figure class="dr-drawing"><svg><title id="a-title">A</title></svg>
 </figure><div class="dr-figure"><svg id="first"></svg></div>
 <div class="dr-figure"><svg id="second"></svg></div></article>"""
@@ -66,12 +69,44 @@ def test_what_a_slide_shows_is_named_by_page_and_place(built):
             shown(built, where)
 
 
+def test_a_part_of_a_drawing_has_names_of_its_own(built):
+    (built / "ideas" / "two.html").write_text(
+        '<article><figure class="dr-drawing"><svg viewBox="0 0 9 8" aria-labelledby="t d">'
+        '<title id="t">A</title><desc id="d">B</desc><use href="#d"/></svg></figure></article>'
+    )
+    slide = {"title": "One", "show": "ideas/two#t", "crop": "0 4 9 4", "text": "-", "notes": "-"}
+    html = slide_html(slide, built, "ideas/two")
+    assert 'viewBox="0 4 9 4"' in html and "0 0 9 8" not in html
+    assert 'id="t-0-4-9-4"' in html and 'aria-labelledby="t-0-4-9-4 d-0-4-9-4"' in html
+    assert 'href="#d-0-4-9-4"' in html
+
+
+SMALLEST = """[...document.querySelectorAll("section .shown :is(text, tspan)")]
+  .filter((text) => text.getClientRects().length && text.textContent.trim())
+  .map((text) => { const { a, b } = text.closest("text").getScreenCTM();
+    return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b); })
+  .reduce((least, size) => Math.min(least, size), 99)"""
+CUT = """[...document.querySelectorAll("section")].filter((slide) =>
+  slide.scrollHeight > slide.clientHeight + 1).map((slide) => slide.textContent.slice(0, 60))"""
+
+
+@pytest.mark.site
+@needs_chromium
+@pytest.mark.skipif(not DECK.is_file(), reason="needs the built pages (make book)")
+def test_on_a_projector_labels_have_twelve_pixels_and_no_slide_is_cut(tmp_path):
+    with opened(tmp_path / "profile") as browser:
+        browser.resize(1280, 720)
+        browser.visit(DECK)
+        assert browser.run(SMALLEST) >= 12
+        assert browser.run(CUT) == []
+
+
 def test_slides_belong_to_units_and_every_lesson_has_some():
     plan, slides = load_plan()["units"], read_yaml(SOURCE)
     assert slides.keys() <= plan.keys()
     lessons = {name for name, unit in plan.items() if "notebooks/lessons/" in unit["page"]}
     assert lessons <= slides.keys()
-    keys = {"title", "text", "notes", "show", "formula", "page"}
+    keys = {"title", "text", "notes", "show", "crop", "formula", "page"}
     for name, unit in slides.items():
         for slide in unit:
             assert slide.keys() <= keys and {"title", "text", "notes"} <= slide.keys(), name

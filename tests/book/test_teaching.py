@@ -1,12 +1,24 @@
-"""The plan of lessons: pages that are there, sessions that fit, nothing taught before what it
-needs.
+"""The plan of lessons, a session's archive and the bake-off's table: nothing is taught before what
+it needs, the same archive has the same bytes, and a team's last file counts.
 """
 
+import json
 import re
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import nbformat
+import numpy as np
 import pytest
 from check_pages import ROOT, expected_pages
-from teaching import load_plan, minutes, routes_page
+from handouts import readme, write_archive, write_archives
+from lecturer import solutions, with_exercises
+from teaching import archive_name, load_plan, minutes, routes_page
+
+from dr_book import measured, statistics, tables
+from dr_lib.lab import load_records
 
 PLAN = load_plan()
 ROUTES = {route["name"]: route for route in PLAN["routes"]}
@@ -66,3 +78,198 @@ def test_every_lesson_has_notes_with_aim_minutes_board_and_wrong_answers():
     for part in parts[1::2]:
         assert all(f"**{word}.**" in part for word in ("Aim", "Minutes", "Board"))
         assert "| you ask | you will hear | what helps |" in part
+
+
+def test_every_session_has_an_archive_that_the_page_of_routes_links_to(tmp_path: Path):
+    written = [path.relative_to(tmp_path).as_posix() for path in write_archives(tmp_path, PLAN)]
+    assert len({*written}) == len(written)
+    assert re.findall(r'href="(handouts/[^"]+)"', routes_page(PLAN)) == written
+    notes = (ROOT / "book" / "teaching" / "lecturers-notes.md").read_text()
+    assert {*re.findall(r'href="(handouts/[^"]+)"', notes)} <= {*written}
+
+
+def test_an_archive_has_the_notebooks_as_they_are_stored_and_is_the_same_twice(tmp_path: Path):
+    units = [PLAN["units"][name] for name in ("prerequisites", "retriever", "bottleneck")]
+    names = write_archive(tmp_path / "a.zip", units)
+    write_archive(tmp_path / "b.zip", units)
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    assert names == [
+        "README.txt",
+        "notebooks/lessons/1_retriever.ipynb",
+        "notebooks/lessons/2_bottleneck.ipynb",
+    ]
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert archive.namelist() == names
+        for name in names[1:]:
+            content = archive.read(name)
+            assert content == (ROOT / name).read_bytes()
+            cells = json.loads(content)["cells"]
+            assert not any(cell.get("outputs") for cell in cells)
+            assert not any("solution" in cell["metadata"].get("tags", []) for cell in cells)
+
+
+def test_every_file_of_solutions_belongs_to_a_notebook():
+    files = {path.stem for path in (ROOT / "book" / "teaching" / "solutions").glob("*.py")}
+    assert files == {path.stem for path in with_exercises()}
+    assert all(solutions(path) for path in with_exercises())
+
+
+def test_the_readme_names_the_repository_only_where_there_is_one():
+    units = [PLAN["units"]["retriever"]]
+    assert "http" not in readme(units) and "notebooks/lessons/1_retriever.ipynb" in readme(units)
+    told = readme(units, "https://github.com/some/where")
+    assert "git clone https://github.com/some/where\n" in told
+    assert "pip install -e where jupyterlab" in told
+
+
+def test_a_name_of_an_archive_tells_route_and_session():
+    route = {"name": "Ten weeks of 90 minutes"}
+    assert archive_name(route, 10) == "handouts/ten-weeks-10.zip"
+
+
+def test_binder_installs_the_checkout():
+    """Not a copy of it: `dr_lib.places` finds the small base model beside the package."""
+    lines = (ROOT / ".binder" / "requirements.txt").read_text().splitlines()
+    assert "-e ." in lines
+    assert (ROOT / ".binder" / "runtime.txt").read_text() == "python-3.11\n"
+
+
+CELLS = {
+    cell.id: cell.source
+    for cell in nbformat.read(ROOT / "notebooks/teaching/bakeoff.ipynb", as_version=4).cells
+}
+
+
+def record(
+    team: str,
+    score: float,
+    minutes: float = 1.0,
+    created: str = "1",
+    queries: int = 200,
+    resumed: tuple[int, ...] = (),
+    processes: int = 1,
+    seconds: dict[str, float] | None = None,
+    clusters: Any = None,
+) -> Any:
+    """What the table reads of a record; every fifth query is answered by nobody."""
+    found = np.where(np.arange(queries) % 5, score, 0.0)
+    return SimpleNamespace(
+        label=team,
+        scale="laptop",
+        created=created,
+        query_ids=[f"q{i}" for i in range(queries)],
+        per_query=lambda measure: found,
+        seconds={"pretrained": 900.0, "retriever": 900.0} | (seconds or {}),
+        clusters=clusters or SimpleNamespace(names=()),
+        training={
+            name: {
+                "processor_seconds": 30 * minutes,
+                "resumed_at": resumed,
+                "processes": processes,
+                "threads": 2,
+            }
+            for name in ("pretrained", "retriever")
+        },
+    )
+
+
+def judged(
+    records: list[Any], held_back: str = "", scale: str = "laptop", loaded: list[Any] | None = None
+) -> dict[str, Any]:
+    """The names that the two cells of the table leave behind; `loaded` notes which folders are
+    read.
+    """
+
+    def load(place: Any, study: str) -> list[Any]:
+        if loaded is not None:
+            loaded.append(place)
+        return records
+
+    lab = SimpleNamespace(load_records=load)
+    space = {
+        "lab": lab,
+        "np": np,
+        "measured": measured,
+        "statistics": statistics,
+        "tables": tables,
+        "place": None,
+        "samples": "samples",
+        "study": "x",
+        "judged": "x judged",
+        "measure": "MRR@10",
+    }
+    space |= {"scale": scale, "held_back": held_back, "minutes": 10}
+    exec(
+        CELLS["table"] + "\n" + CELLS["shown"].replace("\ntables.table(", "\nmade = tables.table("),
+        space,
+    )
+    return space
+
+
+def test_teams_stand_in_order_and_whoever_took_too_long_is_not_compared():
+    space = judged(
+        [record("slow", 0.9, minutes=11), record("b", 0.2), record("a", 0.5), record("like a", 0.5)]
+    )
+    assert space["order"] == ["a", "like a", "b", "slow"]
+    assert (
+        space["p_values"]["b"] < 0.01
+        and space["p_values"]["like a"] == 1
+        and "slow" not in space["p_values"]
+    )
+    html = space["made"].data
+    assert (
+        html.index("like a") < html.index("slow") < html.index("too long")
+        and "200 test queries of the book, which teams could have seen" in html
+    )
+
+
+def test_a_training_that_was_interrupted_is_not_compared():
+    space = judged([record("a", 0.5), record("resumed", 0.9, resumed=(3,)), record("b", 0.2)])
+    assert space["order"] == ["a", "b", "resumed"] and "resumed" not in space["p_values"]
+
+
+def test_several_processes_are_not_compared_and_every_stage_costs_its_time():
+    earlier = record("earlier", 0.9, seconds={"earlier retriever": 290.0, "generator": 10.0})
+    space = judged([record("a", 0.5), record("many", 0.9, processes=2), earlier])
+    # two threads: ten minutes of other stages beside one of training
+    assert space["took"] == {"a": 1, "many": 1, "earlier": 11}
+    assert space["order"][0] == "a" and {*space["out"]} == {"many", "earlier"}
+
+
+def test_queries_of_one_document_are_one_draw():
+    one_document = SimpleNamespace(names=("a document",), of=(0,) * 200)
+    teams = [record("a", 0.5, clusters=one_document), record("b", 0.2, clusters=one_document)]
+    assert judged(teams)["p_values"]["b"] == 1
+    assert judged([record("a", 0.5), record("b", 0.2)])["p_values"]["b"] < 0.01
+
+
+def test_held_back_queries_are_named_in_the_caption():
+    html = judged([record("a", 0.5), record("b", 0.2)], held_back="folder")["made"].data
+    assert "200 test queries held back" in html
+
+
+def test_the_sample_teams_are_runs_of_one_collection_within_a_minute():
+    folder = ROOT / "book" / "teaching" / "bakeoff"
+    records = load_records(folder, "teaching/bakeoff")
+    space = judged(records)
+    assert {*space["order"]} == {"Otters", "Herons", "Lynxes"} and space["out"] == {}
+    assert all(0 < minutes < 1 for minutes in space["took"].values())
+
+
+def test_without_a_file_of_a_team_the_samples_are_shown():
+    smoke = record("a", 0.5)
+    smoke.scale = "smoke"
+    calls = []
+    space = judged([smoke], scale="smoke", loaded=calls)
+    assert calls == [None, "samples"] and "Three sample teams" in space["made"].data
+
+
+def test_of_a_team_the_last_file_counts():
+    space = judged([record("a", 0.1, created="2"), record("a", 0.9, created="1"), record("b", 0.5)])
+    assert space["order"] == ["b", "a"]
+
+
+def test_other_queries_are_refused_and_one_team_is_a_table():
+    with pytest.raises(ValueError, match="other queries"):
+        judged([record("a", 0.5), record("b", 0.5, queries=100)])
+    assert judged([record("a", 0.5)])["p_values"] == {}

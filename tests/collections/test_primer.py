@@ -132,7 +132,7 @@ def test_questions_share_with_their_passage_what_their_kind_promises(passages, q
 def test_words_alone_find_what_repeats_them_and_not_what_means_the_same(primer, questions):
     """The sheet's counts for BM25: first place for `words`, the first ten for the others."""
     ids, ranks = list(questions), dict.fromkeys(KINDS, 0)
-    rows = Bm25.build(primer.passages, progress=False).search([*questions.values()], 10).rows
+    rows = Bm25.build(primer.passages).search([*questions.values()], 10).rows
     passages = primer.passages["id"][:]
     for id_, best in zip(ids, rows, strict=True):
         passage, kind = id_.split("-")

@@ -97,7 +97,7 @@ def test_a_published_passage_with_a_title_alone_is_a_passage(tmp_path, cache, re
     ir_datasets.registry.register(name, Dataset(Titles(), *parts))
     collection = collections.load(f"ir_datasets:{name}", cache=cache)
     assert collection.passages["id"][:] == ["a"] and collection.qrels("test") == {"1": {"a": 2}}
-    ranking = Bm25.build(collection.passages, progress=False).search(["remdesivir"], 1)
+    ranking = Bm25.build(collection.passages).search(["remdesivir"], 1)
     assert ranking.rows.tolist() == [[0]]
 
 

@@ -324,7 +324,7 @@ def test_many_pairs_of_a_claim_stand_behind_a_line_that_counts_their_states(reco
 
 def test_a_claim_that_another_study_answers_has_the_ledgers_verdict(smoke):
     found, _ = answer(CLAIM)
-    assert f"verdict-{found.verdict}\">" in compared(smoke).verdicts([CLAIM]).data
+    assert f'verdict-{found.verdict}">' in compared(smoke).verdicts([CLAIM]).data
 
 
 def test_labels_and_captions_are_escaped(record):

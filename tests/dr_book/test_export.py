@@ -83,7 +83,7 @@ def ours(folder: Path, tmp_path: Path) -> np.ndarray:
     """Vectors of the passages by the library's own path."""
     encoder = DenseEncoder.from_pretrained(folder)
     rows = datasets.Dataset.from_dict(PASSAGES)
-    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", progress=False)
+    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens")
     settings = encoder.settings
     return encode(
         encoder,
@@ -93,7 +93,6 @@ def ours(folder: Path, tmp_path: Path) -> np.ndarray:
         title=settings.title,
         precision="fp32",
         normalise=settings.normalise,
-        progress=False,
     )
 
 

@@ -1,6 +1,7 @@
 """Generated pages: claims counted and escaped under their paper, what the first page shows."""
 
 import html
+import importlib
 import json
 import re
 
@@ -8,7 +9,9 @@ import generated_pages
 import pandas as pd
 import pytest
 from generated_pages import (
+    DOCUMENTED,
     IDEAS,
+    api_page,
     bar,
     claims_page,
     counted_pairs,
@@ -344,3 +347,12 @@ def test_the_status_page_has_the_counts_of_the_fault_tests(tmp_path):
     )
     told, _ = faults_section(tmp_path / "faults.json")
     assert "1 of its tests failed: test_kills" in told and "no number was wrong" not in told
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_page_of_a_package_is_what_its_docstrings_say(name):
+    assert importlib.import_module(f"dr_lib.{name}").__doc__
+    head, _, body = api_page(f"dr_lib.{name}").partition("\n\n")
+    assert head == f"# dr_lib.{name}"
+    assert body.splitlines()[:2] == ["```{eval-rst}", f".. automodule:: dr_lib.{name}"]
+    assert ":imported-members:" in body

@@ -525,8 +525,8 @@ def test_the_second_bm25_is_the_index_of_its_weights(compare):
     compared = compare(["bm25"])
     collection = compared.searched
     queries = collection.queries("test")["text"][:]
-    expected = Bm25.build(collection.passages, k1=1.5, b=0.75, progress=False).search(queries, 50)
-    usual = Bm25.build(collection.passages, progress=False).search(queries, 50)
+    expected = Bm25.build(collection.passages, k1=1.5, b=0.75).search(queries, 50)
+    usual = Bm25.build(collection.passages).search(queries, 50)
     found = lab.ranking_of(compared.runs[corpus_study.SECOND][0])
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
     np.testing.assert_array_equal(found.rows, expected.rows)

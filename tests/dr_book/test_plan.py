@@ -1,12 +1,11 @@
 """The plan's differences, contrasts and parts of variance, against plain numpy and simulations."""
 
-import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dr_book import plan, plan_figures
+from dr_book import plan
 from dr_book.statistics import Estimate
 from dr_lib.evaluation import Clusters, Scores
 
@@ -188,34 +187,3 @@ def test_more_seeds_and_more_articles_show_smaller_differences():
     assert parts.detectable(3) < parts.detectable(1)
     assert parts.detectable(3, 72) < parts.detectable(3)
     assert parts.by_chance(0.5, 3) < parts.by_chance(0.1, 3) < 1
-
-
-def alt(figure) -> str:
-    return re.search(r'aria-label="([^"]*)"', figure.data)[1]
-
-
-def test_figures_tell_their_numbers():
-    gains = {"simlm": Estimate(1.0, 0.1, 30), "mlm": Estimate(-0.26, 1.0, 30)}
-    found = alt(plan_figures.elsewhere({"scifact": gains}, "points of nDCG@10"))
-    assert "SciFact: SimLM +1.0, masked LM -0.3" in found
-    found = alt(plan_figures.by_fifth({"simlm": [Estimate(n / 2, 0.2, 30) for n in range(5)]}))
-    told = ", ".join(f"{fifth} {n / 2:.1f}" for n, fifth in enumerate(plan.FIFTHS))
-    assert f"SimLM: {told}" in found
-    found = alt(plan_figures.coverage_against_gain({"bow": 0.418}, {"bow": 2.8, "none": 0.0}))
-    assert "bag of words 42 %, +2.8 points" in found and "no pre-training" not in found
-    parts = plan.Parts(1.7, 200, 200, 0.02, 36, 290)
-    assert "1 seeds" not in alt(plan_figures.make_up(parts, [1, 3]))
-    assert f"{parts.detectable(3, 72):.2f} at 72" in alt(
-        plan_figures.detectable(parts, [3], [36, 72])
-    )
-
-
-def test_the_table_of_contrasts_says_what_is_missing():
-    contrast = {"says": "More.", "compare": "bow - none"}
-    verdicts = [
-        plan.Verdict(contrast, Estimate(2.0, 0.1, 30), "waits", "squad: bow 2 of 3", 2),
-        plan.Verdict(contrast),
-    ]
-    shown = plan_figures.contrasts(verdicts, ["bow", "none"], "Contrasts.").data
-    assert "squad: bag of words 2 of 3" in shown and "bag of words - no pre-training" in shown
-    assert "+2.0 [+1.8, +2.2]" in shown and "not run" in shown

@@ -228,7 +228,7 @@ def test_both_sentences_of_a_pair_are_read_and_scores_come_in_their_own_scale(
 def test_loss_and_output_are_those_of_a_plain_head(tiny_bert, tiny_tokenizer, tmp_path):
     split = pairs_of(6, 0)
     store = TokenStore.build(
-        split.texts, tiny_tokenizer, tmp_path / "t", tuple(split.texts.column_names), progress=False
+        split.texts, tiny_tokenizer, tmp_path / "t", tuple(split.texts.column_names)
     )
     batch = store.batch(np.arange(6), max_length=32, title="pair")
     assert batch.token_type_ids.max() == 1
@@ -249,9 +249,7 @@ def test_loss_and_output_are_those_of_a_plain_head(tiny_bert, tiny_tokenizer, tm
 
 def test_class_loss_is_the_cross_entropy(tiny_bert, tiny_tokenizer, tmp_path):
     split = sentences_of(8, 0)
-    store = TokenStore.build(
-        split.texts, tiny_tokenizer, tmp_path / "t", ("sentence1",), progress=False
-    )
+    store = TokenStore.build(split.texts, tiny_tokenizer, tmp_path / "t", ("sentence1",))
     batch = store.batch(np.arange(8), max_length=32)
     model = SentenceClassifier(tiny_bert(), TASKS["cola"]).eval()
     with torch.no_grad():

@@ -1,5 +1,5 @@
 """The recorded scores of every method and every end of the pipeline, within what processors differ
-by.
+by, and the recorded stages of every kind of recipe in the notebooks.
 """
 
 import json
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dr_lib import objectives
-from tests.golden import golden
+from tests.golden import golden, keys
 
 LOSSES = {"rel": 0.005, "abs": 0.001}
 """Sums in another order (AVX2 without fused kernels), carried through eight steps of Adam, moved
@@ -70,3 +70,27 @@ def test_every_method_and_every_end_is_among_them(recorded):
     }
     first = {golden.FIRST_LOSS + name for name in objectives.names() if name != "none"}
     assert recorded.keys() >= ends | set(objectives.names()) | first
+
+
+@pytest.fixture(scope="module")
+def stages_today(tmp_path_factory) -> dict[str, dict]:
+    with pytest.MonkeyPatch.context() as places:
+        places.setenv("DR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return json.loads(keys.dumped(keys.graphs(tmp_path_factory.mktemp("keys"))))
+
+
+@pytest.fixture(scope="module")
+def stages_recorded() -> dict[str, dict]:
+    return json.loads(keys.RECORDED.read_text(encoding="utf-8"))
+
+
+def test_every_stage_is_made_from_what_is_recorded(stages_today, stages_recorded):
+    for name, arguments in stages_recorded["stages"].items():
+        assert stages_today["stages"].get(name) == arguments, name
+    assert stages_today["stages"].keys() == stages_recorded["stages"].keys()
+
+
+def test_every_recipe_ends_with_the_recorded_stages(stages_today, stages_recorded):
+    for label, stages in stages_recorded["recipes"].items():
+        assert stages_today["recipes"].get(label) == stages, label
+    assert stages_today["recipes"].keys() == stages_recorded["recipes"].keys()

@@ -247,7 +247,7 @@ def test_dialogues_count_by_their_content(untrained, dialogues, tmp_path):
 @pytest.fixture
 def crossed(tiny_recipe):
     """A recipe that ranks the candidates of made dialogues with a cross-encoder trained on them."""
-    folder = str(made_dialogues(lab.open_sample(tiny_recipe.collection), words=4))
+    folder = str(made_dialogues(lab.open_sample(tiny_recipe.collection)))
     recipe = talk(
         tiny_recipe.with_(objective="reddit", auxiliary__reddit_pairs__file=folder), folder
     )

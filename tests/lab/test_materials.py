@@ -159,7 +159,7 @@ def test_importances_are_those_of_the_passages_tokens(recipe, shared, tmp_path):
     assert np.diff(store.title_offsets).max() > 0
     counts = count_ngrams(store, tmp_path / "counts", order=3)
     expected = write_importances(counts, store, tmp_path / "values", window=3, pmi="minseg")
-    found = TokenValues.open(folder / "values", store)
+    found = TokenValues(folder / "values", store)
     assert np.array_equal(found.title, expected.title) and np.array_equal(found.text, expected.text)
 
 

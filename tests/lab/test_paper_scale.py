@@ -1,4 +1,6 @@
-"""The scale of the papers before it starts: what it costs, that it fits, and on how many GPUs."""
+"""The scale of the papers before it starts: what it costs, on how many GPUs it fits, and that a
+recipe which is cut to a GPU keeps its updates.
+"""
 
 import re
 
@@ -9,8 +11,8 @@ from dr_lib import lab, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.lab import inputs
-from dr_lib.lab.checks import RUN_BY
-from dr_lib.lab.inputs import Checkpoint, Shape
+from dr_lib.lab.checks import RUN_BY, check_memory, fitted
+from dr_lib.lab.inputs import Checkpoint, Inputs, Shape
 from dr_lib.stages import Data
 from dr_lib.training import machine
 
@@ -92,3 +94,39 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(study):
 def test_gpus_that_cannot_share_a_batch_are_not_named(study, capsys):
     study("paper", 79.6, pretraining__accumulation=6, finetuning__batch_queries=36).run()
     assert "on 1 or 2 of them" in capsys.readouterr().out
+
+
+@pytest.fixture
+def recipe():
+    large = {"tokens_per_batch": 400_000, "accumulation": 3}
+    tuned = {"batch_queries": 4096, "negatives": 7}
+    crossed = {"batch_queries": 1024, "negatives": 15}
+    changes = {"pretraining": large, "finetuning": tuned, "final": "reranker"}
+    return lab.recipe_at("smoke", changes | {"auxiliary": {"cross_encoder": crossed}})
+
+
+@pytest.mark.parametrize("gib", [2, 4, 8])
+def test_every_training_fits_and_every_update_is_the_same(recipe, gib):
+    smaller = fitted(recipe, gib * GIB)
+    check_memory(Inputs(smaller), gib * GIB)  # refuses nothing
+    was, now = recipe.pretraining, smaller.pretraining
+    tokens = now.tokens_per_batch * now.accumulation
+    assert tokens == pytest.approx(was.tokens_per_batch * was.accumulation, rel=1e-3)
+    assert now.accumulation % was.accumulation == 0
+    assert smaller.finetuning.batch_queries == recipe.finetuning.batch_queries
+    if gib == 2:
+        assert smaller.pretraining.accumulation > 3 and smaller.finetuning.chunk
+        assert smaller.auxiliary.cross_encoder.chunk
+
+
+def test_a_method_that_compares_texts_keeps_its_batches(recipe):
+    compared = recipe.with_(objective="cocondenser")
+    smaller = fitted(compared, 2 * GIB)
+    assert smaller.pretraining == compared.pretraining
+    assert smaller.objective.params["chunk"] > 0
+    check_memory(Inputs(smaller), 2 * GIB)
+
+
+def test_what_fits_is_left_as_it_is(recipe):
+    assert fitted(recipe, 10_000 * GIB) == recipe
+    assert fitted(recipe) == recipe  # no GPU here

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.masking.draw import words_of
+from dr_lib.masking.words import words_of
 
 WAYS = [None, 8, 256]
 

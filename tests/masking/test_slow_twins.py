@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.masking.draw import (
+from dr_lib.masking.words import (
     random_keys,
     ranked_keys,
     take_across,
@@ -232,7 +232,7 @@ def test_importances(random_batch, unit):
 
 def test_keywords(random_batch):
     for seed in SEEDS:
-        batch, rate, budget = random_batch(seed)
+        batch, rate, _ = random_batch(seed)
         special, words = batch.special.numpy(), words_of(batch).numpy()
         weights = torch.from_numpy(
             np.random.default_rng(seed).integers(0, 3, special.shape).astype(np.float32)
@@ -244,9 +244,9 @@ def test_keywords(random_batch):
             for columns in columns_of_words(words[row], special[row]).values():
                 first[row, columns] = worth[row, columns[0]]
         expected = take_one_by_one(
-            -first, words, special, budget_of(batch, rate, budget), across=True
+            -first, words, special, budget_of(batch, rate, "maskable"), across=True
         )
-        found = masking.keyword(batch, weights, rate, seeded(seed), budget=budget)
+        found = masking.keyword(batch, weights, rate, seeded(seed))
         np.testing.assert_array_equal(found.numpy(), expected, err_msg=f"seed {seed}")
 
 

@@ -1,5 +1,5 @@
-"""Masks of pieces and words against the rule carried out one word at a time; SimLM's nested
-masks.
+"""Masks of pieces and words against the rule carried out one word at a time; SimLM's nested masks;
+what hidden pieces become.
 """
 
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.masking.draw import words_of
+from dr_lib.masking.words import words_of
 
 
 def random_words(rows, longest, words, seed):
@@ -131,3 +131,41 @@ def test_an_encoder_rate_of_one_leaves_nothing_to_add(passages, source):
     assert torch.equal(
         masking.superset(passages, everything, 1.0, source, encoder_rate=1.0), everything
     )
+
+
+@pytest.fixture
+def alike(batch_of):
+    return batch_of([[1] * 100] * 300)
+
+
+def test_mask_policy_writes_mask_at_hidden_positions_only(alike, source):
+    mask = masking.uniform(alike, 0.3, source)
+    ids = masking.hide(alike, mask, 4, 500, source)
+    assert (ids[mask] == 4).all()
+    assert torch.equal(ids[~mask], alike.input_ids[~mask])
+
+
+def test_80_10_10_hits_its_shares_and_leaves_the_rest_alone(alike, source):
+    mask = masking.uniform(alike, 0.5, source)
+    ids = masking.hide(alike, mask, 4, 500, source, "80_10_10", special_ids=(0, 1, 2, 3, 4))
+    assert torch.equal(ids[~mask], alike.input_ids[~mask])
+    masked, kept = ids[mask] == 4, ids[mask] == alike.input_ids[mask]
+    assert abs(masked.double().mean() - 0.8) < 0.015
+    assert abs(kept.double().mean() - 0.1) < 0.015
+
+
+@pytest.mark.parametrize("special", [(0, 1, 2, 3, 4), (0, 7, 8, 11), ()])
+def test_random_ids_are_spread_evenly_over_what_is_not_special(alike, source, special):
+    everything = torch.ones_like(alike.special)
+    clean = alike.with_ids(torch.full_like(alike.input_ids, -1))
+    ids = masking.hide(clean, everything, -2, 12, source, "80_10_10", special_ids=special)
+    counts = torch.bincount(ids[ids >= 0], minlength=12).double()
+    allowed = [id_ for id_ in range(12) if id_ not in special]
+    assert counts[list(special)].sum() == 0
+    assert (counts[allowed] / counts.sum() * len(allowed) - 1).abs().max() < 0.25
+
+
+def test_the_input_is_left_as_it_was(alike, source):
+    before = alike.input_ids.clone()
+    masking.hide(alike, ~alike.special, 4, 500, source, "80_10_10")
+    assert torch.equal(alike.input_ids, before)

@@ -28,6 +28,6 @@ def store_of(tmp_path) -> Callable[..., TokenStore]:
         tokenizer = BertTokenizerFast(vocab={piece: index for index, piece in enumerate(pieces)})
         rows = datasets.Dataset.from_dict({"title": titles, "text": texts})
         made.append(tmp_path / f"store{len(made)}")
-        return TokenStore.build(rows, tokenizer, made[-1], progress=False)
+        return TokenStore.build(rows, tokenizer, made[-1])
 
     return make

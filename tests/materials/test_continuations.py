@@ -23,9 +23,7 @@ def rows(sentences) -> datasets.Dataset:
 
 @pytest.fixture(scope="module")
 def store(rows, tiny_tokenizer, tmp_path_factory) -> TokenStore:
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store")
 
 
 @pytest.fixture
@@ -118,9 +116,7 @@ ENDS = {1, 0, 3}  # last passages of their documents
 @pytest.fixture
 def documents_store(tmp_path, sentences, tiny_tokenizer) -> TokenStore:
     rows = {"title": ["no part of it"] * 6, "text": [*sentences, ""]}
-    return TokenStore.build(
-        datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "s", progress=False
-    )
+    return TokenStore.build(datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "s")
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""Questions: the generator's loss on each pair alone, filters by hand, pairs on disk, splits that
-share nothing.
+"""Questions: the generator's loss on each pair alone, filters by hand, pairs on disk, and splits
+that share no passage, document or question.
 """
 
 import sys
@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
@@ -17,9 +19,13 @@ from dr_lib.materials.questions import (
     ByVectors,
     ByWords,
     QuestionTraining,
+    asked_once,
     consistent,
+    draw_splits,
+    first_of_each,
     generated_pairs,
     read_passages,
+    shared_words,
 )
 from dr_lib.materials.texts import PassageWriter, Texts
 from dr_lib.models import Sampling, Seq2seqDecoding, new_seq2seq, writers
@@ -46,16 +52,14 @@ def rows(sentences) -> datasets.Dataset:
 
 @pytest.fixture(scope="module")
 def passages(rows, tiny_tokenizer, tmp_path_factory) -> TokenStore:
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "store")
 
 
 @pytest.fixture(scope="module")
 def batches(passages, tiny_tokenizer, tmp_path_factory) -> RetrievalBatches:
     asked = datasets.Dataset.from_dict({"text": QUERIES})
     folder = tmp_path_factory.mktemp("q") / "store"
-    queries = TokenStore.build(asked, tiny_tokenizer, folder, columns=("text",), progress=False)
+    queries = TokenStore.build(asked, tiny_tokenizer, folder, columns=("text",))
     examples = Examples.of(np.arange(5), np.arange(5)[:, None], passages=5)
     layout = Layout(query_length=12, passage_length=40)
     return RetrievalBatches(
@@ -186,7 +190,7 @@ def retriever(request, asked_again):
         return ByVectors(*vectors), (
             vectors[0].astype(np.float64) @ vectors[1].T.astype(np.float64)
         ).astype(np.float32)
-    index = Bm25.build(passages, progress=False)
+    index = Bm25.build(passages)
     ranking = index.search(questions["text"], len(passages))
     table = np.full((len(sources), len(passages)), -np.inf, np.float32)
     for row, (places, scores) in enumerate(zip(ranking.rows, ranking.scores, strict=True)):
@@ -226,10 +230,7 @@ def test_without_a_filter_all_stay(asked_again):
 def test_a_lone_passage_asks_for_a_common_word_only(asked_again):
     sources, questions, passages = asked_again
     alone = consistent(
-        ByWords(Bm25.build(passages, progress=False), questions),
-        sources,
-        np.arange(12),
-        how="local",
+        ByWords(Bm25.build(passages), questions), sources, np.arange(12), how="local"
     )
     assert [row for row, kept in enumerate(alone) if not kept] == [
         row
@@ -266,7 +267,7 @@ def asked(tmp_path, tiny_tokenizer) -> dict:
     write_json(tmp_path / "questions" / "counts.json", {"drawn": 9, "kept": 7})
     tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
     texts = Dataset.from_dict({"title": [""] * 6, "text": BODIES})
-    Bm25.build(texts, folder=tmp_path / "bm25" / "index", progress=False)
+    Bm25.build(texts, folder=tmp_path / "bm25" / "index")
     places = np.arange(6), np.zeros(6)
     collection = SimpleNamespace(passages=texts, documents=lambda: places, same_text=None)
     given = {
@@ -335,10 +336,78 @@ def test_no_question_left_is_an_error_with_a_way_out(asked):
 
 def test_a_copy_of_its_passage_leads_a_question_back_as_well():
     texts = Dataset.from_dict({"title": [""] * 3, "text": ["a red fox", "a dog", "a red fox"]})
-    retriever = ByWords(
-        Bm25.build(texts, progress=False), Dataset.from_dict({"text": ["red?", "dog?"]})
-    )
+    retriever = ByWords(Bm25.build(texts), Dataset.from_dict({"text": ["red?", "dog?"]}))
     sources, documents, same = np.array([2, 1]), np.zeros(3, int), np.array([0, 1, 0])
     for how in ("global", "local"):
         assert consistent(retriever, sources, documents, how=how).tolist() == [False, True]
         assert consistent(retriever, sources, documents, how=how, same=same).all()
+
+
+SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
+NONE_HELD = np.array([], np.int64)
+
+
+def test_shares_are_met_by_document():
+    documents = np.arange(2000) // 2
+    found = draw_splits(documents, np.arange(2000), SHARES, held=NONE_HELD, seed=0)
+    assert np.bincount(found).tolist() == [1500, 100, 400]
+    assert (found[::2] == found[1::2]).all()
+
+
+def test_few_documents_are_split_by_passage():
+    found = draw_splits(np.zeros(100, np.int64), np.arange(100), SHARES, held=NONE_HELD, seed=0)
+    assert np.bincount(found).tolist() == [75, 5, 20]
+
+
+def test_a_passage_without_question_is_in_no_split():
+    found = draw_splits(np.arange(100), np.arange(0, 100, 2), SHARES, held=NONE_HELD, seed=0)
+    assert (found[1::2] == -1).all() and (found[::2] >= 0).all()
+
+
+def test_judged_passages_are_left_out_and_their_neighbours_are_not():
+    documents = np.arange(400) // 4
+    found = draw_splits(
+        documents, np.arange(400), {"train": 1.0}, held=np.array([9, 10, 400 - 1]), seed=0
+    )
+    assert np.flatnonzero(found == -1).tolist() == [9, 10, 399]
+
+
+def test_draws_depend_on_the_seed_alone():
+    one, two, other = (
+        draw_splits(np.arange(90), np.arange(90), SHARES, held=NONE_HELD, seed=s) for s in (0, 0, 1)
+    )
+    assert (one == two).all() and (one != other).any()
+
+
+def test_too_few_passages_are_refused():
+    with pytest.raises(InputError, match="2 passages with questions make no 3 splits"):
+        draw_splits(np.arange(5), np.array([1, 1, 4]), SHARES, held=NONE_HELD, seed=0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(3, 200), st.integers(1, 40), st.integers(0, 5))
+def test_every_split_gets_a_passage(passages, per_document, seed):
+    found = draw_splits(
+        np.arange(passages) // per_document, np.arange(passages), SHARES, held=NONE_HELD, seed=seed
+    )
+    assert set(found.tolist()) == {0, 1, 2}
+
+
+def test_a_question_of_two_passages_is_asked_of_neither():
+    assert asked_once(["What is it?", "Who?", "WHAT IS IT?"]).tolist() == [False, True, False]
+
+
+def test_the_first_question_of_each_passage_is_marked():
+    assert first_of_each(np.array([0, 0, 0, 4, 7, 7])).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_words_are_shared_whatever_their_case_and_number():
+    assert shared_words(["The tide, the tide!", "no word"], ["A Tide.", "else"]) == 0.25
+    assert shared_words([], []) == 0.0

@@ -132,7 +132,7 @@ def test_texts_are_encoded_as_their_batches_are(saved_lm, sentences, tmp_path, v
     ).train()
     titles = ["bottleneck", "", "negatives", "new york", ""][: len(sentences)]
     rows = datasets.Dataset.from_dict({"title": titles, "text": sentences})
-    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", progress=False)
+    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens")
     whole = np.arange(len(sentences))
     for queries, layout in ((False, encoder.settings.passages), (True, encoder.settings.queries)):
         with torch.no_grad():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dr_lib.models import Generator, hidden_states, masked_positions, new_bert
-from dr_lib.models import generator as module
-from dr_lib.models.generator import draw_ids, pick, pick_from_logits, pick_from_softmax
+from dr_lib.models import bottleneck as module
+from dr_lib.models.bottleneck import draw_ids, pick, pick_from_logits, pick_from_softmax
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 NONE = torch.tensor([], dtype=torch.int64)
@@ -137,7 +137,7 @@ def test_nothing_masked_gives_the_clean_ids(tiny_bert, batch):
 
 
 def test_a_frozen_generator_on_a_gpu_has_weights_in_bfloat16(tiny_bert, batch, monkeypatch):
-    monkeypatch.setattr("dr_lib.models.generator.ROUNDED", ("cpu",))
+    monkeypatch.setattr("dr_lib.models.bottleneck.ROUNDED", ("cpu",))
     masked = batch.input_ids.masked_fill(~batch.special, 4)
     drawn = {}
     for frozen in (True, False):

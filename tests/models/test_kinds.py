@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 from dr_lib.errors import InputError
 from dr_lib.lab import open_checkpoint
 from dr_lib.models import CrossEncoder, DenseEncoder, lm_head
-from dr_lib.models.folders import KINDS, longest
+from dr_lib.models.bert import KINDS, longest
 from dr_lib.tokens import TokenBatch
 
 POSITIONS = 40

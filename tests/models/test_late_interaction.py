@@ -92,8 +92,7 @@ def test_tokens_of_another_tokenizer_are_refused(model, tiny_tokenizer, sentence
     rows = datasets.Dataset.from_dict({"title": [""], "text": [sentences[0]]})
     other = train_wordpiece(sentences, 200)
     own, foreign = (
-        TokenStore.build(rows, by, tmp_path / str(len(by)), progress=False)
-        for by in (tiny_tokenizer, other)
+        TokenStore.build(rows, by, tmp_path / str(len(by))) for by in (tiny_tokenizer, other)
     )
     other_own = TokenStore.open(own.folder)
     assert model.crossing(own, other_own) == (own, other_own, model.settings)
@@ -106,7 +105,7 @@ def test_special_tokens_and_padding_are_not_compared(model, tiny_tokenizer, sent
     rows = datasets.Dataset.from_dict(
         {"title": ["", ""], "text": [sentences[0], " ".join(sentences[:4])]}
     )
-    store = TokenStore.build(rows, tiny_tokenizer, tmp_path / "store", progress=False)
+    store = TokenStore.build(rows, tiny_tokenizer, tmp_path / "store")
     with torch.inference_mode():
         alone = model(store.batch(np.array([0]), **model.settings.passages))
         both = model(store.batch(np.array([0, 1]), **model.settings.passages))

@@ -17,9 +17,7 @@ from dr_lib.training import Examples
 def store(tiny_tokenizer, sentences, tmp_path_factory) -> TokenStore:
     titles = ["bottleneck", "", "negatives", "new york", "", "the decoder"]
     rows = datasets.Dataset.from_dict({"title": titles, "text": [*sentences, "vector"]})
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("s") / "tokens", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("s") / "tokens")
 
 
 @pytest.fixture
@@ -150,9 +148,7 @@ def tokenised(tiny_tokenizer) -> Callable[..., TokenStore]:
             else {"title": list(titles), "text": list(texts)}
         )
         rows = datasets.Dataset.from_dict(columns)
-        return TokenStore.build(
-            rows, tiny_tokenizer, folder, columns=tuple(columns), progress=False
-        )
+        return TokenStore.build(rows, tiny_tokenizer, folder, columns=tuple(columns))
 
     return build
 

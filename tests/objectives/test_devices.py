@@ -81,7 +81,7 @@ def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(
         kept.append(at_most is None or int(mask.sum()) <= at_most)
         return masked_positions(mask, at_most)
 
-    for module in ("dr_lib.objectives.base", "dr_lib.models.generator"):
+    for module in ("dr_lib.objectives.base", "dr_lib.models.bottleneck"):
         monkeypatch.setattr(f"{module}.masked_positions", checked)
     fields = [
         field

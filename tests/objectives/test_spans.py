@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
+from dr_lib.objectives import Source
 from dr_lib.objectives import spans as spans_module
 from dr_lib.objectives.contrastive import pairs_at_once
 from dr_lib.objectives.spans import (
@@ -19,7 +20,7 @@ from dr_lib.objectives.spans import (
     passages_without,
     spans_alone,
 )
-from dr_lib.tokens import TokenStore
+from dr_lib.tokens import Layout, TokenStore
 
 PASSAGES = [
     (
@@ -48,9 +49,7 @@ def told(tiny_tokenizer, tmp_path_factory) -> TokenStore:
     rows = datasets.Dataset.from_dict(
         dict(zip(("title", "text"), zip(*PASSAGES, strict=True), strict=True))
     )
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens")
 
 
 def body(store, row):
@@ -74,10 +73,15 @@ def texts_of(batch):
     ]
 
 
+def source(store, tokenizer, max_length=40, title="pair"):
+    layout = Layout(passage_length=max_length, title=title)
+    return Source(store, layout, tokens_per_batch=1000, tokenizer=tokenizer)
+
+
 @pytest.fixture
 def found(told, tiny_tokenizer):
-    def find(**values):
-        return Sentences.find(told, tiny_tokenizer, **{"max_length": 40, "shortest": 1, **values})
+    def find(max_length=40, title="pair", shortest=1):
+        return Sentences.find(source(told, tiny_tokenizer, max_length, title), shortest)
 
     return find
 
@@ -190,7 +194,7 @@ def test_a_store_of_another_tokenizer_is_refused(told, tiny_tokenizer):
     other = copy.deepcopy(tiny_tokenizer)
     other.add_tokens(["zzz"])
     with pytest.raises(InputError, match="built with tokenizer"):
-        Sentences.find(told, other, max_length=40)
+        Sentences.find(source(told, other), 4)
 
 
 DOCUMENTS, POSITIONS = np.array([3, 1, 3, 2, 1, 3, 0, 4, 4]), np.array([5, 1, 0, 0, 0, 2, 0, 1, 0])

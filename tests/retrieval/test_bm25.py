@@ -49,7 +49,7 @@ def test_scores_equal_those_of_bm25s(texts):
     )
     reference = bm25s.BM25(k1=0.9, b=0.4)
     reference.index(tokens, show_progress=False)
-    ranking = Bm25.build(texts, progress=False).search(["the moon and a star", "river"], k=120)
+    ranking = Bm25.build(texts).search(["the moon and a star", "river"], k=120)
     for query, rows, scores in zip(
         [["moon", "star"], ["river"]], ranking.rows, ranking.scores, strict=True
     ):
@@ -62,23 +62,23 @@ def test_equal_passages_are_ranked_by_row():
     texts = datasets.Dataset.from_dict(
         {"title": [""] * 9, "text": ["red fox", "dog", "red fox"] * 3}
     )
-    ranking = Bm25.build(texts, progress=False).search(["fox"], k=4)
+    ranking = Bm25.build(texts).search(["fox"], k=4)
     assert ranking.rows.tolist() == [[0, 2, 3, 5]]
 
 
 def test_passages_without_a_word_of_the_query_are_not_returned(texts):
-    ranking = Bm25.build(texts, progress=False).search(["zebra", "", "the of and", "moon"], k=50)
+    ranking = Bm25.build(texts).search(["zebra", "", "the of and", "moon"], k=50)
     assert (ranking.rows[:3] == -1).all() and (ranking.rows[3] >= 0).any()
 
 
 def test_words_meet_at_their_stem():
     texts = datasets.Dataset.from_dict({"title": ["", ""], "text": ["three bridges", "a tree"]})
-    assert Bm25.build(texts, progress=False).search(["BRIDGED"], k=1).rows.tolist() == [[0]]
+    assert Bm25.build(texts).search(["BRIDGED"], k=1).rows.tolist() == [[0]]
 
 
 def test_opened_index_ranks_as_the_built_one_and_stays_on_disk(texts, tmp_path):
-    memory = Bm25.build(texts, progress=False)
-    disk = Bm25.build(texts, tmp_path / "bm25", progress=False)
+    memory = Bm25.build(texts)
+    disk = Bm25.build(texts, tmp_path / "bm25")
     assert not disk._weights.data.flags.writeable  # a memory-mapped file, opened for reading
     for index in (disk, Bm25.open(tmp_path / "bm25")):
         ranking, expected = index.search(WORDS, k=30), memory.search(WORDS, k=30)
@@ -95,7 +95,7 @@ def test_building_on_disk_holds_few_bytes_a_pair(tmp_path, monkeypatch):
         ]
         rows = datasets.Dataset.from_dict({"title": [""] * passages, "text": drawn})
         tracemalloc.start()
-        Bm25.build(rows, tmp_path / str(passages), progress=False)
+        Bm25.build(rows, tmp_path / str(passages))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     # at 8.8 million passages of 60 words: less than 3.2 GB
@@ -103,16 +103,16 @@ def test_building_on_disk_holds_few_bytes_a_pair(tmp_path, monkeypatch):
 
 
 def test_results_do_not_depend_on_chunks_or_groups(texts, monkeypatch):
-    whole = Bm25.build(texts, progress=False).search(WORDS, k=30)
+    whole = Bm25.build(texts).search(WORDS, k=30)
     monkeypatch.setattr(sys.modules["dr_lib.retrieval.bm25"], "CHUNK", 7)
     monkeypatch.setattr(sys.modules["dr_lib.retrieval.bm25"], "MATCHES", 50)
-    parts = Bm25.build(texts, progress=False).search(WORDS, k=30)
+    parts = Bm25.build(texts).search(WORDS, k=30)
     assert (whole.rows == parts.rows).all() and (whole.scores == parts.scores).all()
 
 
 def test_scores_of_pairs_are_those_of_the_ranking_and_0_without_a_common_word(texts, monkeypatch):
     monkeypatch.setattr(sys.modules["dr_lib.retrieval.bm25"], "MATCHES", 50)
-    index = Bm25.build(texts, progress=False)
+    index = Bm25.build(texts)
     ranking = index.search(WORDS, k=len(texts))
     owners, rows = (axis.ravel() for axis in np.indices((len(WORDS), len(texts))))
     expected = np.zeros((len(WORDS), len(texts)), np.float32)
@@ -123,17 +123,18 @@ def test_scores_of_pairs_are_those_of_the_ranking_and_0_without_a_common_word(te
 
 
 def test_k_beyond_the_collection_is_cut(texts):
-    assert Bm25.build(texts, progress=False).search(["moon"], k=5000).depth == 120
+    assert Bm25.build(texts).search(["moon"], k=5000).depth == 120
 
 
 def test_query_ids_are_carried_into_the_ranking(texts):
-    assert Bm25.build(texts, progress=False).search(
-        ["moon", "sun"], k=2, query_ids=["a", "b"]
-    ).query_ids == ["a", "b"]
+    assert Bm25.build(texts).search(["moon", "sun"], k=2, query_ids=["a", "b"]).query_ids == [
+        "a",
+        "b",
+    ]
 
 
 def test_index_that_is_cut_short_is_refused(texts, tmp_path):
-    Bm25.build(texts, tmp_path / "bm25", progress=False)
+    Bm25.build(texts, tmp_path / "bm25")
     path = tmp_path / "bm25" / "data.npy"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(InputError, match=r"data\.npy"):
@@ -144,7 +145,7 @@ def test_index_that_is_cut_short_is_refused(texts, tmp_path):
 def test_collection_of_empty_passages_finds_nothing(kept, tmp_path):
     texts = datasets.Dataset.from_dict({"title": ["", ""], "text": ["", "the"]})
     folder = tmp_path / "index" if kept else None
-    assert (Bm25.build(texts, folder, progress=False).search(["fox"], k=1).rows == -1).all()
+    assert (Bm25.build(texts, folder).search(["fox"], k=1).rows == -1).all()
 
 
 def slow_twin(passages: list[str], queries: list[str], k1: float, b: float) -> np.ndarray:
@@ -194,9 +195,7 @@ def test_search_equals_the_formula_over_random_corpora_with_ties(monkeypatch, tm
         monkeypatch.setattr(module, "CHUNK", int(rng.choice([1, 7, 16_384])))
         monkeypatch.setattr(module, "MATCHES", int(rng.choice([1, 40, 1 << 22])))
         folder = tmp_path / str(seed) if seed % 3 == 0 else None
-        ranking = Bm25.build(texts, folder, title=title, k1=k1, b=b, progress=False).search(
-            queries, k
-        )
+        ranking = Bm25.build(texts, folder, title=title, k1=k1, b=b).search(queries, k)
         expected = slow_twin(
             [f"{row['title']} {row['text']}" if title else row["text"] for row in texts],
             queries,

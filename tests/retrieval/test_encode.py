@@ -14,9 +14,9 @@ from torch import nn
 from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder
 from dr_lib.models.dense import DenseSettings
-from dr_lib.retrieval import encode, search, shards, vectors_at
+from dr_lib.retrieval import encode, search, vectors_at
 from dr_lib.retrieval.encode import fetching
-from dr_lib.tokens import TokenStore, plan_by_length
+from dr_lib.tokens import TokenStore, plan_by_length, shards
 from dr_lib.training import machine
 
 
@@ -40,9 +40,7 @@ def store(tmp_path_factory, sentences, tiny_tokenizer) -> TokenStore:
     words = " ".join(sentences).split()
     bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(150)]
     texts = datasets.Dataset.from_dict({"title": sentences * 30, "text": bodies})
-    return TokenStore.build(
-        texts, tiny_tokenizer, tmp_path_factory.mktemp("tokens") / "store", progress=False
-    )
+    return TokenStore.build(texts, tiny_tokenizer, tmp_path_factory.mktemp("tokens") / "store")
 
 
 @pytest.fixture
@@ -51,12 +49,7 @@ def encoder(tiny_bert):
 
 
 def options(**changes):
-    return {
-        "max_length": 48,
-        "tokens_per_batch": 400,
-        "precision": "fp32",
-        "progress": False,
-    } | changes
+    return {"max_length": 48, "tokens_per_batch": 400, "precision": "fp32"} | changes
 
 
 def test_batches_have_few_shapes_and_hold_every_row_once(store, encoder, tmp_path):
@@ -188,7 +181,7 @@ def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(
         rows = datasets.Dataset.from_dict(
             {"title": texts[0], "text": [text or "a" for text in texts[1]]}
         )
-        store = TokenStore.build(rows, tiny_tokenizer, folder / "store", progress=False)
+        store = TokenStore.build(rows, tiny_tokenizer, folder / "store")
         for turn in range(10):
             layout = {
                 "max_length": int(rng.integers(8, 60)),
@@ -245,7 +238,7 @@ def test_a_gpu_gives_the_vectors_of_a_cpu(store, encoder, tmp_path):
 @pytest.fixture
 def small_blocks(monkeypatch) -> int:
     """Blocks so small that the store has several, the last of them cut off."""
-    monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "BLOCK", 16)
+    monkeypatch.setattr(sys.modules["dr_lib.tokens.store"], "BLOCK", 16)
     return 16
 
 
@@ -256,7 +249,7 @@ def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(
     asked, rng = np.array(whole[:9]), np.random.default_rng(0)
     expected = search(asked, whole, 7)
     for size in rng.integers(1, 10, 6) * small_blocks:
-        monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "SHARD", int(size))
+        monkeypatch.setattr(sys.modules["dr_lib.tokens.store"], "SHARD", int(size))
         parts = shards(len(store))
         assert [first for first, _ in parts] == list(range(0, 150, size)) and parts[-1][1] == 150
         made = [

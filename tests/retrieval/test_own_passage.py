@@ -51,7 +51,7 @@ def made(texts: list[str], pairs: dict[str, str], info: dict | None = None) -> C
 
 
 def bm25(collection: Collection, tmp_path, split: str = "test", depth: int = 10) -> Ranking:
-    Bm25.build(collection.passages, tmp_path / "index", progress=False)
+    Bm25.build(collection.passages, tmp_path / "index")
     bm25_run.body(tmp_path, tmp_path, collection, split=split, depth=depth)
     return Ranking.open(tmp_path / "ranking")
 
@@ -119,7 +119,7 @@ def test_no_argument_is_its_own_negative(arguments, tmp_path):
 
 
 def test_candidates_to_label_hold_no_query(arguments, tmp_path):
-    Bm25.build(arguments.passages, tmp_path / "index", progress=False)
+    Bm25.build(arguments.passages, tmp_path / "index")
     bm25_candidates.body(tmp_path, tmp_path, tmp_path, arguments, pool="train", depth=8)
     rows = Ranking.open(tmp_path / "ranking").rows
     assert rows.shape[1] == 8 and not (rows == np.arange(ARGUMENTS)[:, None]).any()

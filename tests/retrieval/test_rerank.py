@@ -30,11 +30,9 @@ def stores(tiny_tokenizer, sentences, tmp_path_factory):
     bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(40)]
     told = datasets.Dataset.from_dict({"title": ["", "a title"] * 20, "text": bodies})
     queries = TokenStore.build(
-        asked, tiny_tokenizer, folder / "queries" / "store", columns=("text",), progress=False
+        asked, tiny_tokenizer, folder / "queries" / "store", columns=("text",)
     )
-    return queries, TokenStore.build(
-        told, tiny_tokenizer, folder / "passages" / "store", progress=False
-    )
+    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages" / "store")
 
 
 @pytest.fixture
@@ -130,12 +128,8 @@ def test_every_device_and_precision_gives_the_same_scores_however_many_batches_w
         for weight in encoder.parameters():
             weight.mul_(6 if weight.ndim == 2 else 1)
     pairs = encoder.crossing(*stores), rng.integers(0, 5, pairs), rng.integers(0, 40, pairs)
-    expected = score_pairs(
-        encoder, *pairs, precision="fp32", tokens_per_batch=4_096, progress=False
-    )
-    found = score_pairs(
-        encoder.to(device), *pairs, precision=precision, tokens_per_batch=131_072, progress=False
-    )
+    expected = score_pairs(encoder, *pairs, precision="fp32", tokens_per_batch=4_096)
+    found = score_pairs(encoder.to(device), *pairs, precision=precision, tokens_per_batch=131_072)
     np.testing.assert_allclose(found, expected, atol=within * expected.std(), rtol=0)
     assert np.corrcoef(found, expected)[0, 1] > 0.99
 

@@ -55,7 +55,7 @@ OWN_CODE = {
     "retrieval.rerank": [],
     "evaluation.evaluate": EVALUATIONS,
     # what a stage reads itself; a collection counts by its content
-    "collections.load_candidates": ["dialogue"],
+    "evaluation.load_candidates": ["dialogue"],
 }
 # Code that decides no number
 ELSEWHERE = [

@@ -1,11 +1,19 @@
-"""Files of JSON and YAML: whatever cannot be read ends in one error that names the file."""
+"""Files of JSON and YAML, and sealed ones (manifests, states of checkpoints): whatever cannot be
+read ends in one error that names the file, whatever JSON stands in a field.
+"""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dr_lib.errors import InputError
-from dr_lib.files import read_json, read_sealed, read_yaml, sealed, write_json
+from dr_lib.files import json_digest, read_json, read_sealed, read_yaml, sealed, write_json
+from dr_lib.stages import Cache, Manifest, read_manifest, stage
+from dr_lib.training.checkpoint import State, read_state
 
 
 @pytest.mark.parametrize("read", [read_json, read_yaml])
@@ -42,3 +50,152 @@ def test_a_sealed_object_comes_back_and_an_altered_one_is_refused_with_the_way_o
         (tmp_path / "broken.json").write_text(content)
         with pytest.raises(InputError, match=rf"broken\.json.*{said}.*Verify again"):
             read_sealed(tmp_path / "broken.json", "certificate", "Verify again.")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+MANIFEST = {
+    "kind": "ranked",
+    "version": 1,
+    "key": "0" * 64,
+    "code": "1" * 64,
+    "parameters": {"depth": 10},
+    "inputs": ["2" * 64],
+    "files": {"a.npy": {"bytes": 3, "sha256": "3" * 64}},
+    "seconds": 0.5,
+    "processor_seconds": 0.5,
+    "resumed": False,
+    "created": "2026-01-01T00:00:00+00:00",
+    "versions": {"python": "3.11.7"},
+}
+STATE = {
+    "step": 4,
+    "settings": {"steps": 8},
+    "shapes": {"weight": [2, 3]},
+    "progress": {
+        "log": {"title": "test", "steps": 8, "step": 4, "rows": [{"step": 4, "loss": 2.5}]},
+        "open_row": {"row": {"loss": [2.5]}, "tokens": 3, "seconds": 0.1},
+    },
+    "files": {},
+}
+KINDS = {
+    "manifest": (MANIFEST, "manifest.json", read_manifest, Manifest),
+    "state": (STATE, "state.json", read_state, State),
+}
+
+
+def places_in(value: object) -> list[tuple]:
+    """The way to every field of nested mappings and lists."""
+    entries = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [way for key, part in entries for way in ((key,), *((key, *w) for w in places_in(part)))]
+
+
+def changed(value: object, way: tuple, new: object) -> object:
+    """A copy with another value, or none (`...`), at one place."""
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for key in way[:-1]:
+        inner = inner[key]
+    if new is ...:
+        del inner[way[-1]]
+    else:
+        inner[way[-1]] = new
+    return copy
+
+
+def seal(content: dict) -> str:
+    """With the checksum that the file would have if JSON allowed all of it."""
+    try:
+        return json.dumps(sealed(content))
+    except (ValueError, RecursionError):
+        return json.dumps(content | {"checksum": "0" * 64})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sound_file_is_read(tmp_path, kind):
+    content, name, read, _ = KINDS[kind]
+    (tmp_path / name).write_text(seal(content))
+    assert read(tmp_path) == content
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_any_json_in_any_field_is_named_or_read(tmp_path, kind, data):
+    content, name, read, model = KINDS[kind]
+    way = data.draw(st.sampled_from(places_in(content)))
+    odd = changed(content, way, data.draw(st.just(...) | JSON))
+    (tmp_path / name).write_text(seal(odd))
+    try:
+        whole = read(tmp_path)
+    except InputError as error:
+        assert name in error.where or str(tmp_path) in error.where
+    else:
+        model.model_validate_json(json.dumps(whole), strict=True)
+        assert json_digest(whole)  # no NaN, no half of a surrogate
+
+
+ODD = {
+    "NaN": "NaN",
+    "infinite": "1e999",
+    "half a surrogate": '"\\ud800"',
+    "5,000 digits": "9" * 5000,
+    "deep": "[" * 100_000 + "]" * 100_000,
+    "null": "null",
+    "a list": "[]",
+    "a word": '"x"',
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_no_json_can_hold_is_named_in_every_field(tmp_path, kind, odd, counted):
+    content, name, read, _ = KINDS[kind]
+    for field in content:
+        text = seal(content | {field: "HERE"}).replace('"HERE"', ODD[odd], 1)
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=re.escape(name)):
+            read(tmp_path)
+    counted("odd values in sealed files", len(content))
+
+
+def test_one_odd_manifest_stops_no_study(tmp_path, counted):
+    @stage()
+    def words(folder):
+        (folder / "words.txt").write_text("a")
+
+    cache = Cache(tmp_path, announce=str)
+    sound = cache.get(words())
+    contents = [
+        json.dumps(MANIFEST | {"checksum": "0"}).replace("0.5", odd) for odd in ODD.values()
+    ]
+    for wrong in ([], None, {"a": {}}, {"a": {"bytes": "3", "sha256": "x"}}):
+        contents.append(seal(MANIFEST | {"files": wrong}))
+    contents.append(seal(MANIFEST | {"created": 3}))
+    for number, content in enumerate(contents):
+        folder = tmp_path / f"ranked-{number}"
+        folder.mkdir()
+        (folder / "manifest.json").write_text(content)
+        with pytest.raises(InputError, match=folder.name):
+            cache.check(folder)
+    (tmp_path / "ranked-link").mkdir()
+    (tmp_path / "ranked-link" / "manifest.json").symlink_to("nowhere")
+    cache.check(sound)
+    counted("odd manifests beside sound ones", len(contents) + 1)
+
+
+def test_a_model_is_asked_only_for_what_has_its_checksum(tmp_path):
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST | {"files": 3, "checksum": "0"}))
+    with pytest.raises(InputError, match="altered"):
+        read_sealed(tmp_path / "manifest.json", "manifest", "Remove it.", Manifest)

@@ -279,14 +279,14 @@ def writers(tiny_tokenizer) -> dict[str, Callable[[Path], object]]:
         yield np.zeros(len(store.title_ids)), np.zeros(len(store.text_ids))
 
     def values(folder: Path) -> object:
-        store = TokenStore.build(texts, tiny_tokenizer, folder.parent / "store", progress=False)
+        store = TokenStore.build(texts, tiny_tokenizer, folder.parent / "store")
         return TokenValues.write(store, folder, blocks(store))
 
     return {
         "ranking": ranking.save,
         "examples": examples.save,
-        "bm25": lambda folder: Bm25.build(texts, folder, progress=False),
-        "store": lambda folder: TokenStore.build(texts, tiny_tokenizer, folder, progress=False),
+        "bm25": lambda folder: Bm25.build(texts, folder),
+        "store": lambda folder: TokenStore.build(texts, tiny_tokenizer, folder),
         "values": values,
     }
 

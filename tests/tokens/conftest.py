@@ -30,9 +30,7 @@ def passages(sentences) -> datasets.Dataset:
 
 @pytest.fixture(scope="session")
 def store(passages, tiny_tokenizer, tmp_path_factory) -> TokenStore:
-    return TokenStore.build(
-        passages, tiny_tokenizer, tmp_path_factory.mktemp("store") / "tokens", progress=False
-    )
+    return TokenStore.build(passages, tiny_tokenizer, tmp_path_factory.mktemp("store") / "tokens")
 
 
 @pytest.fixture

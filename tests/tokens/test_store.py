@@ -17,7 +17,7 @@ from dr_lib.tokens import store as building
 
 @pytest.fixture
 def folder(passages, tiny_tokenizer, tmp_path):
-    return TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens", progress=False).folder
+    return TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens").folder
 
 
 def test_ids_are_the_tokenizers_without_special_tokens(store, passages, tiny_tokenizer):
@@ -43,7 +43,7 @@ def test_an_opened_store_gives_the_same_batches_and_digest(store):
 
 def test_chunks_do_not_change_the_store(store, passages, tiny_tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "CHUNK", 7)
-    again = TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens", progress=False)
+    again = TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens")
     assert again.digest == store.digest
 
 
@@ -52,7 +52,7 @@ def test_the_tokenizers_own_truncation_is_ignored_and_kept(
 ):
     tiny_tokenizer.backend_tokenizer.enable_truncation(5)
     try:
-        again = TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens", progress=False)
+        again = TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens")
         assert tiny_tokenizer.backend_tokenizer.truncation["max_length"] == 5
     finally:
         tiny_tokenizer.backend_tokenizer.no_truncation()
@@ -60,9 +60,7 @@ def test_the_tokenizers_own_truncation_is_ignored_and_kept(
 
 
 def test_one_column_is_the_body(passages, tiny_tokenizer, tmp_path, store):
-    queries = TokenStore.build(
-        passages, tiny_tokenizer, tmp_path / "queries", columns=("text",), progress=False
-    )
+    queries = TokenStore.build(passages, tiny_tokenizer, tmp_path / "queries", columns=("text",))
     rows = np.arange(len(store))
     alone, body = queries.batch(rows, max_length=24), store.batch(rows, max_length=24, title="none")
     assert alone.input_ids.equal(body.input_ids)
@@ -71,7 +69,7 @@ def test_one_column_is_the_body(passages, tiny_tokenizer, tmp_path, store):
 
 def test_empty_titles_alone_make_a_good_store(tiny_tokenizer, tmp_path):
     texts = datasets.Dataset.from_dict({"title": ["", ""], "text": ["masked words", ""]})
-    store = TokenStore.build(texts, tiny_tokenizer, tmp_path / "tokens", progress=False)
+    store = TokenStore.build(texts, tiny_tokenizer, tmp_path / "tokens")
     assert store.lengths(16).tolist()[1] == 2
 
 
@@ -86,9 +84,7 @@ def test_a_large_vocabulary_is_kept_in_four_bytes(tmp_path):
     ]
     tokenizer = BertTokenizerFast(vocab={name: index for index, name in enumerate(names)})
     texts = datasets.Dataset.from_dict({"text": ["w69999 w1"]})
-    store = TokenStore.build(
-        texts, tokenizer, tmp_path / "tokens", columns=("text",), progress=False
-    )
+    store = TokenStore.build(texts, tokenizer, tmp_path / "tokens", columns=("text",))
     assert store.text_ids.dtype == np.int32
     assert store.batch(np.array([0]), max_length=8).input_ids[0, 1:3].tolist() == [70_004, 6]
 
@@ -107,14 +103,14 @@ def test_another_tokenizer_is_refused_with_both_digests(store, tiny_tokenizer, s
 def test_a_folder_with_other_things_is_never_replaced(passages, tiny_tokenizer, tmp_path):
     (tmp_path / "letter.txt").write_text("dear reader")
     with pytest.raises(InputError, match=r"holds letter\.txt, which is no part of an"):
-        TokenStore.build(passages, tiny_tokenizer, tmp_path, progress=False)
+        TokenStore.build(passages, tiny_tokenizer, tmp_path)
     assert (tmp_path / "letter.txt").read_text() == "dear reader"
 
 
 def test_a_build_that_fails_leaves_the_older_store_and_no_rest(folder, tiny_tokenizer):
     broken = datasets.Dataset.from_dict({"title": ["a", "b"], "text": ["c", None]})
     with pytest.raises(TypeError):
-        TokenStore.build(broken, tiny_tokenizer, folder, progress=False)
+        TokenStore.build(broken, tiny_tokenizer, folder)
     assert len(TokenStore.open(folder)) == 60
     assert [path.name for path in folder.parent.iterdir()] == ["tokens"]
 
@@ -245,9 +241,7 @@ def test_values_lie_where_their_pieces_lie(store, ids_as_values, title, side, ma
 
 
 def test_a_store_without_titles_has_values_too(passages, tiny_tokenizer, tmp_path):
-    store = TokenStore.build(
-        passages, tiny_tokenizer, tmp_path / "tokens", columns=("text",), progress=False
-    )
+    store = TokenStore.build(passages, tiny_tokenizer, tmp_path / "tokens", columns=("text",))
     values = TokenValues.write(store, tmp_path / "values", [(store.title_ids, store.text_ids)])
     batch, laid_out = (
         store.batch(np.arange(9), max_length=20),

@@ -23,9 +23,7 @@ def store(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
     words, random = " ".join(sentences).split(), np.random.default_rng(0)
     texts = [" ".join(random.choice(words, size)) for size in np.linspace(2, 40, 120, dtype=int)]
     rows = datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts})
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store")
 
 
 @pytest.fixture

@@ -1,3 +1,5 @@
+"""Examples of fine-tuning: drawn, joined by query, put together, against sets of single queries."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.training import Examples, training_examples, training_set
+from dr_lib.training.examples import distinct_rows, group_examples, merge_examples, text_hash
 
 
 def test_ragged_positives_are_found_again():
@@ -76,3 +79,90 @@ def test_the_stage_draws_its_share_by_the_seed_it_is_given(tmp_path):
         training_set.body(folder, collection, share=0.5, share_seed=seed)
         drawn[name] = Examples.open(folder / "examples").query_rows.tolist()
     assert drawn["a"] == drawn["b"] != drawn["c"]
+
+
+def drawn(rng: np.random.Generator, rows: list[int], depth: int) -> Examples:
+    """Random examples: one to three positives a query, negatives that are none of them, some
+    missing.
+    """
+    orders = [rng.permutation(12) for _ in rows]
+    positives = [order[: 1 + place % 3] for place, order in enumerate(orders)]
+    negatives = np.stack([order[4 : 4 + depth] for order in orders])
+    negatives[rng.random(negatives.shape) < 0.2] = -1
+    return Examples.of(rows, positives, negatives, passages=12)
+
+
+def known(examples: Examples) -> tuple[dict[int, set], dict[int, list]]:
+    """Positives and negatives of each query by its row."""
+    ends = zip(examples.offsets[:-1], examples.offsets[1:], strict=True)
+    positives = [set(examples.positives[start:stop].tolist()) for start, stop in ends]
+    negatives = [[row for row in rows if row >= 0] for rows in examples.negatives.tolist()]
+    rows = examples.query_rows.tolist()
+    return dict(zip(rows, positives, strict=True)), dict(zip(rows, negatives, strict=True))
+
+
+@pytest.mark.parametrize("depths", [(4, 3), (0, 5), (5, 0)])
+def test_positives_are_united_and_are_nobodys_negatives(depths):
+    rng = np.random.default_rng(sum(depths))
+    first, second = drawn(rng, [0, 2, 3, 8], depths[0]), drawn(rng, [1, 2, 8, 9], depths[1])
+    (own, listed), (more, others), (found, kept) = (
+        known(first),
+        known(second),
+        known(merge_examples(first, second)),
+    )
+    assert list(found) == [0, 1, 2, 3, 8, 9]
+    for row, positives in found.items():
+        assert positives == own.get(row, set()) | more.get(row, set())
+        wanted = dict.fromkeys([*listed.get(row, []), *others.get(row, [])])
+        assert kept[row] == [passage for passage in wanted if passage not in positives]
+
+
+def test_equal_hashes_get_one_row_in_order_of_appearance():
+    rows, first = distinct_rows(np.array([5, -2, 5, 9, -2, 5]))
+    assert rows.tolist() == [0, 1, 0, 2, 1, 0]
+    assert first.tolist() == [0, 1, 3]
+
+
+def test_hashes_are_the_same_in_every_process_and_tell_parts_apart():
+    assert text_hash("who?") == 1864739816212138401
+    assert (
+        len({text_hash("a", "b"), text_hash("ab", ""), text_hash("", "ab"), text_hash("a b")}) == 4
+    )
+    assert all(-(2**63) <= text_hash(str(number)) < 2**63 for number in range(50))
+
+
+def test_pairs_are_grouped_as_a_dictionary_would_group_them():
+    draw = np.random.default_rng(0)
+    queries, passages = draw.integers(0, 30, 200), draw.integers(0, 50, 200)
+    others, wrong = draw.integers(0, 35, 300), draw.integers(0, 50, 300)
+    made = group_examples(queries, passages, others, wrong, passages=50, depth=4)
+    positives: dict[int, set[int]] = {}
+    for query, passage in zip(queries, passages, strict=True):
+        positives.setdefault(int(query), set()).add(int(passage))
+    negatives: dict[int, list[int]] = {}
+    for query, passage in zip(others, wrong, strict=True):
+        known = negatives.setdefault(int(query), [])
+        if int(passage) not in known and passage not in positives.get(int(query), ()):
+            known.append(int(passage))
+    assert made.query_rows.tolist() == sorted(positives)
+    for place, query in enumerate(made.query_rows.tolist()):
+        assert made.positives[made.offsets[place] : made.offsets[place + 1]].tolist() == sorted(
+            positives[query]
+        )
+        row = made.negatives[place]
+        assert row[row >= 0].tolist() == negatives.get(query, [])[:4]
+    assert made.negatives.shape == (len(positives), 4) and made.negatives.dtype == np.int32
+
+
+def test_without_negatives_the_table_is_empty():
+    made = group_examples(np.array([3]), np.array([1]), passages=4)
+    assert made.negatives.shape == (1, 0)
+    nothing = np.zeros(0, np.int64)
+    assert group_examples(
+        np.array([3]), np.array([1]), nothing, nothing, passages=4
+    ).negatives.shape == (1, 0)
+
+
+def test_a_row_outside_the_passages_is_refused():
+    with pytest.raises(InputError, match="no training query"):
+        group_examples(np.zeros(0, np.int64), np.zeros(0, np.int64), passages=4)

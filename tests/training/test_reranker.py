@@ -45,10 +45,8 @@ def stores(tiny_tokenizer, sentences, tmp_path_factory):
     told = datasets.Dataset.from_dict(
         {"title": ["", "note"] * 6, "text": [f"{word} {word} {word}" for word in words]}
     )
-    queries = TokenStore.build(
-        asked, tiny_tokenizer, folder / "queries", columns=("text",), progress=False
-    )
-    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages", progress=False)
+    queries = TokenStore.build(asked, tiny_tokenizer, folder / "queries", columns=("text",))
+    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages")
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_without_repeats_nothing_is_numbered_anew():
 
 
 def test_mined_negatives_hold_no_copy_of_a_positive(twins, tmp_path):
-    index = Bm25.build(twins.passages, progress=False)
+    index = Bm25.build(twins.passages)
     asked = twins.queries("train")
     ranking = index.search(asked["text"][:], 6, query_ids=asked["id"][:])
     ranking.save(tmp_path / "run" / "ranking")

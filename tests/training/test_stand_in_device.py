@@ -36,9 +36,7 @@ AWAY = torch.device("meta")
 @pytest.fixture(scope="module")
 def store(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
     rows = datasets.Dataset.from_dict({"title": [""] * 20, "text": sentences * 4})
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("texts") / "store")
 
 
 @pytest.fixture

@@ -1,12 +1,28 @@
+"""The loop on plain arithmetic, with losses that are no numbers, and with the book's own parts in
+miniature.
+"""
+
 from dataclasses import dataclass
 
+import datasets
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from dr_lib import objectives
 from dr_lib.errors import InputError
-from dr_lib.training import TrainSettings, train
+from dr_lib.models import DenseEncoder, DenseSettings
+from dr_lib.tokens import BatchStream, Layout, TokenStore
+from dr_lib.training import (
+    BiEncoder,
+    Examples,
+    RetrievalBatches,
+    TrainingError,
+    TrainSettings,
+    train,
+)
+from dr_lib.training import loop as loop_module
 from dr_lib.training.checkpoint import trained_parameters
 from dr_lib.training.loop import make_optimizer
 
@@ -277,3 +293,120 @@ def test_the_bar_tells_the_share_of_what_the_machine_can_compute(tmp_path, monke
     settings = TrainSettings(steps=2, learning_rate=0.05, precision="fp32")
     train(Task(), lambda step: batch, settings, tmp_path, title="shown", progress=True)
     assert f"MFU {2 * 2 * 5 * 8 * 4 / 5 / 256:.0%}" in capsys.readouterr().err
+
+
+class Poisoned(nn.Module):
+    """Its loss (or its gradient alone) is NaN for the batch whose first row is 33."""
+
+    def __init__(self, what: str):
+        super().__init__()
+        self.what, self.weight = what, nn.Parameter(torch.ones(2))
+
+    def forward(self, batch, generator):
+        bad = 33 in batch.rows.tolist()
+        loss = self.weight.square().sum() + (float("nan") if bad and self.what == "loss" else 0.0)
+        if bad and self.what == "gradient":
+            loss = (
+                loss
+                + (self.weight[0] - 1).abs().sqrt() * 0
+                + (self.weight - self.weight.detach()).sqrt().sum()
+            )
+        return {"loss": loss}
+
+
+@pytest.fixture
+def numbered(make_token_batch):
+    """Micro-batch i holds rows 3i, 3i + 1, 3i + 2."""
+    return lambda index: make_token_batch(np.array([[2, 5, 3]] * 3), 3 * index + np.arange(3))
+
+
+def train_poisoned(module, batches, folder, **values):
+    settings = TrainSettings(
+        steps=20, learning_rate=1e-3, accumulation=2, checkpoint_every=4, **values
+    )
+    return train(module, batches, settings, folder, title="poisoned", progress=False)
+
+
+def test_a_loss_that_is_not_a_number_stops_and_names_step_and_rows(tmp_path, numbered):
+    with pytest.raises(
+        TrainingError, match=r"poisoned: the loss of step 6 .*micro-step 11: rows 33, 34, 35\)"
+    ):
+        train_poisoned(Poisoned("loss"), numbered, tmp_path)
+
+
+def test_a_gradient_that_is_not_finite_stops_and_names_all_rows_of_the_step(tmp_path, numbered):
+    with pytest.raises(
+        TrainingError, match=r"gradient of step 6 .*rows 30, 31, 32; micro-step 11: rows 33, 34, 35"
+    ):
+        train_poisoned(Poisoned("gradient"), numbered, tmp_path)
+
+
+def test_weights_and_last_checkpoint_are_untouched_by_the_bad_step(tmp_path, numbered):
+    module = Poisoned("loss")
+    with pytest.raises(TrainingError):
+        train_poisoned(module, numbered, tmp_path)
+    assert torch.isfinite(module.weight).all()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-4"]
+
+
+def test_the_right_step_is_named_even_when_losses_are_fetched_late(tmp_path, numbered, monkeypatch):
+    """As on a GPU, where scalars wait on the device until a row of the log is full."""
+    monkeypatch.setattr(loop_module, "fetch_every", lambda device, settings: settings.log_every)
+    with pytest.raises(TrainingError, match=r"loss of step 6 .*micro-step 11: rows 33, 34, 35\)"):
+        train_poisoned(Poisoned("loss"), numbered, tmp_path, log_every=15)
+
+
+@pytest.fixture
+def store(tmp_path, sentences, tiny_tokenizer) -> TokenStore:
+    texts = [" ".join((sentences * 2)[start : start + 2]) for start in range(5)] + sentences
+    rows = {"title": ["" for _ in texts], "text": texts}
+    return TokenStore.build(datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store")
+
+
+def pretrain(store, tiny_bert, tokenizer, folder, **rest):
+    objective = objectives.create(
+        "simlm",
+        tiny_bert(seed=0, dropout=0.1),
+        tokenizer,
+        generator_model=tiny_bert(seed=1, dropout=0.1),
+    )
+    stream = BatchStream(store, tokens_per_batch=256, max_length=48, seed=0)
+    settings = TrainSettings(steps=12, learning_rate=2e-3, checkpoint_every=4, log_every=2)
+    log = train(objective, stream.batch, settings, folder, title="simlm", progress=False, **rest)
+    return objective, log
+
+
+def test_simlm_pre_training_resumes_bit_for_bit(tmp_path, store, tiny_bert, tiny_tokenizer):
+    whole, log = pretrain(store, tiny_bert, tiny_tokenizer, tmp_path / "whole")
+    pretrain(store, tiny_bert, tiny_tokenizer, tmp_path / "pieces", stop_after=7)
+    pieces, _ = pretrain(store, tiny_bert, tiny_tokenizer, tmp_path / "pieces")
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, pieces.state_dict()[name]), name
+    assert log.column("loss")[-1] < log.column("loss")[0]
+
+
+def test_fine_tuning_with_hard_negatives_lowers_the_loss(
+    tmp_path, store, tiny_bert, tiny_tokenizer
+):
+    encoder = DenseEncoder(tiny_bert(dropout=0.1).bert, DenseSettings(), tiny_tokenizer)
+    negatives = (np.arange(10)[:, None] + np.arange(1, 4)) % 10
+    examples = Examples.of(np.arange(10), np.arange(10)[:, None], negatives, passages=10)
+    batches = RetrievalBatches(
+        store,
+        store,
+        examples,
+        batch_queries=4,
+        passages_per_query=3,
+        layout=Layout(passage_length=48),
+    )
+    settings = TrainSettings(steps=30, learning_rate=2e-3, weight_decay=0, log_every=6)
+    log = train(
+        BiEncoder(encoder),
+        batches.batch,
+        settings,
+        tmp_path / "tuned",
+        title="tune",
+        progress=False,
+    )
+    assert log.column("loss")[-1] < log.column("loss")[0]
+    assert log.tokens > 0

@@ -105,8 +105,8 @@ def stores(tmp_path_factory, sentences, tiny_tokenizer) -> tuple[TokenStore, Tok
     queries = datasets.Dataset.from_dict({"text": texts[0]})
     passages = datasets.Dataset.from_dict({"title": ["a title", ""] * 200, "text": texts[1]})
     return (
-        TokenStore.build(queries, tiny_tokenizer, place / "q", ("text",), progress=False),
-        TokenStore.build(passages, tiny_tokenizer, place / "p", progress=False),
+        TokenStore.build(queries, tiny_tokenizer, place / "q", ("text",)),
+        TokenStore.build(passages, tiny_tokenizer, place / "p"),
     )
 
 

@@ -7,7 +7,7 @@ Cranfield, MEDLINE, CACM (SMART's records of fields), NPL (records between slash
 import io
 import re
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dr_book.data.files import Files, Made, check_size, collection
 from dr_book.data.text import decode
@@ -17,39 +17,43 @@ Pairs = Iterable[tuple[int, int]]
 """Numbers of a query and of a relevant record."""
 
 
-def cranfield(files: Files) -> Made:
-    """Aerodynamics: grades 1 to 4 count as relevant; queries are judged by their order."""
-    texts = _unpacked(files.read("cran/cran.tar.gz"))
-    records = {
-        number: (fields.get("T", ""), fields.get("W", ""))
-        for number, fields in _smart(texts["cran.all.1400"])
+def smart(
+    files: Files,
+    prefix: str,
+    names: Sequence[str],
+    *,
+    archive: str = "",
+    relevant: int = 1,
+    grades: str = "",
+    by_order: bool = False,
+) -> Made:
+    """A collection of SMART's: titles in the field T, words in W; a title alone is a text.
+
+    Args:
+        files: of its source.
+        prefix: of its ids.
+        names: of the files of records, queries and judgements.
+        archive: that they are in; "" where they are files of their own.
+        relevant: the column of a judgement that has the record; the first has the query.
+        grades: in the third column of a judgement that counts; "" takes all.
+        by_order: whether judgements count queries from 1 in place of their numbers.
+    """
+    texts = (
+        _unpacked(files.read(archive)) if archive else {name: files.text(name) for name in names}
+    )
+    documents, queries, judged = (texts[name] for name in names)
+    records = {number: (own.get("T", ""), own.get("W", "")) for number, own in _smart(documents)}
+    asked = {
+        place if by_order else number: own["W"]
+        for place, (number, own) in enumerate(_smart(queries), start=1)
     }
-    asked = dict(enumerate((fields["W"] for _, fields in _smart(texts["cran.qry"])), start=1))
-    rows = [line.split() for line in texts["cranqrel"].splitlines()]
-    pairs = [(int(row[0]), int(row[1])) for row in rows if row[2:] and row[2] in {*"1234"}]
-    return _collection("cran", records, asked, pairs)
-
-
-def medline(files: Files) -> Made:
-    """Medical abstracts without titles."""
-    texts = _unpacked(files.read("med/med.tar.gz"))
-    records = {number: ("", fields.get("W", "")) for number, fields in _smart(texts["MED.ALL"])}
-    asked = {number: fields["W"] for number, fields in _smart(texts["MED.QRY"])}
-    rows = [line.split() for line in texts["MED.REL"].splitlines()]
-    pairs = [(int(row[0]), int(row[2])) for row in rows if row]
-    return _collection("med", records, asked, pairs)
-
-
-def cacm(files: Files) -> Made:
-    """Titles and abstracts of the Communications of the ACM; a title alone is a text."""
-    records = {
-        number: (fields.get("T", ""), fields.get("W", ""))
-        for number, fields in _smart(files.text("data/cacm/cacm.all"))
-    }
-    queries = _smart(files.text("data/cacm/query.text"))
-    rows = [line.split() for line in files.text("data/cacm/qrels.text").splitlines()]
-    pairs = [(int(row[0]), int(row[1])) for row in rows if row]
-    return _collection("cacm", records, {number: own["W"] for number, own in queries}, pairs)
+    rows = [line.split() for line in judged.splitlines() if line.strip()]
+    pairs = [
+        (int(row[0]), int(row[relevant]))
+        for row in rows
+        if not grades or (row[2:] and row[2] in {*grades})
+    ]
+    return _collection(prefix, records, asked, pairs)
 
 
 def npl(files: Files) -> Made:

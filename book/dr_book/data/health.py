@@ -4,8 +4,6 @@ Ben Abacha and Demner-Fushman, BMC Bioinformatics 2019. MedQuAD's answers are cu
 LiveQA-Med's are judged on four grades, whole.
 """
 
-import csv
-import io
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
@@ -13,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dr_book.data.files import Files, Made, collection
-from dr_book.data.text import decode, letters, passages, sentences, share, split_of
+from dr_book.data.text import decode, letters, passages, rows_of, sentences, share, split_of
 from dr_lib.collections.plain import one_line
 
 JUDGED = "QA-TestSet-LiveQA-Med-Qrels-2479-Answers.zip"
@@ -111,17 +109,11 @@ def _groups(documents: Answered, focus: dict[str, str]) -> dict[str, str]:
         holders[f"focus {letters(focus[document], ' ')}"].append(document)
         for answer in answers:
             holders[f"question {letters(answer.question, ' ')}"].append(document)
-    first = {document: document for document in documents}
-
-    def first_of(document: str) -> str:
-        while first[document] != document:
-            document = first[document]
-        return document
-
+    group = {document: {document} for document in documents}
     for joined in holders.values():
-        firsts = [first_of(document) for document in joined]
-        first |= dict.fromkeys(firsts, min(firsts))
-    return {document: f"d:{first_of(document)}" for document in documents}
+        together = set().union(*(group[document] for document in joined))
+        group |= dict.fromkeys(together, together)
+    return {document: f"d:{min(together)}" for document, together in group.items()}
 
 
 def _boilerplate(documents: Answered, group: dict[str, str]) -> tuple[set[str], set[str]]:
@@ -184,10 +176,9 @@ def _built(
 
 def _judged_answers(files: Files) -> Iterator[tuple[str, str, str]]:
     """Name, question and text of each answer that LiveQA-Med judges."""
-    csv.field_size_limit(2**31 - 1)
     name = "All-2479-Answers-retrieved-from-MedQuAD.csv"
     table = decode(files.unzipped(JUDGED, f"{JUDGED[:-4]}/{name}"))
-    for row in csv.DictReader(io.StringIO(table)):
+    for row in rows_of(table):
         before, found, text = row["Answer"].partition("Answer:")
         if found:
             asked = re.search(r"Question:\s*(.*?)\n", before)

@@ -36,7 +36,7 @@ def published(folder: Path, to: Path) -> Path:
         to: the new folder, or one that an earlier call made.
 
     Returns:
-        The folder, as `collections.load_candidates` and a recipe's `evaluation.dialogue` take it.
+        The folder, as `evaluation.load_candidates` and a recipe's `evaluation.dialogue` take it.
 
     Raises:
         InputError: none of these files is there, or one is not as published.

@@ -1,13 +1,11 @@
 """Small sets: SciFact, samples of MS MARCO and DBpedia, and the questions of NQ-open."""
 
 import ast
-import csv
-import io
 import json
 import re
 
 from dr_book.data.files import Files, Made, collection
-from dr_book.data.text import repaired, share
+from dr_book.data.text import repaired, rows_of, share
 from dr_lib.collections.plain import one_line
 
 LITERAL = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
@@ -16,11 +14,9 @@ DEV_SHARE = 0.15
 
 def scifact(files: Files) -> Made:
     """Claims and the abstracts they cite; test = the published dev claims, as in BEIR."""
-    csv.field_size_limit(2**31 - 1)
     tables = {}
     for name in ("corpus_train", "claims_train", "claims_validation"):
-        table = files.unzipped("data/scifact.zip", f"{name}.csv").decode()
-        tables[name] = [*csv.DictReader(io.StringIO(table))]
+        tables[name] = [*rows_of(files.unzipped("data/scifact.zip", f"{name}.csv").decode())]
     corpus = []
     for row in tables["corpus_train"]:  # an abstract is the printed form of an array of sentences
         text = one_line(" ".join(map(ast.literal_eval, LITERAL.findall(row["abstract"]))))

@@ -4,9 +4,7 @@ From the 1,000 best posts of each of 2,500 subreddits (August 2013); here 358 of
 are text and safe for work: book/data/subreddits.txt.
 """
 
-import csv
 import html
-import io
 import re
 from collections.abc import Iterator
 from hashlib import sha1
@@ -14,7 +12,7 @@ from hashlib import sha1
 from dr_book.data.dialogues import pairs
 from dr_book.data.files import Files, Made, collection
 from dr_book.data.sheets import sheets_root
-from dr_book.data.text import sentences, share, split_of
+from dr_book.data.text import rows_of, sentences, share, split_of
 from dr_lib.collections.beir import read_records
 from dr_lib.collections.plain import one_line
 
@@ -90,8 +88,7 @@ def retrieval(files: Files) -> Made:
 
 def _posts(table: str) -> Iterator[tuple[str, str, str]]:
     """Id, title and text of the posts of a subreddit that are prose and safe for work."""
-    csv.field_size_limit(2**31 - 1)
-    for row in csv.DictReader(io.StringIO(table)):
+    for row in rows_of(table):
         body, title = row["selftext"] or "", row["title"] or ""
         flagged = re.search("nsfw", f"{title} {row.get('link_flair_text') or ''}", re.IGNORECASE)
         if not body.strip() or len(body) > 40000 or row["over_18"] != "False" or flagged:

@@ -1,69 +1,64 @@
 """Sentence tasks: CoLA, MRPC and STS-B of GLUE, and SICK, as tables with a header."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from dr_book.data.files import Files, Made
 from dr_book.data.text import share
 from dr_lib.collections.plain import one_line
 
+COLA = "acceptability_corpus/cola_public/raw/{}.tsv"
+SICK = "data/sts/sick2014/SICK_{}.txt"
+
+
+def table(
+    files: Files, columns: Mapping[str, int], splits: Mapping[str, Sequence[str]], header: int = 0
+) -> Made:
+    """A table a split, each cell on one line; rows that lack one go.
+
+    Args:
+        files: with cells between tabs.
+        columns: name -> its place in a row.
+        splits: split -> files, joined.
+        header: lines of a file before its first row.
+    """
+    made: Made = {}
+    for split, names in splits.items():
+        lines = [line for name in names for line in files.lines(name)[header:]]
+        rows = [cells for line in lines if len(cells := line.split("\t")) > max(columns.values())]
+        kept = [[one_line(row[place]) for place in columns.values()] for row in rows]
+        made[f"{split}.tsv"] = [[*columns], *(cells for cells in kept if all(cells[:2]))]
+    return made
+
 
 def cola(files: Files) -> Made:
     """Acceptability; dev = in-domain and out-of-domain, as in GLUE."""
-    names = {"train": ["in_domain_train"], "dev": ["in_domain_dev", "out_of_domain_dev"]}
-    folder = "acceptability_corpus/cola_public/raw"
-    parts = {
-        split: [
-            [one_line(row[3]), row[1], row[0]]
-            for name in own
-            for row in _rows(files, f"{folder}/{name}.tsv")
-        ]
-        for split, own in names.items()
-    }
-    return _tables(["sentence", "label", "source"], parts)
+    splits = {"train": ["in_domain_train"], "dev": ["in_domain_dev", "out_of_domain_dev"]}
+    places = {split: [*map(COLA.format, names)] for split, names in splits.items()}
+    return table(files, {"sentence": 3, "label": 1, "source": 0}, places)
 
 
 def mrpc(files: Files) -> Made:
     """Paraphrases; dev = a tenth of the published train file, by a hash of the ids."""
-    parts: dict[str, list] = {"train": [], "dev": [], "test": []}
-    for name in ("train", "test"):
-        for row in _rows(files, f"msr_paraphrase_{name}.txt")[1:]:
-            if len(row) == 5:
-                label, first, second, *texts = row
-                drawn = name == "train" and share(first + second, "mrpc") < 0.1
-                cells = [*map(one_line, texts), label, first, second]
-                parts["dev" if drawn else name].append(cells)
-    return _tables(["sentence1", "sentence2", "label", "id1", "id2"], parts)
+    columns = {"sentence1": 3, "sentence2": 4, "label": 0, "id1": 1, "id2": 2}
+    splits = {name: [f"msr_paraphrase_{name}.txt"] for name in ("train", "test")}
+    made = table(files, columns, splits, header=1)
+    head, *rows = made["train.tsv"]
+    made |= {"train.tsv": [head], "dev.tsv": [head]}
+    for row in rows:
+        drawn = share(row[3] + row[4], "mrpc") < 0.1
+        made["dev.tsv" if drawn else "train.tsv"].append(row)
+    return made
 
 
 def stsb(files: Files) -> Made:
     """Similarity from 0 to 5, in the published splits."""
-    parts = {
-        split: [
-            [one_line(row[5]), one_line(row[6]), row[4], row[0]]
-            for row in _rows(files, f"data/sts-{split}.csv")
-            if len(row) >= 7 and row[5].strip() and row[6].strip()
-        ]
-        for split in ("train", "dev", "test")
-    }
-    return _tables(["sentence1", "sentence2", "score", "genre"], parts)
+    splits = {split: [f"data/sts-{split}.csv"] for split in ("train", "dev", "test")}
+    return table(files, {"sentence1": 5, "sentence2": 6, "score": 4, "genre": 0}, splits)
 
 
 def sick(files: Files) -> Made:
     """Relatedness from 1 to 5, and entailment."""
-    names = {"train": "SICK_train", "dev": "SICK_trial", "test": "SICK_test_annotated"}
-    parts = {
-        split: [
-            [one_line(row[1]), one_line(row[2]), row[3], row[4].strip()]
-            for row in _rows(files, f"data/sts/sick2014/{name}.txt")[1:]
-        ]
-        for split, name in names.items()
-    }
-    return _tables(["sentence1", "sentence2", "score", "entailment"], parts)
-
-
-def _rows(files: Files, name: str) -> list[list[str]]:
-    return [line.split("\t") for line in files.lines(name)]
-
-
-def _tables(header: list[str], parts: dict[str, Iterable[list[str]]]) -> Made:
-    return {f"{split}.tsv": [header, *rows] for split, rows in parts.items()}
+    names = {"train": "train", "dev": "trial", "test": "test_annotated"}
+    splits = {split: [SICK.format(name)] for split, name in names.items()}
+    columns = {"sentence1": 1, "sentence2": 2, "score": 3, "entailment": 4}
+    return table(files, columns, splits, header=1)

@@ -1,6 +1,12 @@
-"""The data sheets of book/data: facts that the command works by, and words for the page."""
+"""The data sheets of book/data: facts that the command works by, and words for the page.
 
+What one module converts stands in one file of its name, e.g. `glasgow.md`, sheet after sheet: facts
+in YAML between lines `---`, then a heading and words in MyST.
+"""
+
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -66,11 +72,13 @@ def sheet(name: str) -> Sheet:
 @cache
 def sheets() -> tuple[Sheet, ...]:
     """All sheets, by name."""
-    return tuple(map(_read, sorted(sheets_root().glob("*.md"))))
+    found = [sheet for path in sheets_root().glob("*.md") for sheet in _read(path)]
+    return tuple(sorted(found, key=lambda sheet: sheet.name))
 
 
-def _read(path: Path) -> Sheet:
-    _, facts, words = path.read_text(encoding="utf-8").split("---\n", 2)
-    heading, _, text = words.strip().partition("\n")
-    title = heading.removeprefix("# ")
-    return Sheet(name=path.stem, title=title, text=text.strip(), **yaml.safe_load(facts))
+def _read(path: Path) -> Iterator[Sheet]:
+    _, *parts = re.split("^---\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for facts, words in zip(parts[::2], parts[1::2], strict=True):
+        heading, _, text = words.strip().partition("\n")
+        title = heading.removeprefix("# ")
+        yield Sheet(title=title, text=text.strip(), **yaml.safe_load(facts))

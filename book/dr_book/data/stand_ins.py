@@ -13,9 +13,11 @@ from dr_lib.files import write_text
 from dr_lib.places import cache_root
 
 MADE_CANDIDATES = 20  # responses shown with a made context, as many as in ConvAI2
+RESPONSE, SECOND = 15, 12
+"""Words of a response, and of a pair's second sentence."""
 
 
-def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | None = None) -> Path:
+def made_dialogues(collection: Collection) -> Path:
     """Write `pairs/train.jsonl` and `pairs/test.jsonl`: a query is the context, its passage's
     beginning the response.
 
@@ -24,37 +26,30 @@ def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | No
 
     Args:
         collection: has judgements in the splits train and test.
-        words: length of a response, in words.
-        folder: where to write; default a folder of the cache.
 
     Returns:
-        The folder, as `collections.load_candidates` and a recipe's `evaluation.dialogue` take it.
+        The folder in the cache, as `evaluation.load_candidates` and a recipe's
+        `evaluation.dialogue` take it.
 
     Raises:
         InputError: a split is missing, or a query has no relevant passage.
     """
-    folder = folder or cache_root() / "made" / collection.digest[:12] / "made-dialogues"
+    folder = cache_root() / "made" / collection.digest[:12] / "made-dialogues"
     for split in ("train", "test"):
-        pairs = [
-            (query, " ".join(text.split()[:words]))
-            for query, text in _with_passages(collection, split)
-        ]
-        lines, (responses, places) = [], _distinct(pairs)
+        pairs = _with_passages(collection, split, RESPONSE)
+        responses, places = _distinct(pairs)
+        lines = []
         shown = min(MADE_CANDIDATES, len(responses)) if split == "test" else 0
         around = responses + responses[:shown]
         for query, response in pairs:
             candidates = around[places[response] : places[response] + shown]
-            lines.append(
-                json.dumps({"context": [query], "response": response, "candidates": candidates})
-                + "\n"
-            )
+            row = {"context": [query], "response": response, "candidates": candidates}
+            lines.append(json.dumps(row) + "\n")
         write_text(folder / "pairs" / f"{split}.jsonl", "".join(lines))
     return folder
 
 
-def made_sentence_pairs(
-    collection: Collection, *, words: int = 12, folder: Path | None = None
-) -> Path:
+def made_sentence_pairs(collection: Collection) -> Path:
     """Write `train.tsv` and `dev.tsv` in MRPC's format: do a query and the beginning of a passage
     belong together?
 
@@ -63,29 +58,25 @@ def made_sentence_pairs(
 
     Args:
         collection: has judgements in the splits train and dev.
-        words: length of the second sentence, in words.
-        folder: where to write; default a folder of the cache.
 
     Returns:
-        The folder, as a recipe's `evaluation.nlu` takes it for the task "mrpc".
+        The folder in the cache, as a recipe's `evaluation.nlu` takes it for the task "mrpc".
 
     Raises:
         InputError: a split is missing, a query has no relevant passage, or all passages of a split
             begin alike.
     """
-    folder = folder or cache_root() / "made" / collection.digest[:12] / "made-pairs"
+    folder = cache_root() / "made" / collection.digest[:12] / "made-pairs"
     for split in ("train", "dev"):
-        pairs = [
-            (" ".join(query.split()), " ".join(text.split()[:words]))
-            for query, text in _with_passages(collection, split)
-        ]
+        pairs = _with_passages(collection, split, SECOND)
         begun, places = _distinct(pairs)
         if len(begun) < 2:
             fix = "Give a collection with several passages, or more words of each."
             raise InputError("no two passages begin differently", where=f"split {split}", fix=fix)
         lines = ["sentence1\tsentence2\tlabel"]
         for query, text in pairs:
-            lines += [f"{query}\t{text}\t1", f"{query}\t{begun[places[text] - 1]}\t0"]
+            asked = " ".join(query.split())
+            lines += [f"{asked}\t{text}\t1", f"{asked}\t{begun[places[text] - 1]}\t0"]
         write_text(folder / f"{split}.tsv", "\n".join(lines) + "\n")
     return folder
 
@@ -98,8 +89,8 @@ def _distinct(pairs: list[tuple[str, str]]) -> tuple[list[str], dict[str, int]]:
     return texts, {text: place for place, text in enumerate(texts)}
 
 
-def _with_passages(collection: Collection, split: str) -> list[tuple[str, str]]:
-    """The queries of a split, each with the text of its first relevant passage."""
+def _with_passages(collection: Collection, split: str, words: int) -> list[tuple[str, str]]:
+    """The queries of a split, each with the first words of its first relevant passage."""
     queries, judged = collection.queries(split), collection.qrels(split)
     relevant = []
     for query in queries["id"][:]:
@@ -110,4 +101,5 @@ def _with_passages(collection: Collection, split: str) -> list[tuple[str, str]]:
             )
         relevant.append(ids[0])
     passages = collection.passages.select(rows_of(relevant, collection.passages["id"]))
-    return list(zip(queries["text"][:], passages["text"][:], strict=True))
+    begun = (" ".join(text.split()[:words]) for text in passages["text"][:])
+    return list(zip(queries["text"][:], begun, strict=True))

@@ -3,8 +3,10 @@
 The passages of MedQuAD and Wikipedia were cut by these rules, so their digests hold the rules fast.
 """
 
+import csv
+import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 from dr_lib.collections.plain import one_line
@@ -25,6 +27,12 @@ def decode(content: bytes) -> str:
         return content.decode()
     except UnicodeDecodeError:
         return content.decode("cp1252", "replace").replace("\ufffd", " ")
+
+
+def rows_of(table: str) -> Iterator[dict[str, str]]:
+    """Rows of a table in CSV, however long its cells are."""
+    csv.field_size_limit(2**31 - 1)
+    return csv.DictReader(io.StringIO(table))
 
 
 def repaired(text: str) -> str:

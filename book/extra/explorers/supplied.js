@@ -38,7 +38,7 @@ function wordsSupplied(place, { methods, passages }) {
     const at = rates.indexOf(nearest), { pieces: parts, values, reads } = passages[state.passage];
     slider.max = rates.length - 1;
     slider.value = at;
-    slider.disabled = rates.length === 1;
+    field.hidden = rates.length === 1;  // nothing to choose
     shown.textContent = `${Math.round(100 * nearest)}\u00a0%`;
     slider.setAttribute("aria-valuetext", shown.textContent);
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.method)));
@@ -57,11 +57,11 @@ function wordsSupplied(place, { methods, passages }) {
   slider.addEventListener("input", () => { state.rate = methods[state.method].rates[slider.value]; draw(); });
   const choice = element("select", { id: "supplied-passage", onchange: () => { state.passage = Number(choice.value); draw(); } },
     ...passages.map(({ title }, i) => element("option", { value: i }, title)));
+  const field = element("div", { class: "field" }, element("label", { for: "supplied-rate" }, "Share of its text that the decoder lacks"), slider, shown);
   place.append(
     element("div", { class: "choices", role: "group", "aria-label": "Pre-trained with" }, ...buttons),
     element("div", { class: "controls" },
-      element("div", { class: "field" }, element("label", { for: "supplied-passage" }, "Passage"), choice),
-      element("div", { class: "field" }, element("label", { for: "supplied-rate" }, "Share of its text that the decoder lacks"), slider, shown)),
+      element("div", { class: "field" }, element("label", { for: "supplied-passage" }, "Passage"), choice), field),
     text, one, facts,
     element("p", { class: "legend" }, "Green: the word is more probable with the passage\u2019s own vector than with another\u2019s; orange: less. Grey words the decoder reads itself. "
       + "Keys: Tab to a control or into the text, \u2190 \u2192 move the slider, or from word to word."));

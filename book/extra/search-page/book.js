@@ -1,5 +1,5 @@
-/* The book searches itself: its paragraphs by words (BM25, with the words of headings and titles) and by meaning (vectors of a
-   retriever trained here). `book/_ext/book_search.py` writes what is loaded. The first half searches and knows no page (tests run
+/* The book searches itself: its paragraphs by words (BM25, with the words of headings and titles), by meaning (vectors of a
+   retriever trained here), and by both together, which finds more than either. `book/_ext/book_search.py` writes what is loaded. The first half searches and knows no page (tests run
    it in node); the second half is the page of the search. */
 
 "use strict";
@@ -18,6 +18,18 @@ bookSearch.index = function ({ pages, passages, words }) {
   return { pages, passages, stem, fields };
 };
 
+/* A question without the words that only ask, unless it has no others. */
+const ASKING = new Set(("a about am an and are at can could did do does for from had has have how i in into is it its make many me mean meaning "
+  + "much my of on one or our own should so than that the their them there these this to use was we what when where which who whose why will with would "
+  + "you your").split(" "));
+/* What the book calls it. */
+const ALSO = { document: "corpus", documents: "corpus", files: "corpus", texts: "corpus" };
+bookSearch.sought = function (query) {
+  const words = searchPage.words(query), rest = words.filter((word) => !ASKING.has(word));
+  const also = new Set(rest.flatMap((word) => ALSO[word] || []));
+  return rest.length ? [...rest, ...also].join(" ") : query;
+};
+
 /* Whether a heading holds all words of a query in their order, stop words among them. */
 function holds(heading, query) {
   const sought = searchPage.words(query).join(" ");
@@ -26,7 +38,8 @@ function holds(heading, query) {
 
 /* Scores of all passages by their words. */
 bookSearch.byWords = function ({ pages, passages, fields }, query) {
-  const scores = fields.text.scores(query), headings = fields.heading.scores(query), titles = fields.title.scores(query);
+  const sought = bookSearch.sought(query);
+  const scores = fields.text.scores(sought), headings = fields.heading.scores(sought), titles = fields.title.scores(sought);
   const { FIELDS, PHRASE, LIBRARY } = bookSearch, phrase = pages.map(([, title]) => holds(title, query));
   return scores.map((score, row) => {
     const [page, heading, , text] = passages[row];
@@ -36,6 +49,23 @@ bookSearch.byWords = function ({ pages, passages, fields }, query) {
     else if (sum && holds(text, query)) sum += PHRASE / 2;
     return sum * (pages[page][2] === "library" ? LIBRARY : 1);
   });
+};
+
+/* Scores in standard deviations above their mean. */
+bookSearch.standard = function (scores) {
+  const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
+  const spread = Math.sqrt(scores.reduce((sum, score) => sum + (score - mean) ** 2, 0) / scores.length);
+  return Array.from(scores, (score) => (spread ? (score - mean) / spread : 0));
+};
+
+/* Inner products in standard deviations; documentation of the library, half of all passages, stands one lower. */
+bookSearch.byMeaning = function ({ pages, passages }, products) {
+  return bookSearch.standard(products).map((score, row) => score - (pages[passages[row][0]][2] === "library" ? 1 : 0));
+};
+
+/* Both together, with equal weights. */
+bookSearch.together = function (words, meaning) {
+  return bookSearch.standard(words).map((score, row) => score + meaning[row]);
 };
 
 /* Pages by their best passage: [{ page, rows }], each with the rows of its passages, best first. */
@@ -56,7 +86,7 @@ if (typeof module !== "undefined") module.exports = bookSearch;
 const LETTERS = 34;  // words of a snippet
 
 function bookHit({ page, rows }, query, { pages, passages, stem, fields }, root) {
-  const [address, title, kind] = pages[page], stems = fields.text.typed(query);
+  const [address, title, kind] = pages[page], stems = fields.text.typed(bookSearch.sought(query));
   const place = (row) => `${root}${address}${passages[row][2] ? `#${passages[row][2]}` : ""}`;
   const [first, ...others] = rows, [, heading, , text] = passages[first];
   const link = node("a", { href: place(first) }, ...marked(title, stems, stem, LETTERS));
@@ -97,12 +127,16 @@ async function searchBook(place, query) {
   }
   const index = bookSearch.index(await searchPage.json("book-texts"));
   const hits = (scores, lowest) => bookSearch.pages(index, scores, lowest).map((hit) => bookHit(hit, query, index, root));
-  const found = hits(bookSearch.byWords(index, query), 0);
+  const words = bookSearch.byWords(index, query), found = hits(words, 0);
   const count = found.length ? `${found.length} pages` : "No page";
+  const byWords = bookColumn("By words", "BM25 over the book's paragraphs", found, "No paragraph has these words.");
   status.textContent = `${count} for “${query}” by words. Loading the vectors …`;
-  results.append(bookColumn("By words", "BM25 over the book's paragraphs", found, "No paragraph has these words."));
-  const score = await openMeaning(parts);
-  results.append(bookColumn("By meaning", "vectors of a small retriever trained here", hits(score(query), -Infinity), ""));
+  results.append(byWords);
+  const score = await openMeaning(parts), meaning = bookSearch.byMeaning(index, score(query));
+  const both = bookColumn("Both together", "words and meaning with equal weights", hits(bookSearch.together(words, meaning), -Infinity), "");
+  both.className = "together";
+  results.prepend(both);
+  results.append(bookColumn("By meaning", "vectors of a small retriever trained here", hits(meaning, -Infinity), ""));
   status.textContent = `${count} for “${query}” by words; by meaning the nearest of ${index.passages.length.toLocaleString("en")} passages.`;
 }
 

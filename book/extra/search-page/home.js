@@ -23,13 +23,14 @@ function passageItem([title, text], rank, lit) {
 }
 
 /* A column: its first passages and, where it is not among them, the right one with its rank. */
-function column([key, name, how], { first, rank, right, searched }) {
+function column([key, name, how], { first, rank, right, searched, far }) {
   const items = first.map((passage, i) => passageItem(passage, i + 1, rank === i + 1));
   if (right && rank > first.length) items.push(passageItem(right, rank.toLocaleString("en"), true));
   const list = items.length ? [node("ol", {}, ...items)] : [];
   const none = right ? "The passage that answers it shares no content word with the question, so words cannot find it."
     : "No passage has a word of the question.";
   if ((right && !rank) || !items.length) list.push(node("p", { class: "missing" }, searched && right ? "The answer was not found." : none));
+  if (far) list.unshift(node("p", { class: "missing" }, "Nothing is near. For 95 of 100 test questions the nearest passage is nearer than these."));
   const heading = node("h2", { id: `ask-${key}` }, name, " ", node("small", {}, how));
   return node("section", { "aria-labelledby": `ask-${key}` }, heading, ...list);
 }
@@ -70,17 +71,18 @@ async function openEngine(base, tell) {
 }
 
 /* Both columns of a typed question. */
-function answerTyped(query, { titles, texts, score, relevant }) {
+function answerTyped(query, { titles, texts, score, relevant }, near = -Infinity) {
   const passage = (row) => [titles[row], beginning(texts[row])], right = relevant.get(query)?.[0];
   return Object.fromEntries(SIDES.map(([key]) => {
     const scores = score[key](query), lowest = key === "words" ? 0 : -Infinity;
     const first = searchPage.best(scores, SHOWN, lowest).map(passage);
     const rank = right !== undefined && scores[right] > lowest ? searchPage.rank(scores, right) : null;
-    return [key, { first, rank, right: right === undefined ? null : passage(right), searched: key === "meaning" }];
+    const far = key === "meaning" && Math.max(...scores) < near;
+    return [key, { first, rank, far, right: right === undefined ? null : passage(right), searched: key === "meaning" }];
   }));
 }
 
-function startBox(place, { count, passages, questions, share = "" }) {
+function startBox(place, { count, passages, questions, near, share = "", topics = "" }) {
   const base = place.dataset.parts, columns = node("div", { class: "columns" });
   const status = node("p", { class: "status", role: "status", "aria-live": "polite" });
   const input = node("input", { type: "search", id: "ask-query", autocomplete: "off", spellcheck: "false", required: "" });
@@ -109,7 +111,7 @@ function startBox(place, { count, passages, questions, share = "" }) {
     if (kept >= 0) { showKept(kept); return; }
     place.setAttribute("aria-busy", "true");
     try {
-      show(answerTyped(query, await open()));
+      show(answerTyped(query, await open(), near));
       status.textContent = "Your question, answered in this page.";
     } catch (error) {
       engine = undefined;
@@ -118,7 +120,7 @@ function startBox(place, { count, passages, questions, share = "" }) {
     place.removeAttribute("aria-busy");
   }
 
-  const label = node("label", { for: "ask-query" }, `A question to ${count ? count.toLocaleString("en") : "the"} short passages`);
+  const label = node("label", { for: "ask-query" }, `A question to ${count ? count.toLocaleString("en") : "the"} short passages${topics && ` about ${topics}`}`);
   const form = node("form", { role: "search", "aria-label": "Ask the passages", onsubmit: ask }, label, input, node("button", { type: "submit" }, "Ask"));
   input.addEventListener("input", () => { open().catch(() => {}); }, { once: true });
   if (questions.length) {

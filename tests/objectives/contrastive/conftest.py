@@ -29,9 +29,7 @@ def passages(sentences: list[str]) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def collection(tiny_tokenizer, sentences, tmp_path_factory) -> TokenStore:
     rows = datasets.Dataset.from_dict({**passages(sentences), "title": ["title"] * 11 + [""] * 3})
-    return TokenStore.build(
-        rows, tiny_tokenizer, tmp_path_factory.mktemp("c") / "tokens", progress=False
-    )
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("c") / "tokens")
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +41,7 @@ def pairs_folder(tiny_tokenizer, sentences, collection, tmp_path_factory):
     words = " ".join(sentences).split()
     asked = [" ".join(words[start : start + 4 + start % 3]) for start in range(9)]
     rows = datasets.Dataset.from_dict({"text": asked})
-    TokenStore.build(rows, tiny_tokenizer, folder / "queries", columns=("text",), progress=False)
+    TokenStore.build(rows, tiny_tokenizer, folder / "queries", columns=("text",))
     positives = [[row, row + 1] if row % 3 == 0 else [row] for row in range(9)]
     negatives = [[(row + 3) % 14, (row + 5) % 14, (row + 6) % 14] for row in range(9)]
     negatives[4][2], negatives[7] = -1, [-1, -1, -1]

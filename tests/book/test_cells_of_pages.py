@@ -1,0 +1,111 @@
+"""What the cells of two pages compute themselves: which runs the page on trust takes for one row,
+and the zero-shot page's average over collections.
+"""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+from check_pages import ROOT
+
+from dr_book import measured
+from dr_lib.evaluation import Clusters, Scores
+from dr_lib.lab import Recipe
+
+(CELL,) = (
+    cell.source
+    for cell in nbformat.read(ROOT / "notebooks/methods/trust.ipynb", as_version=4).cells
+    if "def row_of" in cell.source
+)
+
+
+@pytest.fixture(scope="module")
+def row_of() -> Any:
+    space: dict[str, Any] = {"json": json}
+    exec(CELL, space)
+    return lambda **changes: space["row_of"](
+        SimpleNamespace(recipe=Recipe().with_(**changes).portable())
+    )
+
+
+def test_another_seed_of_fresh_weights_is_the_same_row(row_of):
+    assert row_of() == row_of(objective__init_seed=0) == row_of(seed=1) == row_of(objective="simlm")
+
+
+def test_runs_that_learned_from_something_else_are_other_rows(row_of):
+    """They were one, and the record that was read last stood for all."""
+    assert row_of() != row_of(pretraining__collection="squad") != row_of(pretraining__first="squad")
+    assert row_of() != row_of(finetuning__pseudo_labels=True)
+    assert row_of(objective="pair") != row_of(objective="pair", auxiliary__pseudo_labels__s_pos=0.8)
+    assert row_of(objective="paq") != row_of(objective="paq", auxiliary__paq_pairs__limit=3000)
+    assert row_of(final="retriever2") != row_of(final="retriever2", mining__rounds=2)
+
+
+def test_what_a_run_does_not_read_makes_no_other_row(row_of):
+    assert (
+        row_of()
+        == row_of(auxiliary__pseudo_labels__s_pos=0.8)
+        == row_of(mining__rounds=2)
+        == row_of(evaluation__depth=5)
+    )
+
+
+CELLS = {
+    cell.id: cell.source
+    for cell in nbformat.read(ROOT / "notebooks/evaluation/zero_shot.ipynb", as_version=4).cells
+}
+
+
+@pytest.fixture(scope="module")
+def average() -> Any:
+    space: dict[str, Any] = {"measured": measured, "measure": "nDCG@10"}
+    exec(CELLS["average"], space)
+    return space["average"]
+
+
+def record(place: str, values: np.ndarray) -> Any:
+    """What the cell reads of a run of a model that was used as it came."""
+    ids = [f"{place}{number}" for number in range(len(values))]
+    scores = Scores(ids, {"nDCG@10": values})
+    return SimpleNamespace(
+        label="a",
+        study="s",
+        seed=0,
+        scale="laptop",
+        keys={"evaluation": place},
+        recipe={"retriever": "public"},
+        data={"collection": {"name": place, "digest": place}},
+        measured=scores,
+        means={"nDCG@10": scores.mean("nDCG@10")},
+        query_ids=ids,
+        clusters=Clusters.alone(len(ids)),
+        epoch=None,
+        per_query=scores.per_query,
+    )
+
+
+def test_an_average_varies_as_its_collections_do(average):
+    rng = np.random.default_rng(1)
+    values = {name: rng.random(n) for name, n in zip("abc", (400, 100, 50), strict=True)}
+    mean, each, without = average(
+        {name: [(1.0, [record(name, own)])] for name, own in values.items()}
+    )
+    errors = {name: 100 * own.std(ddof=1) / np.sqrt(len(own)) for name, own in values.items()}
+    together = np.sqrt(sum(error**2 for error in errors.values())) / 3
+    assert mean.mean == pytest.approx(100 * np.mean([own.mean() for own in values.values()]))
+    assert (mean.high - mean.low) == pytest.approx(2 * 1.96 * together, rel=0.05)
+    rest = np.sqrt(errors["a"] ** 2 + errors["c"] ** 2) / 2
+    assert (without["b"].high - without["b"].low) == pytest.approx(2 * 1.96 * rest, rel=0.05)
+    assert each["b"].mean == pytest.approx(100 * values["b"].mean())
+
+
+def test_differences_are_paired_in_each_collection(average):
+    rng = np.random.default_rng(2)
+    base = rng.random(60)
+    pair = [(1.0, [record("a", base)]), (-1.0, [record("a", base - 0.1)])]
+    mean, each, without = average({"a": pair})
+    assert without == {} and mean == each["a"]
+    assert (mean.mean, mean.low, mean.high) == pytest.approx((10.0, 10.0, 10.0), abs=1e-4)
