@@ -78,7 +78,16 @@ from dr_lib.lab.records import PACKED
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
-DOCUMENTED = "evaluation losses masking materials models retrieval tokens training".split()
+DOCUMENTED = (
+    "evaluation",
+    "losses",
+    "masking",
+    "materials",
+    "models",
+    "retrieval",
+    "tokens",
+    "training",
+)
 """Packages of the library whose page is what their docstrings say."""
 SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
