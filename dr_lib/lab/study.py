@@ -322,7 +322,6 @@ class Study:
             one after the other in this process.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
-        progress: whether to show a progress bar.
     """
 
     def __init__(
@@ -336,14 +335,13 @@ class Study:
         executor: Executor | None = None,
         cache: Cache | None = None,
         records: Path | None = None,
-        progress: bool = True,
     ):
         check_parameters(seeds=(seeds if isinstance(seeds, int | str) else [*seeds], [int]))
         if not recipes or not seeds:
             raise InputError(
                 "nothing to run", where=name, fix="Give at least one recipe and one seed."
             )
-        self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
+        self.name, self.scale, self.minutes = name, scale, minutes
         # as `batch --cluster` sets it for the notebooks that it runs
         where = os.environ.get("DR_CLUSTER")
         self.executor = executor or (Cluster(where) if where else None)
@@ -387,9 +385,8 @@ class Study:
             tqdm.write(
                 f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {outline}"
             )
-        hidden = not self.progress or not waiting
         begun, whole = time.monotonic(), operations_left([ends[run] for run in waiting], self.cache)
-        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar:
+        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not waiting) as bar:
             while True:
                 while (
                     waiting
@@ -546,7 +543,7 @@ def zero_shot(
         grades: shown name -> lowest grade that counts as relevant, where that is not 1 (TREC DL:
             2).
         bm25: measure BM25 on each collection too, under the label "BM25".
-        options: further arguments of `Study`: scale, minutes, cache, records, executor, progress.
+        options: further arguments of `Study`: scale, minutes, cache, records and executor.
 
     Returns:
         The result of a study that searches several collections, see `by_collection`.

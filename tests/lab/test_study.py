@@ -49,12 +49,7 @@ def study(quick, cache, tmp_path):
     """`study(labels, seeds=[0])`; another recipe may stand beside the labels."""
 
     def make(labels=("first", "mean"), more=None, **options) -> Study:
-        options = {
-            "scale": "smoke",
-            "cache": cache,
-            "records": tmp_path / "records",
-            "progress": False,
-        } | options
+        options = {"scale": "smoke", "cache": cache, "records": tmp_path / "records"} | options
         recipes = {label: quick.with_(**LABELS[label]) for label in labels}
         return Study("simlm/test", recipes | (more or {}), **options)
 
@@ -371,9 +366,7 @@ class Posting(Executor):
 
 
 def test_what_is_submitted_can_be_sent_to_another_process(quick, tmp_path):
-    result = Study(
-        "simlm/test", {"first": quick}, scale="smoke", executor=Posting(), progress=False
-    ).run()
+    result = Study("simlm/test", {"first": quick}, scale="smoke", executor=Posting()).run()
     assert count(result) == 1
     assert lab.find_record("simlm/test", scale="smoke").label == "first"
 

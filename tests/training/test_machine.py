@@ -34,9 +34,11 @@ SCALES = places.project_root() / "notebooks" / "scales"
 
 
 def per_position(step, length: int) -> float:
-    """Bytes that a position of a batch takes: the difference of two is free of the weights."""
-    few, many = (count_step(lambda rows=rows: step(rows)).memory for rows in (64, 256))
-    return (many - few) / (192 * length)
+    """Bytes that a position of a batch takes: the difference of two that have several chunks of
+    logits is free of these, and of the weights.
+    """
+    few, many = (count_step(lambda rows=rows: step(rows)).memory for rows in (512, 2048))
+    return (many - few) / (1536 * length)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_a_method_knows_how_deep_it_is(name, values):
 
     depth = objectives.parameters(name, **values).depth(size.layers)
     layers = per_position(step, 88) / (UNIT * size.hidden) - 1
-    assert depth == pytest.approx(layers, abs=1, rel=0.05)
+    assert depth == pytest.approx(layers, abs=1.3, rel=0.05)
 
 
 def test_weights_are_those_of_the_model():
@@ -135,7 +137,7 @@ def test_what_would_run_out_of_memory_is_refused_with_values_that_fit():
     checks.check_memory(inputs, None)
     checks.check_memory(inputs, 141 * GIB)
     with pytest.raises(InputError, match="distillation") as refused:
-        checks.check_memory(inputs, 80 * GIB)
+        checks.check_memory(inputs, 70 * GIB)
     assert "Set distillation.chunk to" in refused.value.fix
     for name, key in (
         ("pretraining", "pretraining.tokens_per_batch"),
