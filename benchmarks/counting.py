@@ -6,22 +6,37 @@ as one kernel that reads its inputs and writes its results once.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._dynamo.device_interface import CudaInterface
+from torch._functorch.aot_autograd import aot_function, make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor import compile_fx, scheduler
+from torch._inductor.debug import DebugContext
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.graph import GraphLowering
+from torch._inductor.scheduler import BaseSchedulerNode
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.node import map_aggregate
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from dr_lib.losses import cross_entropy
-from dr_lib.models import bert, bottleneck
+from dr_lib.models import bert, bottleneck, layers_of
+from dr_lib.objectives.simlm import Simlm
 
 HALVED = {functional.linear, torch.matmul, torch.Tensor.matmul, torch.bmm, torch.mm}
 WIDENED = {functional.layer_norm, functional.softmax, torch.softmax}
@@ -39,12 +54,6 @@ FREE = {
     *("lift_fresh", "empty", "empty_like", "empty_strided", "new_empty"),
 }
 """Operations that only look at their input in another way."""
-FUSIBLE = {
-    *("add", "add_", "sub", "mul", "mul_", "div", "div_", "_to_copy", "gelu", "gelu_backward"),
-    *("native_layer_norm", "native_layer_norm_backward", "native_dropout", "clone"),
-    *("native_dropout_backward", "tanh", "masked_fill"),
-}
-"""Operations that a compiler takes together."""
 GATHERING = {"gather", "embedding", "index", "index_select"}
 """Operations that read as much as they write, however large the table."""
 
@@ -79,7 +88,7 @@ class Autocast(TorchFunctionMode):
         kwargs = kwargs or {}
         if function is functional.dropout:
             return self.dropout(*args, **kwargs)
-        halved = torch.is_autocast_enabled("meta")
+        halved = torch.is_autocast_enabled()
         if function is functional.scaled_dot_product_attention:
             dtype = torch.bfloat16 if halved else args[0].dtype
             query, key, value = (self.cast(part, dtype) for part in args[:3])
@@ -127,21 +136,12 @@ class Count:
 
 
 class Counter(TorchDispatchMode):
-    """Adds up what reaches the device.
+    """Adds up what reaches the device."""
 
-    Args:
-        widths: of the states of layers that are compiled. Element-wise operations on tensors of
-            such a width that follow each other are one kernel: it reads what comes from outside
-            once, and writes what outlives it.
-    """
-
-    def __init__(self, widths: Sequence[int] = ()) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.count, self.live, self.paused = Count(), 0, False
         self.known: dict[int, int] = {}
-        self.widths = {*widths}
-        self.group: dict[int, int] = {}  # storages that the kernel under way has made -> bytes
-        self.read: set[int] = set()
 
     def track(self, tensor: Tensor) -> Tensor:
         """Note a result until its storage is freed."""
@@ -158,22 +158,6 @@ class Counter(TorchDispatchMode):
     def forget(self, place: int) -> None:
         self.live -= self.known.pop(place, 0)
 
-    def fuse(self, inputs: Iterable[Any], results: Iterable[Tensor]) -> None:
-        """Take an operation into the kernel under way."""
-        self.count.kernels += not self.group
-        for part in inputs:
-            if isinstance(part, Tensor):
-                place = part.untyped_storage()._cdata
-                if place not in self.group and place not in self.read:
-                    self.read.add(place)
-                    self.count.moved += size_of(part)
-        self.group |= {part.untyped_storage()._cdata: size_of(part) for part in results}
-
-    def end_group(self) -> None:
-        """Write what is still there of what the kernel under way has made."""
-        self.count.moved += sum(size for place, size in self.group.items() if place in self.known)
-        self.group, self.read = {}, set()
-
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
@@ -185,12 +169,6 @@ class Counter(TorchDispatchMode):
         on_device = [part for part in tree_leaves(result) if isinstance(part, Tensor)]
         if self.paused or name in FREE or not any(part.is_meta for part in on_device):
             return result
-        first = on_device[0]
-        fused = name in FUSIBLE and first.ndim > 1 and first.shape[-1] in self.widths
-        if fused:
-            self.fuse(tree_leaves((args, kwargs)), on_device)
-            return result
-        self.end_group()
         self.count.kernels += 1
         written = sum(map(size_of, on_device))
         if name in GATHERING:  # of what is looked up, as much is read as written
@@ -204,7 +182,8 @@ class Counter(TorchDispatchMode):
                 self.count.attention += operations
             else:
                 self.count.products += operations
-            self.count.moved_by_products += moved
+            if min(on_device[0].shape) > 1:  # with a vector it is as slow as its bytes
+                self.count.moved_by_products += moved
         return result
 
 
@@ -217,8 +196,10 @@ def size_of(part: Any) -> int:
 
 
 @contextmanager
-def as_on_cuda(counter: Counter | None, autocast: bool = True) -> Iterator[None]:
-    """Inside, modules on `meta` do what they would do on CUDA under bfloat16 autocast."""
+def as_on_cuda(
+    counter: Counter | None, autocast: bool = True, where: str = "meta"
+) -> Iterator[None]:
+    """Inside, modules on a device do what they would do on CUDA under bfloat16 autocast."""
     on = [autocast]
 
     @contextmanager
@@ -250,11 +231,11 @@ def as_on_cuda(counter: Counter | None, autocast: bool = True) -> Iterator[None]
             (torch, "get_autocast_dtype", lambda device: torch.bfloat16),
             (torch, "autocast", switched),
             (cross_entropy, "FUSED", (("meta", torch.bfloat16),)),
-            (cross_entropy, "_compiled", lambda: compiled(cross_entropy.row_slopes, 3)),
+            (cross_entropy, "_compiled", lambda: compiled(cross_entropy.row_slopes, 2)),
             (bottleneck, "FUSED", (("meta", torch.bfloat16),)),
-            (bottleneck, "_compiled", lambda: compiled(bottleneck.block_sums, 2)),
+            (bottleneck, "_compiled", lambda: compiled(bottleneck.block_sums, 1)),
             (bottleneck, "ROUNDED", ("meta",)),
-            (bert, "CAST_ONCE", ("meta",)),
+            (bert, "HALVED", (where,)),
         ):
             stack.enter_context(patch.object(place, name, value))
         stack.enter_context(Autocast())
@@ -262,16 +243,158 @@ def as_on_cuda(counter: Counter | None, autocast: bool = True) -> Iterator[None]
         yield
 
 
-def count_step(
-    step: Callable[[], Tensor], autocast: bool = True, compiled: Sequence[int] = ()
-) -> Count:
-    """What a function on `meta` and, if its result has one, its gradient ask for; `compiled` as the
-    `widths` of a `Counter`.
-    """
-    counter = Counter(compiled)
+def count_step(step: Callable[[], Tensor], autocast: bool = True) -> Count:
+    """What a function on `meta` and, if its result has one, its gradient ask for."""
+    counter = Counter()
     with as_on_cuda(counter, autocast):
         result = step()
         if result.requires_grad:
-            result.backward()
-    counter.end_group()
+            result.backward(torch.empty_like(result))
     return counter.count
+
+
+# Compiled -----------------------------------------------------------------------------------------
+# Inductor says of every kernel that it plans what that reads and writes. Here it plans for an H100:
+# operations are traced on a processor and moved to a GPU that is only described. No code is made
+# and nothing is run.
+
+H100 = SimpleNamespace(
+    name="H100",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    warp_size=32,
+    regs_per_multiprocessor=65_536,
+    max_threads_per_multi_processor=2_048,
+    max_threads_per_block=1_024,
+    shared_memory_per_block=49_152,
+    shared_memory_per_block_optin=232_448,
+    shared_memory_per_multiprocessor=233_472,
+    total_memory=80 * 2**30,
+    L2_cache_size=50 * 2**20,
+    gcnArchName="",
+)
+GPU = torch.device("cuda", 0)
+
+
+def compiled_step(step: Callable[[], Tensor], simlm: Simlm, rows: int, length: int) -> Count:
+    """A step of SimLM whose layers are compiled: each is taken out of the count as it is, and comes
+    back as what inductor makes of it.
+
+    Args:
+        step: on `meta`.
+        simlm: the module; encoder and decoder learn, the generator has weights in bfloat16.
+        rows, length: of the batch.
+    """
+    count, helper = count_step(step), simlm.generator.rounded
+    learning = [*layers_of(simlm.model), *simlm.decoder.layers]
+    # the generator fills one mask for each side
+    for layers, passes, gradient in ((learning, 1, True), (layers_of(helper), 2, False)):
+        layer = layers[0]
+        hidden = layer.output.dense.out_features
+        states = torch.zeros(rows, length, hidden, dtype=torch.bfloat16, device="meta")
+        bias = torch.zeros(rows, 1, 1, length, device="meta")
+
+        def run(weights: dict, *given: Tensor, layer: nn.Module = layer) -> Tensor:
+            return torch.func.functional_call(layer, weights, given)
+
+        weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+        after = planned(run, weights, states, bias, gradient=gradient)
+        states.requires_grad_(gradient)
+        before = count_step(partial(layer, states, bias), autocast=gradient)
+        for name in ("kernels", "moved", "moved_by_products"):
+            more = passes * len(layers) * (getattr(after, name) - getattr(before, name))
+            setattr(count, name, getattr(count, name) + more)
+    return count
+
+
+def planned(function: Callable[..., Any], *given: Any, gradient: bool = False) -> Count:
+    """Kernels and bytes of the plan that inductor has for a pure function on an H100.
+
+    Args:
+        function: of tensors, or dictionaries of tensors.
+        given: its arguments, of which only shapes and types are read.
+        gradient: plan the gradient to all floating-point arguments, too, under bfloat16 autocast.
+    """
+    count, fake = Count(), FakeTensorMode()
+
+    def on_gpu(part: Any) -> Any:
+        if isinstance(part, torch.device):
+            return GPU
+        if not isinstance(part, Tensor):
+            return part
+        with no_dispatch():
+            same = torch.empty_strided(part.shape, part.stride(), dtype=part.dtype, device="meta")
+        return FakeTensor(fake, same, GPU)
+
+    def plan(graph: torch.fx.GraphModule, inputs: list, backward: bool) -> Callable:
+        compile_fx._recursive_post_grad_passes(graph, is_inference=not gradient)
+        for node in graph.graph.nodes:
+            node.args, node.kwargs = map_aggregate((node.args, node.kwargs), on_gpu)
+            node.meta["val"] = tree_map(on_gpu, node.meta.get("val"))
+        moved = [*map(on_gpu, inputs)]
+        lowered = GraphLowering(graph, example_inputs=moved, is_backward=backward)
+        with V.set_graph_handler(lowered), described_gpu():
+            lowered.run(*moved)
+            lowered.init_wrapper_code()
+            lowered._update_scheduler()
+            for kernel in lowered.scheduler.nodes:
+                add_kernel(count, kernel)
+        return make_boxed_func(graph.forward)
+
+    def split(graph: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
+        compile_fx._recursive_joint_graph_passes(graph)
+        return min_cut_rematerialization_partition(graph, inputs, compiler="inductor", **options)
+
+    def empty(part: Tensor) -> Tensor:
+        learns = gradient and part.is_floating_point()
+        return torch.empty(part.shape, dtype=part.dtype, requires_grad=learns)
+
+    with fake, V.set_fake_mode(fake), V.set_debug_handler(DebugContext()):
+        compiled = aot_function(
+            function,
+            fw_compiler=partial(plan, backward=False),
+            bw_compiler=partial(plan, backward=True),
+            partition_fn=split,
+            decompositions=select_decomp_table(),
+        )
+        with as_on_cuda(None, gradient, "cpu"), torch.set_grad_enabled(gradient):
+            result = compiled(*tree_map(empty, given))
+            if gradient:
+                result.backward(torch.empty_like(result))
+    return count
+
+
+def add_kernel(count: Count, kernel: BaseSchedulerNode) -> None:
+    """Add what inductor says of a kernel."""
+    moved = kernel.get_read_write_buffers_sizes()
+    if moved:
+        count.kernels += 1
+        count.moved += moved
+        operation = str(getattr(kernel.node, "op_overload", ""))
+        count.moved_by_products += moved * any(name in operation for name in ("mm", "attention"))
+
+
+@contextmanager
+def described_gpu() -> Iterator[None]:
+    """Inside, whoever asks for the GPU is told of an H100."""
+    of_cuda = {
+        "get_device_properties": lambda *_: H100,
+        "get_device_capability": lambda *_: (H100.major, H100.minor),
+        "current_device": lambda: GPU.index,
+    }
+    of_interface = {
+        "get_device_properties": staticmethod(of_cuda["get_device_properties"]),
+        "current_device": staticmethod(of_cuda["current_device"]),
+    }
+    capability = staticmethod(lambda *_: 10 * H100.major + H100.minor)
+    with ExitStack() as stack:
+        for place, values in (
+            (torch.cuda, of_cuda),
+            (CudaInterface.Worker, of_interface),
+            (CudaInterface, {**of_interface, "get_compute_capability": capability}),
+            (scheduler, {"has_triton": lambda *_: True}),
+        ):
+            for name, value in values.items():
+                stack.enter_context(patch.object(place, name, value))
+        yield

@@ -114,7 +114,7 @@ class Task(NamedTuple):
         """
         end = time.monotonic() + seconds
         for kind, (study, recipe) in self.studies().items():
-            options = {"scale": self.scale, "cache": cache, "progress": False}
+            options = {"scale": self.scale, "cache": cache}
             options["minutes"] = max(0.0, (end - time.monotonic()) / 60)
             if kind == "elsewhere":
                 options |= {"measures": ELSEWHERE, "grades": GRADES, "bm25": False}

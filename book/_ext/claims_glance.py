@@ -27,7 +27,7 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns:
         One mapping a pair: `claim`, `of` (key of the paper), `source`, `said`, `measure`,
         `relation`, `protocol`, `state`, `seeds`, `missing` (whether it waits for seeds, by the rule
-        of the verdicts), and `NUMBERS`, rounded to hundredths of a point.
+        of the verdicts), `because` (what it waits for, or ""), and `NUMBERS`, rounded to hundredths of a point.
     """
     found = []
     for entry in entries:
@@ -41,6 +41,7 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             about |= {"of": entry["paper"], "said": said}
             about["state"] = spoken(pair)
             about["missing"] = bool(pair.get("waits"))
+            about["because"] = pair.get("because", "") if about["missing"] else ""
             rounded = (round(number, 2) for number in numbers)
             found.append(about | dict(zip(NUMBERS, rounded, strict=True)))
     return found
@@ -100,7 +101,13 @@ def pairs_table(pairs: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -
         ours = Interval(pair["difference"], pair["low"], pair["high"])
         where = link(f"{papers[pair['of']]}, {pair['source']}", f"#{pair['claim']}")
         state = ", ".join((pair["state"], pair["protocol"]))
-        rows.append([where, pair["said"], paper, interval_cell(ours, sign=True), state])
-    columns = ["where", "pair", "paper", "ours", "state"]
-    caption = "Differences of the pairs, in points, with 95 % intervals of ours."
+        state += f": {pair['because']}" * bool(pair["because"])
+        seeds = " and ".join(map(str, pair["seeds"]))
+        numbers = (paper, interval_cell(ours, sign=True))
+        rows.append([where, pair["said"], pair["measure"], *numbers, seeds, state])
+    columns = ["where", "pair", "measure", "paper", "ours", "seeds", "state"]
+    caption = (
+        "Differences of the pairs, in points, with 95 % intervals of ours, and the runs of the two"
+        " rows. A pair of a block of the plan is judged when both rows have the block's seeds."
+    )
     return folded("The same as a table", table(columns, rows, caption=caption))

@@ -38,7 +38,17 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import SHOWN, SPOKEN, WAITS, counts, direction_held, ledger, spoken
+from dr_book.ledger import (
+    SHOWN,
+    SPOKEN,
+    WAITS,
+    counts,
+    direction_held,
+    ledger,
+    sizes_of,
+    spoken,
+    state_of,
+)
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -78,7 +88,16 @@ from dr_lib.lab.records import PACKED
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
-DOCUMENTED = "evaluation losses masking materials models retrieval tokens training".split()
+DOCUMENTED = (
+    "evaluation",
+    "losses",
+    "masking",
+    "materials",
+    "models",
+    "retrieval",
+    "tokens",
+    "training",
+)
 """Packages of the library whose page is what their docstrings say."""
 SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
@@ -477,9 +496,9 @@ def claims_page(entries: Sequence[Entry]) -> str:
         " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
         " test, whatever their numbers, decides nothing. A claim is *held* where all pairs that"
         " its sentence is about are supported, *contradicted* where one of them is, else *open*."
-        " A pair *waits for seeds* where it is open for want of runs, whatever its interval;"
-        " a *direction* is held where the sentence also names a size, which is not tested, or the"
-        " paper's difference lies outside of our interval.",
+        " A pair *waits for seeds* where it is open because a row has too few runs, whatever its"
+        " interval. *Direction held* is said of a held claim where the size that its sentence names"
+        " is not tested, or the paper's difference lies outside of our interval.",
         "*Scaled* is the paper's kind of data, smaller; a *stand-in* is other data. Click a claim"
         " for its pairs. The {doc}`rules <../ideas/statistics>` are applied when the book is"
         " built, to the records that `book/papers` names; `python -m dr_book ledger` prints the"
@@ -537,15 +556,15 @@ def entry_badge(entry: Entry) -> Markup:
     return verdict_badge(
         entry["verdict"],
         entry["protocol"] if entry["scale"] else None,
-        waits=entry.get("waits", 0),
-        direction=direction_held(entry),
+        told=state_of(entry),
     )
 
 
 def counted_pairs(entry: Entry) -> str:
     """How the pairs of a claim stand: ``3 for, 1 against, 2 open``; "" where none was tested.
 
-    Beside a claim that is held in its direction alone stand the paper's difference and ours.
+    Beside a claim that is held in its direction alone, by several pairs, stand the paper's
+    differences and ours.
     """
     number = Counter(map(spoken, entry["pairs"]))
     if not sum(number[state] for state in SPOKEN):
@@ -553,12 +572,10 @@ def counted_pairs(entry: Entry) -> str:
     words = {"supported": "for", "contradicted": "against", "open": "open"}
     told = [f"{number[state]} {word}" for state, word in words.items()]
     told += [f"{number[WAITS]} waiting for seeds"] * bool(number[WAITS])
-    if entry.get("verdict") == "held" and direction_held(entry):
-        told += [
-            minus(f"paper {pair['paper']:+.1f}, here {pair['difference']:+.1f}")
-            for pair in entry["pairs"]
-            if pair["carrying"] and None not in (pair["paper"], pair["difference"])
-        ]
+    told += [f"{number['not run']} not run"] * bool(number["not run"])
+    # of one pair the badge has the sizes
+    if entry.get("verdict") == "held" and direction_held(entry) and len(sizes_of(entry)) > 1:
+        told += [minus(f"paper {paper:+.1f}, here {ours:+.1f}") for ours, paper in sizes_of(entry)]
     return ", ".join(told)
 
 
@@ -656,7 +673,9 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     )
     claims = Counter(entry["verdict"] for entry in entries)
     words += (
-        f" Of {len(entries)} claims, {claims['held']} are held, {claims['contradicted']}"
+        f" Of {len(entries)} claims, {claims['held']} are held"
+        f" ({sum(map(bool, map(direction_held, entries)))} of these in their direction alone),"
+        f" {claims['contradicted']}"
         f" contradicted and {claims['open']} open"
         f" ({sum(bool(one.get('waits')) for one in entries)} of these wait for seeds); the other"
         f" {claims['not testable here'] + claims['not run']} have no verdict."

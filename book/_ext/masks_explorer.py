@@ -22,6 +22,7 @@ from dr_lib import masking
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Inputs, Recipe, trainings
 from dr_lib.materials import NgramCounts, look_up, word_blocks
+from dr_lib.objectives.cdmae import CdmaeSettings
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
 from dr_lib.training import hash64
 
@@ -54,9 +55,10 @@ def primer_sources() -> Sources:
     recipe, cache = Recipe(collection="primer"), Cache()
     inputs = Inputs(recipe)
     store = TokenStore.open(cache.get(inputs.passages()) / "store")
-    importances = trainings.importances(inputs)
+    settings = CdmaeSettings().materials()["importances"]
+    importances = trainings.importances(inputs, **settings)
     counts = NgramCounts.open(cache.get(importances.arguments["counts"]) / "counts")
-    minseg = trainings.importances(inputs, pmi="minseg")
+    minseg = trainings.importances(inputs, **settings | {"pmi": "minseg"})
     made = (importances, minseg, trainings.keyword_weights(inputs))
     values = (TokenValues(cache.get(one) / "values", store) for one in made)
     return Sources(load_tokenizer(recipe.base), store, counts, *values)

@@ -436,7 +436,7 @@ def make_collection(options: argparse.Namespace) -> None:
 
     if not options.name:
         for known in sheets():
-            print(f"{known.name:<22}{known.title}\n{'':<22}{known.command}")
+            print(f"{known.name:<22}{known.title}\n{'':<22}{known.command or 'made by a run'}")
         return
     known, root = sheet(options.name), places.data_root()
     if not options.to and not root:

@@ -15,9 +15,9 @@ from IPython.display import HTML
 
 from dr_book import measured, tables
 from dr_book.figures import Series, intervals, slopes
-from dr_book.ledger import answer, direction_held, direction_only, spoken
+from dr_book.ledger import answer, described, direction_only, spoken, state_of
 from dr_book.measured import Pair, Runs, presentable
-from dr_book.papers import Claim
+from dr_book.papers import Claim, load_papers
 from dr_book.statistics import Interval
 from dr_book.tables import (
     Cell,
@@ -285,6 +285,11 @@ class Comparison:
             claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
         """
         live = None if self.recorded else [record for own in self.runs.values() for record in own]
+        tables_of = {
+            claim.id: paper.table(claim.table) if claim.table else None
+            for paper in load_papers().values()
+            for claim in paper.claims
+        }
         rows: list[list[Cell]] = []
         units: set[str] = set()
         for claim in claims:
@@ -306,12 +311,11 @@ class Comparison:
             )
             labels = {label for pair in found.pairs for label in (pair.better, pair.worse)}
             note = " ".join(filter(None, [named_in(found.note, labels), data, lacks]))
-            entry = found.to_dict() | {"unchecked": claim.unchecked}
+            entry = described(claim, found, tables_of.get(claim.id))
             state = tables.verdict_badge(
                 found.verdict,
                 answered.protocol if answered else None,
-                waits=found.waits,
-                direction=direction_held(entry),
+                told=state_of(entry),
             )
             pairs = pairs_cell(entry["pairs"], self.measure)
             rows.append([statement, state, pairs, typographic(per_cent(note)) or None])
@@ -432,19 +436,21 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
 
 
 def _links(records: Sequence[Record], measure: str) -> Cell:
-    """A link to each file that holds records of runs that have the measure, with their seeds, and
-    below it which code, precision and machines trained them.
+    """A link to the file of each run that has the measure, by its seed; a line for each code,
+    precision and machine that trained some, since a seed on another one is another training. One
+    that was trained there twice is there "again".
     """
-    runs = measured.Side(records, measure).runs
-    seeds: dict[str, list[str]] = {}
-    for record in runs:
-        file = f"{RECORDS}/{record.scale}/{record.file_name}"
-        seeds.setdefault(file, []).append(str(record.seed))
-    names = {file: f"seed\N{NO-BREAK SPACE}{', '.join(found)}" for file, found in seeds.items()}
-    links = ", ".join(tables.link(name, file).html for file, name in names.items())
-    made = dict.fromkeys(filter(None, map(measured.made_by, runs)))
-    about = f'<br><small class="dr-note">{html.escape("; ".join(made))}</small>' if made else ""
-    return Markup(links + about)
+    lines: dict[str, list[str]] = {}
+    seen = set()
+    for record in measured.Side(records, measure).runs:
+        made = measured.made_by(record), record.seed
+        name = "again" if made in seen else f"seed\N{NO-BREAK SPACE}{record.seed}"
+        seen.add(made)
+        link = tables.link(name, f"{RECORDS}/{record.scale}/{record.file_name}").html
+        lines.setdefault(made[0], []).append(link)
+    notes = {name: f' <small class="dr-note">{html.escape(name)}</small>' for name in lines if name}
+    shown = (", ".join(links) + notes.get(name, "") for name, links in lines.items())
+    return Markup("<br>".join(shown))
 
 
 def _in_words(series: Sequence[Series]) -> str:

@@ -42,13 +42,7 @@ POOLINGS = (
 )
 
 
-def export(
-    source: Record | Path | str,
-    to: Path | str,
-    *,
-    name: str | None = None,
-    collection: Collection | None = None,
-) -> list[Path]:
+def export(source: Record | Path | str, to: Path | str, *, name: str | None = None) -> list[Path]:
     """Write the model or models of a run, each as a folder with a card.
 
     Args:
@@ -56,8 +50,6 @@ def export(
         to: the new folder; one that an earlier export wrote is replaced. Where a run has two
             encoders or a re-ranker, each gets a folder below it.
         name: title of the card; by default made from the record, else from the folder's name.
-        collection: what the model was trained on, for what the card says of licence and generated
-            questions; by default that of the record, if it can be opened here.
 
     Returns:
         The folders written.
@@ -86,7 +78,7 @@ def export(
                 where=model,
                 fix=fix,
             )
-    target, collection = Path(to).expanduser(), collection or _trained_on(record)
+    target, collection = Path(to).expanduser(), _trained_on(record)
     check_replaceable(target, EXPORT)
     inside = {kind: kind if len(models) > 1 else "" for kind in models}
     with fresh_folder(target, EXPORT) as draft:

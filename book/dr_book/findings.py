@@ -136,8 +136,9 @@ def advice(
     elif generated:
         other = order[1] if best == BM25 else BM25
         pair = best, other
+        count = len(runs[best][0].query_ids)
         shows = (
-            f"No difference shows on {len(runs[best][0].query_ids)} questions: {told[best]} and {told[other]}."
+            f"No difference shows on {count} questions: {told[best]} and {told[other]}."
             if p_values[frozenset(pair)] >= LEVEL
             else f"On these {told[best]} is ahead of {told[other]}, but in our trials such"
             f" questions kept the order of only {KEPT}."

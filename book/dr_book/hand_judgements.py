@@ -21,8 +21,8 @@ from dr_lib.files import fresh_folder, write_text
 from dr_lib.retrieval import Ranking
 
 COLUMNS = "relevant", "query", "title", "passage", "query-id", "passage-id"
-DEPTH = 10
-"""Passages of each system that are pooled."""
+DEPTH, QUERIES = 10, 50
+"""Passages of each system that are pooled, for so many queries, the first of the rankings."""
 YES, NO = ("x", "yes", "y", "true"), ("no", "n", "false", "-")
 SIGNS = "=+-@'\t"
 """What a cell that a spreadsheet would compute begins with; an apostrophe before it makes it
@@ -35,7 +35,6 @@ def write_pool(
     rankings: Iterable[Ranking],
     file: Path,
     *,
-    queries: int = 50,
     grades: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Path:
     """Write what is to be judged as a table.
@@ -45,7 +44,6 @@ def write_pool(
         rankings: of the same queries, one a system.
         file: where to write. It is replaced if it is such a table and the new one has all that is
             ticked in it; else the new one goes beside it: `to-judge-2.csv`, and so on.
-        queries: at most so many, the first of the rankings.
         grades: judgements that are known, query id -> passage id -> grade; they are filled in.
 
     Returns:
@@ -57,7 +55,7 @@ def write_pool(
     table = csv.writer(target, lineterminator="\n")
     table.writerow(COLUMNS)
     marks: dict[tuple[str, str], int] = {}
-    for place, query in enumerate(rankings[0].query_ids[:queries]):
+    for place, query in enumerate(rankings[0].query_ids[:QUERIES]):
         rows = chain.from_iterable(one.rows[place, :DEPTH].tolist() for one in rankings)
         pool = sorted({row for row in rows if row >= 0})
         # in an order that tells nothing about rank or system, the same at every call

@@ -54,20 +54,26 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
                 "metric": claim.metric,
                 "page": claim.page or (table.page if table else None),
                 "trained": claim.trained,
-                "unchecked": claim.unchecked,
             }
             named = claim.answered_by
             about |= {name: getattr(named, name, None) for name in ANSWERED}
-            judged = found.to_dict()
-            for pair in judged["pairs"]:
-                pair["paper"] = printed(claim, table, pair["better"], pair["worse"])
-            entries.append(about | judged | evidence(records))
+            entries.append(about | described(claim, found, table) | evidence(records))
     decided = [entry for entry in entries if entry["p"] is not None]
     # Benjamini and Hochberg (1995)
     p_values = false_discovery_control([entry["p"] for entry in decided])
     for entry, p in zip(decided, p_values.tolist(), strict=True):
         entry["p_over_claims"] = p
     return entries
+
+
+def described(claim: Claim, found: Verdict, table: Table | None) -> dict[str, Any]:
+    """A verdict as plain values, with what of the claim is unchecked and the paper's difference of
+    each pair, as `paper`.
+    """
+    judged = found.to_dict() | {"unchecked": claim.unchecked}
+    for pair in judged["pairs"]:
+        pair["paper"] = printed(claim, table, pair["better"], pair["worse"])
+    return judged
 
 
 def printed(claim: Claim, table: Table | None, better: str, worse: str) -> float | None:
@@ -188,28 +194,54 @@ def direction_only(pair: Mapping[str, Any]) -> bool:
     return not ends[1] <= ends[0] <= ends[2]
 
 
-def direction_held(entry: Mapping[str, Any]) -> bool:
-    """Whether a claim is held in its direction alone: a size that its sentence names is unchecked,
-    or the paper's difference of a carrying pair lies outside of our interval.
+def direction_held(entry: Mapping[str, Any]) -> str:
+    """What the badge says of a claim that is held in its direction alone, with our size and the
+    paper's where one pair decides it; "" for any other claim.
+
+    Such a one names a size that is unchecked, or the paper's difference of a carrying pair lies
+    outside of our interval.
+
+    Example:
+        >>> pair = {"state": "supported", "relation": "over", "carrying": True}
+        >>> pair |= {"difference": 0.7, "low": 0.4, "high": 1.0, "paper": 3.0}
+        >>> direction_held({"verdict": "held", "unchecked": "", "pairs": [pair]})
+        'direction held, size 0.7 of 3.0'
     """
-    if entry["verdict"] != "held":
-        return False
-    carrying = (pair for pair in entry["pairs"] if pair["carrying"])
-    return bool(SIZE.search(entry["unchecked"] or "")) or any(map(direction_only, carrying))
+    carrying = [pair for pair in entry["pairs"] if pair["carrying"]]
+    other = SIZE.search(entry["unchecked"] or "") or any(map(direction_only, carrying))
+    if entry["verdict"] != "held" or not other:
+        return ""
+    sizes = sizes_of(entry)
+    return "direction held" + (", size {:.1f} of {:.1f}".format(*sizes[0]) if len(sizes) == 1 else "")
+
+
+def sizes_of(entry: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Our difference and the paper's, of the carrying pairs of a claim that have both."""
+    pairs = ((pair["difference"], pair["paper"]) for pair in entry["pairs"] if pair["carrying"])
+    return [pair for pair in pairs if None not in pair]
+
+
+def state_of(entry: Mapping[str, Any]) -> str:
+    """The verdict of a claim as pages say it: what of it is held, or what it is open for."""
+    if entry["verdict"] == "open" and entry.get("waits"):
+        return f"open: {WAITS}"
+    return direction_held(entry) or entry["verdict"]
 
 
 def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     """The ledger as text: one line a claim, and the count of claims and pairs at the end."""
     lines = [
-        f"{entry['verdict']:>17}  {entry['claim']} ({entry['source']}){_where(entry)}"
+        f"{state_of(entry):>31}  {entry['claim']} ({entry['source']}){_where(entry)}"
         for entry in entries
     ]
+    states = Counter(spoken(pair) for pair in pairs(entries))
+    order = (*SPOKEN, *(state for state in STATES if state not in SPOKEN))
     claims = Counter(entry["verdict"] for entry in entries)
     return [
         *lines,
         "",
         f"claims: {', '.join(f'{number} {word}' for word, number in claims.most_common())}",
-        f"pairs: {', '.join(f'{number} {word}' for word, number in counts(entries).items())}",
+        f"pairs: {', '.join(f'{states[word]} {word}' for word in order)}",
     ]
 
 
@@ -221,5 +253,6 @@ def _where(entry: dict[str, Any]) -> str:
         if isinstance(entry["collection"], str)
         else f"{len(entry['collection'])} collections"
     )
-    told = ", ".join(f"{entry['counts'][state]} {state}" for state in SHOWN)
-    return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {told}"
+    number = Counter(map(spoken, entry["pairs"]))
+    told = ", ".join(f"{number[state]} {state}" for state in SPOKEN if number[state])
+    return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {told or 'none tested'}"

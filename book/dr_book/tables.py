@@ -210,22 +210,15 @@ def badge(state: str) -> Markup:
     )
 
 
-def verdict_badge(
-    verdict: str, protocol: str | None = None, *, waits: int = 0, direction: bool = False
-) -> Markup:
+def verdict_badge(verdict: str, protocol: str | None = None, *, told: str = "") -> Markup:
     """The badge of a verdict, with a second one where other data than the paper's answer.
 
     Args:
         verdict: of a claim.
         protocol: as of `AnsweredBy`.
-        waits: seeds that an open claim waits for, as of `Verdict`.
-        direction: whether a claim is held in its direction, while its sentence names a size.
+        told: what the badge says in place of the verdict, whose colour it keeps: `ledger.state_of`.
     """
-    own = badge(verdict).html
-    if verdict == "open" and waits:
-        own = own.replace(">open<", ">open: waits for seeds<")
-    if verdict == "held" and direction:
-        own = own.replace(">held<", ">direction held<")
+    own = badge(verdict).html.replace(f">{verdict}<", f">{html.escape(told or verdict)}<")
     return Markup(f"{own} {badge(protocol).html}" if protocol in ("scaled", "stand-in") else own)
 
 

@@ -197,7 +197,7 @@ def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
             )
 
 
-UNIT = 38.0
+UNIT = 33.5
 """Bytes a position, layer and hidden unit of a BERT under bfloat16 autocast, dropout included; the
 embedding counts as a layer.
 """
@@ -230,7 +230,7 @@ class Step(NamedTuple):
         Example:
             >>> base = Step(59_392, 14, 768, 110_000_000)
             >>> f"{base.bytes() / 2**30:.0f} GiB"
-            '27 GiB'
+            '24 GiB'
         """
         activations = UNIT * self.positions * (self.layers + 1) * self.hidden
         return activations + STATE * self.weights + CHUNK

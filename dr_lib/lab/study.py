@@ -325,7 +325,6 @@ class Study:
             one after the other in this process.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
-        progress: whether to show a progress bar.
     """
 
     def __init__(
@@ -339,14 +338,13 @@ class Study:
         executor: Executor | None = None,
         cache: Cache | None = None,
         records: Path | None = None,
-        progress: bool = True,
     ):
         check_parameters(seeds=(seeds if isinstance(seeds, int | str) else [*seeds], [int]))
         if not recipes or not seeds:
             raise InputError(
                 "nothing to run", where=name, fix="Give at least one recipe and one seed."
             )
-        self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
+        self.name, self.scale, self.minutes = name, scale, minutes
         # as `batch --cluster` sets it for the notebooks that it runs
         where = os.environ.get("DR_CLUSTER")
         self.executor = executor or (Cluster(where) if where else None)
@@ -390,9 +388,8 @@ class Study:
             tqdm.write(
                 f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {outline}"
             )
-        hidden = not self.progress or not waiting
         begun, whole = time.monotonic(), operations_left([ends[run] for run in waiting], self.cache)
-        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=hidden) as bar:
+        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not waiting) as bar:
             while True:
                 while (
                     waiting
@@ -422,7 +419,9 @@ class Study:
                     bar.update()
         left = [run for run in ends if run not in result.records and run not in result.failures]
         result.pending = {run: how_far(ends[run], self.cache) for run in left}
-        result.needed = max(seconds_needed(self.cache.missing(ends[run] for run in left)).values())
+        missing = self.cache.missing(ends[run] for run in left)
+        rest = [rest_of(stage, self.cache) for stage in missing]
+        result.needed = max(seconds_needed(rest).values())
         if left:
             names = ", ".join(
                 f"{run.name}{far and f', stopped after {far}'}"
@@ -475,6 +474,15 @@ def seconds_needed(stages: Iterable[Stage]) -> dict[str, float]:
     operations = sum(stage.cost for stage in stages)
     core = sum(stage.core_seconds for stage in stages)
     return {name: operations / speed + core for name, speed in speeds.items()}
+
+
+def rest_of(stage: Stage, cache: Cache) -> Stage:
+    """A stage with the work that is left of it, where a training has left a checkpoint."""
+    log = cache.draft(stage) / "log.json"
+    if not log.is_file():
+        return stage
+    steps = TrainLog.load(log)
+    return stage.costs(stage.cost * (1 - steps.step / steps.steps), stage.core_seconds)
 
 
 def operations_left(ends: Iterable[Stage], cache: Cache) -> float:
@@ -558,7 +566,7 @@ def zero_shot(
         grades: shown name -> lowest grade that counts as relevant, where that is not 1 (TREC DL:
             2).
         bm25: measure BM25 on each collection too, under the label "BM25".
-        options: further arguments of `Study`: scale, minutes, cache, records, executor, progress.
+        options: further arguments of `Study`: scale, minutes, cache, records and executor.
 
     Returns:
         The result of a study that searches several collections, see `by_collection`.

@@ -24,6 +24,10 @@ FUSED = (("cuda", torch.bfloat16),)
 one H100 that took 13.7 ms for 20.7 ms (16,384 rows, vocabulary 30,522, width 768), and as long at
 3,000 rows and 8,192; in float32 nothing is won.
 """
+LOGITS = 2**29
+"""Bytes of logits that a GPU works on at a time; with each chunk it adds up a slope of the whole
+table.
+"""
 CACHED = 2**18
 """Logits that are worked on at a time: in float32 they lie in a core's own cache."""
 
@@ -74,9 +78,9 @@ def chunked_cross_entropy(
         counted = counted * weights.detach().float()
     shares = counted / counted.sum().clamp(min=torch.finfo(torch.float32).tiny)
     # Enough positions per product to keep a core or a GPU busy.
-    rows = _rows_per_chunk(
-        len(labels), chunk or (512 if device == "cpu" else max(MULTIPLE, 2**27 // len(weight)))
-    )
+    if not chunk:
+        chunk = 512 if device == "cpu" else LOGITS // (dtype.itemsize * len(weight))
+    rows = _rows_per_chunk(len(labels), max(chunk, 1))
     with torch.autocast(device, enabled=False):
         return _ChunkedCrossEntropy.apply(
             hidden, weight, bias, labels, shares, rows, dtype, torch.is_grad_enabled()
@@ -123,10 +127,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             slopes, scale = _logits_to_slopes(
                 room, offset, targets[piece], shares[piece], loss, correct, bias_slope
             )
+            scaled = states[piece]
             if hidden_slope is not None:
-                torch.mm(slopes, table, out=hidden_slope[piece]).mul_(scale)
+                torch.mm(slopes, table, out=hidden_slope[piece])
+            if scale is not None:
+                scaled = (scaled * scale).to(dtype)
+                if hidden_slope is not None:
+                    hidden_slope[piece].mul_(scale)
             if weight_slope is not None:
-                scaled = (states[piece] * scale).to(dtype)
                 if dtype == torch.float32:
                     weight_slope.addmm_(slopes.T, scaled)
                 else:  # the sum is float32 where the product is not
@@ -154,8 +162,8 @@ def _logits_to_slopes(
     loss: Tensor,
     correct: Tensor,
     bias_slope: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Add a chunk to the totals, and turn its logits into slopes that lack a factor per row.
+) -> tuple[Tensor, Tensor | None]:
+    """Add a chunk to the totals, and turn its logits into slopes that may lack a factor per row.
 
     Args:
         logits: `[rows, vocab]` without bias; may be overwritten.
@@ -166,17 +174,17 @@ def _logits_to_slopes(
         bias_slope: `[vocab]` float32 to add the bias's slope to, or None.
 
     Returns:
-        `[rows, vocab]` slopes, `exp(logit - highest)` less the row's sum at the target, in the type
-            of the logits; and `[rows, 1]` float32, the missing factor: on the rows of the small
-            matrices it saves a pass over the large one.
+        `[rows, vocab]` slopes in the type of the logits; and None, or where the slopes are
+            `exp(logit - highest)` less the row's sum at the target, the missing factor `[rows, 1]`
+            float32: on the rows of the small matrices it saves a pass over the large one.
     """
     if (logits.device.type, logits.dtype) in FUSED:
-        slopes, scale, losses, hits = _compiled()(logits, offset, targets, shares)
+        slopes, losses, hits = _compiled()(logits, offset, targets, shares)
         loss += losses.sum()
         correct += hits.sum()
-        if bias_slope is not None:  # a product in the logits' type, as the table's slope is
-            bias_slope += (scale.T.to(slopes.dtype) @ slopes)[0].float()
-        return slopes, scale
+        if bias_slope is not None:
+            bias_slope += slopes.sum(0, dtype=torch.float32)
+        return slopes, None
     scale = torch.empty_like(shares)
     step = len(logits) if logits.device.type != "cpu" else max(1, CACHED // logits.shape[1])
     room = (
@@ -210,7 +218,7 @@ def _logits_to_slopes(
 
 def row_slopes(
     logits: Tensor, offset: Tensor, targets: Tensor, shares: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """What `_logits_to_slopes` finds, as a pure function of a whole chunk that a compiler can fuse.
 
     Args:
@@ -220,9 +228,8 @@ def row_slopes(
         shares: `[rows, 1]` float32, weight of each row in the loss.
 
     Returns:
-        `exp(logit - highest)`, less the row's sum at the target, `[rows, vocab]` in the type of the
-        logits; the missing factor `[rows, 1]`; each row's part of the loss `[rows, 1]`; whether its
-        target has the highest logit `[rows, 1]` bool.
+        The loss's slopes `[rows, vocab]` in the type of the logits; each row's part of the loss
+        `[rows, 1]`; whether its target has the highest logit `[rows, 1]` bool.
     """
     scores = logits.float() + offset
     highest = scores.amax(1, keepdim=True)
@@ -231,10 +238,10 @@ def row_slopes(
     # The target's own logit, without a pass over the others: gathered from what was read.
     aimed = logits.gather(1, targets).float() + offset[targets]
     at_target = torch.arange(logits.shape[1], device=logits.device) == targets
-    slopes = torch.where(at_target, powers - total, powers).to(logits.dtype)
+    slopes = torch.where(at_target, powers - total, powers) * (shares / total)
     counted = shares > 0
     losses = torch.where(counted, (total.log() + highest - aimed) * shares, 0)
-    return slopes, shares / total, losses, counted & (aimed == highest)
+    return slopes.to(logits.dtype), losses, counted & (aimed == highest)
 
 
 @functools.cache

@@ -46,7 +46,7 @@ ENCODERS = (AutoModelForMaskedLM, AutoModelForSequenceClassification)
 WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
 # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
 ROWS_MULTIPLE = 256
-CAST_ONCE = ("cuda",)  # kinds of devices on which attention casts its input once
+HALVED = ("cuda",)  # kinds of devices on which autocast keeps states in bfloat16
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
 FEWEST_PRODUCTS = 2.6e12
 """Positions times parameters of a group on a GPU, of `encode_by_length`: 24,000 positions of
@@ -225,7 +225,7 @@ def read_pretrained(
         )
     check_finite(model.named_parameters(), name_or_path)
     if isinstance(model.base_model, (BertModel, ElectraModel)):
-        cast_once(model)
+        half_norms(model)
     return model.to(device).eval()
 
 
@@ -316,24 +316,38 @@ def new_bert(
         attention_probs_dropout_prob=dropout,
     )
     with seeded(seed):
-        return cast_once(BertForMaskedLM(config)).to(device).eval()
+        return half_norms(BertForMaskedLM(config)).to(device).eval()
 
 
-def cast_once(model: PreTrainedModel) -> PreTrainedModel:
-    """Make the attention of a BERT or ELECTRA cast its input once on a GPU: autocast would do so
-    for query, key and value each, keep three copies, and add up their gradients in float32.
+class HalfNorm(nn.LayerNorm):
+    """A LayerNorm that under bfloat16 autocast on a GPU reads and writes bfloat16, and works in
+    float32 inside.
+
+    Autocast alone has it write float32: then residual sums and their gradients move twice the
+    bytes, and each layer casts its input again.
     """
-    for layer in layers_of(model):
-        layer.attention.self.register_forward_pre_hook(_cast, with_kwargs=True)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """States `[..., hidden]` of mean 0 and variance 1, times weight plus bias."""
+        device = states.device.type
+        if device not in HALVED or not torch.is_autocast_enabled(device):
+            return super().forward(states)
+        dtype = torch.get_autocast_dtype(device)
+        given = (part.to(dtype) for part in (states, self.weight, self.bias))
+        with torch.autocast(device, enabled=False):
+            states, weight, bias = given
+            return nn.functional.layer_norm(states, self.normalized_shape, weight, bias, self.eps)
+
+
+def half_norms(model: PreTrainedModel) -> PreTrainedModel:
+    """Make the norms of a BERT or ELECTRA `HalfNorm`s, but for the last layer's last one: vectors
+    are compared in more than the eight bits of bfloat16.
+    """
+    whole = layers_of(model)[-1].output.LayerNorm
+    for part in model.modules():
+        if isinstance(part, nn.LayerNorm) and part is not whole:
+            part.__class__ = HalfNorm
     return model
-
-
-def _cast(_: nn.Module, given: tuple, named: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    states, *others = given or (named.pop("hidden_states"),)
-    device = states.device.type
-    if device in CAST_ONCE and torch.is_autocast_enabled(device):
-        states = states.to(torch.get_autocast_dtype(device))
-    return (states, *others), named
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
@@ -341,7 +355,7 @@ def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
     left as it was.
     """
     with seeded(seed):
-        return cast_once(type(model)(copy.deepcopy(model.config))).to(model.device)
+        return half_norms(type(model)(copy.deepcopy(model.config))).to(model.device)
 
 
 def fresh_linear(inputs: int, outputs: int, source: torch.Generator) -> nn.Linear:
@@ -710,6 +724,27 @@ def encode_in_chunks(
         return torch.cat(results)[to_device(back, device)]
     vectors, *sums = zip(*results, strict=True)
     return torch.cat(vectors), *(torch.stack(parts).sum(0) for parts in sums)
+
+
+def compile_layers(module: nn.Module) -> None:
+    """Compile, in place, the layers of every stack in a module, once for all shapes of batches.
+
+    Layers alike share their code. What lies around them is not compiled: draws of masks, and rows
+    gathered by what was drawn, would cut it to pieces, and on a CPU be compiled anew for every
+    shape.
+
+    Raises:
+        InputError: the module has no stack of layers.
+    """
+    layers = [
+        layer for stack in module.modules() if isinstance(stack, nn.ModuleList) for layer in stack
+    ]
+    if not layers:
+        raise InputError(
+            "there are no layers to compile in this module", where="compile", fix="Leave it false."
+        )
+    for layer in layers:
+        layer.compile(dynamic=True)
 
 
 # A model with its settings and its tokenizer ------------------------------------------------------

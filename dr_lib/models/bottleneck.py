@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from dr_lib.errors import InputError
 from dr_lib.models.bert import (
     attention_bias,
+    compile_layers,
     fresh_copy,
     fresh_linear,
     hidden_states,
@@ -240,7 +241,10 @@ class Generator(nn.Module):
     def rounded(self) -> PreTrainedModel:
         """A frozen model with weights in bfloat16, made once: no pass casts states and weights."""
         if not self._rounded:
-            self._rounded.append(copy.deepcopy(self.model).to(torch.bfloat16))
+            twin = copy.deepcopy(self.model).to(torch.bfloat16)
+            if layers_of(self.model)[0]._compiled_call_impl:  # of which a copy knows nothing
+                compile_layers(twin)
+            self._rounded.append(twin)
         return self._rounded[0].train(self.model.training)
 
     @torch.no_grad()
@@ -335,11 +339,17 @@ def pick_from_logits(logits: Tensor, uniform: Tensor) -> Tensor:
 def block_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Sums `[rows, blocks]` of `exp(logit - highest)`, and the highest logit `[rows, 1]`, float32,
     of logits `[rows, vocab]`.
+
+    A block is summed below its own highest logit, so that each logit is read once, and padded
+    before it is looked at: what a compiler has to pad between two reductions, it writes.
     """
-    scores = logits.float()
-    highest = scores.amax(1, keepdim=True)
-    powers = functional.pad((scores - highest).exp(), (0, -logits.shape[1] % BLOCK))
-    return powers.unflatten(1, (-1, BLOCK)).sum(-1), highest
+    least = torch.finfo(torch.float32).min  # finite: all ids of a block may be forbidden
+    scores = functional.pad(logits.float(), (0, -logits.shape[1] % BLOCK), value=least)
+    scores = scores.unflatten(1, (-1, BLOCK))
+    tops = scores.amax(-1, keepdim=True).clamp(min=least)
+    sums, tops = (scores - tops).exp().sum(-1), tops.squeeze(-1)
+    highest = tops.amax(1, keepdim=True)
+    return sums * (tops - highest).exp(), highest
 
 
 @functools.cache

@@ -267,8 +267,10 @@ def predict_tokens(
         The loss (float32 scalar with gradient; 0 without positions) and the accuracy (detached).
     """
     # The head turns each position into a whole vocabulary of logits: gather first, so that most are
-    # never made.
-    rows = masked_positions(where, max_masked(where, *rates) + slack if rates else None)
+    # never made. Where a GPU knows no bound, it takes the batch as it lies.
+    rows: Tensor | slice = slice(None)
+    if rates or where.device.type == "cpu":
+        rows = masked_positions(where, max_masked(where, *rates) + slack if rates else None)
     weights = (
         (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
     )

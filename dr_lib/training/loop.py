@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import remove_drafts
+from dr_lib.models import compile_layers
 from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.tokens.layout import finest, to_device
 from dr_lib.training import machine
@@ -383,27 +384,6 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) ->
         "fused": fused,
     }
     return torch.optim.AdamW([group for group in groups if group["params"]], **options)
-
-
-def compile_layers(module: nn.Module) -> None:
-    """Compile, in place, the layers of every stack in a module, once for all shapes of batches.
-
-    Layers alike share their code. What lies around them is not compiled: draws of masks, and rows
-    gathered by what was drawn, would cut it to pieces, and on a CPU be compiled anew for every
-    shape.
-
-    Raises:
-        InputError: the module has no stack of layers.
-    """
-    layers = [
-        layer for stack in module.modules() if isinstance(stack, nn.ModuleList) for layer in stack
-    ]
-    if not layers:
-        raise InputError(
-            "there are no layers to compile in this module", where="compile", fix="Leave it false."
-        )
-    for layer in layers:
-        layer.compile(dynamic=True)
 
 
 def fetch_every(device: torch.device, settings: TrainSettings) -> int:

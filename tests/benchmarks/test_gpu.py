@@ -27,14 +27,12 @@ FACTS = {
 
 
 @pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
+def script():
     return importlib.import_module("gpu")
 
 
 @pytest.fixture
-def made_parts(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
+def made_parts():
     return importlib.import_module("gpu_parts")
 
 

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,12 +15,9 @@ from dr_lib.files import read_yaml
 from dr_lib.lab.pipeline import pipeline
 from dr_lib.stages import Cache
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
+def script():
     return importlib.import_module("plan_queue")
 
 

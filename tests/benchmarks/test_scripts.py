@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from bench_device import BASE, encoding, padding_rows, simlm_step
-from counting import count_step
+from counting import compiled_step, count_step, planned
 from torch import nn
 from torch.nn import functional
 
 from dr_lib.files import file_digest, read_json, write_text
+from dr_lib.losses import cross_entropy
+from dr_lib.models import bottleneck
 from dr_lib.places import data_root
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -66,7 +68,6 @@ def texts(tmp_path_factory, sentences):
 @pytest.fixture
 def run(tmp_path, texts, monkeypatch):
     """Run a script of the folder as `python benchmarks/<name>.py <options>` would."""
-    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DR_THREADS", "1")
     threads = torch.get_num_threads()
@@ -105,7 +106,6 @@ def test_script_runs(name, run, capsys):
 
 
 def test_search_that_misses_a_passage_fails(run, monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_search")
     exact = script.search
     monkeypatch.setattr(script, "search", lambda *given: [part[:, ::-1] for part in exact(*given)])
@@ -114,7 +114,6 @@ def test_search_that_misses_a_passage_fails(run, monkeypatch):
 
 
 def test_what_misses_its_target_shows_where_the_time_goes(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setattr(importlib.import_module("bench_search"), "LIMIT", 0.0)
     run("bench_search", f"{TINY['bench_search']} --save {{folder}}/speed.json")
     printed = capsys.readouterr().out
@@ -139,7 +138,6 @@ def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp
 def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(
     run, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.syspath_prepend(str(FOLDER))
     wanted = importlib.import_module("bench_masks").WANTED
     monkeypatch.setitem(wanted, "per_row", 1e-6)
     run("bench_masks", f"{TINY['bench_masks']} --save {{folder}}/speed.json")
@@ -174,7 +172,6 @@ def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(
 
 
 def test_a_built_book_is_a_row(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_whole")
     monkeypatch.setattr(script, "project_root", lambda: tmp_path)
     monkeypatch.setattr(script, "seconds_of", lambda *given, **options: 1.0)
@@ -206,7 +203,6 @@ def test_a_built_book_is_a_row(run, tmp_path, monkeypatch, capsys):
 def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_its_profile(
     run, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_whole")
     seconds = {
         script.IMPORTS[script.OURS]: 8.0,
@@ -226,8 +222,7 @@ def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_i
     assert line.split()[2:] == ["1.50", "2.00", "2.00", "1.500", "not", "met"]
 
 
-def test_methods_script_can_be_read(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
+def test_methods_script_can_be_read():
     assert callable(importlib.import_module("bench_methods").main)
 
 
@@ -285,24 +280,47 @@ def test_a_product_reads_its_factors_and_writes_its_result():
     assert halved.moved == 6 * (10 * 6 + 6 * 4) + 2 * (10 * 6 + 6 * 4 + 10 * 4)
 
 
-def test_compiled_operations_that_follow_each_other_read_and_write_once():
+def test_a_product_with_a_vector_is_as_slow_as_its_bytes():
     with torch.device("meta"):
-        first, second = torch.zeros(10, 6), torch.zeros(10, 6)
+        row, matrix = torch.zeros(1, 6), torch.zeros(6, 4)
+    assert count_step(lambda: row @ matrix, autocast=False).moved_by_products == 0
 
-    def step() -> torch.Tensor:
+
+def test_inductors_plan_reads_and_writes_once_what_it_takes_together():
+    with torch.device("meta"):
+        first, second = torch.zeros(1000, 64), torch.zeros(1000, 64)
+
+    def function(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         return functional.gelu(first + second) * second
 
-    assert count_step(step).moved == 4 * 60 * (3 + 2 + 3)
-    fused = count_step(step, compiled=(6,))
-    assert (fused.kernels, fused.moved) == (1, 4 * 60 * 3)
+    size = 4 * 64_000
+    assert count_step(lambda: function(first, second)).moved == size * (3 + 2 + 3)
+    plan = planned(function, first, second)
+    assert (plan.kernels, plan.moved) == (1, 3 * size)
+    learned = planned(function, first, second, gradient=True)  # reads them again, and a slope
+    assert (learned.kernels, learned.moved) == (2, (3 + 5) * size)
+
+
+def test_logits_are_read_and_slopes_are_written_once():
+    rows, vocab = 4096, 30_522
+    with torch.device("meta"):
+        logits = torch.zeros(rows, vocab, dtype=torch.bfloat16)
+        offset, shares = torch.zeros(vocab), torch.zeros(rows, 1)
+        targets = torch.zeros(rows, 1, dtype=torch.int64)
+    slopes = planned(cross_entropy.row_slopes, logits, offset, targets, shares)
+    assert slopes.kernels == 1 and slopes.moved == pytest.approx(2 * logits.nbytes, rel=0.01)
+    # sums of 239 blocks, in float32, are a sixteenth of the logits
+    sums = planned(bottleneck.block_sums, logits)
+    assert sums.kernels == 2 and sums.moved == pytest.approx(logits.nbytes, rel=0.1)
 
 
 @pytest.mark.slow
 def test_simlms_step_keeps_to_its_traffic():
-    step = simlm_step(BASE)
-    plain, compiled = count_step(step), count_step(step, compiled=(768, 3072))
-    assert plain.moved < 360e9 and compiled.moved < 330e9
-    assert compiled.share_of_peak() > 0.45 and plain.memory < 27 * 2**30
+    step, simlm = simlm_step(BASE)
+    plain, compiled = count_step(step), compiled_step(step, simlm, BASE.rows, BASE.length)
+    assert compiled.moved < plain.moved < 290e9
+    assert compiled.seconds() < 0.1501 < plain.seconds() < 0.155
+    assert compiled.share_of_peak() > 0.48 and plain.memory < 27 * 2**30
 
 
 def test_encoding_a_batch_moves_what_weights_in_bfloat16_allow():

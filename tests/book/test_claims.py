@@ -190,6 +190,11 @@ OTHER_MEASURES = {  # sizes, times, statistics and label quality
 }
 
 
+def test_a_claim_about_chosen_queries_is_not_judged_by_others(claims):
+    about = [check for claim in claims for check in claim.checks if check.kind == "cases"]
+    assert len(about) == 6 and not any(check.testable for check in about)
+
+
 def test_every_table_and_figure_has_a_page():
     tables = [(key, table) for key, paper in load_papers().items() for table in paper.tables]
     assert len(tables) == 47

@@ -498,6 +498,10 @@ SURE = {
     ],
     "simlm/table10": ["target passages minus general text"],
     "cdmae/table04": ["w/o projection minus w/ projection"],
+    "simlm/figure03": [
+        f"SimLM, {steps} steps minus MLM, {steps} steps"
+        for steps in ("1,000", "2,000", "4,000", "16,000")
+    ],
     "dpr_paq/table01": [
         f"{row} minus {row}, first round; MRR@10" for row in ("DPR (ours)", "DPR-PAQ")
     ],
@@ -508,6 +512,7 @@ PERHAPS = {
     "methods/stages": ["MASTER, retriever 2 minus MASTER, retriever 1"],
     "simlm/table08": ["30% / 50% minus 15% / 30%", "30% / 50% minus 40% / 60%"],
     "dpr_paq/table04": ["PAQ minus None"],
+    "simlm/figure03": ["SimLM, 500 steps minus MLM, 500 steps"],
     "dpr_paq/table01": [
         f"{row} minus {row}, first round; accuracy@20" for row in ("DPR (ours)", "DPR-PAQ")
     ],
@@ -608,7 +613,7 @@ def test_gains_by_shared_words_are_read_from_one_column():
 def test_bag_of_words_gains_about_as_much_as_retromae():
     """As the first page says: less than a point either way, which is what the plan calls level."""
     gap = plan.Block.load("plan/core").difference("bow", "retromae", "MRR@10").interval()
-    assert -1 < gap.low and gap.high < 1
+    assert gap.low > -1 and gap.high < 1
 
 
 def test_the_share_of_equivalent_trainings_follows_from_the_pooled_deviation():

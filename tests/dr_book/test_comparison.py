@@ -62,6 +62,20 @@ def test_columns_that_have_nothing_to_show_are_left_out(runs):
     )
 
 
+def test_a_seed_stands_beside_the_machine_that_trained_it(record):
+    logs = {name: {"retriever1": {"steps": 1, "precision": name}} for name in ("fp32", "bf16")}
+    runs = [("bf16", 0, "a"), ("fp32", 0, "b"), ("fp32", 1, "b"), ("fp32", 0, "c")]
+    rows = [
+        record("ahead", [0.5, 1.0], seed=seed, training=logs[made], study=study)
+        for made, seed, study in runs
+    ]
+    html = compared({}, records={"ahead": rows}).table(["ahead"], "x").data
+    lines = re.search(r"</td><td>(<a.*?)</td>", html)[1].split("<br>")
+    words = [re.sub("<.*?>", "", line).replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    assert words[0].startswith("seed 0 ") and "bf16" in words[0] and len(words) == 2
+    assert words[1].startswith("seed 0, seed 1, again ") and "fp32" in words[1]
+
+
 def test_a_paper_that_measured_something_else_is_said_to(runs):
     known = compared(runs, {"ahead": 39.0, "BM25": 36.0}, paper_measure="top-20 accuracy")
     assert columns(known.table(["ahead"], "x").data)[1:] == [
@@ -290,7 +304,7 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
     assert ">open: waits for seeds</span>" in html and "a row has one seed" in html
     html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
     assert (
-        ">direction held</span>" in html
+        ">direction held, size 20.1 of 1.5</span>" in html
         and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     )
     assert "Enc-Dec MLM over Enc-Dec RTD: +" in html

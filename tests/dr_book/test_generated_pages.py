@@ -128,7 +128,7 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert '<i class="contradicted" style="flex:1"></i>' in html
     assert "3 pairs tested, of 25 claims" in html and "0 pairs tested" in html
     assert "3 were tested here: 2 of them on other data than the paper's (hollow)" in html
-    assert f"Of {len(made)} claims, 1 are held, 1 contradicted and 0 open" in html
+    assert f"Of {len(made)} claims, 1 are held (0 of these in their direction alone), 1 contradicted and 0 open" in html
     assert "leaning" not in html and 'aria-label="none tested"' in bar(made[3:4])
 
 
@@ -150,6 +150,8 @@ def test_what_waits_for_seeds_is_told_from_what_is_undecided():
     assert 'aria-label="1 open, 1 waits for seeds"' in bar([entry])
     assert ">open: waits for seeds<" in entry_badge(entry).html
     assert ">open<" in entry_badge(entry | {"waits": 0}).html
+    unfinished = entry | {"pairs": [TESTED | {"state": "open"}, TESTED | {"state": "not run"}]}
+    assert counted_pairs(unfinished).endswith("1 open, 1 not run"), "what keeps it open"
 
 
 @pytest.mark.parametrize(
@@ -159,8 +161,11 @@ def test_what_waits_for_seeds_is_told_from_what_is_undecided():
 def test_a_claim_that_names_another_size_is_held_in_its_direction(paper, unchecked, direction):
     pair = TESTED | {"state": "supported", "paper": paper}
     entry = counted(ENTRY | {"verdict": "held", "unchecked": unchecked, "pairs": [pair]})
-    assert (">direction held<" in entry_badge(entry).html) is direction
-    assert (f"paper +{paper}, here +1.3" in counted_pairs(entry)) is direction
+    badge = f">direction held, size 1.3 of {paper}<"
+    assert (badge in entry_badge(entry).html) is direction
+    twice = entry | {"pairs": [pair, pair]}
+    assert (">direction held<" in entry_badge(twice).html) is direction
+    assert (f"paper +{paper}, here +1.3" in counted_pairs(twice)) is direction
 
 
 def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on():

@@ -2,14 +2,11 @@
 absent. `make test-faults`, which keeps the counts.
 """
 
-import multiprocessing
 import os
 import random
 import re
 import shutil
-import signal
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,11 +16,10 @@ from dr_book.commands import main
 from dr_lib import places
 from dr_lib.files import file_digest
 from dr_lib.training import machine
+from tests.child import Child, silence
 
 pytestmark = pytest.mark.faults
 KILLS = int(os.environ.get("DR_KILLS", "200"))
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["dr_book.own_corpus", "dr_book.export"])
 
 
 def tried(place: Path, cache: Path, name: str = "tiny") -> int:
@@ -32,36 +28,13 @@ def tried(place: Path, cache: Path, name: str = "tiny") -> int:
     os.chdir(place)
     places.scale_file = lambda name: place / f"{name}.yaml"
     machine.has_bf16 = lambda where: False
-    silent = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(silent, stream)
+    silence()
     return main(["try", name, "--scale", "mini", "--system", "none", "--ask", "what carries it"])
 
 
-class Trial:
+def trial(place: Path, cache: Path, name: str = "tiny") -> Child:
     """A `try` in a process of its own."""
-
-    def __init__(self, place: Path, cache: Path, name: str = "tiny"):
-        self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
-        self.pid = self.pool.submit(os.getpid).result()
-        self.future = self.pool.submit(tried, place, cache, name)
-
-    def killed_after(self, seconds: float) -> bool:
-        """Kill it unless it has ended by then."""
-        try:
-            self.future.exception(timeout=seconds)
-        except TimeoutError:
-            os.kill(self.pid, signal.SIGKILL)
-            self.pool.shutdown()
-            return True
-        return False
-
-    def status(self) -> int:
-        """What the command returned."""
-        try:
-            return self.future.result(timeout=600)
-        finally:
-            self.pool.shutdown()
+    return Child(tried, place, cache, name)
 
 
 @pytest.fixture
@@ -95,7 +68,7 @@ def result(folder: Path) -> dict[str, str]:
 def test_a_try_that_is_killed_at_random_ends_as_if_it_had_not_been(place, counted):
     rng, target, mine = random.Random(0), place / "tiny-tried", state(place / "tiny")
     started = time.monotonic()
-    assert Trial(place, place / "whole").status() == 0
+    assert trial(place, place / "whole").result() == 0
     longest, whole = time.monotonic() - started, result(target)
     kills = 0
     while kills < max(3, KILLS // 10):
@@ -103,13 +76,13 @@ def test_a_try_that_is_killed_at_random_ends_as_if_it_had_not_been(place, counte
         (target / "index.html").unlink()
         (target / "to-judge.csv").unlink()
         cache, patience = place / f"cache{kills}", 0.0
-        while (trial := Trial(place, cache)).killed_after(rng.uniform(0, longest / 2) + patience):
+        while (child := trial(place, cache)).killed_after(rng.uniform(0, longest / 2) + patience):
             kills, patience = kills + 1, patience + longest / 10
             assert (target / "notes.txt").read_text() == "mine"
             assert state(place / "tiny") == mine
             if (page := target / "index.html").is_file():
                 assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
-        assert trial.status() == 0
+        assert child.result() == 0
         assert result(target) == whole
         # half a page or table that a kill left is hidden, beside the reader's files
         assert {path.name for path in target.iterdir() if path.name[0] != "."} == {
@@ -131,17 +104,17 @@ def test_tries_of_neighbouring_folders_on_one_cache_agree_with_each_alone(place,
         corpus.write_text("\n".join(kept) + "\n")
     alone = {}
     for name in names:
-        assert Trial(place, place / f"cache-{name}", name).status() == 0
+        assert trial(place, place / f"cache-{name}", name).result() == 0
         alone[name] = result(place / f"{name}-tried")
         shutil.rmtree(place / f"{name}-tried" / "retriever")
     rng, cache = random.Random(kills), place / "shared"
     for _ in range(max(1, KILLS // 100)):
-        trials = {name: Trial(place, cache, name) for name in names}
+        trials = {name: trial(place, cache, name) for name in names}
         for _ in range(kills):
             name = rng.choice(names)
             if trials[name].killed_after(rng.uniform(0.2, 2)):
-                trials[name] = Trial(place, cache, name)
-        assert [trial.status() for trial in trials.values()] == [0, 0, 0]
+                trials[name] = trial(place, cache, name)
+        assert [child.result() for child in trials.values()] == [0, 0, 0]
         for name in names:
             assert result(place / f"{name}-tried") == alone[name], name
         shutil.rmtree(cache)

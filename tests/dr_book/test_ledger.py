@@ -222,7 +222,7 @@ def test_a_changed_record_changes_verdict_prose_and_figure(book):
 
     before, after = told(0.5), told(0.3)
     assert (before[0], after[0]) == ("held", "contradicted")
-    assert ">direction held</span>" in before[1] and ">contradicted</span>" in after[1]
+    assert ">direction held, size 10.1 of 3.0</span>" in before[1] and ">contradicted</span>" in after[1]
     assert (
         "masked LM against BERT-base" in before[2]
         and ">+10.1 <" in before[2]
@@ -349,7 +349,8 @@ def test_the_command_prints_the_ledger_as_json(recorded, capsys):
     assert all(of_pair <= pair.keys() for entry in found for pair in entry["pairs"])
     assert main(["ledger"]) == 0
     shown = capsys.readouterr().out
-    assert "open  simlm-decoder-100-hurts (Table 8) on squad, laptop scale, stand-in" in shown
+    waiting = "open: waits for seeds  simlm-decoder-100-hurts (Table 8) on squad, laptop scale"
+    assert f"{waiting}, stand-in" in shown and " waits for seeds, 0 contradicted" in shown
     assert "pairs: " in shown and "claims: " in shown
 
 

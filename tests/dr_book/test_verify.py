@@ -183,7 +183,7 @@ def test_the_cheapest_is_trained_of_this_epoch_and_its_data_are_here(
 ):
     monkeypatch.setenv("DR_DATA", str(tmp_path))
     recipe = own_recipe.with_(objective="mlm", base="embedded", passage_length=24)
-    Study("s/t", {"mlm": recipe}, scale="smoke", progress=False).run()
+    Study("s/t", {"mlm": recipe}, scale="smoke").run()
     (record,) = load_records(lab.live_folder("smoke"))
     monkeypatch.setattr("dr_book.measured.SCALES", ("smoke",))
     slow = {"label": "slow", "seconds": {"retriever": 1e6}, "training": {"retriever": {}}}
@@ -206,7 +206,7 @@ def test_the_cheapest_is_trained_of_this_epoch_and_its_data_are_here(
 def test_a_run_is_rebuilt_from_its_record(own_recipe, book, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DR_DATA", str(tmp_path))
     recipe = own_recipe.with_(objective="mlm", base="embedded", passage_length=24)
-    Study("s/t", {"mlm": recipe}, scale="smoke", progress=False).run()
+    Study("s/t", {"mlm": recipe}, scale="smoke").run()
     (path,) = publish(load_records(lab.live_folder("smoke")))
     monkeypatch.chdir(tmp_path)
     assert main(["verify", str(path), "--keep"]) == 0

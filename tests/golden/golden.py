@@ -333,7 +333,7 @@ def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str
     """One retriever over two collections, and BM25 over them."""
     name = str(HERE / "collection")
     collections = {"whole": name, "fewer": {"name": name, "passages": 200}}
-    options = {"scale": "smoke", "cache": cache, "records": work / "records", "progress": False}
+    options = {"scale": "smoke", "cache": cache, "records": work / "records"}
     for shown, labelled in (
         lab.zero_shot(recipe.with_(objective="mlm"), collections, **options).by_collection().items()
     ):

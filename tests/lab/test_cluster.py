@@ -27,11 +27,7 @@ def runs_on(cluster, recipe, folder, **changes):
     recipes = {"slow": recipe, "mean": recipe.with_(pooling="mean")}
     cache = Cache(folder, announce=str)
     return (
-        Study(
-            "s/t", recipes, scale="smoke", executor=cluster, cache=cache, progress=False, **changes
-        )
-        .run()
-        .runs()
+        Study("s/t", recipes, scale="smoke", executor=cluster, cache=cache, **changes).run().runs()
     )
 
 
@@ -84,11 +80,7 @@ def test_a_failing_run_is_named_and_the_other_kept(tiny_recipe, tmp_path):
             finetuning__learning_rate=1e9, finetuning__steps=40, finetuning__clip=None
         )
         study = Study(
-            "s/t",
-            {"good": tiny_recipe, "broken": broken},
-            scale="smoke",
-            executor=cluster,
-            progress=False,
+            "s/t", {"good": tiny_recipe, "broken": broken}, scale="smoke", executor=cluster
         )
         with pytest.raises(lab.StudyError) as error:
             study.run()
@@ -104,7 +96,6 @@ def test_a_worker_stops_its_training_when_the_time_is_up(slow, tmp_path):
         options = {
             "scale": "smoke",
             "cache": Cache(tmp_path / "stages", announce=str),
-            "progress": False,
             "minutes": 0.5,
         }
         result = Study("s/t", {"long": long}, executor=cluster, **options).run()

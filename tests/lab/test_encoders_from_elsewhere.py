@@ -45,13 +45,7 @@ def folder(tmp_path, tiny_bert, tiny_tokenizer):
 
 def run(recipes, cache, tmp_path, **options):
     return Study(
-        "t",
-        recipes,
-        scale="laptop",
-        cache=cache,
-        records=tmp_path / "records",
-        progress=False,
-        **options,
+        "t", recipes, scale="laptop", cache=cache, records=tmp_path / "records", **options
     ).run()
 
 
@@ -119,7 +113,7 @@ def test_a_collection_with_test_queries_alone_will_do(own_recipe, folder, cache,
         (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
     given, options = (
         own_recipe.with_(retriever=str(folder)),
-        {"cache": cache, "records": tmp_path / "r", "progress": False},
+        {"cache": cache, "records": tmp_path / "r"},
     )
     found = zero_shot(
         {"given": given}, {"tiny": str(tmp_path / "tiny")}, bm25=False, scale="laptop", **options

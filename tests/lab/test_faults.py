@@ -6,7 +6,6 @@ the import of torch. What is compared is the record, which holds every score and
 weights.
 """
 
-import multiprocessing
 import os
 import random
 import shutil
@@ -14,8 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,8 +26,9 @@ from dr_book.pretrain import pretrain
 from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest
-from dr_lib.lab import BaseRecipe, Recipe, Record, build_base, pipeline
+from dr_lib.lab import BaseRecipe, Recipe, build_base, pipeline
 from dr_lib.stages import Cache, TimeIsUpError, read_manifest
+from tests.child import Child, silence
 
 resource = pytest.importorskip("resource", reason="needs Unix")
 pytestmark = pytest.mark.faults
@@ -38,45 +36,14 @@ ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("DR_KILLS", "200"))  # of all recipes together
 
 
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["dr_lib.lab"])
-
-
-class Child:
-    """A run in a process of its own, forked where nothing but imports has happened: threads do not
-    survive a fork.
-    """
-
-    def __init__(self, recipe: Recipe, root: Path, limit: int | None = None, prepare: str = ""):
-        self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
-        self.pool.submit(exec, prepare).result()
-        self.pid = self.pool.submit(os.getpid).result()
-        if limit:
-            # bars may go to a file that has a limit too
-            silent = self.pool.submit(os.open, os.devnull, os.O_WRONLY).result()
-            for stream in (1, 2):
-                self.pool.submit(os.dup2, silent, stream).result()
-            self.pool.submit(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)).result()
-        self.future = self.pool.submit(
-            lab.execute, lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str)
-        )
-
-    def killed_after(self, seconds: float) -> bool:
-        """Kill it unless it has ended by then."""
-        try:
-            self.future.exception(timeout=seconds)
-        except TimeoutError:
-            os.kill(self.pid, signal.SIGKILL)
-            self.pool.shutdown()
-            return True
-        return False
-
-    def record(self) -> Record:
-        """What it made; raises what ended it, and BrokenProcessPool where that was a signal."""
-        try:
-            return self.future.result(timeout=600)
-        finally:
-            self.pool.shutdown()
+def run_of(recipe: Recipe, root: Path, limit: int | None = None, prepare: str = "") -> Child:
+    """A run in a process of its own, whose files may grow to `limit` bytes."""
+    before: list[tuple] = [(exec, prepare)]
+    if limit:
+        # bars may go to a file that has a limit too
+        before += [(silence,), (resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))]
+    run = lab.Run("faults/test", "row", "smoke", recipe)
+    return Child(lab.execute, run, Cache(root, announce=str), before=before)
 
 
 RECIPES = (
@@ -148,17 +115,17 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(
 ):
     recipe, rng = recipes[name], random.Random(name)
     started = time.perf_counter()
-    whole = without_times(Child(recipe, tmp_path / "whole").record())
+    whole = without_times(run_of(recipe, tmp_path / "whole").result())
     longest = time.perf_counter() - started
     kills = runs = 0
     while kills < max(1, KILLS // len(recipes)):
         root, patience, runs = tmp_path / f"stages{runs}", 0.0, runs + 1
         # Late enough that a part of the way is made; ever later, so that the longest stage without
         # a checkpoint ends.
-        while (child := Child(recipe, root)).killed_after(rng.uniform(0, longest / 3) + patience):
+        while (child := run_of(recipe, root)).killed_after(rng.uniform(0, longest / 3) + patience):
             patience += longest / 50
             kills += 1
-        assert without_times(child.record()) == whole
+        assert without_times(child.result()) == whole
         shutil.rmtree(root)
     counted("kills of a run at random moments, over all stages", kills)
 
@@ -167,13 +134,8 @@ STOPPED = ("distilled", "contrastive", "pretrained", "base")
 HOWS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None)  # None: its time is up
 
 
-class Stoppable:
+class Stoppable(Child):
     """A call in a process of its own, which a signal or its budget may end."""
-
-    def __init__(self, function: Callable, *arguments: object, cache: Cache):
-        self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
-        self.pid = self.pool.submit(os.getpid).result()
-        self.future = self.pool.submit(function, *arguments, cache=cache)
 
     def ended(self, how: signal.Signals | None, seconds: float | None) -> bool:
         """Whether it came to its end before it was stopped."""
@@ -274,17 +236,17 @@ def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, co
         "import sys; sys.modules['dr_lib.retrieval.encode'].SAVE_EVERY = 0;"
         " part = sys.modules['dr_lib.tokens.store']; part.BLOCK, part.SHARD = 4, {}"
     )
-    Child(recipe, tmp_path / "whole", prepare=small.format(400)).record()
+    run_of(recipe, tmp_path / "whole", prepare=small.format(400)).result()
     whole = encoded(tmp_path / "whole")
     for trial in range(max(3, KILLS // 20)):
         root, prepare = tmp_path / str(trial), small.format(4 * rng.randint(1, 5))
-        child, wanted = Child(recipe, root, prepare=prepare), rng.randint(1, 3)
+        child, wanted = run_of(recipe, root, prepare=prepare), rng.randint(1, 3)
         # in the midst of a shard, of which a part may be on disk
         while wanted and not child.future.done():
             if list(root.glob("vectors-*.partial")) and child.killed_after(rng.uniform(0, 0.05)):
-                child, kills, wanted = Child(recipe, root, prepare=prepare), kills + 1, wanted - 1
+                child, kills, wanted = run_of(recipe, root, prepare=prepare), kills + 1, wanted - 1
             time.sleep(0.002)
-        child.record()
+        child.result()
         assert encoded(root) == whole
     counted("kills while vectors were written", kills)
 
@@ -294,17 +256,17 @@ def test_processes_that_share_a_cache_and_lose_one_of_them_agree(
     recipes, tmp_path, processes, without_times, counted
 ):
     recipe, rng = recipes["distilled"], random.Random(processes)
-    whole = without_times(Child(recipe, tmp_path / "whole").record())
+    whole = without_times(run_of(recipe, tmp_path / "whole").result())
     for trial in range(4):
         root = tmp_path / f"stages{trial}"
-        children = [Child(recipe, root) for _ in range(processes)]
+        children = [run_of(recipe, root) for _ in range(processes)]
         victim = rng.randrange(processes)
         counted(
             f"kills of one of {processes} processes on one cache",
             children[victim].killed_after(rng.uniform(0.1, 1.5)),
         )
-        children[victim] = Child(recipe, root)
-        assert all(without_times(child.record()) == whole for child in children)
+        children[victim] = run_of(recipe, root)
+        assert all(without_times(child.result()) == whole for child in children)
         assert not list(root.glob("*.partial"))
 
 
@@ -399,14 +361,14 @@ def test_a_full_disk_ends_in_one_line_wherever_it_happens(
     place.
     """
     recipe, root, ends = recipes["distilled"], tmp_path / "stages", set()
-    whole = without_times(Child(recipe, tmp_path / "whole").record())
+    whole = without_times(run_of(recipe, tmp_path / "whole").result())
     for limit in (200, 1_000, 3_000, 8_000, 20_000, 50_000, 100_000, 200_000):
-        error = Child(recipe, root, limit).future.exception(timeout=600)
+        error = run_of(recipe, root, limit).future.exception(timeout=600)
         assert error is None or isinstance(error, InputError), f"limit {limit}: {error!r}"
         ends.add(type(error))
         counted("writes that the disk refused: one clear error", isinstance(error, InputError))
     assert InputError in ends
-    assert without_times(Child(recipe, root).record()) == whole
+    assert without_times(run_of(recipe, root).result()) == whole
 
 
 def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(
@@ -417,7 +379,7 @@ def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(
     """
     recipe, disk, ends = recipes["distilled"], tmp_path / "disk", set()
     disk.mkdir()
-    whole = without_times(Child(recipe, tmp_path / "whole").record())
+    whole = without_times(run_of(recipe, tmp_path / "whole").result())
     size = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file())
     for share in (0.05, 0.2, 0.4, 0.6, 0.8):
         options = f"size={int(share * size)}"
@@ -426,12 +388,12 @@ def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(
         ).returncode:
             pytest.skip("small disks need the right to mount")
         try:
-            error = Child(recipe, disk / "stages").future.exception(timeout=600)
+            error = run_of(recipe, disk / "stages").future.exception(timeout=600)
             assert error is None or isinstance(error, InputError), f"{options}: {error!r}"
             ends.add(type(error))
             counted("writes that the disk refused: one clear error", isinstance(error, InputError))
             subprocess.run(["mount", "-o", f"remount,size={3 * size}", str(disk)], check=True)
-            assert without_times(Child(recipe, disk / "stages").record()) == whole
+            assert without_times(run_of(recipe, disk / "stages").result()) == whole
         finally:
             subprocess.run(["umount", "--lazy", str(disk)], check=True)
     assert InputError in ends

@@ -68,7 +68,7 @@ def study(monkeypatch, collection, cache, tmp_path):
         recipe = recipe.with_(objective="simlm", **changes)
         rows = {final: recipe.with_(final=final) for final in RUN_BY}
         options = {"scale": scale, "minutes": 0, "cache": cache, "records": tmp_path / "records"}
-        return lab.Study("simlm/table02", rows, **options, progress=False)
+        return lab.Study("simlm/table02", rows, **options)
 
     return make
 

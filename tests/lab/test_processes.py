@@ -138,12 +138,7 @@ def test_two_processes_stop_after_the_same_step_and_go_on_as_if_they_had_not(
 
 def test_a_pool_of_processes_is_stopped_when_the_time_is_up(recipe, tmp_path):
     long = recipe.with_(pretraining__steps=1_000_000, pretraining__checkpoint_every=100_000)
-    options = {
-        "scale": "smoke",
-        "cache": Cache(tmp_path / "stages", announce=str),
-        "progress": False,
-        "minutes": 0.5,
-    }
+    options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "minutes": 0.5}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         result = Study("s/t", {"long": long}, executor=pool, **options).run()
     ((run, far),) = result.pending.items()

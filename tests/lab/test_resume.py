@@ -122,7 +122,7 @@ def interrupt(monkeypatch):
 def test_ctrl_c_ends_a_study_and_the_next_call_goes_on_with_it(
     thirty, cache, interrupt, tmp_path, shared, without_times
 ):
-    options = {"scale": "smoke", "records": tmp_path / "records", "progress": False}
+    options = {"scale": "smoke", "records": tmp_path / "records"}
     recipes = {"BM25": thirty.with_(evaluation__kind="bm25"), "row": thirty}
     interrupt(24, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -137,7 +137,7 @@ def test_ctrl_c_ends_a_study_and_the_next_call_goes_on_with_it(
 def test_a_full_disk_names_the_stage_and_the_way_out_and_keeps_what_is_finished(
     thirty, cache, interrupt, tmp_path
 ):
-    options = {"scale": "smoke", "records": tmp_path / "records", "progress": False, "cache": cache}
+    options = {"scale": "smoke", "records": tmp_path / "records", "cache": cache}
     interrupt(24, OSError(errno.ENOSPC, "No space left on device", "big.safetensors"))
     with pytest.raises(
         StudyError,
@@ -160,12 +160,7 @@ def test_a_loss_that_is_no_number_fails_its_run_and_no_other(tiny_recipe, shared
         "wild": recipe.with_(finetuning__learning_rate=1e30, finetuning__clip=None),
         "tame": recipe,
     }
-    options = {
-        "scale": "smoke",
-        "records": tmp_path / "records",
-        "progress": False,
-        "cache": shared,
-    }
+    options = {"scale": "smoke", "records": tmp_path / "records", "cache": shared}
     with pytest.raises(StudyError, match=r"wild \(seed 0\): .*finite"):
         Study("t", recipes, **options).run()
     assert [record.label for record in lab.load_records(tmp_path / "records")] == ["tame"]

@@ -34,13 +34,7 @@ def recipe(tiny_recipe):
 
 @pytest.fixture
 def options(cache, tmp_path):
-    return {
-        "scale": "smoke",
-        "cache": cache,
-        "records": tmp_path / "records",
-        "progress": False,
-        "depth": 100,
-    }
+    return {"scale": "smoke", "cache": cache, "records": tmp_path / "records", "depth": 100}
 
 
 def sent_to(recipe, place):

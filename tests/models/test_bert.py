@@ -2,6 +2,7 @@
 computation.
 """
 
+import copy
 import io
 from dataclasses import replace
 
@@ -363,20 +364,51 @@ def test_a_folder_that_brings_code_of_its_own_never_runs_it(
     assert not proof.exists()
 
 
-def test_attention_casts_its_input_once_on_a_gpu(tiny_bert, batch, monkeypatch):
-    """Under autocast the same numbers but for the sum of three gradients; in float32 nothing."""
-    found = {}
+def test_norms_on_a_gpu_keep_states_in_bfloat16(batch, monkeypatch):
+    """States and gradients of twelve layers are about as near to float32 as those of autocast
+    alone, and in float32 they are the same numbers.
+    """
+    layer_norm = torch.nn.functional.layer_norm
+
+    def of_cuda(states, shape, weight, bias, eps):  # sums in float32, and autocast gives float32
+        dtype = torch.float32 if torch.is_autocast_enabled("cpu") else states.dtype
+        given = (part.float() for part in (states, weight, bias))
+        states, weight, bias = given
+        return layer_norm(states, shape, weight, bias, eps).to(dtype)
+
+    monkeypatch.setattr(torch.nn.functional, "layer_norm", of_cuda)
+    found, kinds = {}, set()
     for devices in ((), ("cpu",)):
-        monkeypatch.setattr(bert, "CAST_ONCE", devices)
+        monkeypatch.setattr(bert, "HALVED", devices)
         for halved in (False, True):
-            model = bert.cast_once(tiny_bert())
+            model = bert.new_bert(300, layers=12, hidden=64, seed=1)
+            with torch.no_grad():  # as far apart as trained weights have states
+                for weight in model.parameters():
+                    weight.mul_(4 if weight.ndim > 1 else 1)
+            layer = bert.layers_of(model)[5]
+            layer.register_forward_hook(lambda _, __, states: kinds.add(states.dtype))
             with torch.autocast("cpu", torch.bfloat16, enabled=halved):
                 states = hidden_states(model, batch)
-            states.float().square().mean().backward()
-            slope = model.bert.encoder.layer[0].output.dense.weight.grad
-            found[devices, halved] = states.detach().float(), slope
-    for halved, most in ((False, 0.0), (True, 0.02)):
-        (plain, plain_slope), (once, slope) = found[(), halved], found[("cpu",), halved]
-        assert torch.equal(plain, once)
-        assert (slope - plain_slope).norm() <= most * plain_slope.norm()
-    assert found[("cpu",), True][0].sub(found[("cpu",), False][0]).abs().max() > 0
+                loss = bert.lm_head(model).transform(states).float()[..., ::3].square().mean()
+            assert states.dtype == torch.float32
+            loss.backward()
+            slopes = [part.grad.flatten() for part in model.parameters() if part.grad is not None]
+            found[devices, halved] = states.detach(), torch.cat(slopes)
+    assert kinds == {torch.float32, torch.bfloat16}
+    for whole, same, autocast, half in zip(
+        *(found[devices, halved] for halved in (False, True) for devices in ((), ("cpu",))),
+        strict=True,
+    ):
+        assert torch.equal(whole, same)
+        apart, half_apart = ((part - whole).norm() / whole.norm() for part in (autocast, half))
+        assert 0.5 * apart < half_apart < 2 * apart < 0.1
+
+
+def test_the_last_norm_is_whole_in_copies_too(tiny_bert):
+    model = bert.half_norms(tiny_bert())
+    for copied in (model, copy.deepcopy(model)):
+        last = bert.layers_of(copied)[-1]
+        assert type(last.output.LayerNorm) is torch.nn.LayerNorm
+        assert isinstance(last.attention.output.LayerNorm, bert.HalfNorm)
+        assert isinstance(copied.bert.embeddings.LayerNorm, bert.HalfNorm)
+    assert model.state_dict().keys() == tiny_bert().state_dict().keys()

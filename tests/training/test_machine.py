@@ -1,13 +1,171 @@
+"""What a record says of the machine, and the table of memory against a count: every tensor of a
+step, on a device without values.
+"""
+
 import getpass
 import json
 import platform
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
+from bench_device import Size, electra_generator, masked_lm, texts
+from bench_simlm_step import bench_tokenizer
+from counting import count_step
+from transformers import BertConfig, BertForMaskedLM
 
+from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
-from dr_lib.training import machine
+from dr_lib.lab import checks
+from dr_lib.lab.checks import UNIT, Step, bert_weights
+from dr_lib.lab.inputs import Shape
+from dr_lib.models import bert
+from dr_lib.objectives.condenser import Siblings
+from dr_lib.objectives.contrastive import Contrastive
+from dr_lib.objectives.master import MasterBatch
+from dr_lib.tokens import TokenBatch
+from dr_lib.training import RetrievalBatch, TrainSettings, machine
+from dr_lib.training.loop import out_of_memory
+
+GIB = 2**30
+SCALES = places.project_root() / "notebooks" / "scales"
+
+
+def per_position(step, length: int) -> float:
+    """Bytes that a position of a batch takes: the difference of two that have several chunks of
+    logits is free of these, and of the weights.
+    """
+    few, many = (count_step(lambda rows=rows: step(rows)).memory for rows in (512, 2048))
+    return (many - few) / (1536 * length)
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "length"),
+    [(12, 768, 144), (12, 768, 192), (12, 768, 32), (6, 384, 144), (24, 1024, 144)],
+)
+def test_a_position_keeps_so_many_bytes_a_layer_and_unit(layers, hidden, length):
+    model = masked_lm(Size(layers, hidden))
+
+    def step(rows: int) -> torch.Tensor:
+        model.zero_grad()
+        return bert.hidden_states(model, texts(rows, length)).float().square().mean()
+
+    assert per_position(step, length) / ((layers + 1) * hidden) == pytest.approx(UNIT, rel=0.1)
+
+
+def batch_of(name: str, rows: int, length: int):
+    """A batch of a method, of `rows * length` positions for its encoder's plain pass."""
+    whole = replace(texts(rows, length), values=torch.zeros(rows, length, device="meta"))
+    if name == "cocondenser":
+        return Siblings(whole, whole.rows)
+    if name == "master":
+        return MasterBatch(whole, None, whole, whole, whole, longest_word=4)
+    if issubclass(objectives.method(name), Contrastive):
+        half = texts(rows // 2, length)
+        return RetrievalBatch(half, half, half.rows)
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, {}) for name in objectives.names() if name != "none"),
+        ("simlm", {"decoder_layers": 4}),
+        ("master", {"tasks": ["mkp"]}),
+        ("condenser", {"late_mlm": False}),
+    ],
+)
+def test_a_method_knows_how_deep_it_is(name, values):
+    size = Size(layers=4)
+    tokenizer = bench_tokenizer(size.vocab)
+
+    def step(rows: int) -> torch.Tensor:
+        models = {"generator_model": electra_generator(size)}
+        method = objectives.create(name, masked_lm(size), tokenizer, **models, **values)
+        batch = batch_of(name, rows, 88)
+        return method.to("meta").train()(batch, torch.Generator())["loss"]
+
+    depth = objectives.parameters(name, **values).depth(size.layers)
+    layers = per_position(step, 88) / (UNIT * size.hidden) - 1
+    assert depth == pytest.approx(layers, abs=1.3, rel=0.05)
+
+
+def test_weights_are_those_of_the_model():
+    with torch.device("meta"):
+        model = BertForMaskedLM(BertConfig())
+    counted = sum(weight.numel() for weight in model.parameters())
+    assert bert_weights(12, 768, 30522) == pytest.approx(counted, rel=0.01)
+
+
+def steps(scale: str, **changes) -> dict[str, Step]:
+    """Steps of a scale's recipe, whose models are BERT-base in form or those of its own file."""
+    recipe = lab.Recipe(**yaml.safe_load((SCALES / f"{scale}.yaml").read_text())["recipe"])
+    recipe = recipe.with_(objective="simlm", final="distilled", **changes)
+    shape = Shape(6, 384, 8192, 512) if scale == "gpu" else Shape(12, 768, 30522, 512)
+    model = SimpleNamespace(shape=shape)
+    return checks.steps_of(SimpleNamespace(recipe=recipe, base=model, reader=model))
+
+
+@pytest.mark.parametrize(("scale", "gib"), [("gpu", 75), ("paper", 75), ("paper-24gb", 22)])
+def test_every_training_of_a_scale_fits(scale, gib):
+    wanted = {"pretraining", "finetuning", "distillation", "auxiliary.cross_encoder"}
+    found = steps(scale)
+    assert wanted <= found.keys()
+    assert {
+        name: step.bytes() / GIB for name, step in found.items() if step.bytes() > gib * GIB
+    } == {}
+
+
+@pytest.mark.parametrize("scale", ["paper", "paper-24gb"])
+def test_an_update_is_the_papers_and_goes_round_eight_processes(scale):
+    recipe = lab.Recipe(**yaml.safe_load((SCALES / f"{scale}.yaml").read_text())["recipe"])
+    reader = recipe.auxiliary.cross_encoder
+    assert recipe.pretraining.tokens_per_batch * recipe.pretraining.accumulation == 3 * 59_392
+    assert reader.batch_queries * reader.accumulation == 64 and reader.negatives == 63
+    assert recipe.finetuning.batch_queries == recipe.distillation.batch_queries == 64
+    assert recipe.pretraining.accumulation % 8 == reader.accumulation % 8 == 0
+    assert recipe.finetuning.batch_queries % 8 == 0
+
+
+def test_what_would_run_out_of_memory_is_refused_with_values_that_fit():
+    recipe = lab.Recipe(**yaml.safe_load((SCALES / "paper.yaml").read_text())["recipe"])
+    recipe = recipe.with_(objective="simlm", final="distilled", distillation__chunk=None)
+    model = SimpleNamespace(shape=Shape(12, 768, 30522, 512))
+    inputs = SimpleNamespace(recipe=recipe, base=model, reader=model)
+    checks.check_memory(inputs, None)
+    checks.check_memory(inputs, 141 * GIB)
+    with pytest.raises(InputError, match="distillation") as refused:
+        checks.check_memory(inputs, 70 * GIB)
+    assert "Set distillation.chunk to" in refused.value.fix
+    for name, key in (
+        ("pretraining", "pretraining.tokens_per_batch"),
+        ("auxiliary.cross_encoder", "auxiliary.cross_encoder.chunk"),
+    ):
+        step = checks.steps_of(inputs)[name]
+        memory = int(0.7 * step.bytes())
+        assert step.positions > step.fitting(memory)
+        assert key in checks.smaller(recipe, name, step.fitting(memory))
+
+
+def test_what_fits_is_what_is_told_to_fit():
+    for layers, hidden in ((12, 768), (6, 384), (24, 1024)):
+        weights = bert_weights(layers, hidden, 30522)
+        for memory in (24 * GIB, 80 * GIB):
+            positions = Step(0, layers, hidden, weights).fitting(memory)
+            assert Step(positions, layers, hidden, weights).bytes() <= 0.94 * memory
+            assert Step(positions + 2, layers, hidden, weights).bytes() > 0.94 * memory
+    assert Step(0, 24, 1024, 10**9).fitting(10 * GIB) == 0
+
+
+def test_running_out_of_memory_names_what_to_change():
+    settings = TrainSettings(steps=1, learning_rate=1e-3, accumulation=3)
+    batch = TokenBatch(*[torch.ones(4, 10, dtype=torch.long)] * 5, torch.arange(4))
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+    told = out_of_memory("fine-tuning", batch, settings, error)
+    assert "40 tokens" in told.problem and "accumulation to 6" in told.fix
+    assert "tokens_per_batch 20" in told.fix and told.where == "fine-tuning"
 
 
 def test_thread_count_comes_from_the_setting_first(monkeypatch):

@@ -103,7 +103,12 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
         readme = f"# {sheet.title}\n\nLicence: {sheet.licence}\n\n{words}\n"
         write_text(draft / "README.md", readme)
         with tempfile.TemporaryDirectory() as cache:
-            differs = _differences(draft, sheet, Path(cache))
+            try:
+                differs = _differences(draft, sheet, Path(cache))
+            except InputError as error:  # what was made of the files is no collection
+                problem = f"not the files that its sheet names ({error.problem})"
+                fix = "Take its source again."
+                raise InputError(problem, where=files.folder, fix=fix) from error
         if differs and not allow_changes:
             fix = "Take its source again, or keep what it is: --allow-changes."
             raise InputError(differs, where=sheet.name, fix=fix)

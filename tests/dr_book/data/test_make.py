@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 import tarfile
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -169,11 +168,25 @@ def test_whatever_lies_in_a_source_ends_in_one_line(name, tmp_path, monkeypatch,
     files = [path.replace("[0-9]", "1").replace("*", "1") for path in files]
     for number, content in enumerate(ODD.values()):
         place = lay_out(tmp_path / str(number), dict.fromkeys(files, content))
-        with suppress(InputError):  # or it is an empty collection
+        try:
             make(known, tmp_path / "new", place, allow_changes=True)
+        except InputError as error:
+            assert "draft" not in str(error)
+        else:  # it is an empty set
             shutil.rmtree(tmp_path / "new")
         assert not (tmp_path / "new").exists()
     counted("odd files in a source of a collection", len(ODD))
+
+
+def test_a_source_without_a_passage_is_named_by_its_folder(tmp_path):
+    files = {
+        "cacm.all": "words\n",
+        "query.text": ".I 1\n.W\nwhat?\n",
+        "qrels.text": "01 0001 0 0\n",
+    }
+    place = lay_out(tmp_path / "source", files)
+    with pytest.raises(InputError, match=r"source: not the files .* \(there is no passage in it\)"):
+        make(sheet_of("cacm"), tmp_path / "new", place)
 
 
 @pytest.mark.parametrize(("name", "file"), [("scifact", "scifact.zip"), ("medline", "med.tar.gz")])
@@ -281,6 +294,7 @@ def test_the_command_lists_the_sheets(capsys):
     told = capsys.readouterr().out
     assert "SQuAD 1.1" in told and "dr-lib data squad --to FOLDER" in told
     assert 'collections.load("ir_datasets:msmarco-passage")' in told
+    assert all(line.strip() for line in told.splitlines())
 
 
 def test_the_command_makes_a_folder_under_dr_data(tmp_path, monkeypatch, capsys):

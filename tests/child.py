@@ -1,0 +1,54 @@
+"""A call in a process of its own, which a test may kill."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["dr_lib.lab", "dr_book.own_corpus", "dr_book.export"])
+
+
+class Child:
+    """A call in a process that was forked where nothing but imports has happened: threads do not
+    survive a fork.
+
+    Args:
+        function, arguments, named: the call.
+        before: calls that are made there first.
+    """
+
+    def __init__(
+        self, function: Callable, *arguments: Any, before: Sequence[tuple] = (), **named: Any
+    ):
+        self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
+        for call in before:
+            self.pool.submit(*call).result()
+        self.pid = self.pool.submit(os.getpid).result()
+        self.future = self.pool.submit(function, *arguments, **named)
+
+    def killed_after(self, seconds: float) -> bool:
+        """Kill it unless it has ended by then."""
+        try:
+            self.future.exception(timeout=seconds)
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)
+            self.pool.shutdown()
+            return True
+        return False
+
+    def result(self) -> Any:
+        """What it returned; raises what ended it, and BrokenProcessPool where that was a signal."""
+        try:
+            return self.future.result(timeout=600)
+        finally:
+            self.pool.shutdown()
+
+
+def silence() -> None:
+    """Send what this process prints nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
