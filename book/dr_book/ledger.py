@@ -212,7 +212,9 @@ def direction_held(entry: Mapping[str, Any]) -> str:
     if entry["verdict"] != "held" or not other:
         return ""
     sizes = sizes_of(entry)
-    return "direction held" + (", size {:.1f} of {:.1f}".format(*sizes[0]) if len(sizes) == 1 else "")
+    return "direction held" + (
+        ", size {:.1f} of {:.1f}".format(*sizes[0]) if len(sizes) == 1 else ""
+    )
 
 
 def sizes_of(entry: Mapping[str, Any]) -> list[tuple[float, float]]:
