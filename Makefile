@@ -105,7 +105,7 @@ bench: setup
 	for name in $(COMPARED); do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py --save _build/speed.json; done
 	for name in losses methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
 	$(PY) benchmarks/speed.py
-	$(PY) benchmarks/speed_targets.py _build/speed.json
+	$(PY) benchmarks/timing.py _build/speed.json
 
 gpu: setup
 	$(PY) benchmarks/gpu.py --minutes $(MINUTES) $(if $(SMOKE),--smoke) $(if $(PARTS),--only $(PARTS))

@@ -3,8 +3,12 @@ of them alike.
 
 One CPU thread is timed by the processor seconds it used, so that other programs count little;
 threads and GPUs by the clock on the wall.
+
+What the comparisons of one run have kept is printed by `python benchmarks/timing.py
+_build/speed.json`.
 """
 
+import argparse
 import cProfile
 import io
 import json
@@ -26,6 +30,7 @@ from dr_lib.training import machine
 
 Way = Callable[[], Any]
 HOTTEST = 12  # functions of a profile
+HEADING = "time as a share of the peer's"
 
 
 class Timing(NamedTuple):
@@ -153,7 +158,7 @@ def keep(
     way: Way | None = None,
     least: float | None = None,
 ) -> None:
-    """Add one comparison to a file that `speed_targets.py` prints: what, the share wanted and
+    """Add one comparison to a file that `main` prints: what, the share wanted and
     found, and by what.
 
     Where it is missed, the profile of our way is printed.
@@ -198,3 +203,44 @@ def start(threads: int) -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {threads} thread{'s' * (threads > 1)}")
+
+
+def table(found: dict) -> str:
+    """A comparison a line: shares of the peer's time by medians and by quickest rounds, and whether
+    it is enough.
+
+    "At least" is what the work itself takes at the speed of this machine: multiply-adds, memory, or
+    random numbers.
+    """
+    rows, machine = found["rows"], found["machine"]
+    dates, loads = sorted({row["date"] for row in rows}), [row["load"] for row in rows]
+    width = max(len(row["what"]) for row in rows)
+    lines = [
+        (
+            f"{machine['cpu']}, {found['threads']} thread(s), torch {machine['versions']['torch']};"
+            f" {' to '.join(dates)}"
+        ),
+        f"load average of the machine during the run: {min(loads)} to {max(loads)}",
+        "",
+        f"{HEADING:{width}}  wanted  median  quickest  at least",
+    ]
+    for row in rows:
+        bound = f"{row['at_least']:.3f}" if "at_least" in row else ""
+        enough = "met" if row["by_median"] <= row["wanted"] else "not met"
+        lines.append(
+            f"{row['what']:{width}}  {row['wanted']:6.2f}  {row['by_median']:6.2f} "
+            f" {row['by_quickest']:8.2f}  {bound:>8}  {enough}"
+        )
+        lines.append(f"{'':{width}}  {row['ours']} / {row['peer']}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table of what was wanted and what was found."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("file", type=Path)
+    print(table(json.loads(parser.parse_args().file.read_text())))
+
+
+if __name__ == "__main__":
+    main()

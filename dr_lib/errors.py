@@ -1,6 +1,7 @@
 """The one error that bad input raises: what is wrong, where, and what to do."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,20 @@ class InputError(ValueError):
         calls that led here.
         """
         return [f"{type(self).__name__}: {visible(str(self))}"]
+
+
+def similar(word: str, words: Sequence[str]) -> str:
+    """A question that names the word which was perhaps meant; empty where none is like
+    it, or it is one of them.
+
+    Example:
+        >>> similar("simml", ["bow", "simlm"]), similar("frob", ["bow"])
+        ('Did you mean simlm? ', '')
+    """
+    from difflib import get_close_matches  # needed once something is wrong
+
+    close = get_close_matches(word, words, 1)
+    return f"Did you mean {close[0]}? " if close and close[0] != word else ""
 
 
 def first_line(error: Exception) -> str:

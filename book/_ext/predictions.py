@@ -3,7 +3,7 @@ book/teaching/predictions.yaml.
 
 The options are rows of the page's table. What came out is computed from the paper's table and from
 the book's records, and stands folded below the question. All of it is one folded line; with
-`?predict` in a link, which a teacher may hand out, the script (book/_static/predict.js) closes the
+`?predict` in a link, which a teacher may hand out, the script (book/_static/pages.js) closes the
 rest of the page until the reader has answered, or does not want to.
 """
 

@@ -129,7 +129,8 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
     """One slide.
 
     Args:
-        slide: `title`, `text`, `notes`; on demand `show` (and `crop`), `formula` and another `page`.
+        slide: `title`, `text`, `notes`; on demand `show` (and `crop`), `formula` and another
+            `page`.
         built: folder of the built pages.
         page: that the slide leads to, where it names none.
     """

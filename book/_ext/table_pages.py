@@ -4,7 +4,7 @@ are read, not on disk.
 Below the title come the question, the offer to predict first, the figure that leads the page
 (class `dr-leading`) or the advice of a comparison (class `dr-advice`), what is seen in it and why,
 and the claims of the paper with their verdicts. Code is folded, save that of lessons, and one
-switch shows all of it (book/_static/show_code.js); folded cells in a row become one, as do the
+switch shows all of it (book/_static/pages.js); folded cells in a row become one, as do the
 parameters and what papermill put in their place. Loss curves are folded, and sections without
 content left out. Links lead to the notebook as it ran and to the paper's BibTeX; where
 `_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.

@@ -1,4 +1,4 @@
-"""The command line: `python -m dr_lib --help`. Every command is a few lines here and a function of
+"""The command line: `dr-lib --help`. Every command is a few lines here and a function of
 the lab.
 
 Page of the book: quickstart. Imports are late, so that help answers at once.
@@ -10,20 +10,25 @@ import io
 import json
 import math
 import os
+import re
 import reprlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dr_book.hits import check_queries
 from dr_book.plain_log import log_plainly
+from dr_book.systems import check_encoders, check_trained, sort_systems
 from dr_lib import places
-from dr_lib.errors import InputError, visible
+from dr_lib.errors import InputError, similar, visible
+
+if TYPE_CHECKING:
+    from dr_lib.collections import Collection
 
 UNFINISHED = 75  # the status that sysexits.h calls "try again"
 EXAMPLES = """Examples:
@@ -123,11 +128,17 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that names a mistake in one line, without the usage before it."""
+    """A parser that names a mistake in one line, without the usage before it; `words` are all
+    commands and options.
+    """
+
+    words: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
-        """Print the line and end."""
-        self.exit(2, f"error: {visible(message)}. See: {self.prog} --help\n")
+        """Print the line, with the word that was perhaps meant, and end."""
+        wrong = re.search(r"(?:choice: '|arguments: )([^'\s=]+)", message)
+        meant = similar(wrong[1], self.words) if wrong else ""
+        self.exit(2, f"error: {visible(message)}. {meant}See: {self.prog} --help\n")
 
 
 def count(text: str) -> int:
@@ -156,6 +167,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=text,
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.words = words = ["--help"]
 
     def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., None]:
         own = "\n".join(
@@ -166,15 +178,20 @@ def parser() -> argparse.ArgumentParser:
             name, help=run.__doc__, description=run.__doc__, epilog=examples, formatter_class=text
         )
         added.set_defaults(command=run)
+        words.append(name)
 
         def option(*names: str, **given: Any) -> None:
             added.add_argument(*names, **given)
+            words.extend(one for one in names if one.startswith("--"))
 
         return option
 
     tried = command("try", try_folder)
     formats = "corpus.jsonl with queries.jsonl and qrels/, or text (.txt .md .rst .adoc .html)"
-    tried("collection", help=f"a folder ({formats}), a .jsonl or .csv, or a known name")
+    tried(
+        "collection",
+        help=f"a folder ({formats}), a .jsonl or .csv, or a known name; of 10 passages at least",
+    )
     tried(
         "--ask",
         action="append",
@@ -324,13 +341,19 @@ def check_public(studies: list[str], agreed: bool) -> None:
         raise InputError(problem, where=own[0], fix="Add --yes if they may be public.")
 
 
-def check_collection(name: str) -> None:
+def check_collection(name: str) -> "Collection":
     """Say what is wrong with a collection before the libraries of the models are imported, which
-    takes seconds.
+    takes seconds; that nothing lies there before those that read one are.
     """
+    place = places.find_data(name)
+    if name.strip() and place is None and not name.startswith(places.BUILT_IN):
+        raise places.unknown_collection(name)
+    if place and place.is_dir() and not any(place.iterdir()):
+        fix = "Give one with text files (.txt, .md, .rst, .adoc, .html), or with corpus.jsonl."
+        raise InputError("the folder is empty", where=place, fix=fix)
     from dr_lib import collections
 
-    collections.load(name)
+    return collections.load(name)
 
 
 def try_folder(options: argparse.Namespace) -> int:
@@ -344,6 +367,7 @@ def try_folder(options: argparse.Namespace) -> int:
         )
     os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
     check_queries(options.ask, 1)
+    sort_systems(options.system)
     check_collection(options.collection)
     from dr_book import own_corpus
     from dr_book.export import EXPORT
@@ -355,7 +379,8 @@ def try_folder(options: argparse.Namespace) -> int:
 
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     page, retriever = folder / "index.html", folder / "retriever"
-    minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
+    # the export imports as much again, on a machine that is as busy
+    minutes = max(0.0, options.minutes - 2 * (time.monotonic() - started) / 60)
     try:
         check_replaceable(retriever, EXPORT)
         if page.is_dir() or (
@@ -561,15 +586,9 @@ def search_collection(options: argparse.Namespace) -> None:
     os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}
     # what is wrong is said before the libraries of the models are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
-    named = [name for name in options.model if not name.expanduser().exists()]
-    if named:
-        from dr_lib import objectives
-
-        for name in named:
-            if objectives.word(str(name)) not in objectives.names():  # else perhaps trained here
-                places.find_encoder(name)
+    check_encoders(options.model)
     if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
-        check_collection(options.collection)
+        check_trained(options.model, check_collection(options.collection))
     from dr_book.search import searcher_for
 
     searcher = searcher_for(

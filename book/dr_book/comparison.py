@@ -313,9 +313,7 @@ class Comparison:
             note = " ".join(filter(None, [named_in(found.note, labels), data, lacks]))
             entry = described(claim, found, tables_of.get(claim.id))
             state = tables.verdict_badge(
-                found.verdict,
-                answered.protocol if answered else None,
-                told=state_of(entry),
+                found.verdict, answered.protocol if answered else None, told=state_of(entry)
             )
             pairs = pairs_cell(entry["pairs"], self.measure)
             rows.append([statement, state, pairs, typographic(per_cent(note)) or None])

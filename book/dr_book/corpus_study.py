@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
+from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from dr_book.systems import BM25, sort_systems, study_name
 from dr_lib import materials, objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -25,9 +26,8 @@ from dr_lib.lab import trainings
 from dr_lib.lab.inputs import TUNING, Inputs, open_writer
 from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
-from dr_lib.lab.study import BM25, Study, StudyResult
+from dr_lib.lab.study import Study, StudyResult
 from dr_lib.models import open_encoder
-from dr_lib.places import PACKAGED, find_encoder
 from dr_lib.stages import Cache, TimeIsUpError
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
@@ -42,6 +42,8 @@ MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train 
 FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8
 # share of the time, and at most so many minutes, that are left for export, answers and page
 FOR_THE_PAGE = 0.1, 2.0
+# or, if that is longer, so many times what the first page took
+PAGES_AT_THE_END = 3
 TESTING = 1 / 3
 """Share of the time in which questions to test on are written, where people have judged none."""
 
@@ -61,6 +63,10 @@ class Compared:
         pending: labels that the time did not allow, with how far they are: "1,250 of 2,000 steps of
             pre-training", or "".
         untrainable: why nothing could be trained, as a sentence; "" where it could.
+        needed: minutes that the pending trainings take here, about, without a GPU on two processor
+            cores; 0 where that is not known.
+        minutes: the time that was given; 0 where it was not bounded.
+        further: whether the same call gets further: a stage was finished, or a checkpoint written.
     """
 
     collection: Collection
@@ -71,6 +77,9 @@ class Compared:
     runs: dict[str, list[Record]]
     pending: dict[str, str]
     untrainable: str = ""
+    needed: float = 0.0
+    minutes: float = 0.0
+    further: bool = True
 
     def __repr__(self) -> str:
         means = ", ".join(f"{label} {100 * self.mean(label):.1f}" for label in self.runs)
@@ -156,9 +165,11 @@ class Compared:
             result = study.run()
             self.runs |= result.runs()
             self.pending |= {run.label: far for run, far in result.pending.items()}
+            self.needed = result.needed / 60
+            self.further = bool(cache.built) or any(self.pending.values())
             return result
 
-        self = cls(whole, start, None, given, trained, {}, {})
+        self = cls(whole, start, None, given, trained, {}, {}, minutes=minutes or 0.0)
 
         # Questions to test on.
         judged = sample.splits if judgements else ()
@@ -177,6 +188,7 @@ class Compared:
                 self.pending = {"questions to test on": ""} | dict.fromkeys(
                     rows(start, given, trained, judged), ""
                 )
+                self.further = bool(cache.built)
                 return self
             except InputError as error:
                 if questions_from or "train" not in judged:
@@ -195,7 +207,11 @@ class Compared:
         self.trained = []
         if trained and show:
             waiting = replace(self, pending=self.pending | dict.fromkeys(trained, ""))
+            begun = time.monotonic()
             show(waiting)
+            if bound is not None:  # the last page has no less to show, and an export comes with it
+                last = PAGES_AT_THE_END * (time.monotonic() - begun) / 60
+                bound = min(bound, minutes - last)
 
         # Questions to train on.
         learned = tested
@@ -212,6 +228,7 @@ class Compared:
                 )
             except TimeIsUpError:
                 self.pending |= dict.fromkeys(trained, "")
+                self.needed, self.further = 0.0, bool(cache.built)
                 return self
             except InputError as error:
                 if questions_from:
@@ -241,6 +258,13 @@ class Compared:
     def measure(self) -> str:
         """What systems are compared by: the first measure of the recipe."""
         return self.recipe.evaluation.measures[0]
+
+    @property
+    def enough(self) -> int:
+        """Minutes that would have been enough, about: those that are needed with a third more, and
+        one to begin with; where these are not known twice the given ones, half an hour at least.
+        """
+        return ceil(1 + 4 / 3 * self.needed if self.needed else max(30, 2 * self.minutes))
 
     @property
     def on_generated(self) -> bool:
@@ -290,37 +314,6 @@ class Compared:
         which one to use.
         """
         return self.best_of(list(self.runs))
-
-
-def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[str]]:
-    """Encoders by label, and ways to pre-train; refused at once where a name is neither."""
-    if isinstance(systems, str | Path):
-        raise InputError(
-            "one name where a list is expected", where="systems", fix="Give a list of names."
-        )
-    installed = [name for name, package in PACKAGED.items() if find_spec(package)]
-    names = [objectives.word(str(name)) for name in systems] or [*installed, "none", "simlm"]
-    trained = [name for name in dict.fromkeys(names) if name in objectives.names()]
-    given: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        if name.lower() != "bm25" and name not in trained:
-            if not Path(name).expanduser().is_dir() and name not in PACKAGED and "/" not in name:
-                fix = (
-                    "Give a folder or hub name of an encoder, or one of: bm25,"
-                    f" {', '.join(objectives.names())}."
-                )
-                raise InputError(f"there is no system {name!r}", where="systems", fix=fix)
-            find_encoder(name)
-            label = Path(name).name
-            given[name if label in {BM25, *trained, *given} else label] = name
-    return given, trained
-
-
-def study_name(collection: Collection) -> str:
-    """What the comparisons on a collection are called: two folders of one name, or one that was
-    changed, are two studies.
-    """
-    return f"your_corpus/{collection.name}-{collection.digest[:6]}"
 
 
 def place_of(collection: Collection | str | Path) -> str:

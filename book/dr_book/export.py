@@ -23,7 +23,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import check_replaceable, fresh_folder, read_json, write_json, write_text
 from dr_lib.lab import Record, models_of, open_models, ranking_of
-from dr_lib.lab.records import SAVED, save_records, slug
+from dr_lib.lab.records import SAVED, save_records
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.retrieval import write_run
 
@@ -117,7 +117,7 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
         for query in ranking.query_ids
         for passage, grade in grades.get(query, {}).items()
     ]
-    write_run(ranking, target, searched.passages["id"], slug(record.label))
+    write_run(ranking, target, searched.passages["id"], places.slug(record.label))
     write_text(
         files[1], "".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in judged)
     )

@@ -18,6 +18,8 @@ from dr_book.corpus_study import GeneratedQueries
 from dr_book.measured import Pair, Runs, corrected_tests, detectable, mean_intervals, presentable
 from dr_book.tables import named
 from dr_lib.lab import Record
+from dr_lib.stages import spell_seconds
+from dr_lib.training import machine
 
 LEVEL = 0.05
 """A difference is called established where its p-value, corrected over the pairs (Holm), is
@@ -102,9 +104,9 @@ def advice(
         if not runs and measured:
             why = "No verdict: this was a smoke run."
         elif not measured:
-            why = "Nothing is compared yet. Use BM25, and run the same command again."
+            why = "Nothing is compared yet. Use BM25."
         elif unfinished:
-            why = "Use BM25 until the comparison is finished: run the same command again."
+            why = "Use BM25 until the comparison is finished."
         return Advice(None, HTML(f"<p>{why}</p>{unfinished and f'<p>{unfinished}</p>'}"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
@@ -114,16 +116,36 @@ def advice(
     )
     # the last of a pair holds: the one that the page shows
     p_values = {frozenset(pair): p for pair, p in tests.items()}
+    # another setting of BM25 is spoken of where it is ahead of the usual one beyond chance
+    settings = [label for label in order if label != BM25 and not dense(runs[label])]
+    same = [
+        label
+        for label in settings
+        if means[label] <= means[BM25] or p_values[frozenset((label, BM25))] >= LEVEL
+    ]
+    order = [label for label in order if label not in same]
+    best = order[0]
     rivals = [label for label in order[1:] if p_values[frozenset((best, label))] >= LEVEL]
     told = {label: f"{html.escape(named(label))} ({means[label]:.1f})" for label in order}
-    secured = not generated and (not rivals or BM25 not in (best, *rivals))
-    if generated:
+    secured = len(order) > 1 and not generated and (not rivals or BM25 not in (best, *rivals))
+    if len(order) < 2:  # BM25 alone, in one setting or another
+        pair = best, same[0]
+        text = "Only BM25 was compared: use it."
+        if unfinished:
+            text = "<strong>Use BM25 until the comparison is finished.</strong>"
+    elif generated:
         other = order[1] if best == BM25 else BM25
         pair = best, other
+        count = len(runs[best][0].query_ids)
+        shows = (
+            f"No difference shows on {count} questions: {told[best]} and {told[other]}."
+            if p_values[frozenset(pair)] >= LEVEL
+            else f"On these {told[best]} is ahead of {told[other]}, but in our trials such"
+            f" questions kept the order of only {KEPT}."
+        )
         text = (
-            f"<strong>No verdict: only generated questions.</strong> On these {told[best]} is ahead"
-            f" of {told[other]}, but in our trials such questions kept the order of only {KEPT}."
-            f" Judge {JUDGED} queries of your own; until then use BM25."
+            f"<strong>No verdict: only generated questions.</strong> {shows} Judge {JUDGED} queries"
+            " of your own; until then use BM25."
         )
     elif secured:
         other = BM25 if rivals else order[1]
@@ -149,10 +171,6 @@ def advice(
             if rivals
             else ""
         )
-    elif unfinished and not any(map(dense, runs.values())):
-        pair = (best, rivals[0] if best == BM25 else BM25)
-        wait = "Use BM25 until the comparison is finished: run the same command again."
-        text = f"<strong>{wait}</strong>"
     else:
         pair = (best, rivals[0] if best == BM25 else BM25)
         ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
@@ -190,7 +208,7 @@ def next_steps(
     best: str | None,
     questions: GeneratedQueries | None,
     passages: int,
-    unfinished: bool = False,
+    enough: int = 0,
     place: str = "FOLDER",
 ) -> HTML:
     """What to do next besides following the verdict.
@@ -201,7 +219,7 @@ def next_steps(
         best: label of the best dense retriever; None where there is none.
         questions: the generated questions, None where people judged all.
         passages: how many are searched.
-        unfinished: whether something is not compared for lack of time.
+        enough: minutes in which what is not compared for lack of time could be; 0: all is.
         place: of the text, as commands take it.
     """
     counts, judge = questions.counts["queries"] if questions else {}, None
@@ -213,7 +231,7 @@ def next_steps(
         judge = {"queries": JUDGED, "points": points, "folder": questions.folder}
     facts = {
         "smoke": bool(runs) and not presentable(runs),
-        "pending": unfinished,
+        "enough": enough,
         "judge": judge,
         "given": recipe.get("retriever"),
         "place": place,
@@ -232,19 +250,31 @@ def prose(name: str, **facts: Any) -> str:
     return str(getattr(PAGES.get_template("prose.html").module, name)(**facts))
 
 
-def unfinished(pending: Mapping[str, str]) -> str:
+def unfinished(
+    pending: Mapping[str, str], needed: float = 0.0, enough: int = 0, *, further: bool = True
+) -> str:
     """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where
     nothing is left.
 
     Args:
         pending: label -> how far it is; "" where it is not begun.
+        needed: minutes that it takes here, about; 0: not known.
+        enough: minutes to be given instead; 0: no time was given.
+        further: whether another call of the same length gets further.
     """
     each = [
         html.escape(named(label)) + (far and f" (interrupted after {far})")
         for label, far in pending.items()
     ]
-    return (
-        f"Not compared yet, because the time was up: {'; '.join(each)}. The same command continues."
-        if each
-        else ""
-    )
+    if not each:
+        return ""
+    where = "this GPU" if machine.device().type == "cuda" else "two idle processor cores"
+    takes = f"That needs about {spell_seconds(60 * needed)} more on {where}" if needed else ""
+    give = f"give <code>--minutes {enough}</code>" if enough else ""
+    text = f"Not compared yet, because the time was up: {'; '.join(each)}."
+    if not further:
+        takes = takes or "No step was finished in this time"
+        return f"{text} {takes}, and the same command would get no further: {give}."
+    if takes and give:
+        return f"{text} {takes}: {give}, or run the same command again, which continues."
+    return f"{text} The same command continues."

@@ -207,12 +207,15 @@ def direction_held(entry: Mapping[str, Any]) -> str:
         >>> direction_held({"verdict": "held", "unchecked": "", "pairs": [pair]})
         'direction held, size 0.7 of 3.0'
     """
+    if entry["verdict"] != "held":
+        return ""
     carrying = [pair for pair in entry["pairs"] if pair["carrying"]]
-    other = SIZE.search(entry["unchecked"] or "") or any(map(direction_only, carrying))
-    if entry["verdict"] != "held" or not other:
+    if not SIZE.search(entry["unchecked"] or "") and not any(map(direction_only, carrying)):
         return ""
     sizes = sizes_of(entry)
-    return "direction held" + (", size {:.1f} of {:.1f}".format(*sizes[0]) if len(sizes) == 1 else "")
+    return "direction held" + (
+        ", size {:.1f} of {:.1f}".format(*sizes[0]) if len(sizes) == 1 else ""
+    )
 
 
 def sizes_of(entry: Mapping[str, Any]) -> list[tuple[float, float]]:

@@ -46,8 +46,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import fresh_folder, read_json, write_text
 from dr_lib.lab import open_sample
-from dr_lib.lab.records import slug
-from dr_lib.places import PACKAGED, find_encoder
+from dr_lib.places import PACKAGED, find_encoder, slug
 from dr_lib.tokens import Legibility, legibility, load_tokenizer
 from dr_lib.words import pieces
 
@@ -94,7 +93,7 @@ class Compared(corpus_study.Compared):
         """What the time did not allow, and how far it is, as a sentence; empty where all was
         run.
         """
-        return unfinished(self.pending)
+        return unfinished(self.pending, self.needed, self.enough, further=self.further)
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -398,7 +397,7 @@ class Compared(corpus_study.Compared):
             best=self.best_of([*self.given, *self.trained]),
             questions=self.generated,
             passages=self.runs[BM25][0].data["collection"]["passages"] if self.runs else 0,
-            unfinished=bool(self.pending),
+            enough=self.enough if self.pending else 0,
             place=corpus_study.place_of(self.collection) if self.collection else "FOLDER",
         )
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from dr_book.corpus_study import study_name
 from dr_book.hits import Hit, Result, check_queries
+from dr_book.systems import study_name, untrained
 from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -228,15 +228,7 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
         if one.label == method
     ]
     if not found:
-        problem = (
-            f"{method!r} is a way to pre-train, and none of its retrievers was trained on"
-            f" {collection.name} here"
-        )
-        fix = (
-            f"Run dr-lib try with --system {method}, or give a folder, a record or the name of an"
-            " encoder."
-        )
-        raise InputError(problem, where="model", fix=fix)
+        raise untrained(method, collection)
     newest = max(found, key=lambda record: record.created)
     return models_of(newest), newest
 

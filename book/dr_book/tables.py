@@ -266,6 +266,17 @@ def counted(record: Record) -> str:
     )
 
 
+def data_of(record: Record) -> str:
+    """The collection that a record was measured on, as a page shows it: one's own for which
+    questions were generated bears a name of `materials.generated_name`.
+    """
+    name = record.data["collection"]["name"]
+    text, end, _ = name.rpartition("-questions")
+    if end and record.study.rpartition("-")[0] == f"your_corpus/{text}":
+        return f"{data_named(text)}, generated questions"
+    return data_named(name)
+
+
 def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     """The data that some runs were measured on, in words: ``SQuAD, 20,958 passages, 10,534 queries,
     laptop scale``.
@@ -278,7 +289,7 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     for record in (record for own in runs.values() for record in own):
         collection = record.data["collection"]
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
-        place = f"{data_named(collection['name'])}, {size}", counted(record), record.scale
+        place = f"{data_of(record)}, {size}", counted(record), record.scale
         counts.setdefault(place, []).append(len(record.query_ids))
     told = []
     for (where, thing, scale), numbers in counts.items():

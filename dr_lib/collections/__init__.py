@@ -28,7 +28,7 @@ from dr_lib.collections.collection import (
 )
 from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
 from dr_lib.errors import InputError
-from dr_lib.places import cache_root, data_root, find_data, primer
+from dr_lib.places import cache_root, find_data, how_to_name_one, primer, unknown_collection
 
 
 def check_within_reach(
@@ -127,12 +127,7 @@ def _find_source(name: str) -> Source:
     if place is None and name == "squad":
         return squad.hub_source()
     if place is None:
-        problem = (
-            f"there is no folder or file {name!r}"
-            if "/" in name
-            else f"unknown collection {name!r}"
-        )
-        raise InputError(problem, where="collection", fix=_names())
+        raise unknown_collection(name)
     place = place.resolve()
     if NOT_IN_NAMES.search(str(place)):
         raise InputError(
@@ -149,7 +144,7 @@ def _find_source(name: str) -> Source:
         problem = (
             f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
         )
-        raise InputError(problem, where="collection", fix=_names())
+        raise InputError(problem, where="collection", fix=how_to_name_one())
     _check_links(place)
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
@@ -176,18 +171,3 @@ def _check_links(folder: Path) -> None:
                 problem = f"is a link that leads out of {folder.name}"
                 fix = "Copy the file here, or give it by its own name."
                 raise InputError(problem, where=path, fix=fix)
-
-
-def _names() -> str:
-    """Say which names can be loaded here."""
-    root, local = data_root(), "the name of a folder under DR_DATA (not set)"
-    if root and root.is_dir():
-        names = sorted(
-            path.parent.name
-            for path in [*root.glob("*/corpus.jsonl"), *root.glob("*/corpus.jsonl.gz")]
-        )
-        local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
-    return (
-        "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
-        f" .jsonl or .csv, or {local}; `dr-lib data` makes those of the records."
-    )

@@ -27,7 +27,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
 from dr_lib.lab.recipe import is_place
-from dr_lib.places import find_encoder
+from dr_lib.places import find_encoder, slug
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache
@@ -426,16 +426,6 @@ def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
 
 def _place(record: Record) -> tuple[str, str, int, str]:
     return record.study, record.label, record.seed, record.data["collection"]["name"]
-
-
-def slug(text: str) -> str:
-    """A file name for a label.
-
-    Example:
-        >>> slug("30% / 100%"), slug("simlm/table08")
-        ('30-100', 'simlm-table08')
-    """
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
 
 
 def training_log(file: Path) -> dict[str, Any]:

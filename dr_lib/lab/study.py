@@ -270,11 +270,14 @@ class StudyResult:
         pending: runs that the time budget did not allow -> how far they are, such as "1,250 of
             2,000 steps of pre-training"; "" where nothing is begun.
         failures: runs -> the error that ended them.
+        needed: seconds that the pending runs take on this machine, about; without a GPU on two
+            processor cores.
     """
 
     records: dict[Run, Record] = field(default_factory=dict)
     pending: dict[Run, str] = field(default_factory=dict)
     failures: dict[Run, str] = field(default_factory=dict)
+    needed: float = 0.0
 
     def runs(self, searched: str | None = None) -> dict[str, list[Record]]:
         """Label -> records in the order of their seeds, as tables and figures take them; of one
@@ -416,6 +419,9 @@ class Study:
                     bar.update()
         left = [run for run in ends if run not in result.records and run not in result.failures]
         result.pending = {run: how_far(ends[run], self.cache) for run in left}
+        missing = self.cache.missing(ends[run] for run in left)
+        rest = [rest_of(stage, self.cache) for stage in missing]
+        result.needed = max(seconds_needed(rest).values())
         if left:
             names = ", ".join(
                 f"{run.name}{far and f', stopped after {far}'}"
@@ -450,16 +456,33 @@ def outlook(ends: Iterable[Stage], cache: Cache) -> str:
     work = dict.fromkeys(WORK.get(stage.kind, stage.kind.replace("_", " ")) for stage in missing)
     operations = sum(stage.cost for stage in missing)
     core = sum(stage.core_seconds for stage in missing)
-    device = machine.device()
-    speeds = SPEEDS
-    if device.type == "cuda":
-        most = machine.most_operations(device, machine.precision("auto", device))
-        speeds = {machine.device_name(device): UTILISED * most}
     times = ", ".join(
-        f"{spell_seconds(operations / speed + core)} on {name}" for name, speed in speeds.items()
+        f"{spell_seconds(seconds)} on {name}" for name, seconds in seconds_needed(missing).items()
     )
     beside = f", {spell_seconds(core)} of them on a processor" if core >= 60 else ""
     return f"{', '.join(work)}: {operations:.1e} operations ({times}{beside})" if missing else ""
+
+
+def seconds_needed(stages: Iterable[Stage]) -> dict[str, float]:
+    """Device -> seconds that stages take on it, about: on the GPU that is there, else on either
+    kind.
+    """
+    stages, device, speeds = [*stages], machine.device(), SPEEDS
+    if device.type == "cuda":
+        most = machine.most_operations(device, machine.precision("auto", device))
+        speeds = {machine.device_name(device): UTILISED * most}
+    operations = sum(stage.cost for stage in stages)
+    core = sum(stage.core_seconds for stage in stages)
+    return {name: operations / speed + core for name, speed in speeds.items()}
+
+
+def rest_of(stage: Stage, cache: Cache) -> Stage:
+    """A stage with the work that is left of it, where a training has left a checkpoint."""
+    log = cache.draft(stage) / "log.json"
+    if not log.is_file():
+        return stage
+    steps = TrainLog.load(log)
+    return stage.costs(stage.cost * (1 - steps.step / steps.steps), stage.core_seconds)
 
 
 def operations_left(ends: Iterable[Stage], cache: Cache) -> float:

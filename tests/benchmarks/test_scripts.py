@@ -164,7 +164,7 @@ def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(
         "per_row: more than 1.0 of 1e-06 ms" in printed
         and "words.py" in printed[printed.index("tottime") :]
     )
-    run("speed_targets", str(tmp_path / "speed.json"))
+    run("timing", str(tmp_path / "speed.json"))
     (line,) = (
         line for line in capsys.readouterr().out.splitlines() if "mask of 4 x 30: per_row" in line
     )
@@ -213,7 +213,7 @@ def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_i
     monkeypatch.setattr(script, "print_imports", lambda: print("the slowest imports"))
     run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
     assert "the slowest imports" in capsys.readouterr().out
-    run("speed_targets", str(tmp_path / "speed.json"))
+    run("timing", str(tmp_path / "speed.json"))
     (line,) = (
         line
         for line in capsys.readouterr().out.splitlines()
@@ -231,7 +231,7 @@ def test_what_comparisons_keep_becomes_a_table(run, tmp_path, capsys):
     for name in COMPARED:
         run(name, f"{TINY[name]} --save {{folder}}/speed.json")
     capsys.readouterr()
-    run("speed_targets", str(kept))
+    run("timing", str(kept))
     found = json.loads(kept.read_text())
     assert found["threads"] == 1 and "cpu" in found["machine"]
     # BM25: index and search; search: two settings of faiss; SimLM: two precisions

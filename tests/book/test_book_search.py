@@ -75,7 +75,9 @@ ASKED = {
     ],
     "which method should I pick": ["ideas/choosing-a-method"],
 }
-"""Twenty questions in words of a reader's own, written before any was tried -> pages that answer."""
+"""Twenty questions in words of a reader's own, written before any was tried -> pages that answer
+them.
+"""
 BOTH = """
 const index = book.index(await searchPage.json("book-texts"));
 const { pieces } = await searchPage.json("start"), cut = searchPage.tokenizer(pieces);

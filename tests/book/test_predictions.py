@@ -91,11 +91,11 @@ def test_options_that_were_not_measured_are_named_and_one_alone_has_no_place():
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     """A question with a result below it."""
-    for name in ("predict.js", "book.css"):
+    for name in ("pages.js", "book.css"):
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
     head = (
         '<meta charset="utf-8"><title>x</title><link rel="stylesheet" href="book.css"><script'
-        ' src="predict.js"></script>'
+        ' src="pages.js"></script>'
     )
     result = '<p id="result">38.0</p><section id="more">more</section>'
     contents = '<div class="bd-sidebar-secondary"><p id="contents">More</p></div>'

@@ -42,13 +42,13 @@ SAID = {
                 "SimLM / + distillation",
                 "Cross-encoder re-ranker",
             )
-        ]
+        ],
     ],
     "simlm/table05_rerankers": [
         *(
             [f"simlm/table05; {row}; MRR@10" for row in ("retriever 2", start)]
             for start in ("BERT-base", "ELECTRA-base", "SimLM")
-        ),
+        )
     ],
     "simlm/table08_replace_rates": [
         [
@@ -517,7 +517,9 @@ PERHAPS = {
         f"{row} minus {row}, first round; accuracy@20" for row in ("DPR (ours)", "DPR-PAQ")
     ],
 }
-"""Study -> differences that prose calls certain, or chance perhaps; in MRR@10 where none is named."""
+"""Study -> differences that prose calls certain, or chance perhaps; in MRR@10 where none is
+named.
+"""
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from table_pages import TO_NOTEBOOK, arrange, bibtex, claims_html, links_html, n
 from dr_book.comparison import NOT_YET
 from dr_book.papers import load_papers
 
-SCRIPT = ROOT / "book" / "_static" / "take_along.js"
+SCRIPT = ROOT / "book" / "_static" / "pages.js"
 ENTRY = {
     "paper": "simlm",
     "source": "Table 7",
@@ -248,7 +248,7 @@ def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
 @pytest.mark.xdist_group("chromium")
 @needs_chromium
 def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
-    script = (ROOT / "book" / "_static" / "wide_tables.js").read_text()
+    script = (ROOT / "book" / "_static" / "pages.js").read_text()
     styles = "div.dr-table { width: 300px; overflow-x: auto } td { white-space: nowrap }"
     tables = "".join(
         f'<div class="dr-table"><table><tr><td>{cell}</td></tr></table></div>'
@@ -278,7 +278,7 @@ def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_o
     tmp_path: Path,
 ):
     script, styles = (
-        (ROOT / "book" / "_static" / name).read_text() for name in ("wide_tables.js", "book.css")
+        (ROOT / "book" / "_static" / name).read_text() for name in ("pages.js", "book.css")
     )
     sentence = "a sentence that nobody compares with the one below it"
     heads = "<thead><tr><th>name</th><th>why</th><th>so?</th></tr></thead>"
@@ -336,7 +336,7 @@ def test_every_note_on_a_table_reaches_a_page():
 @needs_chromium
 def test_one_switch_shows_the_code_of_a_page(tmp_path: Path):
     script, styles = (
-        (ROOT / "book" / "_static" / name).read_text() for name in ("show_code.js", "book.css")
+        (ROOT / "book" / "_static" / name).read_text() for name in ("pages.js", "book.css")
     )
     cell = (
         '<details class="hide above-input"><summary>Show code</summary><pre>a = 1</pre></details>'

@@ -16,9 +16,11 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from tqdm import tqdm
 
+from dr_book import systems
 from dr_book.commands import EXAMPLES, main, parser
+from dr_book.corpus_study import FEWEST_PASSAGES
 from dr_book.plain_log import FORM, PlainLines
-from dr_lib import places
+from dr_lib import objectives, places
 from dr_lib.collections.beir import LONGEST_LINE, read_lines
 from dr_lib.errors import InputError
 from dr_lib.files import parse_yaml, read_json, read_yaml
@@ -49,6 +51,32 @@ def test_help_imports_no_library():
         " & {*sys.modules})"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+def test_the_methods_of_commands_are_those_of_the_library():
+    assert list(systems.methods().items()) == list(objectives.NAMES.items())
+    assert systems.word("SimLM") == "simlm" and systems.word("no pre-training") == "none"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["serch", "primer"], "Did you mean search? "),
+        (["try", "primer", "--minuts", "3"], "Did you mean --minutes? "),
+        (["try", "primer", "--qqqqqq=3"], ""),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_what_was_perhaps_meant(arguments, meant, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert capsys.readouterr().err.endswith(f". {meant}See: dr-lib --help\n")
+
+
+def test_help_says_how_many_passages_are_needed(capsys):
+    with pytest.raises(SystemExit):
+        main(["try", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"of {FEWEST_PASSAGES} passages at least" in told
 
 
 def test_a_search_waits_for_no_library_that_it_does_not_use():
@@ -377,12 +405,17 @@ def test_what_is_printed_in_parts_stays_one_line():
         (["try", "./nowhere"], "no such file or folder"),
         (["search", "README.md", " "], "the query is empty"),
         (["ledger", "--scale", "nosuch"], "no scale 'nosuch'"),
+        (["try", "README.md", "--system", "simml"], "no system 'simml'. Did you mean simlm? Give"),
+        (["search", "README.md", "a", "--model", "simml"], "Did you mean simlm? Check the path"),
+        (["search", "primmer", "a"], "unknown collection 'primmer'. Did you mean primer? Use"),
+        (["try", "EMPTY"], "the folder is empty. Give one with text files"),
     ],
 )
-def test_what_needs_no_library_is_refused_without_one(command, said):
+def test_what_needs_no_library_is_refused_without_one(command, said, tmp_path):
     """In a process of its own; by the libraries that it has imported, since seconds depend on the
     machine: with none of them it took a tenth of one.
     """
+    command = [str(tmp_path) if part == "EMPTY" else part for part in command]
     heavy = ["numpy", "torch", "datasets", "transformers", "pandas", "pydantic"]
     code = f"""
 import json, sys
@@ -392,6 +425,7 @@ print(json.dumps([status, [name for name in {heavy!r} if name in sys.modules]]))
 """
     root = project_root()
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "book")])}
+    env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=root, check=True
     )

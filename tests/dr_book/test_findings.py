@@ -70,6 +70,54 @@ def test_what_was_stopped_is_named_with_how_far_it_is():
     assert told.endswith(steps) and unfinished({}) == ""
 
 
+@pytest.mark.parametrize(
+    ("needed", "enough", "further", "said"),
+    [
+        (
+            8.2,
+            12,
+            True,
+            "SimLM. That needs about 8 min more on two idle processor cores: give --minutes 12, or"
+            " run the same command again, which continues.",
+        ),
+        (
+            8.2,
+            12,
+            False,
+            "SimLM. That needs about 8 min more on two idle processor cores, and the same command"
+            " would get no further: give --minutes 12.",
+        ),
+        (
+            0,
+            6,
+            False,
+            "SimLM. No step was finished in this time, and the same command would get no further:"
+            " give --minutes 6.",
+        ),
+        (0, 6, True, "SimLM. The same command continues."),
+    ],
+)
+def test_what_the_time_did_not_allow_is_told_with_the_time_it_needs(
+    needed, enough, further, said, monkeypatch
+):
+    monkeypatch.setenv("DR_DEVICE", "cpu")
+    text = unfinished({"simlm": ""}, needed, enough, further=further)
+    assert re.sub("<[^>]+>", "", text).endswith(said)
+
+
+def test_six_generated_questions_show_no_difference_and_a_setting_of_bm25_is_not_spoken_of(record):
+    lexical = {"evaluation": {"kind": "bm25"}}
+    scores = {"BM25": [1, 0.5, 0.25, 1, 1, 0], "k1": [1, 1, 0.5, 1, 1, 0]}
+    runs = {name: [record(name, values, recipe=lexical)] for name, values in scores.items()}
+    alone = advice(runs, "MRR@10", generated=True)
+    assert "k1" not in alone.plain and "Only BM25 was compared" in alone.plain
+    assert alone.label is None and alone.pair == ("BM25", "k1")
+    runs["simlm"] = [record("simlm", [0.5, 0.5, 0.5, 1, 1, 0])]
+    told = advice(runs, "MRR@10", generated=True).plain
+    assert "No difference shows on 6 questions: BM25 (62.5) and SimLM (58.3)." in told
+    assert "ahead" not in told and "k1" not in told
+
+
 def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
     five = {label: [record(label, np.ones(5))] for label in ("a", "BM25")}
     assert detectable([("a", "BM25")], five, "MRR@10")["a", "BM25"] == pytest.approx(
@@ -97,13 +145,13 @@ def test_a_smoke_run_advises_a_larger_one_and_compares_nothing(record):
 
 def test_advice_looks_at_size_base_and_pipeline(runs, record):
     small = next_steps(
-        runs, "MRR@10", best="ahead", questions=questions(train=200), passages=500, unfinished=True
+        runs, "MRR@10", best="ahead", questions=questions(train=200), passages=500, enough=12
     ).data
     for words in (
         "500 passages are little",
         "There are few training queries",
         "base model is the",
-        "Run the same command again",
+        "<strong>Give it more time</strong> for what is missing: <code>--minutes 12</code>",
     ):
         assert words in small
     recipe = {"base": "bert-base-uncased", "final": "distilled"}

@@ -17,10 +17,15 @@ MINUTES = {"questions": 1, "given_vectors": 4, "pretrained": 5, "retriever": 3}
 """What a stage takes; any other takes a second."""
 
 
+class Begun(list):
+    """Kinds of stages in the order in which they were begun, and the seconds of the clock."""
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """Minutes since the start; kinds of stages in the order in which they were begun."""
-    now, begun = [1000.0], []
+    begun = Begun()
+    now = begun.now = [1000.0]
     build = stages.Cache._build
 
     def timed(self, one, check_held):
@@ -126,12 +131,36 @@ def test_a_bounded_run_ends_with_a_verdict_on_what_there_is(
     assert "Not compared yet, because the time was up" in compared.verdict.plain
     page = compared.save_page(tmp_path / "index.html", ["what carries the vector"])
     text = page.read_text(encoding="utf-8")
-    assert "run the same command again" in text.lower() and "Answers side by side" in text
+    assert f"--minutes {compared.enough}" in text and "Answers side by side" in text
+    assert compared.further and compared.enough > minutes
     assert (compared.export(tmp_path / "won") / "search.py").is_file()
     again = compare(bare, 100)
     assert again.pending == {} and "simlm" in again.runs
     # what was encoded in time is not encoded again
     assert clock.count("given_vectors") == 1 + ("public" in compared.pending and bool(compares))
+
+
+def test_a_first_page_that_takes_long_leaves_more_time_for_the_last(compare, bare, clock):
+    """Of 20 minutes 18 are for work; a page of two leaves room for three more: 14."""
+
+    def show(compared):
+        clock.now[0] += 120
+
+    compared = compare(bare, 20, show=show)
+    assert clock.now[0] <= 1000 + 60 * (20 - 2 * corpus_study.PAGES_AT_THE_END) + 1
+    assert "simlm" in compared.pending and "pretrained" in clock
+
+
+def test_a_call_that_finishes_nothing_says_that_another_would_not_either(compare, bare, clock):
+    told = "the same command would get no further: give --minutes"
+    assert compare(bare, 9).further
+    for minutes in (4, 0.1):
+        again = compare(bare, minutes)
+        assert not again.further and again.needed > 0
+        assert f"{told} {again.enough}." in again.verdict.plain
+        assert "continues" not in again.verdict.plain
+    with_more = compare(bare, 100)
+    assert with_more.pending == {} and with_more.unfinished == ""
 
 
 def test_questions_to_test_on_that_are_written_in_time_will_do(compare, bare, clock, monkeypatch):

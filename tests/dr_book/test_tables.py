@@ -268,3 +268,19 @@ def test_a_snippet_has_as_many_words_of_the_query_as_any_stretch_of_its_length(s
     stretches = (words[begin : begin + 52] for begin in range(len(words)))
     assert hits(found.split()) >= max(map(hits, stretches)) - 1
     assert len(found) <= 240 + 4
+
+
+@pytest.mark.parametrize(
+    ("study", "name", "shown"),
+    [
+        ("your_corpus/docs-2531cf", "docs-questions", "docs, generated questions"),
+        ("your_corpus/scifact-2531cf", "scifact-questions", "SciFact, generated questions"),
+        ("your_corpus/nq-open-questions-2531cf", "nq-open-questions", "nq-open-questions"),
+        ("methods/x", "docs-questions", "docs-questions"),
+        ("your_corpus/docs-2531cf", "docs", "docs"),
+    ],
+)
+def test_generated_questions_are_called_so(record, study, name, shown):
+    data = {"collection": {"name": name, "passages": 22}}
+    runs = {"BM25": [record("BM25", [1, 0], study=study, data=data)]}
+    assert tables.spell_data(runs) == f"{shown}, 22 passages, 2 queries, laptop scale"

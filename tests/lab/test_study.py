@@ -17,7 +17,7 @@ from tqdm import tqdm
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab import Study, StudyError
-from dr_lib.lab.study import versions_of
+from dr_lib.lab.study import SPEEDS, versions_of
 from dr_lib.stages import Cache, code_digest
 from dr_lib.training import TrainLog
 
@@ -280,6 +280,13 @@ def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(
             list(result.runs()) == ["first"]
             and "long (seed 0), stopped after 7 of 9" in capsys.readouterr().out
         )
+        # two of nine steps are left of the one, all of the other
+        missing = bounded.cache.missing(lab.pipeline(run.recipe).end for run in result.pending)
+        costs = {stage.kind: stage.cost for stage in missing}
+        spared = sum(costs.values()) - costs["pretrained"] * 7 / 9
+        core = sum(stage.core_seconds for stage in missing)
+        speed = SPEEDS["two processor cores"]
+        assert result.needed == pytest.approx(spared / speed + core)
         steps.steps = 3  # two of pre-training, one of fine-tuning
         assert [*bounded.run().pending.values()] == ["1 of 4 steps of fine-tuning"]
         steps.steps = None

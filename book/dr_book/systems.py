@@ -1,0 +1,113 @@
+"""What a command may name as a system or a model: methods of pre-training, encoders, folders.
+
+Importing it takes no model library, so that a mistake is said at once. Page of the book:
+practice/own-corpus.
+"""
+
+import ast
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dr_lib.errors import InputError, similar
+from dr_lib.places import PACKAGED, cache_root, find_encoder, project_root, slug
+
+if TYPE_CHECKING:
+    from dr_lib.collections import Collection
+
+BM25 = "BM25"
+
+
+@cache
+def methods() -> dict[str, str]:
+    """Word -> title of every pre-training method, as `objectives.NAMES`, read from the sources: to
+    import these takes seconds.
+    """
+    folder, titles, words = project_root() / "dr_lib" / "objectives", {}, {}
+    for path in sorted(folder.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for part in node.body if isinstance(node, ast.ClassDef) else []:
+                # title, family = "SimLM", "one vector for a decoder"
+                if isinstance(part, ast.Assign) and ast.unparse(part.targets[0])[1:6] == "title":
+                    titles[node.name] = ast.literal_eval(part.value)[0]
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "METHODS":
+                words = dict(zip(node.value.keys, node.value.values, strict=True))
+    return {word.value: titles[chosen.id] for word, chosen in words.items()}
+
+
+def word(name: str) -> str:
+    """The word of the method that a page calls so; anything else as it is, see
+    `objectives.word`.
+    """
+    return next(
+        (one for one, title in methods().items() if name.lower() in (one, title.lower())), name
+    )
+
+
+def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[str]]:
+    """Encoders by label, and ways to pre-train; refused at once where a name is neither."""
+    if isinstance(systems, str | Path):
+        raise InputError(
+            "one name where a list is expected", where="systems", fix="Give a list of names."
+        )
+    installed = [name for name, package in PACKAGED.items() if find_spec(package)]
+    names = [word(str(name)) for name in systems] or [*installed, "none", "simlm"]
+    trained = [name for name in dict.fromkeys(names) if name in methods()]
+    given: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        if name.lower() != "bm25" and name not in trained:
+            if not Path(name).expanduser().is_dir() and name not in PACKAGED and "/" not in name:
+                fix = similar(name, ["bm25", *methods(), *PACKAGED]) + (
+                    "Give a folder or hub name of an encoder, or one of: bm25,"
+                    f" {', '.join(methods())}."
+                )
+                raise InputError(f"there is no system {name!r}", where="systems", fix=fix)
+            find_encoder(name)
+            label = Path(name).name
+            given[name if label in {BM25, *trained, *given} else label] = name
+    return given, trained
+
+
+def check_encoders(models: Sequence[Path]) -> None:
+    """Refuse what is neither there, nor a method, nor an encoder that can be had; `models` as
+    `search` takes them.
+    """
+    for path in models:
+        if path.expanduser().exists() or word(str(path)) in methods():
+            continue
+        try:
+            find_encoder(path)
+        except InputError as error:
+            fix = similar(str(path), [*methods(), *PACKAGED]) + error.fix
+            raise InputError(error.problem, where=error.where, fix=fix) from None
+
+
+def check_trained(models: Sequence[Path], collection: "Collection") -> None:
+    """Refuse a method by which no retriever was trained on a collection here."""
+    for path in models:
+        name = "" if path.expanduser().exists() else word(str(path))
+        records = f"*/{slug(study_name(collection))}_{slug(name)}_seed*"
+        if name in methods() and not any((cache_root() / "records").glob(records)):
+            raise untrained(name, collection)
+
+
+def untrained(method: str, collection: "Collection") -> InputError:
+    """What is said where no retriever was trained on a collection by a method."""
+    problem = (
+        f"{method!r} is a way to pre-train, and none of its retrievers was trained on"
+        f" {collection.name} here"
+    )
+    fix = (
+        f"Run dr-lib try with --system {method}, or give a folder, a record or the name of an"
+        " encoder."
+    )
+    return InputError(problem, where="model", fix=fix)
+
+
+def study_name(collection: "Collection") -> str:
+    """What the comparisons on a collection are called: two folders of one name, or one that was
+    changed, are two studies.
+    """
+    return f"your_corpus/{collection.name}-{collection.digest[:6]}"
