@@ -57,8 +57,8 @@ class CondenserSettings(DrawnSettings):
     late_mlm: bool = True
 
     def depth(self, layers: int) -> int:
-        """The head's layers beside the encoder's, of which each leaves its states: one more."""
-        return layers + self.head_layers + 1
+        """The head's layers beside the encoder's."""
+        return layers + self.head_layers
 
 
 class Condenser(MaskedObjective):

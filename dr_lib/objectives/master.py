@@ -99,9 +99,9 @@ class MasterSettings(DrawnSettings):
         return tuple(task for task in TASKS if task in tasks)
 
     def depth(self, layers: int) -> int:
-        """The encoder's passes, each with its embedding, and a decoder for each task."""
-        passes = 1 + ("cmp" in self.tasks and self.complement == "released")
-        return passes * (layers + 1) + len(self.tasks) * self.decoder_layers
+        """The encoder's passes, a second one with its embedding, and a decoder for each task."""
+        second = "cmp" in self.tasks and self.complement == "released"
+        return layers + second * (layers + 1) + len(self.tasks) * self.decoder_layers
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Keyword weights, questions and continuations, each where a chosen task reads it."""
