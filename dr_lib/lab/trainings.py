@@ -347,7 +347,12 @@ def teacher_scores(inputs: Inputs, scorer: Stage | None, negatives: Stage) -> St
 
 
 def importances(
-    inputs: Inputs, *, window: int, min_count: int | None, unit: str, **options: Any
+    inputs: Inputs,
+    *,
+    window: int = PAPERS_WINDOW,
+    min_count: int | None = None,
+    unit: str = "word",
+    **options: Any,
 ) -> Stage:
     """The importance of each piece (CDMAE section 3.2)."""
     passages, order = inputs.passages(inputs.corpus), max(window, PAPERS_WINDOW)

@@ -343,7 +343,8 @@ def half_norms(model: PreTrainedModel) -> PreTrainedModel:
     """Make the norms of a BERT or ELECTRA `HalfNorm`s, but for the last layer's last one: vectors
     are compared in more than the eight bits of bfloat16.
     """
-    whole = layers_of(model)[-1].output.LayerNorm
+    layers = layers_of(model)
+    whole = layers[-1].output.LayerNorm if len(layers) else None
     for part in model.modules():
         if isinstance(part, nn.LayerNorm) and part is not whole:
             part.__class__ = HalfNorm

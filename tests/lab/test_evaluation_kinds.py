@@ -301,7 +301,7 @@ def test_a_task_that_cannot_work_is_refused_before_anything_runs(
         (lambda: cola(tiny_recipe, "/nowhere"), "no such file"),
         (lambda: cola(tiny_recipe, acceptable, task="rte"), "unknown task"),
         (lambda: cola(tiny_recipe, acceptable, length=600), r"nlu\.length"),
-        (lambda: talk(tiny_recipe, "/nowhere"), "no folder"),
+        (lambda: talk(tiny_recipe, "/nowhere"), "no such file"),
         (lambda: talk(tiny_recipe, dialogues, context_length=600), "context_length"),
     ):
         with pytest.raises(InputError, match=said):

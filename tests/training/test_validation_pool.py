@@ -124,7 +124,7 @@ def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(
     found = mrr(stores, encoder)
     assert encoder.training and encoder.dropout.training and not encoder.bert.embeddings.training
     assert torch.equal(state, torch.get_rng_state())
-    options = {"precision": "fp32", "tokens_per_batch": 500, "progress": False}
+    options = {"precision": "fp32", "tokens_per_batch": 500}
     queries, passages = (
         torch.from_numpy(
             np.array(
