@@ -16,7 +16,7 @@ import datasets
 import numpy as np
 
 from dr_book.hits import Hit, Result, check_queries
-from dr_book.systems import study_name, untrained
+from dr_book.systems import study_name, untrained, word
 from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -204,7 +204,7 @@ def searcher_for(
     collection = collection_of(record) if record else open_collection(source)
     dense: dict[str, dict[str, Path]] = {}
     for place in map(Path, [*([source] if is_record else []), *models]):
-        method = "" if place.exists() else objectives.word(str(place))
+        method = "" if place.exists() else word(str(place))
         found, record = (
             trained_on(collection, method) if method in objectives.names() else open_models(place)
         )

@@ -213,7 +213,8 @@ def _logits_to_slopes(
 
 # On a GPU -----------------------------------------------------------------------------------------
 # A chunk is larger than the device's cache, and every pass over it in float32 costs more than the
-# products themselves. Compiled, `row_slopes` reads the bfloat16 logits twice and writes them once.
+# products themselves. Compiled, `row_slopes` reads the bfloat16 logits and writes the slopes, once
+# each.
 
 
 def row_slopes(

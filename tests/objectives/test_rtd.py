@@ -5,6 +5,7 @@ numpy, and what it leaves alone.
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 
@@ -28,14 +29,19 @@ def test_the_loss_is_the_binary_cross_entropy_of_every_real_token(
     )
 
 
-def test_generator_and_masked_lm_head_are_left_as_they_were(make, batch, seeded):
-    objective = make("rtd")
-    objective(batch, seeded())["loss"].backward()
-    reached = {
+def with_gradient(objective: nn.Module, loss: torch.Tensor) -> set[str]:
+    """Names of the parameters that a loss reaches."""
+    loss.backward()
+    return {
         name
         for name, weight in objective.named_parameters()
         if weight.grad is not None and weight.grad.any()
     }
+
+
+def test_generator_and_masked_lm_head_are_left_as_they_were(make, batch, seeded):
+    objective = make("rtd")
+    reached = with_gradient(objective, objective(batch, seeded())["loss"])
     assert not [name for name in reached if name.startswith(("generator.", "model.cls."))]
     assert {
         "detector.dense.weight",
@@ -128,12 +134,7 @@ def test_special_positions_carry_no_loss(make, batch):
 
 def test_encdec_rtd_leaves_generator_and_masked_lm_head_as_they_were(make, batch, seeded):
     objective = make("encdec_rtd")
-    objective(batch, seeded())["loss"].backward()
-    reached = {
-        name
-        for name, weight in objective.named_parameters()
-        if weight.grad is not None and weight.grad.any()
-    }
+    reached = with_gradient(objective, objective(batch, seeded())["loss"])
     assert not [name for name in reached if name.startswith(("generator.", "model.cls."))]
     for part in (
         "model.bert.encoder.layer.0.",
