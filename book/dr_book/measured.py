@@ -200,8 +200,12 @@ def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
 
     @wraps(make)
     def current(*arguments: Any) -> Made:
-        folders = [folder for folder in map(recorded_folder, SCALES) if folder.is_dir()]
-        state = tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
+        # a folder that is not there counts too: two empty books are two books
+        folders = list(map(recorded_folder, SCALES))
+        state = tuple(
+            (str(folder), folder.stat().st_mtime_ns if folder.is_dir() else 0)
+            for folder in folders
+        )
         return kept(state, *arguments)
 
     current.kept = kept

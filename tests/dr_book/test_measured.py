@@ -233,3 +233,12 @@ def test_a_configuration_has_one_value_whichever_study_shows_it():
     shared = {key: names for key, names in named.items() if len(names) > 1}
     assert len(shared) > 50
     assert not {key: named[key] for key, found in values.items() if len(found) > 1}
+
+
+def test_what_is_made_of_one_empty_book_is_not_taken_for_another(monkeypatch, tmp_path):
+    calls = []
+    count = measured.of_records(lambda: calls.append("made") or len(calls))
+    for book in "ab":
+        monkeypatch.setattr(measured, "recorded_folder", (tmp_path / book).joinpath)
+        assert count() == count()
+    assert calls == ["made", "made"]
