@@ -54,7 +54,6 @@ from dr_lib.errors import InputError
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.records import PACKED
 
-
 CHANCE = "may be chance"
 """A term of the glossary."""
 

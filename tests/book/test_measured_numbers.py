@@ -12,7 +12,6 @@ from docutils import nodes
 from docutils.utils import new_document
 from growth_numbers import GROWTH, TABLES, WHOLE, looked_up, shown
 from measured_numbers import CHANCE, costs_html, link_chance, measured, printed, seeds, trained_rows
-
 from sphinx.addnodes import pending_xref
 
 from dr_book.measured import on_processors, recorded
