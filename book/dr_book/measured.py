@@ -372,7 +372,9 @@ def _kind(record: Record) -> Hashable:
     if not _told_by_recipe(record):
         return record.study, *place
     stage = record.recipe.get("final") or "retriever1"
-    return stage, hash(tuple(record.query_ids)), *place
+    # what was trained on another collection may scatter otherwise than what was trained on this one
+    elsewhere = record.data.get("trained_on", {}).get("digest")
+    return stage, elsewhere, hash(tuple(record.query_ids)), *place
 
 
 @of_records
@@ -415,9 +417,17 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
 
 
 def _searched(record: Record) -> str:
-    """The collection of a record, with its split where that is not the test queries."""
-    name, split = record.data["collection"]["name"], record.recipe["evaluation"].get("split")
-    return name if split in (None, "test") else f"{name}, {split}"
+    """The collection of a record, with its split where that is not the test queries, and what its
+    retriever was trained on where that is not the whole collection.
+    """
+    facts = [record.data["collection"]["name"]]
+    if (split := record.recipe["evaluation"].get("split")) not in (None, "test"):
+        facts.append(split)
+    if labelled := record.recipe["collection"].get("train_queries"):
+        facts.append(f"{labelled:,} training queries")
+    if trained_on := record.data.get("trained_on"):
+        facts.append(f"trained on {trained_on['name']}")
+    return ", ".join(facts)
 
 
 def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
