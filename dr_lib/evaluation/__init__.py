@@ -1,8 +1,14 @@
 """The numbers of one run: measures of rankings, answer accuracy, dialogue, sentence tasks,
 similarity, fusion, words.
+
+A new kind of measure is a stage in a file of this folder and a line of `KINDS`.
 """
 
-from dr_lib.evaluation.clusters import Clusters, clusters_of, dialogues_of, documents_of
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from dr_lib.evaluation.clusters import Clusters, TaskSettings, clusters_of, documents_of
 from dr_lib.evaluation.dialogue import (
     CandidateSet,
     DialogueSettings,
@@ -10,6 +16,7 @@ from dr_lib.evaluation.dialogue import (
     cross_encoded_dialogue,
     dialogue,
     dialogue_file,
+    dialogues_of,
     load_candidates,
     read_exchanges,
 )
@@ -25,4 +32,36 @@ from dr_lib.evaluation.measures import (
     similarities,
     unit_of,
 )
-from dr_lib.evaluation.nlu import TASKS, NluSettings, NluTask, nlu, nlu_file, task_of
+from dr_lib.evaluation.nlu import TASKS, NluSettings, NluTask, nlu, nlu_file
+from dr_lib.stages import Stage
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a recipe may measure (key `evaluation.kind`).
+
+    Attributes:
+        stage: writes `scores.json`; it gets by name what it takes, see `lab.pipeline.measured`.
+        of: what it reads: the "texts" alone, a run of "bm25", the pre-trained "start", the
+            "retriever" itself, or the "run" of one.
+        settings: class of its own settings, which are a key of `evaluation` under its name; None
+            where it has none and measures on the collection.
+        scored: what the scores are of.
+    """
+
+    stage: Callable[..., Stage]
+    of: Literal["texts", "bm25", "start", "retriever", "run"]
+    settings: type[TaskSettings] | None = None
+    scored: Literal["queries", "passages"] = "queries"
+
+
+KINDS = {
+    "search": Kind(scores, "run"),
+    "bm25": Kind(scores, "bm25"),
+    "similarity": Kind(similarities, "run"),
+    "overlap": Kind(shared_words, "texts"),
+    "coverage": Kind(coverage, "start", scored="passages"),
+    "nlu": Kind(nlu, "start", NluSettings),
+    "dialogue": Kind(dialogue, "retriever", DialogueSettings),
+}
+"""Name -> what it measures."""

@@ -17,7 +17,7 @@ Page of the book: ideas/statistics.
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import datasets
 import numpy as np
@@ -25,7 +25,6 @@ from pydantic import model_validator
 
 from dr_lib.collections import Collection
 from dr_lib.collections.collection import judged_rows, rows_of
-from dr_lib.evaluation.dialogue import Exchange
 from dr_lib.settings import Settings
 
 
@@ -72,6 +71,24 @@ class Clusters(Settings):
         if not self.names:
             return self.alone(len(places))
         return self.named(self.by, (self.names[self.of[place]] for place in places))
+
+
+class TaskSettings(Settings):
+    """Settings of a measure that reads files of its own in place of a collection.
+
+    Attributes:
+        longest: the field with the longest sequence that the model reads.
+    """
+
+    longest: ClassVar[str] = "length"
+
+    def arguments(self) -> dict[str, Any]:
+        """What its stage gets by name: these settings and its files."""
+        raise NotImplementedError
+
+    def clusters(self, rows: int) -> Clusters:
+        """The cluster of each row that was measured on."""
+        return Clusters.alone(rows)
 
 
 def clusters_of(
@@ -140,20 +157,3 @@ def question_templates(questions: Sequence[str], titles: Sequence[str]) -> list[
     )
     shared = sum(count for count in filled.values() if count > 1)
     return left if 2 * shared > len(left) else []
-
-
-def dialogues_of(exchanges: Iterable[Exchange]) -> Clusters:
-    """The dialogue of each row of a file, as far as neighbouring rows show it.
-
-    Example:
-        >>> turns = (("Hi.", "Hello."), ("Hello.", "Bye."), ("So?", "Yes."))
-        >>> talk = [Exchange((said,), answer) for said, answer in turns]
-        >>> dialogues_of(talk).of
-        (0, 0, 1)
-    """
-    names, turns, dialogue = [], set[str](), -1
-    for exchange in exchanges:
-        dialogue += not turns.intersection(exchange.context)
-        turns = {*exchange.context, exchange.response}
-        names.append(f"dialogue {dialogue}")
-    return Clusters.named("dialogue", names)

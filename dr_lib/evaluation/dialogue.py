@@ -22,12 +22,12 @@ from pydantic import Field
 
 from dr_lib.collections import field_of, read_records
 from dr_lib.errors import InputError
+from dr_lib.evaluation.clusters import Clusters, TaskSettings
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import CrossEncoder, DenseEncoder, response_pairs
 from dr_lib.places import find_file
 from dr_lib.retrieval import encode, exact_scores, score_candidates
-from dr_lib.settings import Settings
-from dr_lib.stages import stage
+from dr_lib.stages import Data, stage
 from dr_lib.tokens import Side, TokenStore
 from dr_lib.training import machine
 
@@ -144,7 +144,24 @@ def read_exchanges(path: Path) -> Iterator[Exchange]:
         yield Exchange(tuple(context), field_of(record, "response", str, where), tuple(candidates))
 
 
-class DialogueSettings(Settings):
+def dialogues_of(exchanges: Iterable[Exchange]) -> Clusters:
+    """The dialogue of each row of a file, as far as neighbouring rows show it.
+
+    Example:
+        >>> turns = (("Hi.", "Hello."), ("Hello.", "Bye."), ("So?", "Yes."))
+        >>> talk = [Exchange((said,), answer) for said, answer in turns]
+        >>> dialogues_of(talk).of
+        (0, 0, 1)
+    """
+    names, turns, dialogue = [], set[str](), -1
+    for exchange in exchanges:
+        dialogue += not turns.intersection(exchange.context)
+        turns = {*exchange.context, exchange.response}
+        names.append(f"dialogue {dialogue}")
+    return Clusters.named("dialogue", names)
+
+
+class DialogueSettings(TaskSettings):
     """Rank each dialogue's own candidates with the retriever or a cross-encoder (DPR-PAQ, Table 3).
 
     Args:
@@ -156,11 +173,21 @@ class DialogueSettings(Settings):
     """
 
     unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
+    longest: ClassVar[str] = "context_length"
     folder: str
     split: str = "test"
     limit: int | None = Field(None, gt=0)
     context_length: int = Field(256, gt=3)
     side: Side = "left"
+
+    def arguments(self) -> dict[str, Any]:
+        """The file of the dialogues."""
+        return {"data": Data.file(dialogue_file(self.folder, self.split)), "settings": self}
+
+    def clusters(self, rows: int) -> Clusters:
+        """The dialogue of each context."""
+        exchanges = read_exchanges(dialogue_file(self.folder, self.split))
+        return dialogues_of(islice(exchanges, rows))
 
 
 @stage(gpu=True)

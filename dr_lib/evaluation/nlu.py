@@ -17,24 +17,24 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
 import scipy
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
 from dr_lib.collections import read_lines
 from dr_lib.errors import InputError
+from dr_lib.evaluation.clusters import TaskSettings
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import first_states, load_masked_lm
 from dr_lib.places import find_data
-from dr_lib.settings import Settings
-from dr_lib.stages import stage
+from dr_lib.stages import Data, stage
 from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer, plan_by_length
 from dr_lib.training import TrainSettings, Visits, machine, train
 
@@ -97,7 +97,7 @@ TASKS = {
 }
 
 
-class NluSettings(Settings):
+class NluSettings(TaskSettings):
     """Fine-tune the pre-trained encoder on a task of language understanding (MASTER, Table 7).
 
     Args:
@@ -125,6 +125,18 @@ class NluSettings(Settings):
     weight_decay: float = Field(0.01, ge=0)
     length: int = Field(128, gt=3)
     dropout: float = Field(0.1, ge=0, le=1)
+
+    @field_validator("task")
+    @classmethod
+    def _known(cls, task: str) -> str:
+        return task_of(task).name
+
+    def arguments(self) -> dict[str, Any]:
+        """The files of the split that is trained on and of the one that is read."""
+        learned, unseen = (
+            Data.file(nlu_file(self.folder, split)) for split in (self.train, self.split)
+        )
+        return {"learned": learned, "unseen": unseen, "task": self}
 
 
 @stage(resumable=True, gpu=True)

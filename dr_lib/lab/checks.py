@@ -46,9 +46,10 @@ def check_search(inputs: Inputs) -> None:
     reported.
     """
     recipe, searched, options = inputs.recipe, inputs.searched, inputs.recipe.evaluation
+    measured = evaluation.KINDS[options.kind]
     reported = searched.qrels(options.split).keys()
     evaluation.check_measures(options.measures, searched, options.split)
-    for name in options.measures if options.kind in ("search", "bm25") else ():
+    for name in options.measures if measured.stage is evaluation.scores else ():
         if options.depth < min(evaluation.cut_of(name) or 0, len(searched.passages)):
             raise InputError(
                 f"{name} of a ranking of {options.depth} passages",
@@ -95,11 +96,9 @@ def check_trainings(inputs: Inputs) -> None:
         )
     check_pretraining(inputs)
     check_length(max(recipe.passage_length, recipe.query_length), base, "passage_length")
-    if nlu := recipe.evaluation.nlu:
-        evaluation.task_of(nlu.task)
-        check_length(nlu.length, base, "evaluation.nlu.length")
-    if dialogue := recipe.evaluation.dialogue:
-        check_length(dialogue.context_length, base, "evaluation.dialogue.context_length")
+    if task := recipe.evaluation.task:
+        where = f"evaluation.{recipe.evaluation.kind}.{task.longest}"
+        check_length(getattr(task, task.longest), base, where)
     check_batch(inputs, recipe.finetuning.batch_queries, "finetuning.batch_queries")
     check_memory(inputs, machine.gpu_memory())
     for name, chosen in trainings.items():
@@ -257,11 +256,11 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     Batches are counted as if every sequence had its full length, activations of a gradient cache
     as one chunk. In pre-training the method says how deep it is.
     """
-    recipe, kind = inputs.recipe, inputs.recipe.evaluation.kind
-    if recipe.retriever or kind in ("bm25", "overlap"):
+    recipe, measured = inputs.recipe, evaluation.KINDS[inputs.recipe.evaluation.kind]
+    if recipe.retriever or measured.of in ("bm25", "texts"):
         return {}
     wanted = RUN_BY[recipe.final]
-    if kind in ("nlu", "coverage"):
+    if measured.of == "start":
         wanted = ("pretraining",)
     layers, hidden, vocabulary, positions = inputs.base.shape
     weights = bert_weights(layers, hidden, vocabulary, positions)

@@ -9,6 +9,7 @@ training is one function of `trainings.py`. Nothing is built here. Page of the b
 """
 
 from dataclasses import dataclass
+from inspect import signature
 from itertools import chain, count
 
 from dr_lib import evaluation, retrieval
@@ -107,38 +108,34 @@ def pipeline(recipe: Recipe) -> Plan:
             that do not fit.
     """
     inputs, kind, final = Inputs(recipe), recipe.evaluation.kind, recipe.final
+    reads = evaluation.KINDS[kind].of
     check(inputs)
     plan = Plan(inputs)
 
     # Nothing is trained for BM25, for words that are counted, or for an encoder used as it comes.
     if recipe.retriever:
         plan.retriever = retrieval.given(recipe.retriever)
-    if kind == "bm25":
+    if reads == "texts":
+        return measured(plan)
+    if reads == "bm25":
         options, searched = recipe.evaluation, inputs.searched
         cut, weights = bool(options.cut), options.weights
         run = inputs.bm25_run(options.split, options.depth, searched, cut=cut, weights=weights)
         return measured(plan, run)
-    if kind == "overlap":
-        options, title = recipe.evaluation, recipe.title != "none"
-        asked = {"split": options.split, "grade": options.grade, "title": title}
-        plan.end = evaluation.shared_words(inputs.searched, **asked)
-        return plan
     if recipe.retriever:
         return searched_with(plan, plan.retriever)
 
     # A cross-encoder of dialogues takes the place of everything below.
     if kind == "dialogue" and final == "reranker":
-        scorer, settings = dialogue_cross_encoder(inputs), recipe.evaluation.dialogue
-        plan.end = evaluation.cross_encoded_dialogue(scorer, dialogues(inputs), settings=settings)
+        scorer, dialogues = dialogue_cross_encoder(inputs), recipe.evaluation.task
+        plan.end = evaluation.cross_encoded_dialogue(scorer, **dialogues.arguments())
         return plan
 
     # Pre-training.
     plan.pretrained = pretrained(inputs)
     plan.start = plan.pretrained or inputs.base.model
-    if kind == "nlu":
-        return sentences(plan)
-    if kind == "coverage":
-        return covered(plan)
+    if reads == "start":
+        return measured(plan)
     if final == "pretrained":
         return searched_with(plan, untuned(inputs, plan.start))
 
@@ -180,9 +177,8 @@ def searched_with(plan: Plan, encoder: Stage | Data) -> Plan:
     """
     plan.retriever, inputs, recipe = encoder, plan.inputs, plan.inputs.recipe
     options, searched = recipe.evaluation, inputs.searched
-    if options.kind == "dialogue":
-        plan.end = evaluation.dialogue(encoder, dialogues(inputs), settings=options.dialogue)
-        return plan
+    if evaluation.KINDS[options.kind].of == "retriever":
+        return measured(plan)
     plan.run = ranked(plan, options.split)
     if options.fusion:
         splits = (options.split, TUNING) if options.fusion == "weight" else (options.split,)
@@ -193,23 +189,33 @@ def searched_with(plan: Plan, encoder: Stage | Data) -> Plan:
             for split in splits
         ]
         plan.run = fused(inputs, both)
-    if options.kind == "similarity":
-        shards, asked = vectors(inputs, encoder, searched), {"split": options.split}
-        plan.end = evaluation.similarities(plan.run, shards, searched, **asked, grade=options.grade)
-        return plan
     return measured(plan, plan.run)
 
 
-def measured(plan: Plan, run: Stage) -> Plan:
-    """The plan that ends with the measures of a ranking."""
-    options = plan.inputs.recipe.evaluation
-    plan.end = evaluation.scores(
-        run,
-        plan.inputs.searched,
-        split=options.split,
-        measures=list(options.measures),
-        grade=options.grade,
-    )
+def measured(plan: Plan, run: Stage | None = None) -> Plan:
+    """The plan that ends with the stage of what the recipe measures, perhaps of a ranking: it gets
+    of all this what it names as an argument.
+    """
+    inputs, recipe, options = plan.inputs, plan.inputs.recipe, plan.inputs.recipe.evaluation
+    searched, stage = inputs.searched, evaluation.KINDS[options.kind].stage
+    arguments = {
+        "start": lambda: plan.start,
+        "retriever": lambda: plan.retriever,
+        "run": lambda: run,
+        "collection": lambda: searched,
+        "passages": lambda: inputs.passages(searched),
+        "vectors": lambda: vectors(inputs, plan.retriever, searched),
+        "split": lambda: options.split,
+        "measures": lambda: list(options.measures),
+        "grade": lambda: options.grade,
+        "title": lambda: recipe.title != "none",
+        "layout": lambda: recipe.layout,
+        "dropout": lambda: recipe.dropout,
+        "seed": lambda: recipe.seed,
+    }
+    wanted = [name for name in signature(stage).parameters if name in arguments]
+    task = options.task.arguments() if options.task else {}
+    plan.end = stage(**{name: arguments[name]() for name in wanted}, **task)
     return plan
 
 
@@ -248,35 +254,3 @@ def fused(inputs: Inputs, pairs: list[list[Stage]]) -> Stage:
         else {}
     )
     return evaluation.fused(runs, inputs.searched, *tuning, depth=options.depth, **weighed)
-
-
-def dialogues(inputs: Inputs) -> Data:
-    """The file of dialogues that is measured on."""
-    options = inputs.recipe.evaluation.dialogue
-    return Data.file(evaluation.dialogue_file(options.folder, options.split))
-
-
-def sentences(plan: Plan) -> Plan:
-    """The plan that ends with a task on sentences (MASTER Table 7)."""
-    recipe, task = plan.inputs.recipe, plan.inputs.recipe.evaluation.nlu
-    files = (evaluation.nlu_file(task.folder, split) for split in (task.train, task.split))
-    plan.end = evaluation.nlu(
-        plan.start, *map(Data.file, files), task=task, dropout=recipe.dropout, seed=recipe.seed
-    )
-    return plan
-
-
-def covered(plan: Plan) -> Plan:
-    """The plan that ends with how many of a passage's pieces its vector foretells before
-    fine-tuning.
-    """
-    inputs, options = plan.inputs, plan.inputs.recipe.evaluation
-    plan.end = evaluation.coverage(
-        plan.start,
-        inputs.passages(inputs.searched),
-        inputs.searched,
-        split=options.split,
-        grade=options.grade,
-        layout=inputs.recipe.layout,
-    )
-    return plan

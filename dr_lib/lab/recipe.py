@@ -12,12 +12,12 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
 from dr_lib import collections, objectives, places, training
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
-from dr_lib.evaluation import DialogueSettings, NluSettings
+from dr_lib.errors import InputError, similar
+from dr_lib.evaluation import KINDS, TaskSettings
 from dr_lib.files import json_digest, read_yaml, state_of
 from dr_lib.settings import Settings, keys_at
 from dr_lib.tokens import Layout
@@ -35,7 +35,6 @@ UNREAD_LATE = (
     "validation",
 )
 UNREAD_LATE += ("pseudo_labels", "projection", "shared")
-Kind = Literal["search", "bm25", "similarity", "overlap", "coverage", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
@@ -351,7 +350,7 @@ class AuxiliarySettings(Settings):
     reddit_pairs: RedditPairsSettings = RedditPairsSettings()
 
 
-class EvaluationSettings(Settings):
+class MeasureSettings(Settings):
     """What is measured.
 
     Args:
@@ -377,11 +376,12 @@ class EvaluationSettings(Settings):
         own_passage: "drop" leaves the passage with the query's id out of rankings and negatives, as
             BEIR does; "keep" never does. None drops it in ArguAna and Quora, and where its text is
             the query's.
-        nlu: the task, for that kind.
-        dialogue: the dialogues, for that kind.
+
+    Settings of a kind's own (`evaluation.KINDS`) stand in a key of its name, which then sets the
+    kind: `nlu` the task, `dialogue` the dialogues.
     """
 
-    kind: Kind = "search"
+    kind: str = "search"
     split: str = "test"
     measures: tuple[str, ...] = Field(
         ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10"), min_length=1
@@ -394,25 +394,32 @@ class EvaluationSettings(Settings):
     fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
     own_passage: Literal["drop", "keep"] | None = None
-    nlu: NluSettings | None = None
-    dialogue: DialogueSettings | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _kind_of(cls, values: Any) -> Any:
         """The kind follows from the settings of the task."""
-        tasks = [
-            name for name in ("nlu", "dialogue") if isinstance(values, dict) and values.get(name)
-        ]
-        return (
-            {**values, "kind": tasks[0]}
-            if tasks and values.get("kind", "search") == "search"
-            else values
-        )
+        if isinstance(values, dict) and values.get("kind", "search") == "search":
+            tasks = [name for name, kind in KINDS.items() if kind.settings and values.get(name)]
+            return {**values, "kind": tasks[0]} if tasks else values
+        return values
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind not in KINDS:
+            fix = f"{similar(kind, [*KINDS])}Known: {', '.join(KINDS)}."
+            raise InputError(f"unknown kind {kind!r}", where="kind", fix=fix)
+        return kind
+
+    @property
+    def task(self) -> TaskSettings | None:
+        """The settings of a kind that reads files of its own."""
+        return getattr(self, self.kind) if KINDS[self.kind].settings else None
 
     @model_validator(mode="after")
-    def _fits_its_kind(self) -> "EvaluationSettings":
-        for name in ("nlu", "dialogue"):
+    def _fits_its_kind(self) -> "MeasureSettings":
+        for name in TASKS:
             if (self.kind == name) != (getattr(self, name) is not None):
                 raise ValueError(f'kind "{name}" and settings of that name go together')
         if self.cut and self.kind != "bm25":
@@ -425,9 +432,16 @@ class EvaluationSettings(Settings):
             raise ValueError(
                 'fusion joins BM25 with a retriever that searches: it is for kind "search"'
             )
-        if self.on is not None and self.kind in ("nlu", "dialogue"):
+        if self.on is not None and self.task:
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
+
+
+TASKS = {name: (kind.settings | None, None) for name, kind in KINDS.items() if kind.settings}
+EvaluationSettings = create_model(
+    "EvaluationSettings", __base__=MeasureSettings, __module__=__name__, **TASKS
+)
+"""`MeasureSettings`, and a key for the settings of each kind that has some."""
 
 
 class Recipe(Layout):
@@ -505,7 +519,7 @@ class Recipe(Layout):
                 "pretraining.tokens_per_batch cannot hold one sequence of passage_length"
             )
         if self.retriever and (
-            self.final == "reranker" or self.evaluation.kind not in ("search", "bm25", "similarity")
+            self.final == "reranker" or KINDS[self.evaluation.kind].of not in ("bm25", "run")
         ):
             raise ValueError(
                 "a given retriever (key retriever) is searched with, and nothing else is done"

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,7 @@ from tqdm import tqdm
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import (
-    Clusters,
-    Scores,
-    clusters_of,
-    dialogue_file,
-    dialogues_of,
-    documents_of,
-    read_exchanges,
-)
+from dr_lib.evaluation import KINDS, Clusters, Scores, clusters_of, documents_of
 from dr_lib.files import json_digest
 from dr_lib.lab.checks import processes_of, steps_of
 from dr_lib.lab.cluster import TURNS, Cluster
@@ -207,12 +198,9 @@ def versions_of(manifests: Any) -> dict[str, str]:
 def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
     """The cluster of every query that a run was measured on."""
     inputs, options = plan.inputs, plan.inputs.recipe.evaluation
-    if options.nlu:
-        return Clusters.alone(len(query_ids))
-    if task := options.dialogue:
-        exchanges = read_exchanges(dialogue_file(task.folder, task.split))
-        return dialogues_of(islice(exchanges, task.limit))
-    if options.kind == "coverage":  # of passages
+    if options.task:
+        return options.task.clusters(len(query_ids))
+    if KINDS[options.kind].scored == "passages":
         return documents_of(inputs.searched, query_ids)
     return clusters_of(inputs.searched, options.split, query_ids, options.grade)
 
@@ -221,7 +209,7 @@ def data_facts(plan: Plan) -> dict[str, Any]:
     """What the run was measured on and made from: names, sizes and digests."""
     inputs, recipe = plan.inputs, plan.inputs.recipe
     options = recipe.evaluation
-    if task := options.nlu or options.dialogue:
+    if task := options.task:
         files = (
             file
             for file in plan.end.arguments.values()

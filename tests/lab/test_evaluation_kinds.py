@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from dr_book.data.stand_ins import made_dialogues
-from dr_lib import lab
+from dr_lib import evaluation, lab
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, Scores
 from dr_lib.evaluation.dialogue import dialogue
 from dr_lib.lab import pipeline
 from dr_lib.lab.trainings import vectors
 from dr_lib.retrieval import Ranking
-from dr_lib.stages import Cache
+from dr_lib.stages import Cache, stage
 
 
 @pytest.fixture
@@ -81,6 +81,16 @@ def talk(recipe, folder, **more):
     return measuring(recipe, "dialogue", **{"folder": str(folder), "context_length": 24} | more)
 
 
+@stage(reads=("split",))
+def title_words(folder, run, collection, *, split, grade, title):
+    """`scores.json`: words in the title of the first passage found."""
+    ranking = Ranking.open(run / "ranking")
+    titles = collection.passages.select(ranking.rows[:, 0])["title"] if title else []
+    Scores(ranking.query_ids, {"words": [len(text.split()) for text in titles]}).save(
+        folder / "scores.json"
+    )
+
+
 def run(recipe, cache):
     return lab.execute(lab.Run("t", "row", "smoke", recipe), cache)
 
@@ -100,6 +110,26 @@ def test_two_recipes_with_one_digest_have_one_result(
     ]
     ends = {(recipe.digest, pipeline(recipe).end.key) for recipe in recipes}
     assert len(ends) == len(dict(ends)) == len({key for _, key in ends}) == len(recipes) - 3
+
+
+def test_a_new_kind_is_its_stage_and_a_line_of_the_table(untrained, shared, monkeypatch):
+    with pytest.raises(InputError, match="unknown kind 'titles'"):
+        measuring(untrained, "titles")
+    monkeypatch.setitem(evaluation.KINDS, "titles", evaluation.Kind(title_words, "run"))
+    record = run(measuring(untrained, "titles"), shared)
+    assert record.query_ids and set(record.means) == {"words"}
+    assert record.clusters.by and len(record.clusters.of) == len(record.query_ids)
+    search = pipeline(untrained)
+    assert record.keys["run"] == search.run.key and record.keys["evaluation"] != search.end.key
+
+
+@pytest.mark.parametrize("name", evaluation.KINDS)
+def test_a_kind_with_settings_of_its_own_has_a_key_for_them(name):
+    settings, fields = evaluation.KINDS[name].settings, lab.EvaluationSettings.model_fields
+    assert (settings is not None) is (name in fields)
+    if settings:
+        assert fields[name].annotation == settings | None
+        assert settings.longest in settings.model_fields
 
 
 # BM25 ---------------------------------------------------------------------------------------------
