@@ -187,7 +187,8 @@ def train(
     log.precision, log.device = precision, machine.device_name(device)
     log.processes, log.threads = processes, torch.get_num_threads()
 
-    if settings.compile:
+    log.compiled = compiles(settings, device)
+    if log.compiled:
         compile_layers(module)
     # On one device these are the module and the optimiser themselves.
     model, stepper = accelerator.prepare(module, optimizer)
@@ -253,7 +254,7 @@ def train(
                 seed_step(settings.seed, draw, generator)
                 with (
                     accelerator.accumulate(model),
-                    meter.counting(tokens if shown and not settings.compile else 0),
+                    meter.counting(tokens if shown and not log.compiled else 0),
                 ):
                     try:
                         with torch.autocast(
@@ -384,6 +385,11 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) ->
         "fused": fused,
     }
     return torch.optim.AdamW([group for group in groups if group["params"]], **options)
+
+
+def compiles(settings: TrainSettings, device: torch.device) -> bool:
+    """Whether layers are compiled on a device."""
+    return device.type == "cuda" if settings.compile == "auto" else settings.compile
 
 
 def fetch_every(device: torch.device, settings: TrainSettings) -> int:

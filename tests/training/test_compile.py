@@ -10,9 +10,11 @@ from safetensors import safe_open
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
+from dr_lib.lab import recipe_at
 from dr_lib.models import DenseEncoder, DenseSettings
 from dr_lib.tokens import BatchStream, Layout, TokenStore
-from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
+from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, loop, train
+from dr_lib.training.loop import compiles
 
 LONGEST, STEPS = 64, 12
 
@@ -32,7 +34,7 @@ def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
     weights.
     """
 
-    def run(name: str, compiled: bool) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
+    def run(name: str, compiled: bool | str) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
         if name == "fine-tuning":
             rows = np.arange(len(store))
             examples = Examples.of(
@@ -92,6 +94,28 @@ def test_batches_of_many_shapes_are_compiled_for_once(name, trained, monkeypatch
     expected = trained(name, compiled=False)[1]
     assert weights.keys() == expected.keys()
     assert all(torch.allclose(weights[key], expected[key], atol=1e-5) for key in expected)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "on_cpu", "on_cuda"),
+    [(False, False, False), ("auto", False, True), (True, True, True)],
+)
+def test_auto_compiles_on_a_gpu_alone(wanted, on_cpu, on_cuda):
+    settings = TrainSettings(steps=1, learning_rate=0.1, compile=wanted)
+    assert compiles(settings, torch.device("cpu")) is on_cpu
+    assert compiles(settings, torch.device("cuda")) is on_cuda
+
+
+def test_auto_changes_no_bit_on_a_processor(trained, monkeypatch):
+    monkeypatch.setattr(loop, "compile_layers", lambda module: pytest.fail("compiled"))
+    expected, found = (trained("simlm", compiled=way)[1] for way in (False, "auto"))
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("scale", ["gpu", "paper", "paper-24gb"])
+def test_scales_of_a_gpu_compile_what_was_measured_to_win(scale):
+    assert recipe_at(scale).pretraining.compile == "auto"
+    assert not recipe_at("laptop").pretraining.compile
 
 
 def test_a_module_without_layers_is_not_compiled(regression, gaussian_batches, tmp_path):
