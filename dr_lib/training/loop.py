@@ -252,10 +252,7 @@ def train(
                 draw = index * processes + accelerator.process_index if together else index
                 # dropout, masks and samples depend on nothing that came before
                 seed_step(settings.seed, draw, generator)
-                with (
-                    accelerator.accumulate(model),
-                    meter.counting(tokens if shown and not log.compiled else 0),
-                ):
+                with accelerator.accumulate(model), meter.counting(tokens if shown else 0):
                     try:
                         with torch.autocast(
                             device.type, torch.bfloat16, enabled=precision == "bf16"
@@ -544,7 +541,8 @@ class Meter:
         if self.operations or not tokens:
             yield
             return
-        with Operations() as counted:
+        # Compiled code is not counted, and what is not compiled in such a mode never will be.
+        with torch.compiler.set_stance("force_eager"), Operations() as counted:
             yield
         self.operations = counted.total / tokens
 

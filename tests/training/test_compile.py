@@ -2,6 +2,9 @@
 end.
 """
 
+import sys
+from functools import cache
+
 import datasets
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from dr_lib.tokens import BatchStream, Layout, TokenStore
 from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, loop, train
 from dr_lib.training.loop import compiles
 
+cross_entropy = sys.modules["dr_lib.losses.cross_entropy"]
 LONGEST, STEPS = 64, 12
 
 
@@ -34,7 +38,9 @@ def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
     weights.
     """
 
-    def run(name: str, compiled: bool | str) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
+    def run(
+        name: str, compiled: bool | str, progress: bool = False
+    ) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
         if name == "fine-tuning":
             rows = np.arange(len(store))
             examples = Examples.of(
@@ -67,7 +73,7 @@ def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
             steps=STEPS, learning_rate=1e-3, precision="fp32", compile=compiled
         )
         folder = tmp_path / f"{name}-{compiled}"
-        train(module, batch, settings, folder, title=name, progress=False)
+        train(module, batch, settings, folder, title=name, progress=progress)
         with safe_open(folder / f"checkpoint-{STEPS}" / "model.safetensors", "pt") as kept:
             return shapes, {key: kept.get_tensor(key) for key in kept.keys()}  # noqa: SIM118
 
@@ -94,6 +100,29 @@ def test_batches_of_many_shapes_are_compiled_for_once(name, trained, monkeypatch
     expected = trained(name, compiled=False)[1]
     assert weights.keys() == expected.keys()
     assert all(torch.allclose(weights[key], expected[key], atol=1e-5) for key in expected)
+
+
+@pytest.mark.parametrize(("compiled", "wanted"), [(False, 1), (True, 2)])
+def test_a_bar_that_shows_the_share_of_the_peak_keeps_nothing_from_being_compiled(
+    compiled, wanted, trained, monkeypatch
+):
+    """Its first batch is counted in a mode of torch in which nothing is compiled. That holds for
+    the layers, and for the loss, which a GPU compiles always.
+    """
+    graphs, compile_ = [], torch.compile
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(
+        torch, "compile", lambda module, **options: compile_(module, backend=counting, **options)
+    )
+    monkeypatch.setattr(cross_entropy, "FUSED", (("cpu", torch.float32),))
+    monkeypatch.setattr(cross_entropy, "_compiled", cache(cross_entropy._compiled.__wrapped__))
+    torch._dynamo.reset()
+    trained("mlm", compiled=compiled, progress=True)
+    assert len(graphs) == wanted  # slopes, and layers
 
 
 @pytest.mark.parametrize(
