@@ -27,8 +27,7 @@ import numpy as np
 import scipy
 
 from dr_book.data.sheets import sheets
-from dr_book.measured import SCALES, Side, all_recorded, by_configuration, pools_of
-from dr_book.statistics import aligned
+from dr_book.measured import SCALES, Side, aligned, all_recorded, by_configuration, pools_of
 from dr_lib import places
 from dr_lib.errors import InputError, similar
 from dr_lib.evaluation import unit_of
