@@ -178,6 +178,10 @@ def configuration(record: Record) -> Hashable:
         if MADE_BY.get(section) in stages or (section not in MADE_BY and own)
     }
     recipe["evaluation"].pop("measures", None)
+    for section in (recipe, recipe["auxiliary"]):  # how it was computed, as the device is
+        for training in section.values():
+            if isinstance(training, dict):
+                training.pop("compile", None)
     method = recipe.get("objective") or {}
     with suppress(InputError, KeyError):  # of a parameter that is gone
         settings = parameters(method["name"], **method.get("params", {}))
