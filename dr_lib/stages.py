@@ -199,7 +199,9 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
     (module, name).
     """
     path, defined, imported = _source(module), {}, {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body if path else []:
+    tree = ast.parse(path.read_text(encoding="utf-8") if path else "")
+    # late ones in a function, and those of a lazy package, too
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imported |= {
                 (alias.asname or alias.name.split(".")[0]): (alias.name, None)
@@ -210,7 +212,8 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
                 "." * node.level + (node.module or ""), sys.modules[module].__package__
             )
             imported |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
             made = getattr(sys.modules[module], node.name, None)
             # the values of its fields are in keys, defaults and all
             if isinstance(made, type) and issubclass(made, BaseModel):

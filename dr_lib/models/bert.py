@@ -39,7 +39,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
 from dr_lib.places import check_finite, check_model_folder, embedded_base, model_folder
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
-from dr_lib.tokens.layout import to_device
+from dr_lib.tokens.store import to_device
 
 EXTRA_FILE = "extra.safetensors"
 ENCODERS = (AutoModelForMaskedLM, AutoModelForSequenceClassification)

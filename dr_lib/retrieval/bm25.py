@@ -11,14 +11,13 @@ of the book: ideas/negatives.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import Stemmer
 from datasets import Dataset
 from scipy import sparse
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
 from dr_lib.files import fresh_folder, new_array, open_array, read_json, write_json
@@ -26,6 +25,9 @@ from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, load_tokenizer, truncate
 from dr_lib.words import words_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
 CHUNK = 16_384
@@ -373,7 +375,7 @@ def weighted_bm25_index(
 
 
 def cut_texts(
-    rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, layout: Layout
+    rows: dict[str, list[str]], tokenizer: "PreTrainedTokenizerFast", layout: Layout
 ) -> dict[str, list[str]]:
     """What an encoder reads of each passage, as text: the control for what a retriever loses by its
     limit alone.

@@ -27,7 +27,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import remove_drafts
 from dr_lib.models import compile_layers
 from dr_lib.stages import TimeIsUpError, time_is_up
-from dr_lib.tokens.layout import finest, to_device
+from dr_lib.tokens.store import finest, to_device
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import (
     TrainLog,

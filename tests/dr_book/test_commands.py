@@ -103,6 +103,31 @@ def test_a_collection_that_cannot_be_opened_waits_for_no_model_library(command):
     )
 
 
+def test_bm25_alone_searches_without_torch(tmp_path):
+    """Of a package that cannot be imported; in the library, and from the command line."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('torch is not wanted')")
+    (tmp_path / "animals.txt").write_text("The red fox runs.\n\nA grey wolf sleeps.\n")
+    code = f"""
+from datasets import Dataset
+from dr_book.commands import main
+from dr_lib.retrieval import Bm25
+
+texts = Dataset.from_dict({{"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]}})
+print(Bm25.build(texts).search(["dogs"], k=1).rows.tolist())
+print(main(["search", {str(tmp_path / "animals.txt")!r}, "foxes", "--json"]))
+"""
+    root = project_root()
+    places = os.pathsep.join(map(str, [tmp_path, root, root / "book"]))
+    env = os.environ | {"PYTHONPATH": places, "DR_CACHE": str(tmp_path / "cache")}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    )
+    first, found, status = run.stdout.splitlines()
+    assert (first, status) == ("[[1]]", "0")
+    assert "red fox" in json.loads(found)["hits"]["BM25"][0]["text"]
+
+
 MISTAKES = {
     "": "error: the following arguments are required: COMMAND. See: dr-lib --help",
     "frob": "error: argument COMMAND: invalid choice: 'frob'",

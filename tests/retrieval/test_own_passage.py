@@ -14,7 +14,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.materials import bm25_candidates
 from dr_lib.retrieval import Bm25, Ranking, bm25_run, negatives
-from dr_lib.retrieval.encode import save_nearest
+from dr_lib.retrieval.encoding import save_nearest
 from dr_lib.training import training_examples
 from dr_lib.training.bi_encoder import ValidationPool, pool_ranks
 from dr_lib.training.examples import draw_negatives, known_positives

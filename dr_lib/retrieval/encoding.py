@@ -35,8 +35,8 @@ from dr_lib.errors import InputError
 from dr_lib.files import json_digest, new_array, open_array, read_json, write_json
 from dr_lib.models import DenseEncoder, encoder_digest, open_encoder
 from dr_lib.places import find_encoder
+from dr_lib.retrieval.exact import search
 from dr_lib.retrieval.ranking import Ranking
-from dr_lib.retrieval.search import search
 from dr_lib.stages import Cache, Data, TimeIsUpError, code_digest, stage, time_is_up
 from dr_lib.tokens import Side, Title, TokenStore, blocks, plan_by_length
 from dr_lib.training import machine
