@@ -142,10 +142,12 @@ def _libraries() -> tuple[str, ...]:
     """Folders of libraries: Python's own and its packages', and each further one on `sys.path` that
     holds installed packages.
     """
-    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed_in = [
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
     # pip's --target, say
     more = [folder for folder in sys.path if folder and any(Path(folder).glob("*.dist-info"))]
-    return tuple(f"{folder}{os.sep}" for folder in [*own, *more])
+    return tuple(f"{folder}{os.sep}" for folder in [*installed_in, *more])
 
 
 @functools.cache
@@ -392,7 +394,9 @@ def stage(
             if reads is not None:
                 named = [arguments.get(name, name) or () for name in reads]
                 splits = [
-                    part for one in named for part in ([one] if isinstance(one, str) else one)
+                    part
+                    for split in named
+                    for part in ([split] if isinstance(split, str) else split)
                 ]
                 for name, value in arguments.items():
                     if hasattr(value, "only"):
@@ -791,11 +795,11 @@ def _token(folder: Path) -> tuple[str, int]:
 @functools.cache
 def versions() -> Mapping[str, str]:
     """Versions of Python and of the packages that can change a number, as installed."""
-    found = {"python": sys.version.split()[0]}
+    by_package = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         with suppress(ImportError):  # faiss may have come through conda under another name
-            found[name] = installed(name)
-    return found
+            by_package[name] = installed(name)
+    return by_package
 
 
 def spell_seconds(seconds: float) -> str:

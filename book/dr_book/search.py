@@ -15,10 +15,10 @@ from pathlib import Path
 import datasets
 
 from dr_book.hits import Searcher, System, open_bm25
-from dr_book.systems import study_name, untrained, word
+from dr_book.systems import study_name, untrained
 from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, word_of
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab import open_checkpoint, open_collection, open_sample
 from dr_lib.lab.inputs import in_shards, model_digest
@@ -133,7 +133,7 @@ def searcher_for(
     collection = collection_of(record) if record else open_collection(source)
     dense: dict[str, dict[str, Path]] = {}
     for place in map(Path, [*([source] if is_record else []), *models]):
-        method = "" if place.exists() else word(str(place))
+        method = "" if place.exists() else word_of(str(place), objectives.NAMES)
         found, record = (
             trained_on(collection, method) if method in objectives.names() else open_models(place)
         )

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dr_lib import objectives, places
-from dr_lib.errors import InputError, first_line
+from dr_lib.errors import InputError, first_line, word_of
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
 from dr_lib.lab.recipe import is_place
@@ -89,7 +89,7 @@ class Record(Settings):
     data: dict[str, Any]
     scores: dict[str, Any]
     clusters: Clusters = Field(
-        default_factory=lambda given: Clusters.alone(len(given["scores"]["queries"]))
+        default_factory=lambda values: Clusters.alone(len(values["scores"]["queries"]))
     )
     means: dict[str, float]
     training: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -490,7 +490,9 @@ def named_record(
     """The record of a label and seed, as `find_record` chooses it; `InputError` names `where` and
     the labels that there are.
     """
-    labels = {label, objectives.word(label)} if label else {record.label for record in records}
+    labels = (
+        {label, word_of(label, objectives.NAMES)} if label else {record.label for record in records}
+    )
     matching = [
         record for record in records if record.label in labels and seed in (None, record.seed)
     ]

@@ -333,9 +333,9 @@ class HalfNorm(nn.LayerNorm):
         if device not in HALVED or not torch.is_autocast_enabled(device):
             return super().forward(states)
         dtype = torch.get_autocast_dtype(device)
-        given = (part.to(dtype) for part in (states, self.weight, self.bias))
+        parts = (part.to(dtype) for part in (states, self.weight, self.bias))
         with torch.autocast(device, enabled=False):
-            states, weight, bias = given
+            states, weight, bias = parts
             return nn.functional.layer_norm(states, self.normalized_shape, weight, bias, self.eps)
 
 
@@ -345,9 +345,12 @@ def half_norms(model: PreTrainedModel) -> PreTrainedModel:
     """
     layers = layers_of(model)
     whole = layers[-1].output.LayerNorm if len(layers) else None
-    for part in model.modules():
-        if isinstance(part, nn.LayerNorm) and part is not whole:
-            part.__class__ = HalfNorm
+    for module in [*model.modules()]:
+        for name, norm in module.named_children():
+            if isinstance(norm, nn.LayerNorm) and norm is not whole:
+                half = HalfNorm(norm.normalized_shape, norm.eps, device="meta")
+                half.weight, half.bias = norm.weight, norm.bias
+                setattr(module, name, half.train(norm.training))
     return model
 
 
@@ -869,9 +872,9 @@ def saved_settings(kind: type[BaseModel], file: Path, values: Mapping[str, Any])
         InputError: an unknown field or a wrong value, here or in the file, or one that contradicts
             the file.
     """
-    given = kind(**values)
+    settings = kind(**values)
     if not file.is_file():
-        return given
+        return settings
     try:
         saved = kind(**read_json(file))
     except TypeError:

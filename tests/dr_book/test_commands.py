@@ -22,7 +22,7 @@ from dr_book.corpus_study import FEWEST_PASSAGES
 from dr_book.plain_log import FORM, PlainLines
 from dr_lib import objectives, places
 from dr_lib.collections.beir import LONGEST_LINE, read_lines
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, word_of
 from dr_lib.files import parse_yaml, read_json, read_yaml
 from dr_lib.lab.base import BaseRecipe
 from dr_lib.places import project_root
@@ -55,7 +55,8 @@ def test_help_imports_no_library():
 
 def test_the_methods_of_commands_are_those_of_the_library():
     assert list(systems.methods().items()) == list(objectives.NAMES.items())
-    assert systems.word("SimLM") == "simlm" and systems.word("no pre-training") == "none"
+    assert word_of("SimLM", objectives.NAMES) == "simlm"
+    assert word_of("no pre-training", systems.methods()) == "none"
 
 
 @pytest.mark.parametrize(

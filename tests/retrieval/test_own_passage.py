@@ -115,7 +115,7 @@ def test_no_argument_is_its_own_negative(arguments, tmp_path):
         [column // 2 == query and column % 2 == 1 for column in range(6)] for query in range(3)
     ]
     examples.save(tmp_path / "examples")
-    assert type(examples).open(tmp_path / "examples").own.tolist() == own.tolist()
+    assert type(examples).open(tmp_path / "examples").itself.tolist() == own.tolist()
 
 
 def test_candidates_to_label_hold_no_query(arguments, tmp_path):
@@ -127,7 +127,7 @@ def test_candidates_to_label_hold_no_query(arguments, tmp_path):
 
 def test_a_pool_ranks_all_but_the_query_itself():
     pool = ValidationPool.of([0, 1], [[2], [2]], np.array([[0, 1], [0, 3]]), np.array([0, -1]))
-    assert pool.passage_rows.tolist() == [0, 1, 2, 3] and pool.own.tolist() == [0, -1]
+    assert pool.passage_rows.tolist() == [0, 1, 2, 3] and pool.itself.tolist() == [0, -1]
     queries = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     passages = torch.tensor([[1.0, 0.0], [0.2, 0.0], [0.5, 0.0], [0.1, 0.0]])
     assert pool_ranks(queries, passages, pool).tolist() == [1, 2]
