@@ -4,17 +4,25 @@ Counted rows run the real steps on a device without values (`counting.py`): byte
 and the time that an H100 would take by its ceilings. Measured rows need a GPU, with peers in the
 same run.
 
-    python benchmarks/bench_device.py --to _build/gpu [--smoke] [--device cpu]
+    python benchmarks/bench_device.py --to _build/gpu [--seconds 150] [--smoke] [--device cpu]
 
-Writes `FOLDER/bench.json`, `{"machine", "device", "date", "commit", "smoke", "rows"}`; a row has
-`what`, `how` ("counted" or "measured"), `value`, `unit`, and where one is set a `goal`, whether
-that is a bound from above (`at_most`), and whether it is `met`.
+Rows come in groups, those first that only this GPU can say. A group has its own limit and begins
+only if that fits the seconds that are left; `FOLDER/bench.json` is written after each, so that a
+call that is cut off keeps what it had; with `--go-on` the next call makes the groups that are
+missing.
+
+The file is `{"machine", "device", "date", "commit", "smoke", "groups", "rows"}`; a row has `what`,
+`how` ("counted" or "measured"), `value`, `unit`, and where one is set a `goal`, whether that is a
+bound from above (`at_most`), and whether it is `met`.
 """
 
 import argparse
+import signal
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,13 +34,14 @@ import torch
 from bench_simlm_step import bench_tokenizer, synthetic_batch
 from counting import Count, compiled_step, count_step
 from datasets import Dataset
+from gpu import IN_PART
 from timing import Timing, alternate
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM
 
 from dr_lib import losses, objectives
-from dr_lib.files import write_json
+from dr_lib.files import read_json, write_json
 from dr_lib.lab import commit
 from dr_lib.models import (
     DenseEncoder,
@@ -144,19 +153,20 @@ def rows_of_step(what: str, count: Count, goals: dict[str, float]) -> list[Row]:
     ]
 
 
-def counted(smoke: bool) -> list[Row]:
-    """Rows that need no GPU."""
-    base, small = (TINY, TINY) if smoke else (BASE, SMALL)
+def counted(name: str, size: Size) -> list[Row]:
+    """A SimLM step as it is, and with its layers compiled."""
     goals = {"GB moved": 330.0, "ms, est. on an H100": 150.0, "% of peak, est. on an H100": 45.0}
-    rows = []
-    for name, size in (("BERT-base", base), ("6 x 384", small)):
-        step, simlm = simlm_step(size)
-        wanted = goals if name == "BERT-base" else {}
-        rows += rows_of_step(f"SimLM step, {name}, as it is", count_step(step), wanted)
-        compiled = compiled_step(step, simlm, size.rows, size.length)
-        rows += rows_of_step(f"SimLM step, {name}, layers compiled", compiled, wanted)
-    rows += rows_of_step("encoding 131,072 positions, BERT-base", encoding(base, smoke), {})
-    return rows + padding_rows()
+    wanted = goals if name == "BERT-base" else {}
+    step, simlm = simlm_step(size)
+    rows = rows_of_step(f"SimLM step, {name}, as it is", count_step(step), wanted)
+    compiled = compiled_step(step, simlm, size.rows, size.length)
+    return rows + rows_of_step(f"SimLM step, {name}, layers compiled", compiled, wanted)
+
+
+def counted_rest(base: Size, smoke: bool) -> list[Row]:
+    """Encoding and padding."""
+    what = "encoding 131,072 positions, BERT-base"
+    return rows_of_step(what, encoding(base, smoke), {}) + padding_rows()
 
 
 def encoding(size: Size, smoke: bool) -> Count:
@@ -195,17 +205,66 @@ def padding_rows() -> list[Row]:
 # Measured -----------------------------------------------------------------------------------------
 
 
-def measured(device: str, smoke: bool) -> list[Row]:
-    """Rows that a GPU gives, each beside its peers in the same run."""
+class Group(NamedTuple):
+    """Rows that come together, and the seconds that they may take."""
+
+    name: str
+    seconds: int
+    rows: Callable[[], list[Row]]
+
+
+def groups(device: str, smoke: bool) -> list[Group]:
+    """All groups in the order of their worth: what no other machine can say comes first, and what
+    has to be compiled after what has not.
+    """
+    base, small = (TINY, TINY) if smoke else (BASE, SMALL)
     where = torch.device(device)
+    counts = [
+        Group("counted, BERT-base", 60, partial(counted, "BERT-base", base)),
+        Group("counted, 6 x 384", 60, partial(counted, "6 x 384", small)),
+        Group("counted, the rest", 20, partial(counted_rest, base, smoke)),
+    ]
+    if device == "cpu" and not smoke:
+        return counts
+    step = partial(training_rows, where=where)
+    timed = [
+        Group("ceilings", 10, partial(ceiling_rows, where, smoke)),
+        Group("BERT-base, eager", 30, partial(step, "BERT-base", base, compiled=False)),
+        Group("6 x 384, eager", 20, partial(step, "6 x 384", small, compiled=False)),
+        Group("vocabulary loss", 30, partial(loss_rows, where, smoke)),
+        Group("search", 30, partial(search_rows, where, smoke)),
+        Group("BERT-base, compiled", 60, partial(step, "BERT-base", base, compiled=True)),
+        Group("6 x 384, compiled", 60, partial(step, "6 x 384", small, compiled=True)),
+        Group("encoding", 60, partial(encode_rows, where, smoke)),
+    ]
+    compiles = device == "cuda"  # a processor's compiler takes minutes
+    return [one for one in timed if compiles or "compiled" not in one.name] + counts
+
+
+@contextmanager
+def limit(seconds: float) -> Iterator[None]:
+    """A block that raises `TimeoutError` where it takes longer."""
+
+    def late(*received: object) -> None:
+        raise TimeoutError(f"not done in {seconds:.0f} s")
+
+    earlier = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
+
+
+def ceiling_rows(where: torch.device, smoke: bool) -> list[Row]:
+    """What products and copies reach."""
     kind = machine.precision("auto", where)
     peak = machine.most_operations(where, kind)
-    rows = [Row(f"peak of products, {kind}", "measured", peak / 1e12, "TFLOP/s")]
-    rows.append(Row("copies", "measured", copying(where, smoke) / 1e9, "GB/s"))
-    for name, size in (("BERT-base", BASE), ("6 x 384", SMALL)):
-        for compiled in (False, True) if device == "cuda" else (False,):
-            rows += training_rows(name, TINY if smoke else size, where, peak, compiled)
-    return rows + loss_rows(where, smoke) + search_rows(where, smoke) + encode_rows(where, smoke)
+    return [
+        Row(f"peak of products, {kind}", "measured", peak / 1e12, "TFLOP/s"),
+        Row("copies", "measured", copying(where, smoke) / 1e9, "GB/s"),
+    ]
 
 
 def copying(where: torch.device, smoke: bool) -> float:
@@ -216,10 +275,9 @@ def copying(where: torch.device, smoke: bool) -> float:
     return 2 * source.nbytes / timing.quickest
 
 
-def training_rows(
-    name: str, size: Size, where: torch.device, peak: float, compiled: bool
-) -> list[Row]:
+def training_rows(name: str, size: Size, where: torch.device, compiled: bool) -> list[Row]:
     """A SimLM step: milliseconds, share of the peak, memory."""
+    peak = machine.most_operations(where, machine.precision("auto", where))
     torch.manual_seed(0)
     simlm = objectives.create(
         "simlm",
@@ -367,33 +425,65 @@ def table(rows: list[Row]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def main() -> None:
-    """Count, measure where there is a GPU, keep and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--to", type=Path, required=True, help="folder of bench.json")
-    parser.add_argument("--smoke", action="store_true", help="smallest sizes: does it run?")
-    parser.add_argument("--device", help="cpu or cuda; default: cuda where it is")
-    options = parser.parse_args()
-    device = options.device or machine.device().type
-    rows = counted(options.smoke)
-    if device != "cpu" or options.smoke:
-        rows += measured(device, options.smoke)
-    if options.smoke:  # goals are of the real sizes
-        rows = [row._replace(goal=None) for row in rows]
+def work(path: Path, device: str, smoke: bool, seconds: float, goes_on: bool) -> int:
+    """Make the groups that the file lacks, as far as the seconds go; the exit status."""
     found = {
         "machine": machine.machine_facts(),
         "device": machine.device_name(torch.device(device)),
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit(),
-        "smoke": options.smoke,
-        "rows": [row.as_dict() for row in rows],
+        "smoke": smoke,
+        "groups": [],
+        "rows": [],
     }
+    if goes_on and path.is_file():
+        found |= {name: read_json(path)[name] for name in ("groups", "rows")}
+    end, status = time.monotonic() + seconds, 0
+    for group in groups(device, smoke):
+        if group.name in found["groups"]:
+            continue
+        left = end - time.monotonic()
+        if left < group.seconds / 2:
+            print(f"left for the next call: {group.name}", flush=True)
+            status = status or IN_PART
+            continue
+        try:
+            with limit(min(group.seconds, left)):
+                rows = group.rows()
+        except TimeoutError as late:
+            print(f"{group.name}: {late}", flush=True)
+            status = status or IN_PART
+            continue
+        except Exception:  # other groups go on
+            traceback.print_exc()
+            print(f"{group.name}: failed", flush=True)
+            status = 1
+            continue
+        if smoke:  # goals are of the real sizes
+            rows = [row._replace(goal=None) for row in rows]
+        found["rows"] += [row.as_dict() for row in rows]
+        found["groups"].append(group.name)
+        write_json(path, found)
+        print(table(rows), flush=True)
+    return status
+
+
+def main() -> int:
+    """Count, measure where there is a GPU, keep and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--to", type=Path, required=True, help="folder of bench.json")
+    parser.add_argument("--seconds", type=float, default=600, help="in all")
+    parser.add_argument("--smoke", action="store_true", help="smallest sizes: does it run?")
+    parser.add_argument("--device", help="cpu or cuda; default: cuda where it is")
+    parser.add_argument("--go-on", action="store_true", help="keep the rows that are there")
+    options = parser.parse_args()
     options.to.mkdir(parents=True, exist_ok=True)
-    write_json(options.to / "bench.json", found)
-    print(table(rows))
+    device = options.device or machine.device().type
+    path = options.to / "bench.json"
+    return work(path, device, options.smoke, options.seconds, options.go_on)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -61,17 +61,18 @@ def wheels(to: Path, names: Sequence[str], python: str) -> None:
 
 
 def collections() -> list[Path]:
-    """Folders of the collections of the queue, in the order in which its rows need them; then those
-    that are searched without training, the smallest first.
+    """Folders of the collections that the trainings of the queue read, in the order of its rows;
+    then those that are searched without training, the smallest first.
     """
     sys.path.insert(0, str(ROOT))
-    from plan_queue import entries, searched  # here alone: it imports torch
+    from plan_queue import searched, tasks  # here alone: it imports torch
 
     from dr_lib.places import find_data
 
-    queue = entries()
-    trained = dict.fromkeys(entry.collection for entry in queue)
-    others = {name for entry in queue for name in searched(entry.collection)} - trained.keys()
+    queue = tasks()
+    trained = dict.fromkeys(name for task in queue for name in task.reads())
+    asked = {task.entry.collection for task in queue}
+    others = {name for trained_on in asked for name in searched(trained_on)} - trained.keys()
 
     first, then = (
         [path for path in map(find_data, names) if path and path.is_dir()]

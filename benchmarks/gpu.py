@@ -2,11 +2,13 @@
 
     python benchmarks/gpu.py [--minutes 9] [--only queue] [--to _build/gpu] [--smoke]
 
-The parts, in order: facts and two ceilings of the device; the tests that need one; the speed of
-steps (bench_device.py); one training alone, eager and compiled; encoding and search beside other
+The parts, in order: facts and two ceilings of the device; one training alone, eager and compiled;
+the tests that need a GPU; the speed of steps (bench_device.py); encoding and search beside other
 libraries; then runs of the plan that are not there yet, several beside each other (plan_queue.py).
-Each part has its seconds, and its file is written when it ends, so that a call that is cut off has
-left what was done. The next call leaves out the parts that are there and goes on with the queue.
+Half of the time is the queue's, as a run is worth something only when it ends; what the parts do
+not get into their half is left for the next call. Each part has its seconds, and its file is
+written when it ends, so that a call that is cut off has left what was done. The next call leaves
+out the parts that are there and goes on with the queue.
 `--smoke` tries all of it at the smallest size, on a processor too. Page: practice/gpu.
 """
 
@@ -30,9 +32,9 @@ HERE = ROOT / "benchmarks"
 FILES = (  # what a call leaves, in the order in which it is written
     "facts.json",
     "parts.json",
-    "bench.json",
     "training.json",
     "profile.txt",
+    "bench.json",
     "peers.json",
     "records.jsonl.xz",
     "summary.md",
@@ -40,13 +42,23 @@ FILES = (  # what a call leaves, in the order in which it is written
 TAIL = 3000  # characters of a part's output that are kept
 MOST_WORKERS, GIB_EACH = 17, 4  # beside each other on one GPU; memory that each may need
 LAST = 12  # seconds at the end for stopping workers and writing what there is
+QUEUE_SHARE = 0.5  # of a call's time, at least
+IN_PART = 75  # exit status of a part that did what its time allowed (EX_TEMPFAIL of sysexits.h)
 
 
 class Part(NamedTuple):
-    """A part of a call: commands, run in order, and the seconds that they have in all."""
+    """A part of a call.
+
+    Attributes:
+        name: as in the summary.
+        seconds: that its commands have in all.
+        least: with fewer seconds it is left for the next call.
+        commands: run in order; in an option, SECONDS stands for the seconds that the part has.
+    """
 
     name: str
     seconds: int
+    least: int
     commands: list[list[str]]
 
 
@@ -68,14 +80,14 @@ def parts(to: Path, smoke: bool, cuda: bool) -> list[Part]:
     searching = script("bench_search", *vectors, "--repeats", 1, "--top", 100, *kept)
     if not importlib.util.find_spec("faiss"):
         searching = [sys.executable, "-c", "print('no faiss here: search was not compared')"]
+    alone = script("gpu_parts", "training", "--to", to, *small)
+    bench = script("bench_device", "--to", to, "--seconds", "SECONDS", "--go-on", *small)
     return [
-        Part("facts", 40, [script("gpu_parts", "facts", "--to", to)]),
-        Part("tests", 100, [cuda_tests(smoke)]),
-        Part("bench", 110, [script("bench_device", "--to", to, *small)]),
-        Part(
-            "training", 150 if smoke else 100, [script("gpu_parts", "training", "--to", to, *small)]
-        ),
-        Part("peers", 70, [script("bench_encode", *device, *model, *kept), searching]),
+        Part("facts", 40, 5, [script("gpu_parts", "facts", "--to", to)]),
+        Part("training", 150 if smoke else 100, 60, [alone]),
+        Part("tests", 100, 50, [cuda_tests(smoke)]),
+        Part("bench", 150, 30, [bench]),
+        Part("peers", 70, 50, [script("bench_encode", *device, *model, *kept), searching]),
     ]
 
 
@@ -88,7 +100,9 @@ def cuda_tests(smoke: bool) -> list[str]:
     ]
     beside = importlib.util.find_spec("xdist") and not smoke
     workers = ["-n", str(min(8, cores()))] if beside else []
-    options = ["-q", "-m", "cuda", "-p", "no:cacheprovider", "--disable-warnings", *workers]
+    # of what fails, one line with place and message
+    shown = ["--tb=line", "--show-capture=no", "--disable-warnings"]
+    options = ["-q", "-m", "cuda", "-p", "no:cacheprovider", *shown, *workers]
     return [sys.executable, "-m", "pytest", *options, *files]
 
 
@@ -114,7 +128,7 @@ def run(part: Part, seconds: float) -> dict[str, Any]:
     for command in part.commands:
         left = began + seconds - time.monotonic()
         process = subprocess.Popen(
-            command,
+            [word.replace("SECONDS", str(int(left))) for word in command],
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,
@@ -198,7 +212,7 @@ def work(to: Path, seconds: float, smoke: bool, count: int) -> dict[str, Any]:
         line
         for number in range(count)
         for line in (claims / f"worker-{number}.log").read_text(errors="replace").splitlines()
-        if re.match(r"(done|stopped|failed|left|kept) ", line)
+        if re.match(r"(done|stopped|failed|lacks|left|kept) ", line)
     ]
     return {
         "seconds": round(time.monotonic() - began, 1),
@@ -245,7 +259,8 @@ def summary(to: Path) -> str:
         ]
     lines += ["| part | seconds | ended |", "|---|---:|---|"]
     for name, found in done.items():
-        ended = "well" if found["code"] == 0 else f"with an error ({found['code']})"
+        endings = {0: "well", IN_PART: "in part"}
+        ended = endings.get(found["code"], f"with an error ({found['code']})")
         lines.append(f"| {name} | {found['seconds']} | {ended} |")
     if rows := read(to / "training.json").get("rows"):
         lines += ["", "One SimLM pre-training alone:", ""]
@@ -259,12 +274,12 @@ def summary(to: Path) -> str:
     if rows := read(to / "peers.json").get("rows"):
         lines += ["", "Beside other libraries (share of the other's time):", ""]
         lines += [f"- {row['what']}: {row['by_median']:.2f} of {row['peer']}" for row in rows]
-    for name, title in (("tests", 3), ("bench", 60), ("queue", 40)):
+    for name, last in (("tests", 40), ("bench", 60), ("queue", 40)):
         if found := done.get(name):
-            shown = found["output"].strip().splitlines()[-title:]
+            shown = found["output"].strip().splitlines()[-last:]
             lines += ["", f"{name}:", "", "```", *shown, "```"]
     for name, found in done.items():
-        if found["code"] and name not in ("tests", "bench", "queue"):
+        if found["code"] not in (0, IN_PART) and name not in ("tests", "bench", "queue"):
             lines += ["", f"{name}:", "", "```", *found["output"].splitlines()[-15:], "```"]
     if (to / FILES[-2]).is_file():
         place = Path(os.path.relpath(to / FILES[-2], ROOT)).as_posix()
@@ -319,16 +334,20 @@ def main() -> int:
     if not gpus and not chosen.smoke:
         print(summary(to) + "\nNo GPU that torch sees. `make gpu SMOKE=1` tries all of it here.")
         return 1
+    queued = not chosen.only or "queue" in chosen.only
+    queue_time = 60 * chosen.minutes * (QUEUE_SHARE if queued and not chosen.smoke else 0)
     for part in parts(to, chosen.smoke, bool(gpus))[1:]:
-        left = end - time.monotonic() - LAST
-        if wanted(part.name) and left > 5:
+        left = end - time.monotonic() - LAST - queue_time
+        if wanted(part.name) and left >= (5 if chosen.smoke else part.least):
             keep(part.name, run(part, min(part.seconds, left)))
-    if not chosen.only or "queue" in chosen.only:
+        elif wanted(part.name):
+            print(f"{part.name}: left for the next call", flush=True)
+    if queued:
         left = end - time.monotonic()
         if left > 2 * LAST:
             keep("queue", work(to, left, chosen.smoke, workers(facts, chosen.smoke)))
     print(summary(to))
-    return int(any(found["code"] for found in state["parts"].values()))
+    return int(any(found["code"] not in (0, IN_PART) for found in state["parts"].values()))
 
 
 def workers(facts: dict[str, Any], smoke: bool) -> int:

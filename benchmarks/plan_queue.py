@@ -6,16 +6,18 @@ that makes them.
     python benchmarks/plan_queue.py --work CLAIMS --seconds 300    one worker; start several
 
 Workers share the cache of stages and a folder of claims. A worker takes the first task that nobody
-has, that fits the time that is left, and whose next stage nobody else is building. Records are left
-where every study leaves them, so that `dr-lib publish` takes them.
+has, that fits the time that is left, and whose next stage nobody else is building. What reads a
+collection that is not here stays in the queue, and the collection is named. Records are left where
+every study leaves them, so that `dr-lib publish` takes them.
 """
 
 import argparse
+import functools
 import re
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -136,6 +138,18 @@ class Task(NamedTuple):
             if (record.label, record.seed) == (self.entry.label, self.seed)
         ]
 
+    def reads(self) -> list[str]:
+        """The collections that its trainings read: its own, and those of a base model that is
+        trained first.
+        """
+        if self.smoke:
+            return ["primer"]
+        return list(dict.fromkeys([self.entry.collection, *texts_of_base(self.scale)]))
+
+    def lacks(self) -> list[str]:
+        """Those of them that are not here."""
+        return [name for name in self.reads() if not is_here(name)]
+
     def seconds(self, cache: Cache) -> float:
         """Expected, of what is left; 0 where it was begun and stopped, which is to be ended."""
         end = lab.pipeline(self.recipe).end
@@ -154,16 +168,57 @@ def without(changes: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def plan() -> dict[str, Any]:
+    """What book/plan.yaml says."""
+    return read_yaml(places.project_root() / "book" / "plan.yaml")
+
+
 def blocks() -> dict[int, dict[str, Any]]:
-    """The blocks of book/plan.yaml by their numbers."""
-    plan = read_yaml(places.project_root() / "book" / "plan.yaml")
-    return {block["number"]: block for block in plan["blocks"]}
+    """The blocks of the plan by their numbers."""
+    return {block["number"]: block for block in plan()["blocks"]}
+
+
+@functools.cache
+def texts_of_base(scale: str) -> tuple[str, ...]:
+    """The collections that the base model of a scale is trained on; none where it is there."""
+    base = lab.recipe_at(scale, {}).base
+    if not base.endswith(".yaml"):
+        return ()
+    recipe = lab.BaseRecipe.load(places.project_root() / base)
+    return tuple(source.name for source in recipe.sources)
+
+
+def is_here(name: str) -> bool:
+    """Whether a collection is in the package, comes from the network, or lies under `DR_DATA`."""
+    return name in ("primer", "squad") or places.find_data(name) is not None
+
+
+def to_search(trained_on: str) -> list[str]:
+    """The collections that the plan searches without training."""
+    return [name for name in plan()["searched"] if name != trained_on]
 
 
 def searched(trained_on: str) -> list[str]:
-    """The collections that the plan searches without training, of those that are here."""
-    plan = read_yaml(places.project_root() / "book" / "plan.yaml")
-    return [name for name in plan["searched"] if name != trained_on and places.find_data(name)]
+    """Those of them that are here."""
+    return [name for name in to_search(trained_on) if places.find_data(name)]
+
+
+def missing(queue: Sequence[Task]) -> Iterator[str]:
+    """A line for each collection that is not here: how many runs wait for it, or are not measured
+    on it.
+    """
+    waiting = Counter(name for task in queue for name in task.lacks())
+    unsearched = Counter(
+        name
+        for task in queue
+        if "elsewhere" in task.entry.measured and not (task.smoke or task.lacks())
+        for name in set(to_search(task.entry.collection)) - set(searched(task.entry.collection))
+    )
+    for name, count in sorted(waiting.items()):
+        yield f"lacks {name}: {count} runs that are trained on it stay in the queue"
+    for name, count in sorted(unsearched.items()):
+        yield f"lacks {name}: {count} runs are not measured on it"
 
 
 def entries(path: Path = QUEUE) -> list[Entry]:
@@ -257,6 +312,8 @@ def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | Non
     """
     second = None
     for task in tasks(smoke):
+        if task.lacks():
+            continue
         place = end_of(task, claims)
         claim = Claim(task, FileLock(place.with_suffix(".lock")), place)
         try:
@@ -265,7 +322,7 @@ def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | Non
             continue
         try:
             fits = not place.exists() and task.seconds(cache) < seconds
-        except InputError as error:  # a collection that is not here
+        except InputError as error:
             claim.end(f"failed: {error}")
             print(f"failed {task.name}: {error}", flush=True)
             continue
@@ -311,6 +368,8 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
     """Take tasks until none is left that fits the time; after each write the records to `kept`."""
     claims.mkdir(parents=True, exist_ok=True)
     end, cache = time.monotonic() + seconds, Cache()
+    for line in missing(tasks(smoke)):
+        print(line, flush=True)
     while claim := take(claims, cache, end - time.monotonic(), smoke):
         began = time.monotonic()
         print(f"begin {claim.task.name}", flush=True)
@@ -328,7 +387,7 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
             claim.end(f"failed: {type(error).__name__}: {error}"[:2000])
             print(f"failed {claim.task.name}: {type(error).__name__}: {error}", flush=True)
 
-    left = [task for task in tasks(smoke) if is_free(task, claims)]
+    left = [task for task in tasks(smoke) if not task.lacks() and is_free(task, claims)]
     if left:
         print(f"left {len(left)} tasks, of which the first is {left[0].name}", flush=True)
 

@@ -30,7 +30,7 @@ from search_page import (
 from dr_book import figures, plan
 from dr_book.measured import difference, recorded, recorded_by_collection, value
 from dr_book.statistics import Estimate
-from dr_book.tables import named
+from dr_book.tables import QUESTION_KINDS, named
 from dr_lib import collections, retrieval
 from dr_lib.collections import judged_rows
 from dr_lib.files import write_text
@@ -332,7 +332,10 @@ def primer_shares(cache: Cache) -> dict[str, tuple[float, float]]:
 
     kinds = by_kind(found.queries["id"])
     return {
-        f"Primer, by {kind}": (mean("words", kinds[kind]), mean("meaning", kinds[kind]))
+        f"Primer, {QUESTION_KINDS[kind]}": (
+            mean("words", kinds[kind]),
+            mean("meaning", kinds[kind]),
+        )
         for kind in ("words", "meaning")
     }
 

@@ -19,6 +19,9 @@
     ```
     a table of what pre-training took in the records of a study
 
+Where a page first says that a difference "may be chance", the words lead to the glossary, which
+explains them.
+
 Study, label and measure are those of the record; where none has them the build fails. A page is
 read again where a record of its studies has changed.
 """
@@ -26,6 +29,7 @@ read again where a record of its studies has changed.
 from collections.abc import Sequence
 
 from docutils import nodes
+from sphinx.addnodes import glossary, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
@@ -49,6 +53,9 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.records import PACKED
+
+CHANCE = "may be chance"
+"""A term of the glossary."""
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -294,9 +301,27 @@ def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
     return sorted(env.found_docs) if before != now else []
 
 
+def link_chance(app: Sphinx, document: nodes.document) -> None:
+    """Lead from the first `CHANCE` of a page to the glossary."""
+    apart = glossary, pending_xref, nodes.title, nodes.literal, nodes.literal_block, nodes.raw
+    for text in list(document.findall(nodes.Text)):
+        before, said, after = text.partition(CHANCE)
+        parents, parent = [], text.parent
+        while parent is not None:
+            parents.append(parent)
+            parent = parent.parent
+        if said and not any(isinstance(parent, apart) for parent in parents):
+            words = nodes.inline("", CHANCE)
+            target = {"reftype": "term", "reftarget": CHANCE, "refdoc": app.env.docname}
+            link = pending_xref("", words, refdomain="std", refexplicit=True, **target)
+            text.parent.replace(text, [nodes.Text(before), link, nodes.Text(after)])
+            return
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Register them."""
     app.connect("env-get-outdated", pages_to_read)
+    app.connect("doctree-read", link_chance)
     app.add_role("measured", Measured())
     app.add_role("difference", Difference())
     app.add_role("spread", Spread())

@@ -16,7 +16,7 @@ from search_page import SEARCHED, by_kind
 
 from dr_book.comparison import provenance
 from dr_book.measured import per_query, recorded
-from dr_book.tables import folded, named, table
+from dr_book.tables import QUESTION_KINDS, folded, named, table
 from dr_lib.lab import Cache, Record
 
 NAME = "rankings"
@@ -41,7 +41,7 @@ def ranked(found: Searched) -> tuple[list[str], list[dict[str, Any]]]:
         for row in sorted(np.random.default_rng(0).permutation(rows)[:EACH].tolist()):
             right = int(found.relevant[row][0])
             question: dict[str, Any] = {
-                "kind": kind,
+                "kind": QUESTION_KINDS.get(kind, "questions"),
                 "text": found.queries["text"][row],
                 "right": shown.setdefault(right, len(shown)),
                 "passage": found.passages["text"][right],

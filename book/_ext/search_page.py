@@ -29,7 +29,7 @@ from IPython.display import HTML
 from safetensors.numpy import load, load_file, save, save_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from dr_book.tables import data_named, table
+from dr_book.tables import QUESTION_KINDS, data_named, table
 from dr_lib import collections, retrieval, tokens
 from dr_lib.collections import Collection, judged_rows
 from dr_lib.files import file_digest, write_text
@@ -55,8 +55,6 @@ TRAINING: dict[str, Any] = {
     "evaluation": {"measures": [MEASURE]},
 }
 """Four times through Primer's training questions; after ten times the retrievers were worse."""
-KINDS = ("words", "paraphrase", "meaning")
-"""Endings of the ids of Primer's questions."""
 WEIGHTS = "model.safetensors.gz"
 WRITTEN = ("systems.inc", "loaded.inc")
 """What the page includes when it is built; scripts are loaded when a reader asks."""
@@ -473,9 +471,12 @@ def by_kind(ids: Sequence[str]) -> dict[str, list[int]]:
     nothing.
     """
     endings = [id_.rpartition("-")[2] for id_ in ids]
-    if not {*endings} <= {*KINDS}:
+    if not {*endings} <= QUESTION_KINDS.keys():
         return {}
-    return {kind: [row for row, one in enumerate(endings) if one == kind] for kind in KINDS}
+    return {
+        kind: [row for row, ending in enumerate(endings) if ending == kind]
+        for kind in QUESTION_KINDS
+    }
 
 
 def examples(ids: Sequence[str]) -> list[int]:
@@ -541,5 +542,7 @@ def systems_table(
         asked = "no judged questions"
     data = f"{data_named(collection.name)} ({len(collection.passages):,} passages, {asked})"
     caption = f"{MEASURE} in percent on {data}. BM25 has no weights or vectors to round."
-    columns = ["", "full precision", "as this page searches, 8 bits", *kinds, "megabytes loaded"]
+    named_kinds = map(QUESTION_KINDS.get, kinds)
+    columns = ["", "full precision", "as this page searches, 8 bits", *named_kinds]
+    columns.append("megabytes loaded")
     return table(columns, rows, caption=caption)

@@ -16,23 +16,21 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from dr_book.statistics import (
     Estimate,
     Influence,
     Interval,
     SeedVariance,
-    aligned,
-    check_same_queries,
     combined,
     holm,
     influence,
     scatter,
     seed_variance,
-    set_influence,
 )
 from dr_lib.errors import InputError
-from dr_lib.evaluation import unit_of
+from dr_lib.evaluation import Scores, unit_of
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, load_records, recorded_folder
@@ -203,8 +201,7 @@ def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
         # a folder that is not there counts too: two empty books are two books
         folders = list(map(recorded_folder, SCALES))
         state = tuple(
-            (str(folder), folder.stat().st_mtime_ns if folder.is_dir() else 0)
-            for folder in folders
+            (str(folder), folder.stat().st_mtime_ns if folder.is_dir() else 0) for folder in folders
         )
         return kept(state, *arguments)
 
@@ -262,6 +259,25 @@ def _same_run(one: Record, other: Record) -> bool:
 # Numbers ------------------------------------------------------------------------------------------
 
 
+def check_same_queries(runs: Sequence[Scores | Record]) -> None:
+    """Refuse runs that scored different queries, in whatever order."""
+    for run in runs[1:]:
+        same = run.query_ids == runs[0].query_ids
+        if odd := not same and {*run.query_ids} ^ {*runs[0].query_ids}:
+            problem = f"query {min(odd)!r} was scored in one run only"
+            fix = "Measure both on the same split of the same collection."
+            raise InputError(problem, where="scores", fix=fix)
+
+
+def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
+    """Values `[runs, queries]` float64 in the order of another run's queries; `InputError` where it
+    scored others.
+    """
+    check_same_queries([first, *runs])
+    columns = [pd.Series(run.per_query(measure), run.query_ids, np.float64) for run in runs]
+    return np.stack([column[first.query_ids].to_numpy() for column in columns])
+
+
 def clusters_of(record: Record) -> list[Hashable]:
     """The cluster of each query of a record: a document, a question template, a dialogue, or the
     query itself.
@@ -279,13 +295,11 @@ class Side:
     Attributes:
         records: one a run; those without the measure are left out.
         measure: e.g. "MRR@10".
-        answered: whether a value counts as 1 where it is above 0.
         fixed: whether the number is of no training, whatever the recipe names (sizes, times).
     """
 
     records: Sequence[Record]
     measure: str
-    answered: bool = False
     fixed: bool = False
 
     @property
@@ -301,7 +315,7 @@ class Side:
 
     def parts(self) -> list[tuple[float, Influence]]:
         """Mean of each run, in the unit that is shown, and what each cluster adds to it."""
-        return [_moved(record, self.measure, self.answered) for record in self.runs]
+        return [_moved(record, self.measure) for record in self.runs]
 
 
 def has_measure(record: Record, measure: str) -> bool:
@@ -320,27 +334,39 @@ def _cut(measure: str) -> int:
     return int(cut) if kind == "Success" and cut.isdigit() and int(cut) <= 10 else 0
 
 
-_moves: dict[tuple[int, str, bool], tuple[Record, tuple[float, Influence]]] = {}
+_moves: dict[tuple[int, str], tuple[Record, tuple[float, Influence]]] = {}
 """Number of a record, which is kept with its value so that no other gets the number."""
 
 
-def _moved(record: Record, measure: str, answered: bool) -> tuple[float, Influence]:
-    key = id(record), measure, answered
+def _moved(record: Record, measure: str) -> tuple[float, Influence]:
+    key = id(record), measure
     if key not in _moves:
-        _moves[key] = record, _fresh(record, measure, answered)
+        _moves[key] = record, _fresh(record, measure)
     return _moves[key][1]
 
 
-def _fresh(record: Record, measure: str, answered: bool) -> tuple[float, Influence]:
+def _fresh(record: Record, measure: str) -> tuple[float, Influence]:
     factor, measured = unit_of(measure)[0], record.measured.values
     if measure in OF_A_SET and "predicted" in measured:
         whole, moves = set_influence(record.measured, measure)
         return factor * whole, {row: factor * move for row, move in moves.items()}
     values = measured[measure] if measure in measured else _reached(record, _cut(measure))
-    values = factor * (values > 0 if answered else values).astype(np.float64)
+    values = factor * values.astype(np.float64)
     place = record.data["collection"]["digest"]
     moves = influence(values, clusters_of(record))
     return float(values.mean()), {(place, cluster): move for cluster, move in moves.items()}
+
+
+def set_influence(run: Scores, name: str) -> tuple[float, dict[object, float]]:
+    """A measure of a whole set, and how far each row moves it when it is left out (jackknife)."""
+    predicted, actual = run.per_query("predicted"), run.per_query("actual")
+    measure = OF_A_SET[name]
+    rows, whole = len(actual), measure(predicted, actual)
+    left = np.array(
+        [measure(np.delete(predicted, row), np.delete(actual, row)) for row in range(rows)]
+    )
+    moves = (rows - 1) / rows * (left.mean() - left)
+    return whole, dict(enumerate(moves.tolist()))
 
 
 def _reached(record: Record, cut: int) -> np.ndarray:
@@ -356,14 +382,11 @@ def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
     for side in sides:
         means[_kind_of(side)].append([mean for mean, _ in side.parts()])
-    return {
-        kind: _pools(kind[1], kind[2]).get(kind[0]) or seed_variance(own)
-        for kind, own in means.items()
-    }
+    return {kind: _pools(kind[1]).get(kind[0]) or seed_variance(own) for kind, own in means.items()}
 
 
-def _kind_of(side: Side) -> tuple[Hashable, str, bool]:
-    return _kind(side.runs[0]), side.measure, side.answered
+def _kind_of(side: Side) -> tuple[Hashable, str]:
+    return _kind(side.runs[0]), side.measure
 
 
 def _kind(record: Record) -> Hashable:
@@ -376,21 +399,21 @@ def _kind(record: Record) -> Hashable:
 
 
 @of_records
-def _pools(measure: str, answered: bool = False) -> dict[Hashable, SeedVariance]:
+def _pools(measure: str) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
-    for side in _repeated(measure, answered):
+    for side in _repeated(measure):
         means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
     return {kind: seed_variance(own) for kind, own in means.items()}
 
 
-def _repeated(measure: str, answered: bool = False) -> list[Side]:
+def _repeated(measure: str) -> list[Side]:
     """The configurations that were trained at least twice by code of one epoch."""
     found = []
     for records in by_configuration().values():
         runs = [record for record in _distinct(records) if has_measure(record, measure)]
         for epoch in dict.fromkeys(record.epoch for record in runs):
             own = [record for record in runs if record.epoch == epoch]
-            side = Side(own, measure, answered)
+            side = Side(own, measure)
             if side.trained and len(own) > 1:
                 found.append(side)
     return found
@@ -539,7 +562,7 @@ def _of_seeds(
 
 def run_interval(record: Record, measure: str) -> Interval:
     """The value of one run with its 95 % interval over clusters of queries alone."""
-    mean, moves = _moved(record, measure, False)
+    mean, moves = _moved(record, measure)
     within = possible(measure, difference=False)
     return combined([(1.0, mean, moves)]).interval(within=within)
 
@@ -585,6 +608,16 @@ def made_by(record: Record) -> str:
     epoch = record.epoch
     parts = ["" if epoch is None else f"epoch {epoch}", logs[-1].get("precision")]
     return ", ".join(map(str, filter(None, [*parts, chip[0] if chip else device])))
+
+
+def trained_alike(first: Sequence[Record], second: Sequence[Record]) -> list[tuple[Record, Record]]:
+    """Pairs of runs of two configurations that share seed, code, precision and device, so that they
+    differ in nothing but the configuration; the first of several is taken, in order of the seeds.
+    """
+    one, other = (
+        {(run.seed, made_by(run)): run for run in reversed(runs)} for runs in (first, second)
+    )
+    return [(one[made], other[made]) for made in sorted(one.keys() & other.keys())]
 
 
 def per_query(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:

@@ -80,10 +80,9 @@ class Check(Settings):
 
     Attributes:
         kind: "order": each row above the next; "best": the first row above each other one (a
-            sweep's best setting); "equal": every two rows within `width`; "cases": the first row
-            answers more of the queries that only one of two answers (chosen examples; a sign test);
-            "within": the first row's mean lies between `low` and `high`; "gain": the first row's
-            lead over the second is larger on the first collection than, on average, on the others.
+            sweep's best setting); "equal": every two rows within `width`; "within": the first row's
+            mean lies between `low` and `high`; "gain": the first row's lead over the second is
+            larger on the first collection than, on average, on the others.
         measure: our name of what is compared; None reads it from the claim's metric.
         rows: names of configurations, as in the claim's table where it has them.
         width: of "equal" in points, or in the unit of an amount; of "order" and "best" how far
@@ -94,7 +93,7 @@ class Check(Settings):
         testable, because: as in `Mark`.
     """
 
-    kind: Literal["order", "best", "equal", "cases", "within", "gain"]
+    kind: Literal["order", "best", "equal", "within", "gain"]
     measure: str | None = None
     rows: tuple[str, ...] = Field(min_length=1)
     width: float = Field(default=0.0, ge=0)

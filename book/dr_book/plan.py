@@ -15,10 +15,10 @@ import numpy as np
 import scipy
 import yaml
 
+from dr_book.measured import aligned
 from dr_book.statistics import (
     Estimate,
     SeedVariance,
-    aligned,
     cluster_mean,
     combined,
     influence,

@@ -16,9 +16,6 @@ import pandas as pd
 import scipy  # which loads its parts where they are used: the distributions take half a second
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.measures import Scores
-from dr_lib.evaluation.nlu import MEASURES
-from dr_lib.lab.records import Record
 
 LEVEL, FLIPS = 0.95, 10_000
 ALIKE = 0.01
@@ -187,25 +184,6 @@ def mean_interval(
     return cluster_mean(values, clusters).interval(within=within)
 
 
-def check_same_queries(runs: Sequence[Scores | Record]) -> None:
-    """Refuse runs that scored different queries, in whatever order."""
-    for run in runs[1:]:
-        same = run.query_ids == runs[0].query_ids
-        if odd := not same and {*run.query_ids} ^ {*runs[0].query_ids}:
-            problem = f"query {min(odd)!r} was scored in one run only"
-            fix = "Measure both on the same split of the same collection."
-            raise InputError(problem, where="scores", fix=fix)
-
-
-def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
-    """Values `[runs, queries]` float64 in the order of another run's queries; `InputError` where it
-    scored others.
-    """
-    check_same_queries([first, *runs])
-    columns = [pd.Series(run.per_query(measure), run.query_ids, np.float64) for run in runs]
-    return np.stack([column[first.query_ids].to_numpy() for column in columns])
-
-
 @dataclass(frozen=True)
 class SeedVariance:
     """The variance of a run's mean from seed to seed, pooled over configurations.
@@ -313,18 +291,3 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     adjusted = np.empty_like(steps)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
-
-
-# Measures of a whole set --------------------------------------------------------------------------
-
-
-def set_influence(run: Scores, name: str) -> tuple[float, dict[object, float]]:
-    """A measure of a whole set, and how far each row moves it when it is left out (jackknife)."""
-    predicted, actual = run.per_query("predicted"), run.per_query("actual")
-    measure = MEASURES[name]
-    rows, whole = len(actual), measure(predicted, actual)
-    left = np.array(
-        [measure(np.delete(predicted, row), np.delete(actual, row)) for row in range(rows)]
-    )
-    moves = (rows - 1) / rows * (left.mean() - left)
-    return whole, dict(enumerate(moves.tolist()))

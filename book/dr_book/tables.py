@@ -76,6 +76,12 @@ DATA |= {
     "glue-stsb": "STS-B",
 }
 """What a page calls a collection in place of the name that it is loaded by."""
+QUESTION_KINDS = {
+    "words": "repeats words",
+    "paraphrase": "paraphrases",
+    "meaning": "shares no content word",
+}
+"""Last part of the id of a question of Primer -> what pages call its kind."""
 FUSED = "BM25 + "
 SIDE_BY_SIDE = (
     "display: grid; gap: 0 1.5rem;"

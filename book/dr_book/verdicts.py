@@ -26,10 +26,19 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dr_book.measured import FEWEST, Compared, Side, compared, made_by, possible
+from dr_book.measured import (
+    FEWEST,
+    Compared,
+    Side,
+    aligned,
+    check_same_queries,
+    compared,
+    made_by,
+    possible,
+)
 from dr_book.papers import Check, Claim
 from dr_book.plan import seeds_of
-from dr_book.statistics import Estimate, aligned, check_same_queries, holm
+from dr_book.statistics import Estimate, holm
 from dr_lib.evaluation.measures import Scores, unit_of
 from dr_lib.lab import Record
 
@@ -336,7 +345,7 @@ def _terms(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> list[tuple[f
     terms = []
     for weight, own in zip(weights, runs.values(), strict=True):
         sides = [
-            Side(own[row], _measure(claim, check, row), check.kind == "cases", not claim.trained)
+            Side(own[row], _measure(claim, check, row), fixed=not claim.trained)
             for row in check.rows
         ]
         terms.append((weight, sides[0]))

@@ -19,16 +19,17 @@ The same rule compares what the book's records hold twice: trainings of one reci
 other machines or by other commits.
 """
 
+import itertools
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
-from dr_book.measured import SCALES, Side, all_recorded, by_configuration, pools_of
-from dr_book.statistics import aligned
+from dr_book.data.sheets import sheets
+from dr_book.measured import SCALES, Side, aligned, all_recorded, by_configuration, pools_of
 from dr_lib import places
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, similar
 from dr_lib.evaluation import unit_of
 from dr_lib.lab.pipeline import pipeline
 from dr_lib.lab.recipe import Recipe
@@ -102,6 +103,11 @@ def recipe_of(record: Record, collection: str | None = None) -> Recipe:
         fix = f"Check out the record's commit, {record.commit['id']}, or verify another record."
         raise InputError(problem, where=record.name, fix=fix) from None
     recipe = recipe.with_(collection=collection) if collection else recipe
+    lacking = [] if collection else not_here(record)
+    for known in filter(lambda known: known.name in lacking and not known.load, sheets()):
+        how = f"make it there: dr-lib data {known.name}" if known.sources else "see its data sheet"
+        fix = f"Set DR_DATA to the folder of the collections, and {how}."
+        raise InputError(f"{known.name!r} is not on this machine", where=record.name, fix=fix)
     here = data_facts(pipeline(recipe))
     for role, facts in record.data.items():
         today = here.get(role, {})
@@ -253,6 +259,8 @@ def find(
         scales = [scale] if scale else SCALES
         every = (load_records(recorded_folder(name), source) for name in scales)
         records = next(filter(None, every), [])
+        if not records:
+            raise _unknown(source, scale)
     record = named_record(records, label, seed, source)
     names = {
         one.data["collection"]["name"]: one
@@ -267,6 +275,15 @@ def find(
     return names[on]
 
 
+def _unknown(study: str, scale: str | None) -> InputError:
+    """What is said of a study that the book's records do not have."""
+    at = {record.study: record.scale for record in all_recorded()}
+    if study in at:
+        return InputError(f"no record at {scale}", where=study, fix=f"Give --scale {at[study]}.")
+    fix = similar(study, [*at]) + "The page reference/records has every study."
+    return InputError("the book has no record of this study", where=study, fix=fix)
+
+
 def cheapest() -> Record:
     """The trained record that takes the shortest time to make again, of those of this epoch that a
     processor has made and whose collections are here.
@@ -279,7 +296,7 @@ def cheapest() -> Record:
         for record in all_recorded()
         if record.training and record.epoch == epoch() and record.by_processor
     ]
-    for record in sorted(filter(at_hand, trained), key=cost):
+    for record in sorted(itertools.filterfalse(not_here, trained), key=cost):
         try:
             recipe_of(record)
         except InputError:
@@ -289,10 +306,10 @@ def cheapest() -> Record:
     raise InputError("no trained record that can be made again here", where="verify", fix=fix)
 
 
-def at_hand(record: Record) -> bool:
-    """Whether its collections lie on this machine: none is fetched."""
-    collections = [record.data["collection"], record.trained_on]
-    return all(one["name"] == "primer" or find_data(one["name"]) for one in collections)
+def not_here(record: Record) -> list[str]:
+    """Names of its collections that do not lie on this machine: none is fetched."""
+    names = {data["name"] for data in (record.data["collection"], record.trained_on)}
+    return [name for name in sorted(names - {"primer"}) if not find_data(name)]
 
 
 def cost(record: Record) -> float:

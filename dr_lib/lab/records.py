@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dr_lib import objectives, places
-from dr_lib.errors import InputError, first_line, word_of
+from dr_lib.errors import InputError, first_line, similar, word_of
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
 from dr_lib.lab.recipe import is_place
@@ -493,14 +493,17 @@ def named_record(
     labels = (
         {label, word_of(label, objectives.NAMES)} if label else {record.label for record in records}
     )
-    matching = [
-        record for record in records if record.label in labels and seed in (None, record.seed)
-    ]
+    of_label = [record for record in records if record.label in labels]
+    matching = [record for record in of_label if seed in (None, record.seed)]
+    if of_label and not matching:
+        seeds = ", ".join(map(str, sorted({record.seed for record in of_label})))
+        raise InputError(f"no record of seed {seed}", where=where, fix=f"There are: {seeds}.")
     if len({record.label for record in matching}) != 1:
-        known = ", ".join(dict.fromkeys(repr(record.label) for record in records))
+        known = dict.fromkeys(record.label for record in records)
         problem = "several configurations" if matching else "no record of these names"
+        names = ", ".join(map(repr, known))
         fix = (
-            f"Name one with its label; there are: {known}."
+            f"{similar(label or '', [*known])}Name one with its label; there are: {names}."
             if known
             else f"Name another scale (--scale), or: {TRAIN}"
         )

@@ -179,7 +179,8 @@ def _logits_to_slopes(
             float32: on the rows of the small matrices it saves a pass over the large one.
     """
     if (logits.device.type, logits.dtype) in FUSED:
-        slopes, losses, hits = _compiled()(logits, offset, targets, shares)
+        # copies: views that begin elsewhere in a storage would be compiled for once more
+        slopes, losses, hits = _compiled()(logits, offset, targets.clone(), shares.clone())
         loss += losses.sum()
         correct += hits.sum()
         if bias_slope is not None:
@@ -241,7 +242,8 @@ def row_slopes(
     at_target = torch.arange(logits.shape[1], device=logits.device) == targets
     slopes = torch.where(at_target, powers - total, powers) * (shares / total)
     counted = shares > 0
-    losses = torch.where(counted, (total.log() + highest - aimed) * shares, 0)
+    # a share of 0 stands for no loss: a constant here is read back from the device by inductor
+    losses = torch.where(counted, (total.log() + highest - aimed) * shares, shares)
     return slopes.to(logits.dtype), losses, counted & (aimed == highest)
 
 

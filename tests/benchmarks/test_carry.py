@@ -85,9 +85,11 @@ def test_wheels_are_of_the_locked_versions(script, tmp_path, monkeypatch):
 
 
 def test_the_collections_that_runs_need_come_first(script, monkeypatch, tmp_path):
-    for name in ("squad", "reddit-retrieval", "npl", "cacm"):
+    for name in ("squad", "reddit-retrieval", "wikipedia-nq", "npl", "cacm"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "corpus.jsonl").write_text("x" * len(name))
     monkeypatch.setenv("DR_DATA", str(tmp_path))
     names = [folder.name for folder in script.collections()]
-    assert {*names[:2]} == {"squad", "reddit-retrieval"} and names[2:] == ["npl", "cacm"]
+    # the base model of the scale `gpu` is trained on Wikipedia
+    assert {*names[:3]} == {"squad", "reddit-retrieval", "wikipedia-nq"}
+    assert names[3:] == ["npl", "cacm"]

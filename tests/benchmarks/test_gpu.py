@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,9 +48,9 @@ def small(script, tmp_path, monkeypatch):
 
     facts = f"open({str(tmp_path / 'gpu' / 'facts.json')!r}, 'w').write({json.dumps(FACTS)!r})"
     parts = [
-        script.Part("facts", 20, [line("facts", facts)]),
-        script.Part("tests", 20, [line("tests", "print('3 passed')"), line("more", "")]),
-        script.Part("bench", 20, [line("bench", "print('broken'); raise SystemExit(3)")]),
+        script.Part("facts", 20, 5, [line("facts", facts)]),
+        script.Part("tests", 20, 5, [line("tests", "print('3 passed')"), line("more", "")]),
+        script.Part("bench", 20, 5, [line("bench", "print('broken'); raise SystemExit(3)")]),
     ]
     monkeypatch.setattr(script, "parts", lambda *options: parts)
     monkeypatch.setattr(
@@ -93,7 +94,7 @@ def test_a_part_that_takes_too_long_is_stopped_with_all_it_started(script, tmp_p
     code = f"print('begun', flush=True); subprocess.run([sys.executable, '-c', {child!r}])"
     code = f"import subprocess, sys; {code}"
     began = time.monotonic()
-    found = script.run(script.Part("long", 1, [[sys.executable, "-c", code]]), 1)
+    found = script.run(script.Part("long", 1, 0, [[sys.executable, "-c", code]]), 1)
     assert time.monotonic() - began < 3 and found["code"] < 0
     assert "begun" in found["output"] and "stopped after 1 s" in found["output"]
     time.sleep(4)
@@ -114,7 +115,7 @@ def test_a_call_that_is_cut_off_stops_what_it_started_and_has_kept_what_was_done
     code = f"import time; time.sleep(2); open({str(late)!r}, 'w')"
     monkeypatch.setattr(script.subprocess.Popen, "communicate", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        script.run(script.Part("long", 9, [[sys.executable, "-c", code]]), 9)
+        script.run(script.Part("long", 9, 0, [[sys.executable, "-c", code]]), 9)
     time.sleep(2.5)
     assert not late.exists()
 
@@ -123,13 +124,62 @@ def test_a_summary_can_be_made_of_nothing_yet(script, tmp_path):
     assert script.summary(tmp_path).startswith("# A device, not finished")
 
 
-def test_every_part_has_its_script_and_all_together_leave_the_queue_its_time(script, tmp_path):
+def test_every_part_has_its_script_and_a_call_has_time_for_the_first_ones(script, tmp_path):
     parts = script.parts(tmp_path, False, True)
     for part in parts:
         for line in part.commands:
             assert "pytest" in line or Path(line[1]).parent == FOLDER
-    assert sum(part.seconds for part in parts) <= 9 * 60 - 100
+    assert all(0 < part.least < part.seconds for part in parts)
+    assert sum(part.least for part in parts) <= 9 * 60 * script.QUEUE_SHARE
     assert len(script.FILES) <= 8 and script.FILES[-1] == "summary.md"
+
+
+def test_half_of_a_call_is_the_queues_whatever_the_parts_would_take(
+    script, tmp_path, monkeypatch, capsys
+):
+    """Of 400 seconds: a clock that only the parts move on."""
+    now, ran = [0.0], {}
+    monkeypatch.setattr(script, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def run(part, seconds):
+        ran[part.name] = seconds
+        now[0] += min(seconds, {"facts": 18, "tests": 56, "training": 65}.get(part.name, 999))
+        (tmp_path / "facts.json").write_text(
+            json.dumps(FACTS | {"machine": FACTS["machine"] | {"gpus": ["A"]}})
+        )
+        code = script.IN_PART if part.name == "bench" else 0
+        return {"seconds": seconds, "code": code, "output": ""}
+
+    monkeypatch.setattr(script, "run", run)
+    given = []
+    monkeypatch.setattr(
+        script,
+        "work",
+        lambda to, seconds, smoke, count: (
+            given.append(seconds) or {"seconds": seconds, "code": 0, "output": ""}
+        ),
+    )
+
+    def call(*options):
+        options = ["--to", str(tmp_path), "--minutes", str(400 / 60), *options]
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *options])
+        return script.main()
+
+    assert call() == 0
+    assert list(ran) == ["facts", "training", "tests", "bench"]
+    assert given[0] >= 200 and ran["bench"] == pytest.approx(200 - 18 - 65 - 56 - script.LAST)
+    printed = capsys.readouterr().out
+    assert "peers: left for the next call" in printed and "| in part |" in printed
+    ran.clear()
+    assert call() == 0 and list(ran) == ["bench"]  # and goes on with its rows
+    ran.clear()
+    assert call("--only", "bench", "peers") == 0  # no queue: they have all the time
+    assert ran["bench"] == 150 and len(given) == 2
+
+
+def test_a_part_is_told_its_seconds(script):
+    part = script.Part("told", 9, 1, [[sys.executable, "-c", "print('has SECONDS')"]])
+    assert script.run(part, 7.5)["output"] == "has 7\n"
 
 
 def test_the_tests_of_a_gpu_are_found_by_their_mark(script):

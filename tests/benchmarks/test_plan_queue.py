@@ -114,6 +114,33 @@ def test_workers_share_the_queue_and_leave_records(script, tmp_path, monkeypatch
     script.work(claims, 60, True)  # nothing is left
 
 
+def test_what_is_not_carried_is_named_and_the_rest_is_run(script, tmp_path, monkeypatch, capsys):
+    """Of three collections two are here: `gpu`'s base model reads the third, and so do searches."""
+    for name in ("squad", "npl"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    monkeypatch.setenv("DR_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    every = {"recipe": {"objective": "none"}, "seeds": [0], "seconds": 9}
+    few = [
+        script.Entry(block=3, label="none", scale="gpu", measured=["test", "elsewhere"], **every),
+        script.Entry(block=1, label="none", collection="reddit-retrieval", **every),
+        script.Entry(block=1, label="none", measured=["test", "elsewhere"], **every),
+    ]
+    monkeypatch.setattr(script, "tasks", lambda smoke: [script.Task(one, 0) for one in few])
+    monkeypatch.setattr(script.Task, "seconds", lambda self, cache: 9)
+    monkeypatch.setattr(script, "under_way", lambda task, cache: False)
+    ran = []
+    monkeypatch.setattr(script.Task, "run", lambda self, cache, left: ran.append(self.entry))
+    script.work(tmp_path / "claims", 60, False)
+    assert ran == [few[2]]
+    printed = capsys.readouterr().out.splitlines()
+    assert "lacks wikipedia-nq: 1 runs that are trained on it stay in the queue" in printed
+    assert "lacks reddit-retrieval: 1 runs that are trained on it stay in the queue" in printed
+    assert "lacks wikipedia-nq: 1 runs are not measured on it" in printed
+    assert "lacks npl: 1 runs are not measured on it" not in printed
+    assert not [line for line in printed if line.startswith(("failed", "left"))]
+
+
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_what_is_kept_goes_by_what_ended_and_not_by_the_clock(
     script, tmp_path, monkeypatch, counted, hours

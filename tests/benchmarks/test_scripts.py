@@ -6,6 +6,8 @@ import importlib
 import json
 import re
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,7 +81,7 @@ def run(tmp_path, texts, monkeypatch):
         monkeypatch.setattr(
             sys, "argv", [f"{name}.py", *options.format(texts=texts, folder=tmp_path).split()]
         )
-        module.main()
+        assert not module.main()
 
     yield start
     torch.set_num_threads(threads)
@@ -266,6 +268,42 @@ def test_the_data_sheets_have_the_counts_of_the_files_that_are_here(run, tmp_pat
     kept = read_json(FOLDER.parent / "book" / "reference" / "measured" / "splits.json")
     counted = read_json(tmp_path / "splits.json")
     assert counted and all(kept[name] == splits for name, splits in counted.items())
+
+
+def test_rows_on_a_device_are_kept_as_they_come(tmp_path, monkeypatch, capsys):
+    script = importlib.import_module("bench_device")
+    ran = []
+
+    def rows(name):
+        ran.append(name)
+        if name == "late":
+            time.sleep(5)
+        if name == "broken":
+            raise ValueError("no such kernel")
+        if name == "killed":
+            raise KeyboardInterrupt
+        return [script.Row(name, "measured", 1.0, "ms", goal=2.0)]
+
+    def groups(*names):
+        some = [script.Group(name, 1, partial(rows, name)) for name in names]
+        monkeypatch.setattr(script, "groups", lambda *options: some)
+
+    path = tmp_path / "bench.json"
+    groups("first", "late", "broken", "last")
+    assert script.work(path, "cpu", False, 60, goes_on=True) == 1
+    assert "late: not done in 1 s" in capsys.readouterr().out
+    assert read_json(path)["groups"] == ["first", "last"]
+    groups("first", "second", "killed")
+    with pytest.raises(KeyboardInterrupt):
+        script.work(path, "cpu", False, 60, goes_on=True)
+    kept = read_json(path)
+    assert kept["groups"] == ["first", "last", "second"] and ran.count("first") == 1
+    assert [row["what"] for row in kept["rows"]] == kept["groups"] and kept["rows"][0]["met"]
+    groups("third")
+    assert script.work(path, "cpu", False, 0.3, goes_on=True) == script.IN_PART
+    assert "left for the next call: third" in capsys.readouterr().out
+    assert script.work(path, "cpu", False, 60, goes_on=False) == 0
+    assert read_json(path)["groups"] == ["third"]
 
 
 def test_a_product_reads_its_factors_and_writes_its_result():

@@ -178,6 +178,40 @@ def test_the_gpu_build_of_faiss_takes_the_place_of_the_other():
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ({}, ""),
+        ({"needs: book": "needs: 5"}, "jobs.pages.needs"),
+        ({"runs-on: ubuntu-24.04\n": "runs-onn: ubuntu-24.04\n"}, "runs-onn"),
+        ({"  schedule:": "  scedule:"}, "scedule"),
+    ],
+)
+def test_the_workflow_fits_the_schema_of_its_host(tmp_path, slip, meant):
+    text = (ROOT / ".github" / "workflows" / "book.yml").read_text()
+    for right, wrong in slip.items():
+        assert right in text
+        text = text.replace(right, wrong)
+    (tmp_path / "book.yml").write_text(text)
+    schema = ["--builtin-schema", "vendor.github-workflows"]
+    checked = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", *schema, tmp_path / "book.yml"],
+        capture_output=True,
+        text=True,
+    )
+    assert (checked.returncode == 0) == (not slip) and meant in checked.stdout, checked.stdout
+
+
+def test_jobs_of_the_workflow_run_what_the_makefile_has():
+    text = (ROOT / ".github" / "workflows" / "book.yml").read_text()
+    targets = re.findall(r"run: make ([\w-]+)", text)
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets and all(re.search(f"^{one}:", makefile, re.MULTILINE) for one in targets)
+    jobs = yaml.safe_load(text)["jobs"].values()
+    needed = {job.get("needs") for job in jobs} - {None}
+    assert needed <= yaml.safe_load(text)["jobs"].keys()
+
+
 def test_no_index_is_named():
     for name in MADE:
         assert not re.search(

@@ -6,9 +6,13 @@ import re
 from types import SimpleNamespace
 
 import measured_numbers
+import prose
 import pytest
+from docutils import nodes
+from docutils.utils import new_document
 from growth_numbers import GROWTH, TABLES, WHOLE, looked_up, shown
-from measured_numbers import costs_html, measured, printed, seeds, trained_rows
+from measured_numbers import CHANCE, costs_html, link_chance, measured, printed, seeds, trained_rows
+from sphinx.addnodes import pending_xref
 
 from dr_book.measured import on_processors, recorded
 from dr_book.tables import named
@@ -256,3 +260,30 @@ def test_the_tables_show_what_was_measured():
     )
     recall = found["search"][-1]["HNSW"]["chosen"]["recall"]
     assert largest["HNSW"][head.index("recall")] == f"{recall:.2f}"
+
+
+# Chance -------------------------------------------------------------------------------------------
+
+
+def test_the_first_words_of_a_page_that_say_chance_lead_to_the_glossary():
+    page = new_document("page")
+    page += nodes.title("", "", nodes.Text(f"A lead {CHANCE}"))
+    page += nodes.paragraph("", "", nodes.strong("", f"Its gain {CHANCE}, too."))
+    page += nodes.paragraph("", f"This {CHANCE} as well.")
+    text = page.astext()
+    link_chance(SimpleNamespace(env=SimpleNamespace(docname="simlm")), page)
+    (link,) = page.findall(pending_xref)
+    assert (link.parent.tagname, link.astext(), page.astext()) == ("strong", CHANCE, text)
+    assert (link["refdomain"], link["reftype"], link["reftarget"]) == ("std", "term", CHANCE)
+    for words in ("No chance.", ""):
+        other = new_document("other")
+        other += nodes.paragraph("", words)
+        link_chance(SimpleNamespace(), other)
+        assert not [*other.findall(pending_xref)]
+
+
+def test_pages_say_chance_and_the_glossary_has_the_term():
+    pages = [page for pattern in prose.FOLDERS for page in prose.ROOT.glob(pattern)]
+    said = {page.name for page in pages if CHANCE in prose.markdown(page)}
+    glossary = (prose.ROOT / "book" / "reference" / "glossary.md").read_text()
+    assert f"\n{CHANCE}\n  Said of a difference" in glossary and len(said) > 15

@@ -1,6 +1,7 @@
 """The pieces whose drawing answers: what they are drawn from, and that keys reach all of it."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -104,6 +105,21 @@ def test_the_sentence_and_the_table_count_the_same_pairs():
     assert "and 1 of all lie nearer" in told
     made = pairs_table(pairs, {"simlm": "SimLM"}).data
     assert made.count("<tr>") == 5 and 'href="#a"' in made and "\N{MINUS SIGN}0.1" in made
+
+
+def test_the_table_says_of_each_pair_its_measure_its_seeds_and_what_it_waits_for():
+    reason = "block 1 of the plan gives a row 3 seeds, one has 1"
+    waits = {"measure": "R@50", "seeds": [3, 1], "waits": 2, "because": reason}
+    open_for_good = {"because": "10 clusters are too few"}
+    pairs = drawn_pairs([entry("a", waits, open_for_good, {"state": "supported", "seeds": [2, 4]})])
+    text = pairs_table(pairs, {"simlm": "SimLM"}).data
+    cells = [re.sub("<[^>]+>", "", cell) for cell in re.findall("<t[hd].*?</t[hd]>", text)]
+    table = [cells[row : row + 7] for row in range(0, len(cells), 7)]
+    assert table[0] == ["where", "pair", "measure", "paper", "ours", "seeds", "state"]
+    assert [row[2] for row in table[1:]] == ["R@50", "MRR@10", "MRR@10"]
+    assert [row[5] for row in table[1:]] == ["3 and 1", "3 and 3", "2 and 4"]
+    states = [f"waits for seeds, stand-in: {reason}", "open, stand-in", "supported, stand-in"]
+    assert [row[6] for row in table[1:]] == states
 
 
 def test_filters_take_away_what_they_say():

@@ -32,6 +32,7 @@ from search_page import (
     write_weights,
 )
 
+from dr_book.tables import QUESTION_KINDS
 from dr_lib import collections
 from dr_lib.collections import judged_rows
 from dr_lib.lab import Cache
@@ -292,8 +293,8 @@ def test_a_retriever_is_trained_on_what_is_searched_and_else_on_primer(monkeypat
     assert 0 <= searched.measured <= 100 and unasked.measured is None
 
 
-def test_questions_of_primer_are_told_by_kind_and_those_of_meaning_are_offered():
-    ids = [f"p{number:03d}-{kind}" for number in range(20) for kind in search_page.KINDS]
+def test_questions_of_primer_are_told_by_kind_and_those_without_a_shared_word_are_offered():
+    ids = [f"p{number:03d}-{kind}" for number in range(20) for kind in QUESTION_KINDS]
     rows = by_kind(ids)
     assert rows["words"][:2] == [0, 3] and rows["paraphrase"][0] == 1
     assert len(examples(ids)) == search_page.EXAMPLES

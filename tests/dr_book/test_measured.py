@@ -11,6 +11,7 @@ from scipy import stats
 
 from dr_book import measured
 from dr_book.measured import (
+    aligned,
     corrected_tests,
     detectable,
     differences,
@@ -22,10 +23,12 @@ from dr_book.measured import (
     recorded_by_collection,
     recorded_collections,
     recorded_studies,
+    trained_alike,
 )
 from dr_book.statistics import cluster_mean
 from dr_book.tables import spell_data
 from dr_lib.errors import InputError
+from dr_lib.evaluation import Scores
 
 
 def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
@@ -36,6 +39,33 @@ def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
     assert differences([("a", "b"), ("a", "gone")], {"a": first, "b": second}, "MRR@10").keys() == {
         ("a", "b")
     }
+
+
+def test_values_stand_in_the_order_of_another_runs_queries():
+    one = Scores(["a", "b"], {"R@1": np.array([1.0, 0.0])})
+    two = Scores(["b", "a"], {"R@1": np.array([0.25, 0.5])})
+    assert aligned([one, two], one, "R@1").tolist() == [[1.0, 0.0], [0.5, 0.25]]
+    with pytest.raises(InputError, match="one run only"):
+        aligned([Scores(["c"], {"R@1": np.ones(1)})], one, "R@1")
+
+
+def test_two_trainings_are_alike_where_seed_code_precision_and_device_are_the_same(record):
+    """A count of won and lost queries compares no seed 0 with a seed 1, and no bf16 with fp32."""
+
+    def trained(label, seed, precision="fp32", gpu="NVIDIA H100", epoch=5):
+        made = {"training": {"retriever1": {"precision": precision}}, "machine": {"gpus": [gpu]}}
+        return record(label, [1.0], seed=seed, epoch=epoch, **made)
+
+    first = [trained("a", 2), trained("a", 0), trained("a", 1), trained("a", 3, "bf16")]
+    second = [trained("b", 1), trained("b", 0), trained("b", 0), trained("b", 3)]
+    second += [trained("b", 2, gpu="NVIDIA A100"), trained("b", 2, epoch=4), trained("b", 4)]
+    pairs = trained_alike(first, second)
+    assert [(one.label, one.seed, other.label, other.seed) for one, other in pairs] == [
+        ("a", 0, "b", 0),
+        ("a", 1, "b", 1),
+    ]
+    assert pairs[0][1] is second[1]  # the first of two
+    assert trained_alike(first, []) == []
 
 
 def test_of_one_seed_each_the_interval_is_that_of_the_paired_differences(runs):

@@ -211,7 +211,6 @@ def plain(claim, pair: dict) -> bool:
         and isinstance(named.measure, str)
         and pair["unit"] == "points"
         and {pair["better"], pair["worse"]} <= named.rows.keys()
-        and not any(check.kind == "cases" for check in claim.checks)
         and claim.trained
         and (claim.compare is None or claim.compare.paired)
         and not named.measure.startswith(("Success", "Acc"))

@@ -10,7 +10,7 @@ from scipy import stats
 
 from dr_book import measured
 from dr_book.papers import PAPERS, Claim, load_paper
-from dr_book.statistics import combined, set_influence
+from dr_book.statistics import combined
 from dr_book.verdicts import STATES, WORDS, comparisons, flips, verdict
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores
@@ -196,15 +196,11 @@ def test_a_single_run_decides_only_where_the_spread_of_seeds_is_known(monkeypatc
     assert found.verdict == "open" and "one seed" in found.note
     rng = np.random.default_rng(0)
     known = measured.seed_variance(rng.normal(0, 0.5, (12, 2)))
-    monkeypatch.setattr(
-        measured, "_pools", lambda measure, answered: {measured._kind(one["a"][0]): known}
-    )
+    monkeypatch.setattr(measured, "_pools", lambda measure: {measured._kind(one["a"][0]): known})
     found = judged(ORDER, one)
     assert found.verdict == "held" and found.pairs[0].seeds == (1, 1)
     odd = measured.seed_variance(np.vstack([rng.normal(0, 0.1, (12, 2)), [[-3, 3]]]))
-    monkeypatch.setattr(
-        measured, "_pools", lambda measure, answered: {measured._kind(one["a"][0]): odd}
-    )
+    monkeypatch.setattr(measured, "_pools", lambda measure: {measured._kind(one["a"][0]): odd})
     assert judged(ORDER, one).verdict == "open"
 
 
@@ -280,25 +276,6 @@ def test_a_sweeps_best_setting_must_be_above_every_other():
     for other, state in ((0.45, "held"), (0.5, "open"), (0.55, "contradicted")):
         means = {"0.1": 0.5, "0": 0.4, "0.2": other}
         assert judged(best, rows(**means)).verdict == state
-
-
-def test_cases_are_judged_by_queries_that_only_one_answers():
-    """Where each query is its own cluster this is the sign test, within its normal
-    approximation.
-    """
-    rng = np.random.default_rng(0)
-    for wins, losses, state in ((60, 20, "held"), (45, 40, "open"), (20, 60, "contradicted")):
-        kinds = rng.permutation([1] * wins + [2] * losses + [3] * 100 + [0] * (300 - wins - losses))
-        values = {
-            "a": np.isin(kinds, [1, 3]) / rng.integers(1, 11, 400),
-            "b": np.isin(kinds, [2, 3]) * 0.5,
-        }
-        runs = {row: [run(own, trained=False)] for row, own in values.items()}
-        found = judged(checked("cases", "a", "b"), runs)
-        assert found.verdict == state
-        assert found.pairs[0].difference == pytest.approx((wins - losses) / 4)
-        exact = stats.binomtest(wins, wins + losses).pvalue
-        assert found.pairs[0].p == pytest.approx(exact, rel=0.5, abs=5e-3)
 
 
 def test_groups_of_queries_are_compared_without_pairing():
@@ -393,7 +370,7 @@ def test_measures_of_a_set_are_compared_by_leaving_rows_out():
         for row, wrong in (("Ours", 0.1), ("BERT", 0.3))
     }
     pair = judged(claim(pairs=[("Ours", "BERT")], measure="Matthews"), runs).pairs[0]
-    sides = (set_influence(runs[row][0].measured, "Matthews") for row in ("Ours", "BERT"))
+    sides = (measured.set_influence(runs[row][0].measured, "Matthews") for row in ("Ours", "BERT"))
     expected = combined([(sign, *side) for sign, side in zip((1, -1), sides, strict=True)])
     expected = expected.interval()
     assert (pair.difference, pair.low, pair.high) == pytest.approx(

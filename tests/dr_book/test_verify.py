@@ -234,6 +234,44 @@ def test_a_record_of_a_recipe_of_another_time_is_named_with_its_commit(book, cap
     assert "of another time (negatives.source" in said and "a1b2c3" in said
 
 
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("s/tt", "s/tt: the book has no record of this study. Did you mean s/t? "),
+        ("S/T --scale laptop", "no record of this study. The page reference/records has every"),
+        ("s/t --scale gpu", "s/t: no record at gpu. Give --scale laptop."),
+        ("s/t simml", "no record of these names. Did you mean simlm? Name one with its label; "),
+        ("s/t simlm --seed 9", "s/t: no record of seed 9. There are: 0, 2."),
+        ("s/t", "s/t: several configurations. Name one with its label; there are: 'bow', 'simlm'."),
+    ],
+)
+def test_a_slip_in_the_name_of_a_record_is_told_what_there_is(named, said, book, capsys):
+    publish([made(VALUES, label="bow"), *(made(VALUES, label="simlm", seed=n) for n in (0, 2))])
+    assert main(["verify", *named.split()]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("medquad", "and make it there: dr-lib data medquad."),
+        ("liveqa-med-questions", "and see its data sheet."),
+    ],
+)
+def test_a_collection_that_is_not_here_is_named_with_what_makes_it(
+    name, said, book, capsys, monkeypatch
+):
+    monkeypatch.delenv("DR_DATA", raising=False)
+    recipe = lab.recipe_at("smoke", {"collection": name}).portable()
+    data = {"collection": {"name": name, "digest": "d"}}
+    facts = {"recipe": recipe, "recipe_digest": json_digest(recipe), "data": data}
+    publish([made(VALUES, **facts)])
+    assert main(["verify", "s/t"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name!r} is not on this machine. Set DR_DATA to the folder" in line and said in line
+
+
 def test_which_record_must_be_said_once(capsys):
     assert main(["verify"]) == main(["verify", "s/t", "--cheapest"]) == 1
     assert capsys.readouterr().err.count("which record is not said") == 2

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import regex
 
-from dr_book.statistics import aligned
+from dr_book.measured import aligned
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores, check_measures, evaluate, evaluate_split

@@ -10,7 +10,8 @@ from scipy import stats
 from sklearn import metrics
 from sklearn.metrics import matthews_corrcoef
 
-from dr_book.statistics import cluster_mean, combined, set_influence
+from dr_book.measured import set_influence
+from dr_book.statistics import cluster_mean, combined
 from dr_lib.errors import InputError
 from dr_lib.evaluation import TASKS, NluSettings, Scores
 from dr_lib.evaluation.nlu import (

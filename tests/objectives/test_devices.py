@@ -1,16 +1,26 @@
 """Nothing in a step waits for the device, and a GPU gives what a CPU gives."""
 
+import sys
 import traceback
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor import compile_fx
+from torch._inductor.decomposition import select_decomp_table
+from torch.nn.functional import cross_entropy as cross_entropy_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dr_lib import objectives
-from dr_lib.models import masked_positions
+from dr_lib.losses import chunked_cross_entropy
+from dr_lib.models import bottleneck, masked_positions
 from dr_lib.training.loop import to_device
 
+cross_entropy = sys.modules["dr_lib.losses.cross_entropy"]
 METHODS = [name for name in objectives.names() if name != "none"]
 COMPARING = ("ict", "bfs", "paq", "reddit", "pair")  # they predict no token
 UNTOUCHED = {"encoder_rate": 0.0, "decoder_rate": 0.0}
@@ -70,6 +80,64 @@ def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(
     assert reads.found <= ON_CPU_ONLY
 
 
+@pytest.fixture
+def compiled_as_on_a_gpu(monkeypatch):
+    """What a GPU compiles, on a processor under autocast: graphs as they come, and the values that
+    the compiler asks for.
+    """
+    graphs, asked, item = [], [], torch.Tensor.item
+
+    def compiler(graph: torch.fx.GraphModule, inputs: list) -> Callable:
+        graphs.append(graph)
+        with monkeypatch.context() as inside:
+            inside.setattr(torch.Tensor, "item", lambda t: asked.append(t) or item(t))
+            compile_fx._recursive_joint_graph_passes(graph)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(
+        fw_compiler=compiler, inference_compiler=compiler, decompositions=select_decomp_table()
+    )
+    torch._dynamo.reset()
+    for module, function in (
+        (cross_entropy, cross_entropy.row_slopes),
+        (bottleneck, bottleneck.block_sums),
+    ):
+        compiled = torch.compile(function, dynamic=True, backend=backend)
+        monkeypatch.setattr(module, "FUSED", (("cpu", torch.bfloat16),))
+        monkeypatch.setattr(module, "_compiled", lambda compiled=compiled: compiled)
+    return SimpleNamespace(graphs=graphs, asked=asked)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in COMPARING])
+def test_what_a_gpu_compiles_it_compiles_in_the_first_step_and_reads_nothing_for_it(
+    name, make, batches, seeded, compiled_as_on_a_gpu
+):
+    objective, counts = make(name), []
+    for step in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = objective(batches(name)(step), seeded(step))["loss"]
+        loss.backward()
+        assert loss.isfinite()
+        counts.append(len(compiled_as_on_a_gpu.graphs))
+    assert 1 <= counts[0] == counts[-1] <= 2  # slopes, and a generator's blocks
+    assert not compiled_as_on_a_gpu.asked
+
+
+def test_chunks_of_a_vocabulary_are_compiled_for_once(compiled_as_on_a_gpu):
+    random = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(300, 16, generator=random), torch.randn(300, generator=random)
+    for tokens, chunk in ((60, None), (500, 128), (700, 64), (64, 64), (1000, None)):
+        states = torch.randn(tokens, 16, generator=random)
+        labels = torch.randint(300, (tokens,), generator=random)
+        given = states, weight, bias, labels.masked_fill(labels < 50, cross_entropy.IGNORED)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, correct = chunked_cross_entropy(*given, chunk=chunk)
+        logits = (states.bfloat16() @ weight.bfloat16().T).float() + bias
+        assert loss.item() == pytest.approx(cross_entropy_of(logits, given[3]).item(), rel=1e-3)
+        assert correct == (logits.argmax(1) == given[3]).sum()
+    assert len(compiled_as_on_a_gpu.graphs) == 1
+
+
 @pytest.mark.parametrize("rate", [None, 0.0, 0.05, 0.5, 0.95, 1.0])
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in COMPARING])
 def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(
@@ -127,10 +195,16 @@ def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(name, make, batches):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_gpu_trains_every_method_without_waiting(name, make, batches):
     objective, batch = make(name).cuda(), to_device(batches(name)(0), "cuda")
-    objective(batch, torch.Generator("cuda"))["loss"].backward()
-    with never_waiting("cuda"), torch.autocast("cuda", torch.bfloat16):
-        loss = objective(batch, torch.Generator("cuda"))["loss"]
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = objective(batch, torch.Generator("cuda"))["loss"]
         loss.backward()
+        return loss
+
+    step()  # in which kernels are compiled and tried
+    with never_waiting("cuda"):
+        loss = step()
     assert loss.isfinite() and all(
         w.grad is None or w.grad.isfinite().all() for w in objective.parameters()
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, similar
 from dr_lib.places import project_root
 
 
@@ -64,7 +64,7 @@ def sheet(name: str) -> Sheet:
     """The sheet of a collection; `InputError` where there is none."""
     known = {one.name: one for one in sheets()}
     if name not in known:
-        fix = f"There are: {', '.join(known)}."
+        fix = f"{similar(name, [*known])}There are: {', '.join(known)}."
         raise InputError(f"there is no data sheet of {name!r}", where="name", fix=fix)
     return known[name]
 

@@ -49,10 +49,10 @@ function twoRankings(place, { titles, questions }) {
     passage.textContent = question.passage;
   }
 
-  const kinds = [...new Set(questions.map(({ kind }) => kind))], names = { words: "shares words with its passage", paraphrase: "says it otherwise", meaning: "shares no content word" };
+  const kinds = [...new Set(questions.map(({ kind }) => kind))];
   const options = (kind) => questions.flatMap((question, i) => (question.kind === kind ? [element("option", { value: i }, question.text)] : []));
   const choice = element("select", { id: "rankings-question", onchange: () => draw(questions[choice.value]) },
-    ...kinds.map((kind) => element("optgroup", { label: names[kind] || "questions" }, ...options(kind))));
+    ...kinds.map((kind) => element("optgroup", { label: kind }, ...options(kind))));
   place.append(
     element("div", { class: "controls" }, element("div", { class: "field own" }, element("label", { for: "rankings-question" }, "Question"), choice)),
     facts,

@@ -108,6 +108,11 @@ def test_a_file_of_another_content_is_refused_and_nothing_is_kept(served, tmp_pa
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
+def test_a_slip_in_the_name_of_a_sheet_is_told_what_was_meant(capsys):
+    assert commands.main(["data", "sqad", "--to", "new"]) == 1
+    assert "'sqad'. Did you mean squad? There are: " in capsys.readouterr().err
+
+
 def test_without_a_network_one_line_says_what_to_give(served, tmp_path):
     with pytest.raises(
         InputError, match=rf"could not be had .*give a folder with {NAME}: --from"
