@@ -166,8 +166,8 @@ def check_fields(content: Any, model: type[BaseModel], problem: str, where: Path
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "all of it"
-        said = f"{problem} ({visible(field[:80])}: {first['msg']})"
-        raise InputError(said, where=where, fix=fix) from None
+        complaint = f"{problem} ({visible(field[:80])}: {first['msg']})"
+        raise InputError(complaint, where=where, fix=fix) from None
 
 
 def json_digest(value: Any) -> str:

@@ -260,18 +260,18 @@ class Legibility(NamedTuple):
 
     def warnings(self) -> list[str]:
         """What a user should be told, one sentence each; none where all is well."""
-        said = []
+        sentences = []
         if self.lost > MANY_LOST:
-            said.append(
+            sentences.append(
                 f"BM25 drops {self.lost:.0%} of the words, which have one character: it finds"
                 " nothing by them."
             )
         if self.unknown > MANY_UNKNOWN:
-            said.append(
+            sentences.append(
                 f"The model's tokenizer does not know {self.unknown:.0%} of the words and reads"
                 " each as [UNK]: take a model made for the language."
             )
-        return said
+        return sentences
 
 
 def legibility(

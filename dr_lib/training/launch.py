@@ -61,10 +61,10 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
         except (ProcessExitedException, ProcessRaisedException) as error:
             if not errors.empty():  # the same in every process, most likely
                 raise errors.get() from None
-            said = str(error).strip().splitlines()[-1]
+            message = str(error).strip().splitlines()[-1]
             way_out = "Run again: it goes on from the last checkpoint."
             raise TrainingError(
-                f"{body.__name__} on {count} processes: {said}. {way_out}"
+                f"{body.__name__} on {count} processes: {message}. {way_out}"
             ) from error
         finally:
             for child in children.processes:
