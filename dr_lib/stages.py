@@ -117,6 +117,7 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
                 _follow(module, used, seen)
     elif name in imported:
         source, original = imported[name]
+        getattr(sys.modules[module], name, None)  # of a lazy package: imported now
         # used as a value, as in getattr(masking, unit): all of it may run
         if inner := _module(module, name):
             for used in {**names_in(inner)[0], **names_in(inner)[1]}:
@@ -202,8 +203,9 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
     """
     path, defined, imported = _source(module), {}, {}
     tree = ast.parse(path.read_text(encoding="utf-8") if path else "")
-    # late ones in a function, and those of a lazy package, too
-    for node in ast.walk(tree):
+    # a package that imports its names when they are asked for (`dr_lib.lazily`) has them in a block
+    lazy = hasattr(sys.modules.get(module), "__getattr__")
+    for node in ast.walk(tree) if lazy else tree.body:
         if isinstance(node, ast.Import):
             imported |= {
                 (alias.asname or alias.name.split(".")[0]): (alias.name, None)
@@ -214,8 +216,7 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
                 "." * node.level + (node.module or ""), sys.modules[module].__package__
             )
             imported |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             made = getattr(sys.modules[module], node.name, None)
             # the values of its fields are in keys, defaults and all
             if isinstance(made, type) and issubclass(made, BaseModel):

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFa
 
 from dr_lib.errors import InputError
 from dr_lib.tokens import legibility, load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
-from dr_lib.tokens import store as opening
+from dr_lib.tokens import layout as opening
 from dr_lib.tokens.layout import SPECIAL, _single_pieces
 
 
