@@ -28,8 +28,6 @@ from dr_lib.stages import stage
 from dr_lib.tokens import BatchStream, Layout, TokenBatch, TokenStore, load_tokenizer, special_ids
 from dr_lib.training import Pretraining, machine, on_processes, train
 
-IGNORED = -100
-
 
 class Settings(settings.Settings):
     """Parameters of a method: frozen, each with a default, unknown names refused."""
@@ -274,7 +272,7 @@ def predict_tokens(
     weights = (
         (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
     )
-    head, labels = lm_head(model), input_ids.masked_fill(~where, IGNORED).flatten()[rows]
+    head, labels = lm_head(model), input_ids.masked_fill(~where, losses.IGNORED).flatten()[rows]
     hidden = head.transform(states.flatten(0, 1)[rows])
     loss, correct = losses.chunked_cross_entropy(
         hidden, head.weight, head.bias, labels, weights=weights

@@ -60,7 +60,7 @@ class TrainLog:
         validation: a dict with `step` and `score` for each look at dev queries
             (`training.Validation`).
         resumed_at: updates after which the run was taken up again.
-        precision, device, processes, threads: how it was computed.
+        precision, device, processes, threads, compiled: how it was computed.
 
     Example:
         >>> log = TrainLog(
@@ -84,6 +84,7 @@ class TrainLog:
     device: str = "cpu"
     processes: int = 1
     threads: int = 1
+    compiled: bool = False
 
     @property
     def finished(self) -> bool:

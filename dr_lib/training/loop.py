@@ -187,7 +187,8 @@ def train(
     log.precision, log.device = precision, machine.device_name(device)
     log.processes, log.threads = processes, torch.get_num_threads()
 
-    if settings.compile:
+    log.compiled = compiles(settings, device)
+    if log.compiled:
         compile_layers(module)
     # On one device these are the module and the optimiser themselves.
     model, stepper = accelerator.prepare(module, optimizer)
@@ -251,10 +252,7 @@ def train(
                 draw = index * processes + accelerator.process_index if together else index
                 # dropout, masks and samples depend on nothing that came before
                 seed_step(settings.seed, draw, generator)
-                with (
-                    accelerator.accumulate(model),
-                    meter.counting(tokens if shown and not settings.compile else 0),
-                ):
+                with accelerator.accumulate(model), meter.counting(tokens if shown else 0):
                     try:
                         with torch.autocast(
                             device.type, torch.bfloat16, enabled=precision == "bf16"
@@ -384,6 +382,11 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) ->
         "fused": fused,
     }
     return torch.optim.AdamW([group for group in groups if group["params"]], **options)
+
+
+def compiles(settings: TrainSettings, device: torch.device) -> bool:
+    """Whether layers are compiled on a device."""
+    return device.type == "cuda" if settings.compile == "auto" else settings.compile
 
 
 def fetch_every(device: torch.device, settings: TrainSettings) -> int:
@@ -538,7 +541,8 @@ class Meter:
         if self.operations or not tokens:
             yield
             return
-        with Operations() as counted:
+        # Compiled code is not counted, and what is not compiled in such a mode never will be.
+        with torch.compiler.set_stance("force_eager"), Operations() as counted:
             yield
         self.operations = counted.total / tokens
 

@@ -39,8 +39,8 @@ class Training(Settings):
         epsilon: AdamW's epsilon.
         checkpoint_every: updates between two checkpoints.
         schedule: `"linear"` falls to zero after the warm-up, `"constant"` stays at the peak.
-        compile: compile the model's layers with `torch.compile`: fewer passes over a GPU's memory
-            (counted, not timed yet: `benchmarks/bench_device.py`).
+        compile: compile the model's layers with `torch.compile`, for fewer passes over a GPU's
+            memory; "auto" does so on a GPU and leaves a CPU as it is. Page: reference/speed.
         log_every: updates that one row of the log averages over.
 
     Raises:
@@ -63,7 +63,7 @@ class Training(Settings):
     epsilon: float = Field(1e-8, gt=0)
     checkpoint_every: int = Field(500, gt=0)
     schedule: Literal["linear", "constant"] = "linear"
-    compile: bool = False
+    compile: Literal["auto"] | bool = False
     log_every: int = Field(10, gt=0)
 
     @model_validator(mode="after")

@@ -279,6 +279,17 @@ def test_all_runs_of_a_configuration_count_whichever_study_made_them(book):
     assert theirs == pytest.approx(mean)
 
 
+def test_compiled_or_not_a_training_is_of_one_configuration():
+    def of(**changes):
+        recipe = lab.recipe_at("gpu", changes).portable()
+        record = told_by_recipe("simlm/table07", "MLM", 0.5)
+        return measured.configuration(record.model_copy(update={"recipe": recipe}))
+
+    plain = of(pretraining={"compile": False})
+    assert of(pretraining={"compile": "auto"}) == of(finetuning={"compile": True}) == plain
+    assert of(pretraining={"steps": 7}) != plain
+
+
 def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
     entries = {entry["claim"]: entry for entry in ledger()}
     hurts = entries["simlm-decoder-100-hurts"]

@@ -2,6 +2,9 @@
 end.
 """
 
+import sys
+from functools import cache
+
 import datasets
 import numpy as np
 import pytest
@@ -10,10 +13,13 @@ from safetensors import safe_open
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
+from dr_lib.lab import recipe_at
 from dr_lib.models import DenseEncoder, DenseSettings
 from dr_lib.tokens import BatchStream, Layout, TokenStore
-from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
+from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, loop, train
+from dr_lib.training.loop import compiles
 
+cross_entropy = sys.modules["dr_lib.losses.cross_entropy"]
 LONGEST, STEPS = 64, 12
 
 
@@ -32,7 +38,9 @@ def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
     weights.
     """
 
-    def run(name: str, compiled: bool) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
+    def run(
+        name: str, compiled: bool | str, progress: bool = False
+    ) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
         if name == "fine-tuning":
             rows = np.arange(len(store))
             examples = Examples.of(
@@ -65,7 +73,7 @@ def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
             steps=STEPS, learning_rate=1e-3, precision="fp32", compile=compiled
         )
         folder = tmp_path / f"{name}-{compiled}"
-        train(module, batch, settings, folder, title=name, progress=False)
+        train(module, batch, settings, folder, title=name, progress=progress)
         with safe_open(folder / f"checkpoint-{STEPS}" / "model.safetensors", "pt") as kept:
             return shapes, {key: kept.get_tensor(key) for key in kept.keys()}  # noqa: SIM118
 
@@ -92,6 +100,51 @@ def test_batches_of_many_shapes_are_compiled_for_once(name, trained, monkeypatch
     expected = trained(name, compiled=False)[1]
     assert weights.keys() == expected.keys()
     assert all(torch.allclose(weights[key], expected[key], atol=1e-5) for key in expected)
+
+
+@pytest.mark.parametrize(("compiled", "wanted"), [(False, 1), (True, 2)])
+def test_a_bar_that_shows_the_share_of_the_peak_keeps_nothing_from_being_compiled(
+    compiled, wanted, trained, monkeypatch
+):
+    """Its first batch is counted in a mode of torch in which nothing is compiled. That holds for
+    the layers, and for the loss, which a GPU compiles always.
+    """
+    graphs, compile_ = [], torch.compile
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(
+        torch, "compile", lambda module, **options: compile_(module, backend=counting, **options)
+    )
+    monkeypatch.setattr(cross_entropy, "FUSED", (("cpu", torch.float32),))
+    monkeypatch.setattr(cross_entropy, "_compiled", cache(cross_entropy._compiled.__wrapped__))
+    torch._dynamo.reset()
+    trained("mlm", compiled=compiled, progress=True)
+    assert len(graphs) == wanted  # slopes, and layers
+
+
+@pytest.mark.parametrize(
+    ("wanted", "on_cpu", "on_cuda"),
+    [(False, False, False), ("auto", False, True), (True, True, True)],
+)
+def test_auto_compiles_on_a_gpu_alone(wanted, on_cpu, on_cuda):
+    settings = TrainSettings(steps=1, learning_rate=0.1, compile=wanted)
+    assert compiles(settings, torch.device("cpu")) is on_cpu
+    assert compiles(settings, torch.device("cuda")) is on_cuda
+
+
+def test_auto_changes_no_bit_on_a_processor(trained, monkeypatch):
+    monkeypatch.setattr(loop, "compile_layers", lambda module: pytest.fail("compiled"))
+    expected, found = (trained("simlm", compiled=way)[1] for way in (False, "auto"))
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("scale", ["gpu", "paper", "paper-24gb"])
+def test_scales_of_a_gpu_compile_what_was_measured_to_win(scale):
+    assert recipe_at(scale).pretraining.compile == "auto"
+    assert not recipe_at("laptop").pretraining.compile
 
 
 def test_a_module_without_layers_is_not_compiled(regression, gaussian_batches, tmp_path):
