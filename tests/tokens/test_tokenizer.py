@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import legibility, load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
 from dr_lib.tokens import layout as opening
+from dr_lib.tokens import legibility, load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
 from dr_lib.tokens.layout import SPECIAL, _single_pieces
 
 
