@@ -314,7 +314,8 @@ def records_page() -> str:
         " the whole recipe of a run, the score and the cluster of every query, the digests of the"
         " data and of every stage, seed, versions, machine, times, the loss of every training, the"
         " commit and the *epoch*: a number that changes only when a change of code has moved the"
-        " scores that the tests hold. Records of one epoch compare.",
+        " scores that the tests hold. Runs of one epoch may be compared seed by seed. A row may hold"
+        " runs of several: what the code moved between them counts as noise of training.",
         "The records of a study are one file. Ten lines of Python read it; so does"
         ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
         ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'

@@ -41,8 +41,6 @@ PARTS |= {"dor": "questions", "gor": "continuations", "follows": "next sentence"
 """What a figure calls the parts of MASTER's loss, and of BERT's."""
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""
-WIDTH = 5.4
-"""Inches of a drawing that is the same on both."""
 THOUSANDS = "{x:,.10g}"
 """Steps and passages on an axis, as the text writes them."""
 LEAST_SPAN = 2.0
@@ -123,7 +121,9 @@ LOOK = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 11.5,
+    "legend.fontsize": 12,
+    "legend.handlelength": 1.4,
+    "legend.columnspacing": 1.2,
     "svg.fonttype": "none",
     **dict.fromkeys(TEXT, PALETTE.text),
     **dict.fromkeys(LINES, PALETTE.grid),
@@ -300,8 +300,9 @@ def intervals(
                 axes.grid(visible=False, axis="y")
             axes.spines["left"].set_visible(False)
             if zero:  # in view, however far away the points are; not through names above points
-                at, above = np.array([*places.values()]), 0.15 if palette.phone else 0.5
-                axes.vlines([0] * len(at), at - 0.5, at + above, palette.text, linewidth=0.9)
+                at = np.array([*places.values()])
+                below, above = (0.35, 0.15) if palette.phone else (0.5, 0.5)
+                axes.vlines([0] * len(at), at - below, at + above, palette.text, linewidth=0.9)
         for axes, one in zip(panels, filled, strict=True):
             low, high = axes.get_xlim()
             if (one.unit.endswith("%") or "points" in one.unit) and high - low < LEAST_SPAN:
@@ -373,7 +374,7 @@ def slopes(
         movers.add(max(shared, key=lambda label: sum(label in pair for pair in left)))
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(1.4 if palette.phone else 3.0, 0.5 + 0.34 * len(shared)))
+        figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + 0.34 * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
         for label in shared:
@@ -519,7 +520,7 @@ def growth(
 
 
 def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
-    """The names of curves right of their last points, at least a line apart.
+    """The names of curves right of their last points, in lines that keep clear of each other.
 
     Args:
         axes: of which the limits are final.
@@ -527,13 +528,15 @@ def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> Non
     """
     low, high = axes.get_ylim()
     figure = axes.get_figure()
-    apart = (high - low) * 0.24 / (figure.get_figheight() - 0.9)
-    heights: list[float] = []
+    line = (high - low) * 0.24 / (figure.get_figheight() - 0.9)
+    top = -np.inf  # of the name below
     for label, (height, _, colour) in sorted(ends.items(), key=lambda end: end[1][0]):
-        heights.append(max(height, heights[-1] + apart) if heights else height)
+        lines = textwrap.wrap(tick(label), 15)
+        middle = max(height, top + line * len(lines) / 2)
+        top = middle + line * len(lines) / 2
         axes.annotate(
-            textwrap.fill(tick(label), 15),
-            (1.02, heights[-1]),
+            "\n".join(lines),
+            (1.02, middle),
             xycoords=axes.get_yaxis_transform(),
             va="center",
             color=colour,
@@ -613,7 +616,7 @@ def heat_map(
                 axes.text(j + 0.5, at, value, va="center", weight=weight, **look)
                 if small:
                     title = f"{unit}, with 95 % intervals"
-                    axes.text(j + 0.5, i + 0.74, interval, va="center", size=9, **look)
+                    axes.text(j + 0.5, i + 0.74, interval, va="center", size=9.5, **look)
         axes.set_xticklabels(map(tick, columns), rotation=35 if palette.phone else 0)
         axes.set_yticklabels(map(tick, cells), rotation=0)
         axes.set(xlabel=x, ylabel=y)

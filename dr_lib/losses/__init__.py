@@ -10,6 +10,6 @@ from dr_lib.losses.contrastive import (
     relevant_passages,
     siblings,
 )
-from dr_lib.losses.cross_entropy import chunked_cross_entropy
+from dr_lib.losses.cross_entropy import IGNORED, chunked_cross_entropy
 from dr_lib.losses.distillation import Mean, distillation, listwise, pointwise, r_drop
 from dr_lib.losses.passage_centric import Candidates, pair, passage_centric

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 IGNORED = -100
+"""The label of a position at which nothing is predicted."""
 MULTIPLE = 64
 """Rows of a chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16
 product.

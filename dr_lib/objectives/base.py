@@ -28,8 +28,6 @@ from dr_lib.stages import stage
 from dr_lib.tokens import BatchStream, Layout, TokenBatch, TokenStore, load_tokenizer, special_ids
 from dr_lib.training import Pretraining, machine, on_processes, train
 
-IGNORED = -100
-
 
 class Settings(settings.Settings):
     """Parameters of a method: frozen, each with a default, unknown names refused."""
@@ -268,7 +266,7 @@ def predict_tokens(
     """
     # The head turns each position into a whole vocabulary of logits: gather first, so that most are
     # never made. Where a GPU knows no bound, it takes the batch as it lies.
-    head, labels = lm_head(model), input_ids.masked_fill(~where, IGNORED).flatten()
+    head, labels = lm_head(model), input_ids.masked_fill(~where, losses.IGNORED).flatten()
     hidden, weights = states.flatten(0, 1), None
     if by_passage:
         weights = (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()

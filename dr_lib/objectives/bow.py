@@ -94,10 +94,34 @@ class Bow(MaskedObjective):
             logits = functional.linear(head.transform(vectors), head.weight, head.bias)
         else:
             logits = self.bag(vectors)
-        tokens = (~batch.special).float()
-        counts = torch.zeros(logits.shape, device=logits.device).scatter_add_(
-            1, batch.input_ids, tokens
-        )
-        weights = counts.clamp(max=1) if self.settings.targets == "binary" else counts
-        log_p = functional.log_softmax(logits.float(), dim=-1)
-        return -((weights * log_p).sum(1) / weights.sum(1).clamp(min=1)).mean()
+        return bag_of_words(logits, batch, targets=self.settings.targets)
+
+
+def bag_of_words(
+    logits: Tensor,
+    batch: TokenBatch,
+    *,
+    targets: Literal["binary", "count"] = "binary",
+    per: Literal["target", "token"] = "target",
+) -> Tensor:
+    """`-sum(bag * log softmax(logits)) / size`, a mean over passages: the words of each passage
+    under one distribution.
+
+    Args:
+        logits: `[batch, vocab]` float.
+        batch: clean passages; their tokens that are not special are the bag.
+        targets: binary, a piece weighs 1 however often it occurs; or count, as often as it occurs.
+        per: what `size` counts: target, the weights of the bag, which makes it a mean; or token,
+            the tokens, repeated ones included (DupMAE's released code).
+
+    Returns:
+        float32 scalar with gradient; a passage without tokens adds nothing.
+    """
+    tokens = (~batch.special).float()
+    counts = torch.zeros(logits.shape, device=logits.device).scatter_add_(
+        1, batch.input_ids, tokens
+    )
+    bag = counts.clamp(max=1) if targets == "binary" else counts
+    size = (bag if per == "target" else tokens).sum(1).clamp(min=1)
+    log_p = functional.log_softmax(logits.float(), dim=-1)
+    return -((bag * log_p).sum(1) / size).mean()

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.models import EnhancedDecoder, embed, hidden_states, lm_head, position_vectors
 from dr_lib.objectives.base import DrawnSettings, MaskedObjective, predict_tokens, report
+from dr_lib.objectives.bow import bag_of_words
 from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
@@ -84,7 +85,8 @@ class Retromae(MaskedObjective):
         decoder = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
         loss, bag = encoder.loss + decoder.loss, {}
         if chosen.bag_weight:
-            bag = {"bag_loss": bag_of_words(self.model, encoded, batch)}
+            words = passage_logits(self.model, encoded, batch)
+            bag = {"bag_loss": bag_of_words(words, batch, per="token")}
             loss = loss + chosen.bag_weight * bag["bag_loss"]
         return report(loss, encoder=encoder, decoder=decoder, **bag)
 
@@ -110,16 +112,13 @@ class Retromae(MaskedObjective):
         )
 
 
-def bag_of_words(
+def passage_logits(
     model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a_time: int | None = None
 ) -> Tensor:
-    """DupMAE's second task (Xiao and Liu 2022): cross-entropy of the distinct tokens under the
-    passage's logits.
+    """The logits under which DupMAE's second task has the passage's distinct tokens (Xiao and Liu
+    2022): each id of the vocabulary gets its highest one over the passage's tokens.
 
-    Each id of the vocabulary gets its highest logit over the passage's tokens; the loss is the mean
-    over passages of `-sum(log softmax(highest)[distinct ids]) / tokens`. The division by the
-    tokens, repeated ones included, is the released code's; it pools over [SEP] too, here only
-    tokens that are not special count.
+    The released code pools over [SEP] too; here only tokens that are not special count.
 
     Args:
         model: its head gives the logits.
@@ -128,11 +127,11 @@ def bag_of_words(
         at_a_time: passages whose logits exist at a time; by default what fits the device.
 
     Returns:
-        float32 scalar with gradient; a passage without tokens adds nothing.
+        `[batch, vocab]` with gradient.
     """
     # Logits of all positions of a passage would fill memory: some passages at a time, of which only
     # the highest stay.
-    head, (passages, length), vocab = lm_head(model), batch.special.shape, model.config.vocab_size
+    head, length, vocab = lm_head(model), batch.special.shape[1], model.config.vocab_size
     at_a_time = at_a_time or max(
         1, (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab)
     )
@@ -144,12 +143,4 @@ def bag_of_words(
         functional.linear(part, head.weight, head.bias).masked_fill(special, NEVER)
         for part, special in parts
     )
-    highest = torch.cat([part.max(1).values for part in logits])
-    tokens = (~batch.special).float()
-    bag = (
-        hidden.new_zeros(passages, vocab, dtype=torch.float32)
-        .scatter_add_(1, batch.input_ids, tokens)
-        .clamp_(max=1)
-    )
-    shares = bag / tokens.sum(1, keepdim=True).clamp(min=1)
-    return -(shares * functional.log_softmax(highest.float(), dim=-1)).sum(1).mean()
+    return torch.cat([part.max(1).values for part in logits])

@@ -56,6 +56,14 @@ NOT_ONCE = """[...document.querySelectorAll(".dr-figure")].filter((one) => one.c
   && [...one.querySelectorAll("svg")].filter((svg) => svg.checkVisibility()).length !== 1)
   .map((one) => one.querySelector("svg").ariaLabel.slice(0, 50))"""
 
+# Text of a drawing that a phone shows smaller than 12 pixels; thumbnails are no text to read.
+TOO_SMALL = """[...document.querySelectorAll("main svg text")]
+  .filter((one) => one.textContent.trim() && one.checkVisibility() && !one.closest(".dr-grid"))
+  .map((one) => [one, one.getScreenCTM()])
+  .map(([one, to]) => [one, Math.hypot(to.a, to.b) * parseFloat(getComputedStyle(one).fontSize)])
+  .filter(([, size]) => size < 11.95)
+  .map(([one, size]) => `${size.toFixed(1)}: ${one.textContent.trim()}`).slice(0, 5)"""
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Browser]:
@@ -116,6 +124,7 @@ def test_page(browser, name):
     browser.resize(PHONE)
     found["too wide"] = browser.run(TOO_WIDE)
     found["figures not drawn once on a phone"] = browser.run(NOT_ONCE)
+    found["letters too small on a phone"] = browser.run(TOO_SMALL)
     found["no drawing on a phone"] = browser.run(
         "[...document.querySelectorAll('main .dr-figure')].filter((one) => one.offsetParent &&"
         " ![...one.querySelectorAll('svg')].some((svg) => svg.clientHeight > 30)).length"

@@ -154,6 +154,43 @@ def test_on_a_phone_names_stand_above_their_points(on_a_phone):
         assert names[name] - 0.5 < line.get_ydata()[0] < names[name]
 
 
+@pytest.mark.parametrize("rows", [1, 4, 8, 16])
+@pytest.mark.parametrize("panels", [1, 2])
+def test_on_a_phone_the_line_at_zero_goes_through_no_name(on_a_phone, panels, rows):
+    """Also below a legend, which takes height from the rows."""
+    labels = [*objectives.names()][:rows]
+    side = points(**{label: value - 1 for value, label in enumerate(labels)})
+    sides = [Series(str(panel), "recorded", side, "points") for panel in range(panels)]
+    intervals(sides, labels, alt="x", zero=True, rows="minus no pre-training")
+    (figure,) = on_a_phone
+    figure.draw_without_rendering()
+    lines = [
+        axes.transData.transform(segment)
+        for axes in figure.axes
+        for segment in axes.collections[-1].get_segments()
+    ]
+    assert len(lines) == rows * panels
+    for name in figure.axes[0].texts:
+        box = name.get_window_extent()
+        for (across, bottom), (_, top) in lines:
+            if box.x0 <= across <= box.x1:
+                assert top <= box.y0 or bottom >= box.y1, name.get_text()
+
+
+@pytest.mark.parametrize("drawn_for", ["drawn", "on_a_phone"])
+def test_names_at_the_ends_of_curves_do_not_cover_each_other(request, drawn_for):
+    made = request.getfixturevalue(drawn_for)
+    line = {1: Interval(30, 28, 32), 100: Interval(45, 43, 47)}
+    lines = {"MASTER": line, "SimLM": {**line, 100: Interval(44, 42, 46)}}
+    level = {"no pre-training, all labels of every kind": Interval(43.8, 42, 46)}
+    growth(lines, x="share", y="%", levels=level)
+    (figure,) = made
+    figure.draw_without_rendering()
+    boxes = sorted((text.get_window_extent() for text in figure.axes[0].texts), key=lambda b: b.y0)
+    assert len(boxes) == 3
+    assert all(below.y1 <= above.y0 for below, above in zip(boxes, boxes[1:], strict=False))
+
+
 def test_every_figure_is_as_wide_as_its_page_and_once_more_as_a_phone(monkeypatch, record):
     """Several panels, long names and a legend below included."""
     widths = []
@@ -179,7 +216,7 @@ def test_every_figure_is_as_wide_as_its_page_and_once_more_as_a_phone(monkeypatc
     sources = "".join(
         path.read_text() for path in (places.project_root() / "notebooks").rglob("*.ipynb")
     )
-    assert {*re.findall(r"figsize=\(([^,]+)", sources)} <= {"figures.WIDTH"}
+    assert "figsize" not in sources
 
 
 def test_growth_has_a_band_a_name_at_each_end_and_a_place_for_nothing(drawn):

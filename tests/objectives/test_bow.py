@@ -1,11 +1,14 @@
 """Bag of words against NumPy, and what page practice/adding-an-objective says of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from dr_lib.lab import Recipe
 from dr_lib.models import lm_head
+from dr_lib.objectives.bow import bag_of_words
 
 KINDS = [(targets, head) for targets in ("binary", "count") for head in ("masked_lm", "linear")]
 
@@ -52,6 +55,31 @@ def test_the_loss_is_the_cross_entropy_of_the_bag(targets, head, make_loud, repe
     assert method.bag_loss(repeated, vectors).item() == pytest.approx(
         -(bags * log_p).sum(1).mean(), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("per", ["target", "token"])
+@pytest.mark.parametrize("targets", ["binary", "count"])
+@pytest.mark.parametrize(("passages", "length", "vocab"), [(1, 1, 2), (5, 9, 4), (3, 40, 200)])
+def test_bags_of_any_size_are_those_of_numpy(
+    targets, per, passages, length, vocab, make_token_batch
+):
+    """Few pieces over many places: most stand in a passage more than once."""
+    random = np.random.default_rng(vocab)
+    ids = random.integers(vocab, size=(passages, length))
+    batch = make_token_batch(ids, np.arange(passages))
+    counted = random.random(ids.shape) < 0.7
+    batch = replace(batch, special=torch.tensor(~counted))
+    logits = random.normal(size=(passages, vocab))
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    losses = []
+    for row, words in enumerate(ids):
+        pieces, counts = np.unique(words[counted[row]], return_counts=True)
+        weights = counts if targets == "count" else np.ones_like(counts)
+        size = weights.sum() if per == "target" else counts.sum()
+        losses.append(-(weights * log_p[row, pieces]).sum() / max(size, 1))
+    loss = bag_of_words(torch.tensor(logits), batch, targets=targets, per=per)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 @pytest.mark.parametrize("targets", ["binary", "count"])
