@@ -234,8 +234,12 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     Example:
         >>> spell(Interval(1.26, -0.04, 2.0), sign=True)
         '+1.3 [−0.0, +2.0]'
+        >>> spell(Interval(1.26, float("-inf"), float("inf")))
+        '1.3 (no interval yet)'
     """
     form = f"{{:{'+' if sign else ''},.{digits}f}}"
+    if not np.isfinite([interval.low, interval.high]).all():
+        return minus(f"{form.format(round(interval.mean, digits) + 0.0)} (no interval yet)")
     ends = (round(end, digits) + (-0.0 if sign else 0.0) for end in (interval.low, interval.high))
     # no "-0.0"; an end just below zero is one, so that zero is seen to lie within
     mean = round(interval.mean, digits) + 0.0
