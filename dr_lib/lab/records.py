@@ -337,7 +337,9 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     What cannot be read is left out, and one warning names it. A file that was read before and has
     not been written since is not read again.
     """
-    packed, runs = (_packed_name(study), f"{slug(study)}_*{PACKED}") if study else (f"*{PACKED}",) * 2
+    packed, runs = (
+        (_packed_name(study), f"{slug(study)}_*{PACKED}") if study else (f"*{PACKED}",) * 2
+    )
     paths = {*folder.glob(packed), *folder.glob(runs)}
     read = [_loaded(path, state_of(path)) for path in sorted(paths)]
     records = [record for records_of_file, _ in read for record in records_of_file]

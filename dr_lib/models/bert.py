@@ -344,14 +344,18 @@ def half_norms(model: PreTrainedModel) -> PreTrainedModel:
     are compared in more than the eight bits of bfloat16.
     """
     layers = layers_of(model)
-    whole = layers[-1].output.LayerNorm if len(layers) else None
-    for module in [*model.modules()]:
-        for name, norm in module.named_children():
+    halve_norms(model, layers[-1].output.LayerNorm if len(layers) else None)
+    return model
+
+
+def halve_norms(module: nn.Module, whole: nn.Module | None = None) -> None:
+    """Put `HalfNorm`s in place of all norms inside a module, but for one that stays whole."""
+    for owner in [*module.modules()]:
+        for name, norm in owner.named_children():
             if isinstance(norm, nn.LayerNorm) and norm is not whole:
                 half = HalfNorm(norm.normalized_shape, norm.eps, device="meta")
                 half.weight, half.bias = norm.weight, norm.bias
-                setattr(module, name, half.train(norm.training))
-    return model
+                setattr(owner, name, half.train(norm.training))
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
