@@ -344,11 +344,15 @@ def half_norms(model: PreTrainedModel) -> PreTrainedModel:
     are compared in more than the eight bits of bfloat16.
     """
     layers = layers_of(model)
-    whole = layers[-1].output.LayerNorm if len(layers) else None
-    for part in model.modules():
+    halve_norms(model, layers[-1].output.LayerNorm if len(layers) else None)
+    return model
+
+
+def halve_norms(module: nn.Module, whole: nn.Module | None = None) -> None:
+    """Make all norms of a module `HalfNorm`s, but for one that stays whole."""
+    for part in module.modules():
         if isinstance(part, nn.LayerNorm) and part is not whole:
             part.__class__ = HalfNorm
-    return model
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
