@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.tokens import TokenBatch
-from dr_lib.tokens.layout import finest
+from dr_lib.tokens.store import finest
 
 Budget = Literal["maskable", "all"]
 

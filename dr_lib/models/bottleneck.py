@@ -322,7 +322,7 @@ def draw_ids(
         parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
         logits = ((functional.linear(rows, weight, bias), numbers) for rows, numbers in parts)
         draw = pick_from_logits if (device, dtype) in FUSED else pick_from_softmax
-        drawn = [draw(one, numbers) for one, numbers in logits]
+        drawn = [draw(logits_of, numbers) for logits_of, numbers in logits]
     return torch.cat(drawn)
 
 

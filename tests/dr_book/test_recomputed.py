@@ -6,6 +6,7 @@ import json
 import lzma
 from collections import defaultdict
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -214,11 +215,11 @@ def entries() -> dict[str, dict]:
     return {entry["claim"]: entry for entry in ledger("laptop")}
 
 
-def plain(claim, pair: dict) -> bool:
+def plain(claim, pair: dict, relation: str = "over") -> bool:
     """Whether a pair is a difference of two rows on the same queries of one collection."""
     named = claim.answered_by
     return (
-        pair["relation"] == "over"
+        pair["relation"] == relation
         and isinstance(named.collection, str)
         and named.collection != "made tokens"
         and isinstance(named.measure, str)
@@ -282,6 +283,37 @@ def test_thirty_claims_and_more_are_reckoned_twice_and_agree():
                 assert pair["state"] == state, (claim.id, pair, ours)
                 decided += state != "open"
     assert len(checked) >= 30 and decided >= 20, (len(checked), decided)
+
+
+def test_pairs_that_are_level_are_reckoned_twice_and_agree():
+    checked, states = 0, set()
+    claims = (claim for paper in load_papers().values() for claim in paper.claims)
+    for claim in (claim for claim in claims if claim.id in CLAIMS):
+        widths = {
+            (check.measure or str(claim.answered_by.measure), frozenset(two)): check.width
+            for check in claim.checks
+            for two in combinations(check.rows, 2)
+        }
+        for pair in entries()[claim.id]["pairs"]:
+            if pair["difference"] is None or not plain(claim, pair, "level with"):
+                continue
+            sides = [runs_of(claim, pair[side]) for side in ("better", "worse")]
+            ours, width = (
+                reckoned(*sides, pair["measure"]),
+                widths[pair["measure"], frozenset((pair["better"], pair["worse"]))],
+            )
+            gap, name = ours["difference"], (claim.id, pair["better"], pair["worse"])
+            assert pair["difference"] == pytest.approx(gap, abs=1e-3), name
+            checked += 1
+            if abs(gap) < width:  # two one-sided tests, by hand
+                ends = np.array([width + gap, width - gap]) / ours["error"]
+                p = stats.t.sf(ends, ours["freedom"]).max()
+                assert pair["p"] == pytest.approx(p, rel=0.02, abs=1e-5), name
+                block = claim.answered_by.block
+                sure = ours["sure"] and (not block or min(map(len, sides)) >= PLANNED[block])
+                assert (pair["state"] == "supported") is bool(sure and p < 0.05), (name, pair, p)
+                states.add(pair["state"])
+    assert checked >= 10 and len(states) > 1, (checked, states)
 
 
 def test_no_claim_is_contradicted_by_a_pair_that_is_not_testable():
