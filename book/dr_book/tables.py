@@ -101,9 +101,12 @@ def data_named(name: str) -> str:
     Example:
         >>> data_named("trecdl-mini"), data_named("squad, dev"), data_named("my-folder")
         ('TREC DL (sample)', 'SQuAD, dev', 'my-folder')
+        >>> data_named("npl, trained on squad")
+        'NPL, trained on SQuAD'
     """
-    whole, comma, split = name.partition(", ")
-    return DATA[whole] + comma + split if whole in DATA else name
+    whole, comma, more = name.partition(", ")
+    split, learned, source = more.partition("trained on ")
+    return DATA.get(whole, whole) + comma + split + learned + DATA.get(source, source)
 
 
 def minus(text: str) -> str:

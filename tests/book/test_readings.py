@@ -668,3 +668,12 @@ def test_a_seed_that_is_trained_again_stays_about_half_as_far_away_as_another_se
         for spreads in (again, others)
     )
     assert 0.35 < within / between < 0.65, (within, between)
+
+
+def test_three_trainings_of_one_method_lie_up_to_half_a_point_apart():
+    """As methods/seed_noise begins, and that they scatter alike."""
+    assert "a little more than half a point" in reading("methods/seed_noise")
+    core = plan.Block.load("plan/core")
+    means = [own for own in core.means("MRR@10").values() if len(own) == 3]
+    assert len(means) == 6 and 0.5 < max(np.ptp(own) for own in means) < 0.7
+    assert core.seeds("MRR@10").alike
