@@ -109,9 +109,12 @@ def data_named(name: str) -> str:
     Example:
         >>> data_named("trecdl-mini"), data_named("squad, dev"), data_named("my-folder")
         ('TREC DL (sample)', 'SQuAD, dev', 'my-folder')
+        >>> data_named("npl, trained on squad")
+        'NPL, trained on SQuAD'
     """
-    whole, comma, split = name.partition(", ")
-    return DATA[whole] + comma + split if whole in DATA else name
+    whole, comma, more = name.partition(", ")
+    split, learned, source = more.partition("trained on ")
+    return DATA.get(whole, whole) + comma + split + learned + DATA.get(source, source)
 
 
 def minus(text: str) -> str:
@@ -234,8 +237,12 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     Example:
         >>> spell(Interval(1.26, -0.04, 2.0), sign=True)
         '+1.3 [−0.0, +2.0]'
+        >>> spell(Interval(1.26, float("-inf"), float("inf")))
+        '1.3 (no interval yet)'
     """
     form = f"{{:{'+' if sign else ''},.{digits}f}}"
+    if not np.isfinite([interval.low, interval.high]).all():
+        return minus(f"{form.format(round(interval.mean, digits) + 0.0)} (no interval yet)")
     ends = (round(end, digits) + (-0.0 if sign else 0.0) for end in (interval.low, interval.high))
     # no "-0.0"; an end just below zero is one, so that zero is seen to lie within
     mean = round(interval.mean, digits) + 0.0

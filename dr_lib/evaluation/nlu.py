@@ -178,14 +178,14 @@ def nlu(
         problem = f"batches of {task.batch_rows} rows, but only {len(rows)} to train on"
         raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
     work, named = folder / "checkpoint-work", {"train": rows, "test": others}
-    own, other = (
+    store, unseen_store = (
         TokenStore.build(
             split.texts, tokenizer, work / f"{name}-tokens", tuple(split.texts.column_names)
         )
         for name, split in named.items()
     )
     classifier = SentenceClassifier(encoder, rows.task, dropout=task.dropout, seed=seed)
-    batches = _batches(own, rows, task.batch_rows, task.length, seed)
+    batches = _batches(store, rows, task.batch_rows, task.length, seed)
     steps = max(1, round(task.epochs * (len(rows) // task.batch_rows)))  # full batches only
     numbers = TrainSettings(
         steps=steps,
@@ -193,7 +193,10 @@ def nlu(
         **task.model_dump(include={"learning_rate", "warmup", "weight_decay"}),
     )
     train(classifier, batches, numbers, work / "training", title=task.task)
-    columns = {"predicted": predict(classifier, other, task.length), "actual": others.targets}
+    columns = {
+        "predicted": predict(classifier, unseen_store, task.length),
+        "actual": others.targets,
+    }
     columns |= {"accuracy": columns["predicted"] == columns["actual"]} if rows.task.classes else {}
     Scores([str(row) for row in range(len(others))], columns).save(folder / "scores.json")
     shutil.copy(work / "training" / "log.json", folder / "log.json")
@@ -373,11 +376,11 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
-    found = [header.index(name) for name in names if name in header]
-    if not found:
+    columns = [header.index(name) for name in names if name in header]
+    if not columns:
         fix = f"One of {', '.join(names)} is needed."
         raise InputError(f"columns {', '.join(header)[:120]}", where=f"{path} line 1", fix=fix)
-    return found[0]
+    return columns[0]
 
 
 def _target(task: NluTask, cell: str, where: str) -> float:

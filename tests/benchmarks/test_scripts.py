@@ -120,7 +120,7 @@ def test_what_misses_its_target_shows_where_the_time_goes(run, tmp_path, monkeyp
     run("bench_search", f"{TINY['bench_search']} --save {{folder}}/speed.json")
     printed = capsys.readouterr().out
     assert (
-        "more than 0.0 of faiss" in printed and "search.py" in printed[printed.index("tottime") :]
+        "more than 0.0 of faiss" in printed and "exact.py" in printed[printed.index("tottime") :]
     )
 
 

@@ -479,3 +479,12 @@ def test_a_record_is_found_by_its_bare_name_from_within_its_folder(tmp_path, mon
     with pytest.raises(InputError):
         load_record(Path("nothing.jsonl.xz"))
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_other_queries_of_a_study_lie_in_its_file_and_are_read_alone(book):
+    studies = ("plan/core", "plan/core-dev", "plan/core-x-elsewhere", "plan/core-x-dev-elsewhere")
+    paths = publish([make_record(study=study, scale="laptop") for study in studies])
+    assert [path.name for path in paths] == ["plan-core.jsonl.xz", "plan-core-x.jsonl.xz"]
+    for study in studies:
+        assert [record.study for record in load_records(book / "laptop", study)] == [study]
+    assert load_records(book / "laptop", "plan/core-x") == []
