@@ -286,8 +286,7 @@ ENOUGH = 0.6
 
 
 Judge = Callable[
-    [Sequence[str], Mapping[str, Block], Sequence[Record]],
-    tuple[dict[str, Estimate | float], str],
+    [Sequence[str], Mapping[str, Block], Sequence[Record]], tuple[dict[str, Estimate | float], str]
 ]
 """Rows, blocks by collection, overlaps -> what each collection shows, and the word for all."""
 
@@ -304,9 +303,7 @@ def _above(
     rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
 ) -> tuple[dict[str, Estimate], str]:
     """The first row above the second on every collection."""
-    shown = {
-        name: block.difference(*rows, planned()["measure"]) for name, block in blocks.items()
-    }
+    shown = {name: block.difference(*rows, planned()["measure"]) for name, block in blocks.items()}
     return shown, _all_of(map(sign, shown.values()))
 
 

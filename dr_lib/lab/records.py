@@ -404,7 +404,7 @@ def recorded_folder(scale: str) -> Path:
 
 def publish(records: Sequence[Record]) -> list[Path]:
     """Add records to the book, in place of earlier ones of the same study, label, seed, scale and
-    collection.
+    collection. A run that is published again keeps its certificates.
 
     Returns:
         The files of their studies.
@@ -429,7 +429,13 @@ def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
     earlier, broken = read_records(path) if path.is_file() else ([], [])
     if broken:
         raise broken[0]
-    by_place = {_place(record): record for record in (*earlier, *added)}
+    by_place = {_place(record): record for record in earlier}
+    for record in added:
+        before = by_place.get(_place(record), record)
+        if (before.keys, before.created) == (record.keys, record.created):
+            known = [*before.rebuilt, *(new for new in record.rebuilt if new not in before.rebuilt)]
+            record = record.model_copy(update={"rebuilt": tuple(known)})
+        by_place[_place(record)] = record
     return [by_place[place] for place in sorted(by_place)]
 
 
