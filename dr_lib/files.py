@@ -166,8 +166,8 @@ def check_fields(content: Any, model: type[BaseModel], problem: str, where: Path
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "all of it"
-        said = f"{problem} ({visible(field[:80])}: {first['msg']})"
-        raise InputError(said, where=where, fix=fix) from None
+        complaint = f"{problem} ({visible(field[:80])}: {first['msg']})"
+        raise InputError(complaint, where=where, fix=fix) from None
 
 
 def json_digest(value: Any) -> str:
@@ -444,8 +444,10 @@ def state_of(place: str | Path, ending: str = "") -> str:
     facts = []
     for path in sorted(files):
         with suppress(OSError):  # not there, or a link to nothing
-            if stat.S_ISREG((one := path.stat()).st_mode):
-                facts.append((str(path), one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns))
+            if stat.S_ISREG((stats := path.stat()).st_mode):
+                facts.append(
+                    (str(path), stats.st_size, stats.st_ino, stats.st_mtime_ns, stats.st_ctime_ns)
+                )
     return hashlib.sha256(
         repr([Path(place).resolve(), Path(place).exists(), facts]).encode()
     ).hexdigest()

@@ -198,8 +198,8 @@ def find_encoder(name_or_path: str | Path) -> Path:
         )
     if path.is_dir():
         return path
-    if package and (found := find_spec(package)):
-        return Path(found.origin).parent / "model"
+    if package and (spec := find_spec(package)):
+        return Path(spec.origin).parent / "model"
     fix = (
         "Run `make models` once."
         if package
@@ -296,8 +296,8 @@ def _check_configuration(folder: Path) -> None:
     """Refuse code of a hub, and more layers than the folder's weights have tensors."""
     path, tensors = folder / "config.json", _count_tensors(folder)
     for key, value in _entries(_json(path)):
-        strings = [value] if isinstance(value, str) else [one for _, one in _entries(value)]
-        if any(name in key for name in CODE_KEYS) and any("/" in str(one) for one in strings):
+        strings = [value] if isinstance(value, str) else [text for _, text in _entries(value)]
+        if any(name in key for name in CODE_KEYS) and any("/" in str(text) for text in strings):
             problem = f"{visible(key)} names code of a hub: {visible(str(value)[:80])}"
             raise InputError(problem, where=path, fix=f"Remove the key {visible(key)}.")
         if key == "num_labels" and isinstance(value, int) and value > MOST_LABELS:
@@ -314,7 +314,7 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
     while waiting:
         inner = waiting.pop()
         if isinstance(inner, dict | list):
-            pairs = inner.items() if isinstance(inner, dict) else [("", one) for one in inner]
+            pairs = inner.items() if isinstance(inner, dict) else [("", item) for item in inner]
             for key, part in pairs:
                 yield key, part
                 waiting.append(part)

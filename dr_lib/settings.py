@@ -66,12 +66,12 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
             fix=f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}.",
         )
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-    given = (
+    value = (
         ""
         if first["type"] in ("value_error", "missing")
         else f" (got {reprlib.repr(first['input'])})"
     )
-    return InputError(problem + given, where=where, fix="Correct this key.")
+    return InputError(problem + value, where=where, fix="Correct this key.")
 
 
 def check_parameters(**parameters: tuple[Any, Any]) -> None:
@@ -96,7 +96,7 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
             fits, wanted, form = isinstance(value, Mapping), "mapping", f"{name}: {{...: ...}}"
         else:
             wanted, form = f"list of {LISTED[kind[0]]}", f"{name}: [...]"
-            fits = isinstance(value, list | tuple) and all(_fits(one, kind[0]) for one in value)
+            fits = isinstance(value, list | tuple) and all(_fits(item, kind[0]) for item in value)
         if not fits:
             raise InputError(
                 f"{value!r} is no {wanted}"[:200], where=name, fix=f'Give it as -y "{form}".'
@@ -120,11 +120,16 @@ def _fits(value: Any, kind: type) -> bool:
 def keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
     """Names of the fields of the model that `path` leads to; [] where it leads to none."""
     for part in path:
-        found = model.model_fields.get(part)
+        field = model.model_fields.get(part)
         # also X | None
-        kinds = (found.annotation, *getattr(found.annotation, "__args__", ())) if found else ()
+        kinds = (field.annotation, *getattr(field.annotation, "__args__", ())) if field else ()
         inner = next(
-            (one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None
+            (
+                annotation
+                for annotation in kinds
+                if isinstance(annotation, type) and issubclass(annotation, BaseModel)
+            ),
+            None,
         )
         if inner is None:
             return []

@@ -26,6 +26,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import version as installed
 from importlib.util import resolve_name
 from pathlib import Path
@@ -117,6 +118,7 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
                 _follow(module, used, seen)
     elif name in imported:
         source, original = imported[name]
+        getattr(sys.modules[module], name, None)  # of a lazy package: imported now
         # used as a value, as in getattr(masking, unit): all of it may run
         if inner := _module(module, name):
             for used in {**names_in(inner)[0], **names_in(inner)[1]}:
@@ -142,10 +144,12 @@ def _libraries() -> tuple[str, ...]:
     """Folders of libraries: Python's own and its packages', and each further one on `sys.path` that
     holds installed packages.
     """
-    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed_in = [
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
     # pip's --target, say
     more = [folder for folder in sys.path if folder and any(Path(folder).glob("*.dist-info"))]
-    return tuple(f"{folder}{os.sep}" for folder in [*own, *more])
+    return tuple(f"{folder}{os.sep}" for folder in [*installed_in, *more])
 
 
 @functools.cache
@@ -199,7 +203,10 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
     (module, name).
     """
     path, defined, imported = _source(module), {}, {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body if path else []:
+    tree = ast.parse(path.read_text(encoding="utf-8") if path else "")
+    # a package that imports its names when they are asked for (`lazily`) has them in a block
+    lazy = hasattr(sys.modules.get(module), "__getattr__")
+    for node in ast.walk(tree) if lazy else tree.body:
         if isinstance(node, ast.Import):
             imported |= {
                 (alias.asname or alias.name.split(".")[0]): (alias.name, None)
@@ -228,6 +235,30 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
             ):
                 defined.setdefault(name, []).append(_definition(node))
     return defined, imported
+
+
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are imported when they are asked for, so
+    that what needs no torch does not wait for it: those that its `__init__` imports `if
+    TYPE_CHECKING`.
+    """
+    module = sys.modules[package]
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    homes = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{package}.")
+        for alias in node.names
+    }
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name]), name)
+        setattr(module, name, value)
+        return value
+
+    return get, lambda: sorted({*vars(module), *homes})
 
 
 def drop_docstrings(tree: ast.AST) -> None:
@@ -389,7 +420,9 @@ def stage(
             if reads is not None:
                 named = [arguments.get(name, name) or () for name in reads]
                 splits = [
-                    part for one in named for part in ([one] if isinstance(one, str) else one)
+                    part
+                    for split in named
+                    for part in ([split] if isinstance(split, str) else split)
                 ]
                 for name, value in arguments.items():
                     if hasattr(value, "only"):
@@ -788,11 +821,11 @@ def _token(folder: Path) -> tuple[str, int]:
 @functools.cache
 def versions() -> Mapping[str, str]:
     """Versions of Python and of the packages that can change a number, as installed."""
-    found = {"python": sys.version.split()[0]}
+    by_package = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         with suppress(ImportError):  # faiss may have come through conda under another name
-            found[name] = installed(name)
-    return found
+            by_package[name] = installed(name)
+    return by_package
 
 
 def spell_seconds(seconds: float) -> str:

@@ -68,27 +68,27 @@ def words_of(text: str, shortest: int = 2) -> list[str]:
     """
     if text.isascii():
         return ASCII_WORDS[shortest](text.lower())
-    found: list[str] = []
+    words: list[str] = []
     for chunk in CHUNK(unicodedata.normalize("NFC", text)):
         if not chunk.isascii():
-            found += _words_in(chunk, shortest)
+            words += _words_in(chunk, shortest)
         elif len(chunk) >= shortest:
-            found.append(chunk.lower())
-    return found
+            words.append(chunk.lower())
+    return words
 
 
 @lru_cache(1 << 16)
 def _words_in(chunk: str, shortest: int) -> tuple[str, ...]:
     """The words of a chunk that is not all of ASCII."""
-    found: list[str] = []
+    words: list[str] = []
     for run in RUN.findall(chunk):
         folded = fold(run)
         if PAIRS(run):
             letters = LETTER(folded)
-            found += map("".join, pairwise(letters)) if letters[1:] else letters
+            words += map("".join, pairwise(letters)) if letters[1:] else letters
         elif len(DROPPED("", run)) >= shortest:
-            found.append(folded)
-    return tuple(found)
+            words.append(folded)
+    return tuple(words)
 
 
 def fold(word: str) -> str:
@@ -120,10 +120,10 @@ def tokens(text: str, *, signs: bool = True) -> list[str]:
         (['o', "'", 'neil', ',', '1999'], ['o', 'neil', '1999'], ['北', '京', '市'])
     """
     if text.isascii():
-        found = ASCII_TOKEN(text.lower())
+        parts = ASCII_TOKEN(text.lower())
     else:
-        found = list(map(_token, TOKEN(unicodedata.normalize("NFC", text))))
-    return found if signs else [token for token in found if token[0].isalnum()]
+        parts = list(map(_token, TOKEN(unicodedata.normalize("NFC", text))))
+    return parts if signs else [token for token in parts if token[0].isalnum()]
 
 
 _token = lru_cache(1 << 16)(fold)

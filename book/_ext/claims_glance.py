@@ -103,12 +103,15 @@ def pairs_table(pairs: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -
         where = link(f"{papers[pair['of']]}, {pair['source']}", f"#{pair['claim']}")
         state = ", ".join((pair["state"], pair["protocol"]))
         state += f": {pair['because']}" * bool(pair["because"])
-        seeds = " and ".join(map(str, pair["seeds"]))
+        # a claim over several collections has a pair of rows on each
+        counts = pair["seeds"]
+        each = [counts] if len(counts) % 2 else zip(counts[::2], counts[1::2], strict=True)
+        seeds = "; ".join(dict.fromkeys(" and ".join(map(str, own)) for own in each))
         numbers = (paper, interval_cell(ours, sign=True))
         rows.append([where, pair["said"], pair["measure"], *numbers, seeds, state])
     columns = ["where", "pair", "measure", "paper", "ours", "seeds", "state"]
     caption = (
-        "Differences of the pairs, in points, with 95 % intervals of ours, and the runs of the two"
+        "Differences of the pairs, in points, with 95 % intervals of ours, and the seeds of the two"
         " rows. A pair of a block of the plan is judged when both rows have the block's seeds."
     )
     return folded("The same as a table", table(columns, rows, caption=caption))

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dr_book.hits import check_queries
+from dr_book.hits import Searcher, check_queries, open_bm25
 from dr_book.plain_log import log_plainly
 from dr_book.systems import check_encoders, check_trained, sort_systems
 from dr_lib import places
@@ -587,13 +587,18 @@ def search_collection(options: argparse.Namespace) -> None:
     # what is wrong is said before the libraries of the models are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
     check_encoders(options.model)
+    collection = None
     if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
-        check_trained(options.model, check_collection(options.collection))
-    from dr_book.search import searcher_for
+        collection = check_collection(options.collection)
+        check_trained(options.model, collection)
+    if collection and not (options.model or options.reranker or options.no_bm25):
+        searcher = Searcher(collection, {"BM25": open_bm25(collection)})
+    else:
+        from dr_book.search import searcher_for
 
-    searcher = searcher_for(
-        options.collection, options.model, options.reranker, bm25=not options.no_bm25
-    )
+        searcher = searcher_for(
+            options.collection, options.model, options.reranker, bm25=not options.no_bm25
+        )
     width, asked = shutil.get_terminal_size((100, 24)).columns, False
     for query in [options.query] if options.query is not None else questions():
         (result,) = searcher.search([query.strip()], options.k)

@@ -36,8 +36,14 @@ from dr_lib.objectives import FAMILIES
 
 BASELINES = {"BERT-base", "BERT", "BM25"}
 """Labels of papers for what is not pre-trained here."""
-PARTS = {"mkp": "masked keywords", "cmp": "complementary mask", "npr": "neighbouring passage"}
-PARTS |= {"dor": "questions", "gor": "continuations", "follows": "next sentence"}
+PARTS = {
+    "mkp": "masked keywords",
+    "cmp": "complementary mask",
+    "npr": "neighbouring passage",
+    "dor": "questions",
+    "gor": "continuations",
+    "follows": "next sentence",
+}
 """What a figure calls the parts of MASTER's loss, and of BERT's."""
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""

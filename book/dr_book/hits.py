@@ -1,20 +1,34 @@
-"""What a search gives: passages of every system for a question, in a terminal and as JSON.
+"""A search by several systems, BM25 among them, and what it gives: passages of every system for a
+question, in a terminal and as JSON.
 
-Importing it takes no model library. Page of the book: practice/own-corpus.
+Importing it takes no model library, and BM25 alone needs none. Page of the book:
+practice/own-corpus.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from dr_lib.errors import InputError, visible
 from dr_lib.words import words_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dr_lib.collections import Collection
+    from dr_lib.retrieval import Ranking
+    from dr_lib.stages import Cache
 
 SHOWN, LEAD, INDENT = 240, 4, " " * 6
 """Characters of a passage that are shown, words before the first that matches, and where the text
 begins in a terminal.
 """
+
+
+System = Callable[[Sequence[str], int], "Ranking"]
+"""Queries and depth -> the passages found."""
 
 
 @dataclass(frozen=True)
@@ -160,3 +174,78 @@ def check_queries(queries: Sequence[str], k: int) -> None:
             raise InputError("a question is not UTF-8", where=query, fix="Save it as UTF-8.")
     if k < 1:
         raise InputError(f"k is {k}", where="k", fix="Give 1 or more.")
+
+
+class Searcher:
+    """A collection and the systems that search it, side by side.
+
+    Args:
+        collection: what is searched.
+        systems: by the name that is shown.
+
+    Raises:
+        InputError: no system at all.
+    """
+
+    def __init__(self, collection: "Collection", systems: Mapping[str, System]):
+        if not systems:
+            raise InputError("nothing to search with", where="search", fix="Give BM25 or a model.")
+        self.collection, self.systems = collection, dict(systems)
+        self._grades = judgements_by_text(collection)
+
+    def search(self, queries: str | Sequence[str], k: int = 5) -> list[Result]:
+        """The first `k` passages of every system for each query (or the only one); known judgements
+        are shown.
+
+        Raises:
+            InputError: an empty query, or `k` below 1.
+        """
+        queries = [queries] if isinstance(queries, str) else queries
+        check_queries(queries, k)
+        rankings = {name: system(queries, k) for name, system in self.systems.items()}
+        results = []
+        for row, query in enumerate(queries):
+            grades = self._grades.get(query.strip())
+            relevant = None if grades is None else sum(grade > 0 for grade in grades.values())
+            hits = {
+                name: self._hits(ranking.rows[row], ranking.scores[row], grades or {})
+                for name, ranking in rankings.items()
+            }
+            results.append(Result(query, relevant, hits))
+        return results
+
+    def _hits(
+        self, rows: "np.ndarray", scores: "np.ndarray", grades: Mapping[str, int]
+    ) -> list[Hit]:
+        passages = self.collection.passages[rows[rows >= 0].tolist()]
+        columns = zip(
+            passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False
+        )
+        return [Hit(rank, *row, grades.get(row[0])) for rank, row in enumerate(columns, 1)]
+
+
+def judgements_by_text(collection: "Collection") -> dict[str, dict[str, int]]:
+    """Query text -> passage id -> grade, over all splits."""
+    queries, found = collection.queries(), {}
+    texts = dict(zip(queries["id"][:], queries["text"][:], strict=True))
+    for split in collection.splits:
+        for query, grades in collection.qrels(split).items():
+            found.setdefault(texts[query].strip(), {}).update(grades)
+    return found
+
+
+def open_bm25(
+    collection: "Collection",
+    weights: tuple[float, float] | None = None,
+    cache: "Cache | None" = None,
+) -> System:
+    """BM25 over a collection, with the usual weights or with other k1 and b."""
+    from dr_lib import retrieval  # what help and mistakes do not wait for
+    from dr_lib.stages import Cache
+
+    cache = cache or Cache(announce=lambda line: None)
+    index = retrieval.bm25_index(collection, title=True)
+    if weights:
+        k1, b = weights
+        index = retrieval.weighted_bm25_index(collection, title=True, k1=k1, b=b)
+    return retrieval.Bm25.open(cache.get(index) / "index").search

@@ -227,7 +227,7 @@ def all_runs(records: Sequence[Record]) -> list[Record]:
 
     A run that several studies show has a record in each; the one with most measures stands for it,
     that of the given records before others. Two trainings with one seed, by other code or on
-    another machine, are two runs.
+    another machine, are two runs of that seed.
     """
     others = (
         other
@@ -297,7 +297,8 @@ class Side:
     """Runs of one configuration, and what is measured of them.
 
     Attributes:
-        records: one a run; those without the measure are left out.
+        records: one a run, several of a seed where it was trained again; those without the measure
+            are left out.
         measure: e.g. "MRR@10".
         fixed: whether the number is of no training, whatever the recipe names (sizes, times).
     """
@@ -317,9 +318,34 @@ class Side:
         runs = self.runs
         return bool(runs) and not self.fixed and trained_in(runs[0].recipe) is not None
 
+    @property
+    def seeds(self) -> dict[int, list[Record]]:
+        """Seed -> its runs. Another machine or other code repeats a seed's training; its result
+        stays closer to the first than another seed's would, so it is no further seed.
+        """
+        seeds = defaultdict(list)
+        for record in self.runs:
+            seeds[record.seed].append(record)
+        return dict(seeds)
+
     def parts(self) -> list[tuple[float, Influence]]:
-        """Mean of each run, in the unit that is shown, and what each cluster adds to it."""
-        return [_moved(record, self.measure) for record in self.runs]
+        """Mean of each seed over its runs, in the unit that is shown, and what each cluster adds to
+        it.
+        """
+        return [
+            _averaged([_moved(record, self.measure) for record in runs])
+            for runs in self.seeds.values()
+        ]
+
+
+def _averaged(parts: Sequence[tuple[float, Influence]]) -> tuple[float, Influence]:
+    if len(parts) == 1:
+        return parts[0]
+    moves: dict[Hashable, float] = defaultdict(float)
+    for _, moved in parts:
+        for cluster, move in moved.items():
+            moves[cluster] += move / len(parts)
+    return float(np.mean([mean for mean, _ in parts])), dict(moves)
 
 
 def has_measure(record: Record, measure: str) -> bool:
@@ -399,7 +425,10 @@ def _kind(record: Record) -> Hashable:
     if not _told_by_recipe(record):
         return record.study, *place
     stage = record.recipe.get("final") or "retriever1"
-    return stage, hash(tuple(record.query_ids)), *place
+    # trained on another collection, or on few labels, it may scatter otherwise
+    elsewhere = record.data.get("trained_on", {}).get("digest")
+    labels = record.recipe.get("few_shot")
+    return stage, elsewhere, labels, hash(tuple(record.query_ids)), *place
 
 
 @of_records
@@ -411,14 +440,14 @@ def _pools(measure: str) -> dict[Hashable, SeedVariance]:
 
 
 def _repeated(measure: str) -> list[Side]:
-    """The configurations that were trained at least twice by code of one epoch."""
+    """The configurations that were trained with at least two seeds by code of one epoch."""
     found = []
     for records in by_configuration().values():
         runs = [record for record in _distinct(records) if has_measure(record, measure)]
         for epoch in dict.fromkeys(record.epoch for record in runs):
             own = [record for record in runs if record.epoch == epoch]
             side = Side(own, measure)
-            if side.trained and len(own) > 1:
+            if side.trained and len(side.seeds) > 1:
                 found.append(side)
     return found
 
@@ -442,14 +471,24 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
 
 
 def _searched(record: Record) -> str:
-    """The collection of a record, with its split where that is not the test queries."""
-    name, split = record.data["collection"]["name"], record.recipe["evaluation"].get("split")
-    return name if split in (None, "test") else f"{name}, {split}"
+    """The collection of a record, with its split where that is not the test queries, and what its
+    retriever was trained on where that is not the whole collection.
+    """
+    facts = [record.data["collection"]["name"]]
+    if (split := record.recipe["evaluation"].get("split")) not in (None, "test"):
+        facts.append(split)
+    if labelled := record.recipe["collection"].get("train_queries"):
+        facts.append(f"{labelled:,} training queries")
+    if share := record.recipe.get("few_shot"):
+        facts.append(f"{100 * share:g}% of the labels")
+    if trained_on := record.data.get("trained_on"):
+        facts.append(f"trained on {trained_on['name']}")
+    return ", ".join(facts)
 
 
 def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
-    """The variance from run to run of configurations whose runs share precision and device, and of
-    those that mix them.
+    """The variance from seed to seed of configurations whose runs share precision and device, and
+    of those that mix them.
     """
     alike: list[list[float]] = []
     mixed: list[list[float]] = []
@@ -471,7 +510,7 @@ class Compared:
         estimate: in the unit that is shown (percent, points, GB, ...).
         floor: standard error of the clusters alone, were there seeds without end; None where one
             seed hides it.
-        seeds: runs of each configuration.
+        seeds: of each configuration.
         clusters: of its queries.
         why_open: why it decides nothing; "" where it may.
     """
@@ -500,9 +539,9 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent. Seeds add the pooled
-    variance of their collection, measure and stage, once for each run; where configurations scatter
-    unequally, what these runs show themselves. What a training draws in each cluster is in both,
-    and counted once (`statistics.scatter`).
+    variance of their collection, measure and stage, once for each seed; where configurations
+    scatter unequally, what these runs show themselves. What a training draws in each cluster is in
+    both, and counted once (`statistics.scatter`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
@@ -530,12 +569,12 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     for weight, side in trained:
         counted[_kind_of(side)] += weight**2 * scatter([moves for _, moves in side.parts()])
     floor = float(np.sqrt(max(estimate.error**2 - sum(counted.values()), 0.0)))
-    if any(len(side.runs) == 1 for _, side in trained):
+    if any(len(side.seeds) == 1 for _, side in trained):
         floor = None
     variances, why = _of_seeds(trained, counted)
     if clusters < FEWEST:
         why = f"{clusters} clusters of queries are too few to decide anything"
-    seeds = tuple(len(side.runs) for _, side in terms)
+    seeds = tuple(len(side.seeds) for _, side in terms)
     return Compared(estimate.with_seeds(*variances), floor, seeds, clusters, why)
 
 
@@ -546,13 +585,13 @@ def _of_seeds(
     and why they decide nothing.
     """
     pools = pools_of([side for _, side in terms])
-    single = any(len(side.runs) == 1 for _, side in terms)
+    single = any(len(side.seeds) == 1 for _, side in terms)
     why = ""
     if single and not all(pool.decides_single_runs for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
     weights: dict[Hashable, float] = defaultdict(float)
     for weight, side in terms:
-        weights[_kind_of(side)] += weight**2 / len(side.runs)
+        weights[_kind_of(side)] += weight**2 / len(side.seeds)
     shown = seed_variance([[mean for mean, _ in side.parts()] for _, side in terms])
     variances = []
     for kind, weight in weights.items():

@@ -6,8 +6,8 @@ are counted together where dev has chosen nothing. How sure a number is: ideas/s
 methods/what_the_bottleneck_buys, methods/how_many_seeds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
@@ -58,6 +58,11 @@ class Block:
             if record.data["collection"]["name"] == collection:
                 runs.setdefault(record.label, []).append(record)
         return cls(runs, cls.load(f"{study}-dev", collection) if both and runs else None)
+
+    def with_rows(self, other: "Block") -> "Block":
+        """These methods beside another block's, over the same queries."""
+        dev = self.dev and other.dev and self.dev.with_rows(other.dev)
+        return Block({**self.runs, **other.runs}, dev)
 
     @cached_property
     def first(self) -> Record:
@@ -171,7 +176,8 @@ class Verdict:
 
     Attributes:
         contrast: as the plan has it: `id`, `block`, `compare`, `on`, `says`.
-        shown: the estimate, in points, or a rank correlation; None where a run is missing.
+        shown: the estimate, in points, or the rank correlation, on each of its collections whose
+            runs are there; of all together where the contrast is of their mean.
         word: "supported", "contradicted" or "open" once all its runs are there; before it "waits",
             and "not run" where one of its rows has none.
         lacks: what the plan asked for and is not there.
@@ -179,7 +185,7 @@ class Verdict:
     """
 
     contrast: Mapping[str, Any]
-    shown: Estimate | float | None = None
+    shown: Mapping[str, Estimate | float] = field(default_factory=dict)
     word: str = "not run"
     lacks: str = ""
     looks: int = 0
@@ -205,13 +211,29 @@ def sign(estimate: Estimate) -> str:
     return "supported" if estimate.value > 0 else "contradicted"
 
 
+def recorded() -> tuple[dict[str, Block], list[Record]]:
+    """The book's runs of the plan as `verdicts` takes them."""
+    core, squad, reddit = "plan/core", "squad", "reddit-retrieval"
+    both = Block.load(core, both=True)
+    blocks = {
+        squad: both,
+        f"{squad}, decoder": both.with_rows(Block.load("plan/decoder", both=True)),
+        reddit: Block.load(core, reddit, both=True),
+        "re-ranker, dev": Block.load("plan/re-ranker-dev"),
+    }
+    for name in planned()["searched"]:
+        blocks[f"elsewhere {name}"] = Block.load(f"{core}-elsewhere", name)
+    return blocks, [Block.load(study).first for study in ("plan/overlap", "plan/overlap-dev")]
+
+
 def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Verdict]:
     """What the plan's contrasts say, in its order; one is judged when each of its rows has the
     seeds that the plan gives it, on each of its collections.
 
     Args:
-        blocks: "squad", "reddit-retrieval", "re-ranker, dev", and each collection that was searched
-            without training on it, under its name with "elsewhere " before it.
+        blocks: "squad", "reddit-retrieval", "squad, decoder" with the rows of blocks 1 and 2,
+            "re-ranker, dev", and each collection that was searched without training on it, under
+            its name with "elsewhere " before it.
         overlaps: of SQuAD's questions.
     """
     return [_judged(contrast, blocks, overlaps) for contrast in planned()["contrasts"]]
@@ -225,21 +247,26 @@ def _judged(
     names = contrast["on"] if isinstance(contrast["on"], list) else [contrast["on"]]
     if names == ["searched"]:
         names = [f"elsewhere {name}" for name in planned()["searched"] if name != "squad"]
-    complete, there, lacks, days = [], [], [], set()
+    complete, there, lacks, days = {}, {}, [], set()
     for name in names:
-        block = blocks.get(name, Block({}))
+        block, collection = blocks.get(name, Block({})), name.removeprefix("elsewhere ")
         days |= {record.created[:10] for row in rows for record in block.runs.get(row, ())}
         counts = {row: len(block.runs.get(row, ())) for row in rows}
-        short = ", ".join(f"{row} {number} of {k}" for row, number in counts.items() if number < k)
-        there += [block] * bool(block.runs)
-        if short:
-            lacks.append(f"{name.removeprefix('elsewhere ')}: {short}")
+        if block.runs:
+            there[collection] = block
+        if short := ", ".join(f"{row} {runs} of {k}" for row, runs in counts.items() if runs < k):
+            lacks.append(f"{collection}: {short}")
         else:
-            complete.append(block)
+            complete[collection] = block
     told = {"lacks": "; ".join(lacks), "looks": len(days)}
-    try:  # what is there is shown, but decides nothing
-        shown, word = JUDGES[contrast["rule"]](rows, complete or there[:1], overlaps)
-    except LookupError:  # a row of it, or all, is not there
+    judge = JUDGES.get(contrast.get("rule"))
+    # what is there is shown, but decides nothing
+    judged = complete or dict(list(there.items())[:1])
+    if not (judge and judged):
+        return Verdict(contrast, **told)
+    try:
+        shown, word = judge(rows, judged, overlaps)
+    except LookupError:  # a row of it is not there
         return Verdict(contrast, **told)
     return Verdict(contrast, shown, "waits" if lacks else word, **told)
 
@@ -248,79 +275,101 @@ ENOUGH = 0.6
 """Rank correlation above which the plan calls the order explained."""
 
 
-Judge = Callable[[Sequence[str], Sequence[Block], Sequence[Record]], tuple[Estimate | float, str]]
-"""Rows, blocks, overlaps -> what was found, and its word."""
+Judge = Callable[
+    [Sequence[str], Mapping[str, Block], Sequence[Record]], tuple[dict[str, Estimate | float], str]
+]
+"""Rows, blocks by collection, overlaps -> what each collection shows, and the word for all."""
+
+
+def _all_of(words: Iterable[str]) -> str:
+    """One word where all collections agree, "contradicted" where one contradicts."""
+    words = set(words)
+    if len(words) > 1:
+        return "contradicted" if "contradicted" in words else "open"
+    return words.pop()
 
 
 def _above(
-    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
-) -> tuple[Estimate, str]:
+    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
+) -> tuple[dict[str, Estimate], str]:
     """The first row above the second on every collection."""
-    found = [block.difference(*rows, planned()["measure"]) for block in blocks]
-    words = {sign(estimate) for estimate in found}
-    if len(words) > 1:
-        words = {"contradicted" if "contradicted" in words else "open"}
-    return found[0], *words
+    shown = {name: block.difference(*rows, planned()["measure"]) for name, block in blocks.items()}
+    return shown, _all_of(map(sign, shown.values()))
+
+
+def _below(
+    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
+) -> tuple[dict[str, Estimate], str]:
+    """The first row below the second; contradicted where it is above, or level within a point."""
+    ((name, block),) = blocks.items()
+    estimate = block.difference(*rows, planned()["measure"])
+    word = {"contradicted": "supported", "supported": "contradicted"}.get(sign(estimate), "open")
+    if word == "open" and estimate.p_within(1.0) < 0.05:
+        word = "contradicted"
+    return {name: estimate}, word
 
 
 def _level(
-    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
-) -> tuple[Estimate, str]:
+    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
+) -> tuple[dict[str, Estimate], str]:
     """Equal within a point; contradicted where the first is below by more."""
-    estimate = blocks[0].difference(*rows, planned()["measure"])
+    ((name, block),) = blocks.items()
+    estimate = block.difference(*rows, planned()["measure"])
     if estimate.p_within(1.0) < 0.05:
-        return estimate, "supported"
-    return estimate, "contradicted" if estimate.interval().high < -1.0 else "open"
+        return {name: estimate}, "supported"
+    return {name: estimate}, "contradicted" if estimate.interval().high < -1.0 else "open"
 
 
 def _mean(
-    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
-) -> tuple[Estimate, str]:
+    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
+) -> tuple[dict[str, Estimate], str]:
     """The first row above the second on the mean of the collections."""
-    estimate = together(blocks, *rows, "nDCG@10")
-    return estimate, sign(estimate)
+    estimate = together([*blocks.values()], *rows, "nDCG@10")
+    return {"": estimate}, sign(estimate)
 
 
 def _overlap(
-    rows: Sequence[str], blocks: Sequence[Block], overlaps: Sequence[Record]
-) -> tuple[Estimate, str]:
+    rows: Sequence[str], blocks: Mapping[str, Block], overlaps: Sequence[Record]
+) -> tuple[dict[str, Estimate], str]:
     """More of a difference in the highest fifth of overlap than in the lowest."""
-    groups = fifths(blocks[0], overlaps)
-    estimate = blocks[0].between_groups(*rows, planned()["measure"], groups)
-    return estimate, sign(estimate)
+    ((name, block),) = blocks.items()
+    groups = fifths(block, overlaps)
+    estimate = block.between_groups(*rows, planned()["measure"], groups)
+    return {name: estimate}, sign(estimate)
 
 
 def _coverage(
-    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
-) -> tuple[float, str]:
-    """The lowest rank correlation of coverage and gain over the collections."""
-    found = []
-    for block in blocks:
+    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
+) -> tuple[dict[str, float], str]:
+    """The rank correlation of coverage and gain on each collection; the lowest decides."""
+    shown = {}
+    for name, block in blocks.items():
         shares = coverage(block.first.data["collection"]["name"])
         means = block.means(planned()["measure"])
         pairs = [
             (shares[row], np.mean(means[row])) for row in rows if row in means and row in shares
         ]
-        found.append(float(scipy.stats.spearmanr(pairs).statistic))
-    lowest = sorted(found)[0]
-    return lowest, "supported" if lowest > ENOUGH else "contradicted"
+        shown[name] = float(scipy.stats.spearmanr(pairs).statistic)
+    return shown, "supported" if min(shown.values()) > ENOUGH else "contradicted"
 
 
 def _teacher(
-    rows: Sequence[str], blocks: Sequence[Block], _: Sequence[Record]
-) -> tuple[Estimate, str]:
+    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
+) -> tuple[dict[str, Estimate], str]:
     """A re-ranker above its retriever on dev, and no more than a point above its shorter
     training.
     """
+    ((name, block),) = blocks.items()
     retriever, shorter, longer = rows
-    gaps = blocks[0].differences(longer, retriever, planned()["measure"])
-    gain = cluster_mean(gaps, blocks[0].clusters)  # one seed: dev chooses, and test will judge
-    rise = blocks[0].differences(longer, shorter, planned()["measure"]).mean()
-    return gain, "supported" if sign(gain) == "supported" and rise <= 1 else "open"
+    gaps = block.differences(longer, retriever, planned()["measure"])
+    gain = cluster_mean(gaps, block.clusters)  # one seed: dev chooses, and test will judge
+    rise = block.differences(longer, shorter, planned()["measure"]).mean()
+    return {name: gain}, "supported" if sign(gain) == "supported" and rise <= 1 else "open"
 
 
 JUDGES: dict[str, Judge] = {
     "above": _above,
+    "below": _below,
     "level": _level,
     "mean": _mean,
     "overlap": _overlap,

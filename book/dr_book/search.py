@@ -13,13 +13,12 @@ from glob import escape
 from pathlib import Path
 
 import datasets
-import numpy as np
 
-from dr_book.hits import Hit, Result, check_queries
-from dr_book.systems import study_name, untrained, word
+from dr_book.hits import Searcher, System, open_bm25
+from dr_book.systems import study_name, untrained
 from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, word_of
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab import open_checkpoint, open_collection, open_sample
 from dr_lib.lab.inputs import in_shards, model_digest
@@ -34,73 +33,15 @@ from dr_lib.lab.records import (
     open_models,
 )
 from dr_lib.models import open_encoder
-from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
 
-System = Callable[[Sequence[str], int], Ranking]
-"""Queries and depth -> the passages found."""
 CANDIDATES = 100
 """Passages of the first search that a re-ranker reads."""
 FUSED = 1_000
 """Passages of each of two searches that are fused, as deep as those of a comparison."""
-
-
-class Searcher:
-    """A collection and the systems that search it, side by side.
-
-    Args:
-        collection: what is searched.
-        systems: by the name that is shown.
-
-    Raises:
-        InputError: no system at all.
-    """
-
-    def __init__(self, collection: Collection, systems: Mapping[str, System]):
-        if not systems:
-            raise InputError("nothing to search with", where="search", fix="Give BM25 or a model.")
-        self.collection, self.systems = collection, dict(systems)
-        self._grades = judgements_by_text(collection)
-
-    def search(self, queries: str | Sequence[str], k: int = 5) -> list[Result]:
-        """The first `k` passages of every system for each query (or the only one); known judgements
-        are shown.
-
-        Raises:
-            InputError: an empty query, or `k` below 1.
-        """
-        queries = [queries] if isinstance(queries, str) else queries
-        check_queries(queries, k)
-        rankings = {name: system(queries, k) for name, system in self.systems.items()}
-        results = []
-        for row, query in enumerate(queries):
-            grades = self._grades.get(query.strip())
-            relevant = None if grades is None else sum(grade > 0 for grade in grades.values())
-            hits = {
-                name: self._hits(ranking.rows[row], ranking.scores[row], grades or {})
-                for name, ranking in rankings.items()
-            }
-            results.append(Result(query, relevant, hits))
-        return results
-
-    def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int]) -> list[Hit]:
-        passages = self.collection.passages[rows[rows >= 0].tolist()]
-        columns = zip(
-            passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False
-        )
-        return [Hit(rank, *row, grades.get(row[0])) for rank, row in enumerate(columns, 1)]
-
-
-def judgements_by_text(collection: Collection) -> dict[str, dict[str, int]]:
-    """Query text -> passage id -> grade, over all splits."""
-    queries, found = collection.queries(), {}
-    texts = dict(zip(queries["id"][:], queries["text"][:], strict=True))
-    for split in collection.splits:
-        for query, grades in collection.qrels(split).items():
-            found.setdefault(texts[query].strip(), {}).update(grades)
-    return found
 
 
 def open_searcher(
@@ -141,18 +82,6 @@ def open_searcher(
         (first, system), *others = systems.items()
         systems |= {f"{first} + {name}, by rank": fused(system, other) for name, other in others}
     return Searcher(collection, systems)
-
-
-def open_bm25(
-    collection: Collection, weights: tuple[float, float] | None = None, cache: Cache | None = None
-) -> System:
-    """BM25 over a collection, with the usual weights or with other k1 and b."""
-    cache = cache or Cache(announce=lambda line: None)
-    index = retrieval.bm25_index(collection, title=True)
-    if weights:
-        k1, b = weights
-        index = retrieval.weighted_bm25_index(collection, title=True, k1=k1, b=b)
-    return Bm25.open(cache.get(index) / "index").search
 
 
 def fused(first: System, second: System, weight: float | None = None) -> System:
@@ -204,7 +133,7 @@ def searcher_for(
     collection = collection_of(record) if record else open_collection(source)
     dense: dict[str, dict[str, Path]] = {}
     for place in map(Path, [*([source] if is_record else []), *models]):
-        method = "" if place.exists() else word(str(place))
+        method = "" if place.exists() else word_of(str(place), objectives.NAMES)
         found, record = (
             trained_on(collection, method) if method in objectives.names() else open_models(place)
         )

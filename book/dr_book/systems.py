@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dr_lib.errors import InputError, similar
+from dr_lib.errors import InputError, similar, word_of
 from dr_lib.places import PACKAGED, cache_root, find_encoder, project_root, slug
 
 if TYPE_CHECKING:
@@ -37,15 +37,6 @@ def methods() -> dict[str, str]:
     return {word.value: titles[chosen.id] for word, chosen in words.items()}
 
 
-def word(name: str) -> str:
-    """The word of the method that a page calls so; anything else as it is, see
-    `objectives.word`.
-    """
-    return next(
-        (one for one, title in methods().items() if name.lower() in (one, title.lower())), name
-    )
-
-
 def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[str]]:
     """Encoders by label, and ways to pre-train; refused at once where a name is neither."""
     if isinstance(systems, str | Path):
@@ -53,7 +44,7 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
             "one name where a list is expected", where="systems", fix="Give a list of names."
         )
     installed = [name for name, package in PACKAGED.items() if find_spec(package)]
-    names = [word(str(name)) for name in systems] or [*installed, "none", "simlm"]
+    names = [word_of(str(name), methods()) for name in systems] or [*installed, "none", "simlm"]
     trained = [name for name in dict.fromkeys(names) if name in methods()]
     given: dict[str, str] = {}
     for name in dict.fromkeys(names):
@@ -75,7 +66,7 @@ def check_encoders(models: Sequence[Path]) -> None:
     `search` takes them.
     """
     for path in models:
-        if path.expanduser().exists() or word(str(path)) in methods():
+        if path.expanduser().exists() or word_of(str(path), methods()) in methods():
             continue
         try:
             find_encoder(path)
@@ -87,7 +78,7 @@ def check_encoders(models: Sequence[Path]) -> None:
 def check_trained(models: Sequence[Path], collection: "Collection") -> None:
     """Refuse a method by which no retriever was trained on a collection here."""
     for path in models:
-        name = "" if path.expanduser().exists() else word(str(path))
+        name = "" if path.expanduser().exists() else word_of(str(path), methods())
         records = f"*/{slug(study_name(collection))}_{slug(name)}_seed*"
         if name in methods() and not any((cache_root() / "records").glob(records)):
             raise untrained(name, collection)

@@ -49,27 +49,19 @@ DATA = {
     "medquad": "MedQuAD",
     "liveqa-med": "LiveQA-Med",
     "scifact": "SciFact",
-}
-DATA |= {"liveqa-med-questions": "LiveQA-Med, generated training questions"}
-DATA |= {
+    "liveqa-med-questions": "LiveQA-Med, generated training questions",
     "cacm": "CACM",
     "cranfield": "Cranfield",
     "medline": "Medline",
     "npl": "NPL",
     "trecdl-mini": "TREC DL (sample)",
-}
-DATA |= {
     "dbpedia-mini": "DBpedia-Entity (sample)",
     "wikipedia-nq": "Wikipedia and NQ",
     "reddit-retrieval": "Reddit",
-}
-DATA |= {
     "topical-chat": "Topical-Chat",
     "ubuntu-irc": "Ubuntu IRC",
     "sgd": "SGD",
     "msmarco-passage": "MS MARCO",
-}
-DATA |= {
     "made tokens": "sequences of tokens",
     "glue-cola": "CoLA",
     "glue-mrpc": "MRPC",
@@ -92,14 +84,14 @@ OTHER_NAMES = {
     "None": "no pre-training",
     "none alone": "without pre-training alone",
     "paq alone": "with PAQ alone",
-}
-OTHER_NAMES |= {
     "Ours": "MASTER",
     "Retriever1": "retriever 1",
     "Retriever2": "retriever 2",
     "Retriever_distil": "distilled",
+    "MLM": "masked LM",
+    "AutoEncoder": "auto-encoder",
+    "Autoencoder": "auto-encoder",
 }
-OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
 """The same of other labels that papers or our records give to what they compare."""
 
 
@@ -109,9 +101,12 @@ def data_named(name: str) -> str:
     Example:
         >>> data_named("trecdl-mini"), data_named("squad, dev"), data_named("my-folder")
         ('TREC DL (sample)', 'SQuAD, dev', 'my-folder')
+        >>> data_named("npl, trained on squad")
+        'NPL, trained on SQuAD'
     """
-    whole, comma, split = name.partition(", ")
-    return DATA[whole] + comma + split if whole in DATA else name
+    whole, comma, more = name.partition(", ")
+    split, learned, source = more.partition("trained on ")
+    return DATA.get(whole, whole) + comma + split + learned + DATA.get(source, source)
 
 
 def minus(text: str) -> str:
@@ -234,8 +229,12 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     Example:
         >>> spell(Interval(1.26, -0.04, 2.0), sign=True)
         '+1.3 [−0.0, +2.0]'
+        >>> spell(Interval(1.26, float("-inf"), float("inf")))
+        '1.3 (no interval yet)'
     """
     form = f"{{:{'+' if sign else ''},.{digits}f}}"
+    if not np.isfinite([interval.low, interval.high]).all():
+        return minus(f"{form.format(round(interval.mean, digits) + 0.0)} (no interval yet)")
     ends = (round(end, digits) + (-0.0 if sign else 0.0) for end in (interval.low, interval.high))
     # no "-0.0"; an end just below zero is one, so that zero is seen to lie within
     mean = round(interval.mean, digits) + 0.0

@@ -77,7 +77,7 @@ class PairResult:
         p: of the test that decides it: below 0.05 it lies on that side of the border.
         p_holm: the same for a pair beyond the border, corrected over the claim; 1 for others.
         detectable: difference found with power 0.8.
-        seeds: runs of each row.
+        seeds: of each row.
         clusters: of queries.
         apart: whether no precision or kind of device trained runs of both rows.
         waits: seeds that its rows lack before it may be judged; 0 where it does not wait.
@@ -317,7 +317,7 @@ def _waits(claim: Claim, sides: Sequence[Side]) -> str:
     if not claim.answered_by.block:
         return ""
     planned = seeds_of(claim.answered_by.block)
-    fewest = min((len(side.runs) for side in sides if side.trained), default=planned)
+    fewest = min((len(side.seeds) for side in sides if side.trained), default=planned)
     if fewest >= planned:
         return ""
     return (
@@ -328,7 +328,7 @@ def _waits(claim: Claim, sides: Sequence[Side]) -> str:
 def _lacking(claim: Claim, sides: Sequence[Side]) -> int:
     """Seeds that the trained rows of a pair lack: to what the plan gives, or to a second one."""
     least = seeds_of(claim.answered_by.block) if claim.answered_by.block else 2
-    return sum(max(least - len(side.runs), 0) for side in sides if side.trained)
+    return sum(max(least - len(side.seeds), 0) for side in sides if side.trained)
 
 
 def _made_apart(sides: Sequence[Side]) -> bool:

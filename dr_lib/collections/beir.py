@@ -135,9 +135,9 @@ def _what_it_is(folder: Path) -> str:
             " a collection."
         )
     below = [
-        one.relative_to(folder)
+        place.relative_to(folder)
         for name in ("corpus.jsonl", "corpus.jsonl.gz")
-        for one in sorted(folder.glob(f"*/{name}"))
+        for place in sorted(folder.glob(f"*/{name}"))
     ]
     if below:
         return f"There is {below[0]}: give the folder that it lies in."
@@ -236,12 +236,12 @@ def record_of(raw: Any, where: str) -> Record:
             raise ValueError(f"{JSON_TYPES[type(record)]} instead")
     except (ValueError, RecursionError) as error:
         fix = "Write one JSON object a line (an array becomes lines by: jq -c '.[]' FILE)."
-        told = (
+        why = (
             f"{error.msg} at column {error.colno}"
             if isinstance(error, json.JSONDecodeError)
             else error
         )
-        raise InputError(f"not a JSON object ({told})", where=where, fix=fix) from None
+        raise InputError(f"not a JSON object ({why})", where=where, fix=fix) from None
     return record
 
 
@@ -293,13 +293,13 @@ def field_of(record: Record, name: str, kind: type, where: str, default: Any = N
         fix = f"Give every line a field {name}; of a table, the first line names the fields."
         raise InputError(f"field {name} is missing{other}"[:300], where=where, fix=fix)
     if type(value) is not kind or (kind is int and value not in INT64):
-        given = (
+        actual = (
             "beyond 64 bits"
             if type(value) is kind
             else f"{JSON_TYPES[type(value)]}, not {JSON_TYPES[kind]}"
         )
         raise InputError(
-            f"field {name} is {given}", where=where, fix=f"Give {name} as {JSON_TYPES[kind]}."
+            f"field {name} is {actual}", where=where, fix=f"Give {name} as {JSON_TYPES[kind]}."
         )
     return value
 
@@ -309,7 +309,9 @@ def usual(record: Record) -> Record:
     `contents`, ids that are numbers.
     """
     for name, others in ALIASES.items():
-        if name not in record and (other := next((one for one in others if one in record), None)):
+        if name not in record and (
+            other := next((candidate for candidate in others if candidate in record), None)
+        ):
             record = {**record, name: record[other]}
     return record | {"_id": str(record["_id"])} if type(record.get("_id")) is int else record
 

@@ -161,7 +161,7 @@ class Collection:
         """
         licence = self.info.get("licence", "unknown")
         parts = (
-            [f"{part}: {own}" for part, own in licence.items()]
+            [f"{part}: {terms}" for part, terms in licence.items()]
             if isinstance(licence, Mapping)
             else [str(licence)]
         )
@@ -329,9 +329,9 @@ class Collection:
             if rule != "keep":
                 rows = rows_of(queries["id"][:], self.passages["id"])
             if rule is None:
-                found = np.flatnonzero(rows >= 0)
+                known = np.flatnonzero(rows >= 0)
                 # numbered passages have the ids of numbered queries: a few tell whether they differ
-                for part in (found[:COMPARED], found):
+                for part in (known[:COMPARED], known):
                     equal = [self._is_itself(queries[int(q)], rows[q]) for q in part]
                     rows[part[~np.array(equal, bool)]] = -1
                     if not any(equal):
@@ -411,15 +411,17 @@ class Collection:
             grades = drawn.get(split, self.qrels(split))
             if split not in drawn:
                 grades = {
-                    query: own
-                    for query, own in grades.items()
-                    if set() < _positives({query: own}) <= ids | absent
+                    query: grade_of
+                    for query, grade_of in grades.items()
+                    if set() < _positives({query: grade_of}) <= ids | absent
                 }
-            kept = {
-                query: {id_: grade for id_, grade in own.items() if id_ in ids or id_ in absent}
-                for query, own in grades.items()
+            judged = {
+                query: {
+                    id_: grade for id_, grade in grade_of.items() if id_ in ids or id_ in absent
+                }
+                for query, grade_of in grades.items()
             }
-            cut[split] = {query: own for query, own in kept.items() if own}
+            cut[split] = {query: grade_of for query, grade_of in judged.items() if grade_of}
         wanted = {query for grades in cut.values() for query in grades}
         query_rows = [row for id_, row in self._query_rows.items() if id_ in wanted]
         arguments = {"passages": passages, "queries": limits, "seed": seed}
@@ -438,7 +440,12 @@ class Collection:
         if counts is not None and not counts.get("judgements_of_absent_passages"):
             return set()
         judged = list(
-            {id_ for split in self.splits for own in self.qrels(split).values() for id_ in own}
+            {
+                id_
+                for split in self.splits
+                for grades in self.qrels(split).values()
+                for id_ in grades
+            }
         )
         rows = rows_of(judged, self.passages["id"])
         return {id_ for id_, row in zip(judged, rows.tolist(), strict=True) if row < 0}
@@ -464,7 +471,8 @@ class Collection:
         rng, needed, chosen = np.random.default_rng([seed, 2]), set(), set()
         ids = {split: [*grades] for split, grades in drawn.items()}
         orders = [
-            [(split, own[row]) for row in rng.permutation(len(own))] for split, own in ids.items()
+            [(split, queries[row]) for row in rng.permutation(len(queries))]
+            for split, queries in ids.items()
         ]
         for split, query in filter(None, chain.from_iterable(zip_longest(*orders))):
             further = _positives({query: drawn[split][query]}) - needed
@@ -479,7 +487,7 @@ class Collection:
                 fix="Take a larger sample, or all passages.",
             )
         return {
-            split: {id_: own for id_, own in grades.items() if (split, id_) in chosen}
+            split: {id_: judged for id_, judged in grades.items() if (split, id_) in chosen}
             for split, grades in drawn.items()
         }
 
@@ -581,9 +589,9 @@ def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
     rows = np.full(len(distinct) + 1, -1, np.int64)
     start = 0
     for chunk in id_chunks(passage_ids):
-        found = pc.index_in(chunk, value_set=distinct).fill_null(-1).to_numpy(zero_copy_only=False)
-        hits = np.flatnonzero(found >= 0)
-        rows[found[hits]] = hits + start
+        places = pc.index_in(chunk, value_set=distinct).fill_null(-1).to_numpy(zero_copy_only=False)
+        hits = np.flatnonzero(places >= 0)
+        rows[places[hits]] = hits + start
         start += len(chunk)
     return rows[pc.index_in(wanted, value_set=distinct).to_numpy(zero_copy_only=False)]
 

@@ -76,7 +76,7 @@ def evidence(path: Path, of: Literal["pages", "passages"] = "pages") -> dict[str
         named = [
             list(dict.fromkeys(_named(output, of, where))) for output in _outputs(record, where)
         ]
-        sets[id_] = [own for own in named if own]
+        sets[id_] = [pages for pages in named if pages]
     return sets
 
 

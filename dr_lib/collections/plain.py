@@ -135,7 +135,7 @@ def text_files(place: Path) -> list[Path]:
     )
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
         files = [path for path in files if path not in readme]
-    inside = [one.name for one in subfolders(place) if has_corpus(one)]
+    inside = [folder.name for folder in subfolders(place) if has_corpus(folder)]
     if len(inside) > 1 or (inside and files):
         raise InputError(
             f"a folder of collections ({', '.join(inside[:6])})",
@@ -208,15 +208,15 @@ def texts_source(place: Path) -> Source:
         InputError: a file that is not UTF-8, or whose name is not or holds a line end.
     """
     folder = place.parent if place.is_file() else place
-    found = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
-    files = _read(found)
-    counts = {"files": len(files), "empty_files_left_out": len(found) - len(files)}
+    paths = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
+    files = _read(paths)
+    counts = {"files": len(files), "empty_files_left_out": len(paths) - len(files)}
     # what lies behind a link to a folder is not read
     linked = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
     if place.is_dir() and linked:
         counts["linked_folders_left_out"] = len(linked)
     if place.is_dir():
-        counts["read"] = what_was_read(folder, found.values())
+        counts["read"] = what_was_read(folder, paths.values())
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."
@@ -227,7 +227,7 @@ def texts_source(place: Path) -> Source:
             )
     return Source(
         name=Path(place.name.removesuffix(".gz")).stem if place.is_file() else folder.name,
-        digest=json_digest([files_digest(found.values()), list(found), CUT]),
+        digest=json_digest([files_digest(paths.values()), list(paths), CUT]),
         passages=partial(_passages, files),
         info={"source": "folder of text files", "licence": licence_of(folder), **counts},
     )
@@ -406,12 +406,12 @@ def html_sections(markup: bytes) -> list[tuple[str, str]]:
 def _passages(files: dict[str, Path]) -> Iterator[tuple[str, Passage]]:
     for name, path in files.items():
         passages = (
-            (title, own)
+            (title, text)
             for title, part in sections_of(path)
-            for own in cut(paragraphs(part.splitlines()))
+            for text in cut(paragraphs(part.splitlines()))
         )
-        for position, (title, own) in enumerate(passages):
-            yield str(path), Passage(f"{name}#{position}", title, own, name, position)
+        for position, (title, text) in enumerate(passages):
+            yield str(path), Passage(f"{name}#{position}", title, text, name, position)
 
 
 def what_was_read(folder: Path, files: Collection[Path]) -> str:
@@ -424,11 +424,11 @@ def what_was_read(folder: Path, files: Collection[Path]) -> str:
     every, read, left = visible_files(folder), {*files}, Counter()
     kinds = Counter(map(kind_of, files))
     left.update(path.suffix.lower() or "without ending" for path in every if path not in read)
-    told = f"read {len(read):,} of {len(every):,} files: {_counted(kinds)}"
+    line = f"read {len(read):,} of {len(every):,} files: {_counted(kinds)}"
     if left:
-        told += f"; not read: {_counted(left)}"
+        line += f"; not read: {_counted(left)}"
     ways = [way for kind, way in CONVERTERS.items() if kind in left]
-    return told + "; a text is made by: " * bool(ways) + ", ".join(ways)
+    return line + "; a text is made by: " * bool(ways) + ", ".join(ways)
 
 
 def _counted(kinds: Counter) -> str:
@@ -454,22 +454,22 @@ def sections(text: str, heading: re.Pattern = HEADING) -> list[tuple[str, str]]:
         for mark in marks
     ]
     starts = [*(mark.start() for mark in marks), len(text)]
-    found, titles = [("", text[: starts[0]])], {}
+    cuts, titles = [("", text[: starts[0]])], {}
     for mark, level, end, following in zip(
         marks, levels, starts[1:], [*levels[1:], 0], strict=False
     ):
         titles = {depth: title for depth, title in titles.items() if depth < level}
-        above, heading, own = (
+        above, heading, body = (
             ": ".join(titles.values()),
             mark["title"] or mark["above"] or "",
             text[mark.end() : end],
         )
         titles[level] = heading
-        if own.strip() or following > level:
-            found.append((": ".join(titles.values()), own))
+        if body.strip() or following > level:
+            cuts.append((": ".join(titles.values()), body))
         else:
-            found.append((above, heading))
-    return found
+            cuts.append((above, heading))
+    return cuts
 
 
 def paragraphs(lines: Iterable[str]) -> list[str]:
@@ -485,7 +485,7 @@ def paragraphs(lines: Iterable[str]) -> list[str]:
     groups: list[list[str]] = [[]]
     fence, blank = "", 0
     for line in map(str.rstrip, lines):
-        sign = found[1] if (found := FENCE.match(line)) else ""
+        sign = opening[1] if (opening := FENCE.match(line)) else ""
         if fence:
             groups[-1].append(line)
         elif not line:
@@ -511,8 +511,8 @@ def _indented(line: str) -> bool:
 
 def _block(lines: list[str]) -> str:
     """Lines as they are where they are code or a table, else as one line."""
-    kept = FENCE.match(lines[0]) or all(map(_indented, lines)) or all(map(ROW.match, lines))
-    if kept and len(lines) > 1:
+    verbatim = FENCE.match(lines[0]) or all(map(_indented, lines)) or all(map(ROW.match, lines))
+    if verbatim and len(lines) > 1:
         return "\n".join(lines)
     return " ".join(word for line in lines for word in line.split())
 

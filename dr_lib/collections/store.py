@@ -91,12 +91,12 @@ class Expected:
         for split in dict.fromkeys([*self.queries, *collection.splits]):
             asked = len(collection.qrels(split)) if split in collection.splits else 0
             sizes[f"{split} queries"] = asked, self.queries.get(split, 0)
-        told = [
+        differences = [
             f"{here:,} {what} (of the records: {wanted:,})"
             for what, (here, wanted) in sizes.items()
             if here != wanted
         ]
-        return ", ".join(told) or "as many passages and queries, but other ids or texts"
+        return ", ".join(differences) or "as many passages and queries, but other ids or texts"
 
 
 Rows = Callable[[], Iterable[tuple[str, Any]]]
@@ -389,9 +389,9 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
         if known := _known_judgements(source, split, rows, passages["id"], queries["id"], counts):
             files[split] = f"qrels-{len(files)}.arrow"
             digests[split] = _write_arrow(folder / files[split], JUDGEMENT, known)
-            own = {judgement.query for _, judgement in known}
-            counts[split] = {"queries": len(own), "judgements": len(known)}
-            asked |= own
+            query_ids = {judgement.query for _, judgement in known}
+            counts[split] = {"queries": len(query_ids), "judgements": len(known)}
+            asked |= query_ids
     if not counts["judgements_of_absent_passages"]:
         del counts["judgements_of_absent_passages"]
     counts["queries_without_judgement"] = len(queries) - len(asked)

@@ -121,8 +121,8 @@ def load_candidates(
         InputError: no such folder, no file for this split, a broken line, with its number, or a
             response that is not among its candidates.
     """
-    found = read_exchanges(dialogue_file(folder, split))
-    return CandidateSet.of(f"{Path(folder).name}/{split}", islice(found, limit))
+    exchanges = read_exchanges(dialogue_file(folder, split))
+    return CandidateSet.of(f"{Path(folder).name}/{split}", islice(exchanges, limit))
 
 
 def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
@@ -206,7 +206,7 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
         InputError: a context longer than the encoder has positions, or encoders of different
             widths.
     """
-    places = [one for one in (retriever / "model", retriever / "passage_model") if one.is_dir()]
+    places = [path for path in (retriever / "model", retriever / "passage_model") if path.is_dir()]
     readers = [DenseEncoder.from_pretrained(place, device=machine.device()) for place in places]
     dialogues, work = (
         load_candidates(settings.folder, settings.split, limit=settings.limit),
@@ -281,7 +281,9 @@ def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[
         (name, datasets.Dataset.from_dict({"text": texts}), tokenizer)
         for name, texts, tokenizer in sides
     )
-    return [TokenStore.build(own, by, work / name, columns=("text",)) for name, own, by in rows]
+    return [
+        TokenStore.build(dataset, by, work / name, columns=("text",)) for name, dataset, by in rows
+    ]
 
 
 def save_ranks(dialogues: CandidateSet, scores: np.ndarray, folder: Path) -> None:
@@ -312,5 +314,5 @@ def rank_candidates(scores: np.ndarray, candidates: np.ndarray, correct: np.ndar
         [2]
     """
     right = candidates == correct[:, None]
-    own = np.where(right, scores, -np.inf).max(axis=1, keepdims=True)
-    return 1 + ((candidates >= 0) & ~right & (scores >= own)).sum(axis=1)
+    best = np.where(right, scores, -np.inf).max(axis=1, keepdims=True)
+    return 1 + ((candidates >= 0) & ~right & (scores >= best)).sum(axis=1)

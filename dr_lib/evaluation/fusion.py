@@ -61,20 +61,25 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
     scores = np.full(rows.shape, -np.inf, np.float32)
     shares = (1.0, 1.0) if weight is None else (1 - weight, weight)
     for query in range(len(first)):
-        found = [
-            (one.rows[query][one.rows[query] >= 0], one.scores[query][one.rows[query] >= 0])
-            for one in (first, second)
+        lists = [
+            (
+                ranking.rows[query][ranking.rows[query] >= 0],
+                ranking.scores[query][ranking.rows[query] >= 0],
+            )
+            for ranking in (first, second)
         ]
         points = [
-            share * _points(own, weight is None)
-            for share, (_, own) in zip(shares, found, strict=True)
+            share * _points(part, weight is None)
+            for share, (_, part) in zip(shares, lists, strict=True)
         ]
-        distinct, places = np.unique(np.concatenate([own for own, _ in found]), return_inverse=True)
+        distinct, places = np.unique(
+            np.concatenate([part for part, _ in lists]), return_inverse=True
+        )
         sums = np.bincount(places, np.concatenate(points), len(distinct)).astype(np.float32)
         ranks = np.full(len(distinct), np.inf)
-        np.minimum.at(ranks, places, np.concatenate([np.arange(len(own)) for own, _ in found]))
+        np.minimum.at(ranks, places, np.concatenate([np.arange(len(part)) for part, _ in lists]))
         seconds = np.full(len(distinct), -np.inf)
-        seconds[places[len(found[0][0]) :]] = found[1][1]
+        seconds[places[len(lists[0][0]) :]] = lists[1][1]
         order = np.lexsort((distinct, -seconds, ranks, -sums))[:depth]
         keys = np.stack([sums, ranks, seconds])[:, order]
         rows[query, : len(order)] = distinct[order]
@@ -131,10 +136,10 @@ def fused(
     if tuning:
         pair = [Ranking.open(run / "ranking") for run in tuning]
         for weight in WEIGHTS:
-            found = evaluate_split(
+            scores = evaluate_split(
                 fuse(*pair, depth, weight), collection, tuning_split, [measure], grade=grade
             )
-            scored[weight] = found.mean(measure)
+            scored[weight] = scores.mean(measure)
         weight = max(scored, key=scored.__getitem__)
     write_json(folder / "fusion.json", {"weight": weight, "scored": scored})
     fuse(*(Ranking.open(run / "ranking") for run in runs), depth, weight).save(folder / "ranking")

@@ -96,13 +96,13 @@ def _rarity(holders: int, passages: int) -> float:
 
 
 def covered(
-    logits: torch.Tensor, own: torch.Tensor, first: Sequence[int] = FIRST
+    logits: torch.Tensor, pieces: torch.Tensor, first: Sequence[int] = FIRST
 ) -> dict[str, torch.Tensor]:
     """Shares of each passage's pieces among those of highest logit, each `[passages]` float32.
 
     Args:
         logits: `[passages, pieces]` of the head at the passages' vectors.
-        own: `[passages, pieces]` bool, the distinct pieces of each passage.
+        pieces: `[passages, pieces]` bool, the distinct pieces of each passage.
         first: how many pieces of highest logit are looked at; of equal logits the lower id is
             first.
 
@@ -111,7 +111,7 @@ def covered(
         passage without pieces has 0.
     """
     order = logits.argsort(dim=1, descending=True, stable=True)
-    hits, sizes = own.gather(1, order).cumsum(1), own.sum(1)
+    hits, sizes = pieces.gather(1, order).cumsum(1), pieces.sum(1)
     at = {f"coverage@{k}": torch.full_like(sizes, min(k, logits.shape[1])) for k in first}
     at["coverage"] = sizes
     return {
@@ -154,9 +154,9 @@ def coverage(
         batch = store.batch(block, **layout.passages).to(machine.device())
         vectors = hidden_states(model, batch, batch.input_ids)[:, 0]
         logits = functional.linear(head.transform(vectors), head.weight, head.bias)
-        own = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, batch.input_ids, True)
-        own[:, list(special.values())] = False
-        parts.append({name: one.float().cpu() for name, one in covered(logits, own).items()})
+        pieces = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, batch.input_ids, True)
+        pieces[:, list(special.values())] = False
+        parts.append({name: share.float().cpu() for name, share in covered(logits, pieces).items()})
     values = {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
     ids = collection.passages.select(rows)["id"][:]
     Scores(ids, values).save(folder / "scores.json")
@@ -190,9 +190,9 @@ def templated(questions: Sequence[str], training: Sequence[str]) -> float:
         )
 
     known = Counter(map(wording, asked))
-    found = [wording(tokens(text, signs=False)) for text in questions]
+    wordings = [wording(tokens(text, signs=False)) for text in questions]
     return (
-        float(np.mean([known[one] >= OFTEN and sum(map(bool, one)) > 1 for one in found]))
-        if found
+        float(np.mean([known[form] >= OFTEN and sum(map(bool, form)) > 1 for form in wordings]))
+        if wordings
         else 0.0
     )

@@ -218,7 +218,7 @@ def evaluate(
     if R_PRECISION in wanted:
         check_depth(
             ranking,
-            max(sum(own >= grade for own in grades.values()) for grades in qrels.values()),
+            max(sum(level >= grade for level in grades.values()) for grades in qrels.values()),
             len(passage_ids),
         )
     # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks
@@ -230,14 +230,14 @@ def evaluate(
     }
     # trec_eval counts by grade, and would count those below -1 outside its memory.
     judged = {
-        query: {names[passage]: max(int(own), 0) for passage, own in grades.items()}
+        query: {names[passage]: max(int(level), 0) for passage, level in grades.items()}
         for query, grades in qrels.items()
     }
     # Of a thousand passages a query only a few are judged: the deep measures are given no others,
     # at their own ranks.
     hits = {
         query: np.flatnonzero(
-            np.isin(ranking.rows[place], [row for one in qrels[query] if (row := row_of[one]) >= 0])
+            np.isin(ranking.rows[place], [row for id_ in qrels[query] if (row := row_of[id_]) >= 0])
         )
         for query, place in places.items()
     }
@@ -256,7 +256,8 @@ def evaluate(
                 str(row): float(cut - rank)
                 for rank, row in zip(ranks, line[ranks].tolist(), strict=True)
             }
-        scored = {one.query_id: one.value for one in ir_measures.iter_calc([measure], judged, run)}
+        calculated = ir_measures.iter_calc([measure], judged, run)
+        scored = {metric.query_id: metric.value for metric in calculated}
         values[name] = np.array([scored.get(query, 0.0) for query in qrels], np.float32)
     return Scores(list(qrels), values)
 
@@ -332,12 +333,12 @@ def evaluate_split(
         queries = collection.queries(split)
         known = dict(zip(queries["id"][:], queries["answers"][:], strict=True))
         answers = [known.get(query, []) for query in ranking.query_ids]
-        found = holds_answer(ranking.rows[:, : max(cuts)], collection.passages, answers)
+        hits = holds_answer(ranking.rows[:, : max(cuts)], collection.passages, answers)
         # of a judged query that the run lacks
-        found = np.append(found, np.zeros_like(found[:1]), axis=0)
+        hits = np.append(hits, np.zeros_like(hits[:1]), axis=0)
         places = {query: place for place, query in enumerate(ranking.query_ids)}
         rows = [places.get(query, -1) for query in judged]
-        values |= {f"accuracy@{cut}": found[rows, :cut].any(axis=1) for cut in cuts}
+        values |= {f"accuracy@{cut}": hits[rows, :cut].any(axis=1) for cut in cuts}
     return Scores(list(judged), {name: values[name] for name in measures})
 
 
@@ -417,7 +418,7 @@ def passage_similarities(
         >>> round(found.mean("s(p+, q) mean"), 3), round(found.mean("s(p+, p-) mean"), 3)
         (1.0, 0.6)
     """
-    kept, values = [], []
+    measured, values = [], []
     for place, query in enumerate(ranking.query_ids):
         rows = ranking.rows[place, :depth]
         rows = rows[rows >= 0]
@@ -432,14 +433,15 @@ def passage_similarities(
             # one unit.
             wide = (np.asarray(part, np.float64) for part in vectors)
             asked, near, far = (
-                one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1e-12) for one in wide
+                vector / np.maximum(np.linalg.norm(vector, axis=-1, keepdims=True), 1e-12)
+                for vector in wide
             )
             with_query, with_negatives = near @ asked, near @ far.T
-            kept.append(query)
+            measured.append(query)
             values.append(
                 [f(part) for part in (with_query, with_negatives) for f in (np.mean, np.median)]
             )
-    if not kept:
+    if not measured:
         problem = "no query has both a positive and a negative among what was found"
         raise InputError(problem, where="similarity", fix="Look deeper.")
     names = [
@@ -447,7 +449,7 @@ def passage_similarities(
         for kind in (POSITIVE_QUERY, POSITIVE_NEGATIVE)
         for how in ("mean", "median")
     ]
-    return Scores(kept, dict(zip(names, np.array(values).T, strict=True)))
+    return Scores(measured, dict(zip(names, np.array(values).T, strict=True)))
 
 
 @stage(reads=("split",))

@@ -17,13 +17,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import datasets
 import numpy as np
 import scipy
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -126,10 +126,10 @@ class NluSettings(TaskSettings):
     length: int = Field(128, gt=3)
     dropout: float = Field(0.1, ge=0, le=1)
 
-    @field_validator("task")
-    @classmethod
-    def _known(cls, task: str) -> str:
-        return task_of(task).name
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        task_of(self.task)
+        return self
 
     def arguments(self) -> dict[str, Any]:
         """The files of the split that is trained on and of the one that is read."""
@@ -178,14 +178,14 @@ def nlu(
         problem = f"batches of {task.batch_rows} rows, but only {len(rows)} to train on"
         raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
     work, named = folder / "checkpoint-work", {"train": rows, "test": others}
-    own, other = (
+    store, unseen_store = (
         TokenStore.build(
             split.texts, tokenizer, work / f"{name}-tokens", tuple(split.texts.column_names)
         )
         for name, split in named.items()
     )
     classifier = SentenceClassifier(encoder, rows.task, dropout=task.dropout, seed=seed)
-    batches = _batches(own, rows, task.batch_rows, task.length, seed)
+    batches = _batches(store, rows, task.batch_rows, task.length, seed)
     steps = max(1, round(task.epochs * (len(rows) // task.batch_rows)))  # full batches only
     numbers = TrainSettings(
         steps=steps,
@@ -193,7 +193,10 @@ def nlu(
         **task.model_dump(include={"learning_rate", "warmup", "weight_decay"}),
     )
     train(classifier, batches, numbers, work / "training", title=task.task)
-    columns = {"predicted": predict(classifier, other, task.length), "actual": others.targets}
+    columns = {
+        "predicted": predict(classifier, unseen_store, task.length),
+        "actual": others.targets,
+    }
     columns |= {"accuracy": columns["predicted"] == columns["actual"]} if rows.task.classes else {}
     Scores([str(row) for row in range(len(others))], columns).save(folder / "scores.json")
     shutil.copy(work / "training" / "log.json", folder / "log.json")
@@ -373,11 +376,11 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
-    found = [header.index(name) for name in names if name in header]
-    if not found:
+    columns = [header.index(name) for name in names if name in header]
+    if not columns:
         fix = f"One of {', '.join(names)} is needed."
         raise InputError(f"columns {', '.join(header)[:120]}", where=f"{path} line 1", fix=fix)
-    return found[0]
+    return columns[0]
 
 
 def _target(task: NluTask, cell: str, where: str) -> float:

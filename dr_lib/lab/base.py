@@ -221,7 +221,8 @@ def base_text(
         for part, chosen in zip(parts, (rows[~outside], rows[outside]), strict=True):
             part.append(collection.passages.select(chosen).select_columns(COLUMNS))
     train_part, unseen = (
-        datasets.concatenate_datasets([one for one in part if len(one)]) for part in parts
+        datasets.concatenate_datasets([dataset for dataset in part if len(dataset)])
+        for part in parts
     )
     return train_part, unseen
 

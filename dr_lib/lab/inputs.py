@@ -357,7 +357,9 @@ def pooling_of(folder: Path) -> str | None:
     """
     modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
     for path in (
-        folder / one["path"] / "config.json" for one in modules if one["type"].endswith(".Pooling")
+        folder / module["path"] / "config.json"
+        for module in modules
+        if module["type"].endswith(".Pooling")
     ):
         config = read_json(path)
         for name, key in (("cls", "pooling_mode_cls_token"), ("mean", "pooling_mode_mean_tokens")):

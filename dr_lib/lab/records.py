@@ -3,8 +3,9 @@
 Page of the book: reference/records. A record is one line of JSON: recipe, keys of its stages,
 digests of its data, the score and the cluster of every query, seed, versions, machine, times,
 commit and epoch, and a checksum of all of them. It holds no path, host name or user name. The
-records of a study lie together in one packed file, `book/records/<scale>/<study>.jsonl.xz`; a run
-leaves a file of its own, with one line, in the cache, and `publish` adds it to the book's.
+records of a study lie together in one packed file, `book/records/<scale>/<study>.jsonl.xz`, with
+those of its trainings on other queries (`<study>-dev`, `<study>-elsewhere`); a run leaves a file of
+its own, with one line, in the cache, and `publish` adds it to the book's.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dr_lib import objectives, places
-from dr_lib.errors import InputError, first_line, similar
+from dr_lib.errors import InputError, first_line, similar, word_of
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
 from dr_lib.lab.recipe import is_place
@@ -35,6 +36,8 @@ from dr_lib.training import TrainLog
 
 NAME_OF_SCALE = re.compile(r"[A-Za-z0-9][\w.-]*(?<!\.yaml)")
 PACKED = ".jsonl.xz"
+OTHER_QUERIES = re.compile(r"(-dev|-elsewhere)+$")
+"""How studies end that search with another study's trainings; they share its file."""
 FILES = (PACKED, ".json")
 """How names of files with records end."""
 LARGEST, LARGEST_DICTIONARY = 512 << 20, 128 << 20
@@ -89,7 +92,7 @@ class Record(Settings):
     data: dict[str, Any]
     scores: dict[str, Any]
     clusters: Clusters = Field(
-        default_factory=lambda given: Clusters.alone(len(given["scores"]["queries"]))
+        default_factory=lambda values: Clusters.alone(len(values["scores"]["queries"]))
     )
     means: dict[str, float]
     training: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -151,7 +154,7 @@ class Record(Settings):
     @property
     def file_name(self) -> str:
         """The file of its study, in the book's folder of its scale."""
-        return f"{slug(self.study)}{PACKED}"
+        return _packed_name(self.study)
 
     @cached_property
     def measured(self) -> Scores:
@@ -334,8 +337,10 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     What cannot be read is left out, and one warning names it. A file that was read before and has
     not been written since is not read again.
     """
-    name = slug(study) if study else "*"
-    paths = {*folder.glob(f"{name}{PACKED}"), *folder.glob(f"{name}_*{PACKED}")}
+    packed, runs = (
+        (_packed_name(study), f"{slug(study)}_*{PACKED}") if study else (f"*{PACKED}",) * 2
+    )
+    paths = {*folder.glob(packed), *folder.glob(runs)}
     read = [_loaded(path, state_of(path)) for path in sorted(paths)]
     records = [record for records_of_file, _ in read for record in records_of_file]
     if broken := [str(error) for _, errors in read for error in errors]:
@@ -345,6 +350,10 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     return sorted(
         chosen, key=lambda record: (record.study, record.label, record.seed, record.created)
     )
+
+
+def _packed_name(study: str) -> str:
+    return f"{slug(OTHER_QUERIES.sub('', study))}{PACKED}"
 
 
 @lru_cache(maxsize=1024)
@@ -395,7 +404,7 @@ def recorded_folder(scale: str) -> Path:
 
 def publish(records: Sequence[Record]) -> list[Path]:
     """Add records to the book, in place of earlier ones of the same study, label, seed, scale and
-    collection.
+    collection. A run that is published again keeps its certificates.
 
     Returns:
         The files of their studies.
@@ -420,7 +429,13 @@ def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
     earlier, broken = read_records(path) if path.is_file() else ([], [])
     if broken:
         raise broken[0]
-    by_place = {_place(record): record for record in (*earlier, *added)}
+    by_place = {_place(record): record for record in earlier}
+    for record in added:
+        before = by_place.get(_place(record), record)
+        if (before.keys, before.created) == (record.keys, record.created):
+            known = [*before.rebuilt, *(new for new in record.rebuilt if new not in before.rebuilt)]
+            record = record.model_copy(update={"rebuilt": tuple(known)})
+        by_place[_place(record)] = record
     return [by_place[place] for place in sorted(by_place)]
 
 
@@ -490,7 +505,9 @@ def named_record(
     """The record of a label and seed, as `find_record` chooses it; `InputError` names `where` and
     the labels that there are.
     """
-    labels = {label, objectives.word(label)} if label else {record.label for record in records}
+    labels = (
+        {label, word_of(label, objectives.NAMES)} if label else {record.label for record in records}
+    )
     of_label = [record for record in records if record.label in labels]
     matching = [record for record in of_label if seed in (None, record.seed)]
     if of_label and not matching:

@@ -113,8 +113,8 @@ def execute(run: Run, cache: Cache) -> Record:
     ]
     code |= {method["code"]: method["digest"] for method in earlier}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
-        if name in stages and (given := stages[name].parameters.get(argument)):
-            code[argument] = given["digest"]
+        if name in stages and (identity := stages[name].parameters.get(argument)):
+            code[argument] = identity["digest"]
     return _record(
         run,
         scores,

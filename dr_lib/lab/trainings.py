@@ -505,8 +505,8 @@ def pseudo_labels(inputs: Inputs) -> Stage:
     """
     options, collection = inputs.recipe.auxiliary.pseudo_labels, inputs.collection
     if options.labels == "given":
-        given = training.training_set(collection, bm25_negatives(inputs)) / "examples"
-        return materials.given_labels(inputs.queries("train"), given)
+        labels = training.training_set(collection, bm25_negatives(inputs)) / "examples"
+        return materials.given_labels(inputs.queries("train"), labels)
     queries, size = unlabelled(inputs)
     encoder = baseline(inputs)
     if options.first == "bm25":

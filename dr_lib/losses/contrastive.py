@@ -98,8 +98,8 @@ def contrastive(
         target = torch.arange(0, len(passages), n, device=queries.device)
         others = relevant.scatter(1, target[:, None], False)
         if not own_negatives:
-            column, own = torch.arange(len(passages), device=queries.device), target[:, None]
-            others |= (column > own) & (column < own + n)
+            column, positive = torch.arange(len(passages), device=queries.device), target[:, None]
+            others |= (column > positive) & (column < positive + n)
         beside_positives = relevant | others
         beside_positives[:, ::n] |= related
 

@@ -58,8 +58,8 @@ def distillation(
             student.masked_fill(~present, lowest),
             teacher.masked_fill(~present, lowest),
         )
-    expected, found = teacher.log_softmax(1), student.log_softmax(1)
-    terms = expected.exp() * (expected - found)
+    expected, predicted = teacher.log_softmax(1), student.log_softmax(1)
+    terms = expected.exp() * (expected - predicted)
     if present is not None:
         terms = terms.where(present, 0.0)
     return terms.sum() / (len(terms) if mean == "query" else terms.numel())
@@ -125,6 +125,10 @@ def r_drop(first: Tensor, second: Tensor) -> Tensor:
         >>> r_drop(torch.tensor([[3.0, 1.0]]), torch.tensor([[5.0, 3.0]])).item()
         0.0
     """
-    one, other = first.float().log_softmax(1), second.float().log_softmax(1)
+    log_first, log_second = first.float().log_softmax(1), second.float().log_softmax(1)
     # p log(p / q) + q log(q / p) = (p - q) (log p - log q)
-    return 0.5 * ((one.exp() - other.exp()) * (one - other)).sum() / len(one)
+    return (
+        0.5
+        * ((log_first.exp() - log_second.exp()) * (log_first - log_second)).sum()
+        / len(log_first)
+    )

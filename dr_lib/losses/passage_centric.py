@@ -63,8 +63,8 @@ def passage_centric(
         anchors = passages[::n] / temperature
         scores = torch.cat([anchors @ queries.T, anchors @ others.T], dim=1)
         relevant = relevant_passages(batch, n, passage_ids, known_positives, scores.device)
-        own = torch.eye(batch, dtype=torch.bool, device=scores.device)
-        other_queries = ~own if candidates == "paper" else relevant[:, ::n].T & ~own
+        diagonal = torch.eye(batch, dtype=torch.bool, device=scores.device)
+        other_queries = ~diagonal if candidates == "paper" else relevant[:, ::n].T & ~diagonal
         related = relevant.view(batch, batch, n).clone()
         # of two positives, one that answers the other's query too is related to it
         related[:, :, 0] |= relevant[:, ::n].T

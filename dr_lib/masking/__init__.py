@@ -8,6 +8,7 @@ from dr_lib.masking.words import (
     complementary,
     extra_rate,
     hide,
+    nested,
     per_row,
     superset,
     uniform,

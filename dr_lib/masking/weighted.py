@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dr_lib.masking.words import first_pieces, piece_budget, ranked_keys, take_across, take_words
 from dr_lib.tokens import TokenBatch
-from dr_lib.tokens.layout import finest
+from dr_lib.tokens.store import finest
 
 
 def importance(

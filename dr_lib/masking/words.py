@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.tokens import TokenBatch
-from dr_lib.tokens.layout import finest
+from dr_lib.tokens.store import finest
 
 Budget = Literal["maskable", "all"]
 
@@ -171,6 +171,38 @@ def superset(
     """
     extra = extra_rate(encoder_rate, rate)
     return mask | whole_word(batch, extra, generator, budget=budget) if extra else mask
+
+
+def nested(
+    batch: TokenBatch,
+    rate: float,
+    decoder_rate: float,
+    generator: torch.Generator,
+    *,
+    budget: Budget = "maskable",
+) -> tuple[Tensor, Tensor]:
+    """The masks of `whole_word` at `rate` and of `superset` at `decoder_rate`, drawn as these two
+    draw them, in one go: on a GPU with half as many kernels.
+
+    Args:
+        batch: passages; only `special`, `word_start` and `attention_mask` are read.
+        rate, decoder_rate: of encoder and decoder, each in [0, 1].
+        generator: on the batch's device.
+        budget: as for `whole_word`.
+
+    Returns:
+        Both masks, `[batch, length]` bool.
+    """
+    extra, none = extra_rate(rate, decoder_rate), torch.zeros_like(batch.special)
+    shares = [share for share in (rate, extra) if share]
+    if not shares:
+        return none, none
+    words = words_of(batch)
+    keys = [random_keys(batch.special, generator, words) for _ in shares]
+    limits = [piece_budget(batch, share, budget) for share in shares]
+    masks = list(take_words(torch.cat(keys), torch.cat(limits)).chunk(len(shares)))
+    mask = masks[0] if rate else none
+    return mask, mask | masks[-1] if extra else mask
 
 
 def extra_rate(encoder_rate: float, rate: float) -> float:
@@ -525,7 +557,7 @@ def take_on_device(keys: Tensor, budget: Tensor) -> Tensor:
         fits = free & (size <= left[:, None])
         now = fits & (fits.cumsum(1) + to_come <= left[:, None])
         added |= now
-        free = fits & ~now
+        free = fits ^ now
         left = left - now.sum(1)
     return taken | torch.zeros_like(taken).scatter_(1, order, added)
 

@@ -156,8 +156,8 @@ class NgramCounts:
         )
         names = ((f"keys{n}", f"counts{n}") for n in range(1, len(self.totals) + 1))
         self.tables = [
-            tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in own)
-            for own in names
+            tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in files)
+            for files in names
         ]
 
     @staticmethod
@@ -172,7 +172,7 @@ class NgramCounts:
             An array `[words]` int64 for each order from 1; 0 where the n-gram was dropped or never
             seen, or where the title or body ends before it does.
         """
-        found, known = [], np.arange(len(block))
+        by_order, known = [], np.arange(len(block))
         for n, (hashes, table) in enumerate(
             zip(block.ngrams(len(self.tables)), self.tables, strict=True), start=1
         ):
@@ -181,8 +181,8 @@ class NgramCounts:
             counts[known] = look_up(*table, hashes[known])
             # where an n-gram was dropped, so was every longer one that begins with it
             known = known[counts[known] > 0]
-            found.append(counts)
-        return found
+            by_order.append(counts)
+        return by_order
 
 
 @stage()
@@ -259,7 +259,7 @@ def _count_order(
     # order in the end.
     buckets = min(FILES, 1 + (len(store.title_ids) + len(store.text_ids)) // BUCKET)
     borders = np.array([number * 2**64 // buckets for number in range(1, buckets)], np.uint64)
-    kept, total = [(np.zeros(0, np.uint64), np.zeros(0, np.uint32))], 0
+    tables, total = [(np.zeros(0, np.uint64), np.zeros(0, np.uint32))], 0
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as scratch:
         paths = [Path(scratch) / f"bucket{number}" for number in range(buckets)]
         with ExitStack() as stack:
@@ -274,8 +274,8 @@ def _count_order(
                 bar.update(block.last - block.first)
         for path in paths:
             keys, counts = np.unique(np.fromfile(path, np.uint64), return_counts=True)
-            kept.append((keys[counts >= least], counts[counts >= least].astype(np.uint32)))
-    keys, counts = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+            tables.append((keys[counts >= least], counts[counts >= least].astype(np.uint32)))
+    keys, counts = (np.concatenate(parts) for parts in zip(*tables, strict=True))
     return keys, counts, total
 
 
@@ -290,10 +290,10 @@ def look_up(keys: np.ndarray, counts: np.ndarray, wanted: np.ndarray) -> np.ndar
     order = (np.sort(wanted & ~last | np.arange(len(wanted), dtype=np.uint64)) & last).view(
         np.int64
     )
-    ranked, found = wanted[order], np.empty(len(wanted), np.int64)
+    ranked, result = wanted[order], np.empty(len(wanted), np.int64)
     place = np.minimum(np.searchsorted(keys, ranked), len(keys) - 1)
-    found[order] = np.where(keys[place] == ranked, counts[place], 0)
-    return found
+    result[order] = np.where(keys[place] == ranked, counts[place], 0)
+    return result
 
 
 # Importances --------------------------------------------------------------------------------------
@@ -350,9 +350,9 @@ def write_importances(
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         with tqdm(total=len(store), desc="Importances", unit=" passages") as bar:
             for block in word_blocks(store, counts.unit):
-                own = counts.of(block)[:window]
+                block_counts = counts.of(block)[:window]
                 yield block.on_pieces(
-                    average_mutual_information(own, block.room, counts.totals, **options)
+                    average_mutual_information(block_counts, block.room, counts.totals, **options)
                 )
                 bar.update(block.last - block.first)
 
@@ -429,23 +429,23 @@ def _against_words(shares: list[np.ndarray]) -> list[np.ndarray]:
     """Pointwise mutual information of the n-gram that begins at each word, by order from 2, against
     single words.
     """
-    parts, found = shares[0], []
+    parts, gains = shares[0], []
     for n in range(2, len(shares) + 1):
         parts = parts + _later(shares[0], n - 1)
-        found.append(shares[n - 1] - parts)
-    return found
+        gains.append(shares[n - 1] - parts)
+    return gains
 
 
 def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
     """The same against the likeliest cut; `best` is the likeliest way to build an n-gram, whole or
     cut.
     """
-    best, found = [shares[0]], []
+    best, gains = [shares[0]], []
     for n in range(2, len(shares) + 1):
         cut = np.max([shares[k - 1] + _later(best[n - k - 1], k) for k in range(1, n)], axis=0)
-        found.append(shares[n - 1] - cut)
+        gains.append(shares[n - 1] - cut)
         best.append(np.maximum(shares[n - 1], cut))
-    return found
+    return gains
 
 
 def _later(values: np.ndarray, places: int) -> np.ndarray:
@@ -499,14 +499,14 @@ def keyword_weights(
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for block in word_blocks(store):
             words = block.ngrams(1)[0]
-            found = look_up(keys, counts, words)
+            frequency = look_up(keys, counts, words)
             if weighting == "inverse_count":
-                weights = 1.0 / found
+                weights = 1.0 / frequency
             else:
                 _, of_word, times = np.unique(
                     hash64(words, block.rows), return_inverse=True, return_counts=True
                 )
-                weights = times[of_word] * np.log(len(store) / found)
+                weights = times[of_word] * np.log(len(store) / frequency)
             yield block.on_pieces(weights)
             bar.update(block.last - block.first)
 

@@ -85,7 +85,8 @@ def title_pairs(folder: Path, collection: Collection, tokenizer: Path | str) -> 
     of them is ever its negative.
     """
     rows = (
-        PairRow(one["title"], (Context("", one["text"].strip()),)) for one in collection.passages
+        PairRow(passage["title"], (Context("", passage["text"].strip()),))
+        for passage in collection.passages
     )
     write_json(folder / "counts.json", store_pairs(rows, folder, load_tokenizer(tokenizer)))
 
@@ -147,20 +148,22 @@ def store_pairs(
         open_strings(folder / SCRATCH / "passages.arrow", "title", "text") as passages,
     ):
         for row in tqdm(rows, desc="pairs", unit="row"):
-            positive = next((one for one in row.positives if one.text.strip()), None)
+            positive = next((context for context in row.positives if context.text.strip()), None)
             if not row.question.strip() or positive is None:
                 left_out += 1
                 continue
             negatives = [
-                one for one in row.negatives if one.text.strip() and one not in row.positives
+                context
+                for context in row.negatives
+                if context.text.strip() and context not in row.positives
             ][:depth]
             queries.write({"text": row.question.strip()})
             asked.append(text_hash(row.question.strip().casefold()))
-            further.extend(text_hash(*one) for one in row.positives if one != positive)
+            further.extend(text_hash(*context) for context in row.positives if context != positive)
             further_of.extend([len(asked) - 1] * (len(further) - len(further_of)))
-            for one in (positive, *negatives):
-                passages.write(one._asdict())
-                answering.append(text_hash(*one))
+            for context in (positive, *negatives):
+                passages.write(context._asdict())
+                answering.append(text_hash(*context))
                 others.append(len(asked) - 1)
         queries.finalize()
         passages.finalize()
@@ -270,7 +273,7 @@ def _array_items(
             cut = isinstance(error, json.JSONDecodeError) and len(text) - place < LONGEST
             if (
                 more := "".join(
-                    f"\n{one}" for one in islice(lines, max(CHUNK, text.count("\n", place)))
+                    f"\n{piece}" for piece in islice(lines, max(CHUNK, text.count("\n", place)))
                 )
                 if cut
                 else ""
@@ -311,7 +314,7 @@ def _parse(raw: Any, path: Path, where: str) -> PairRow:
         if contexts and not any(answering):
             answering[0] = True
         kinds = list(zip(contexts, answering, strict=True))
-        split = (tuple(one for one, has in kinds if has is wanted) for wanted in (True, False))
+        split = (tuple(kind for kind, has in kinds if has is wanted) for wanted in (True, False))
         return PairRow(_joined(record, "question", where), *split)
     for left, right in PAIRS:
         if left in record and right in record:
@@ -322,12 +325,13 @@ def _parse(raw: Any, path: Path, where: str) -> PairRow:
 
 
 def _contexts(record: Record, name: str, where: str) -> tuple[Context, ...]:
-    given = record.get(name) or []
-    if not isinstance(given, list) or not all(isinstance(context, dict) for context in given):
+    items = record.get(name) or []
+    if not isinstance(items, list) or not all(isinstance(context, dict) for context in items):
         fix = "Give objects with title and text."
         raise InputError(f"field {name} is not a list of passages", where=where, fix=fix)
     return tuple(
-        Context(_text(one, "title", where, default=""), _text(one, "text", where)) for one in given
+        Context(_text(item, "title", where, default=""), _text(item, "text", where))
+        for item in items
     )
 
 
@@ -337,9 +341,9 @@ def _joined(record: Record, name: str, where: str) -> str:
 
 
 def _texts(record: Record, name: str, where: str) -> list[str]:
-    given = record.get(name)
+    value = record.get(name)
     return [
-        _text({name: one}, name, where) for one in (given if isinstance(given, list) else [given])
+        _text({name: text}, name, where) for text in (value if isinstance(value, list) else [value])
     ]
 
 

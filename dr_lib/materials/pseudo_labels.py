@@ -133,13 +133,13 @@ def count_labels(
     """
     positive, negative = judged(rows, chances, s_pos, s_neg)
     relevant = also_in(rows, known)
-    kept = positive.any(axis=1)
+    labelled = positive.any(axis=1)
     counts = {
         "queries": np.int64(len(rows)),
-        "queries_kept": kept.sum(),
-        "kept_without_negative": (kept & ~negative.any(axis=1)).sum(),
-        "positives": positive[kept].sum(),
-        "negatives": negative[kept].sum(),
+        "queries_kept": labelled.sum(),
+        "kept_without_negative": (labelled & ~negative.any(axis=1)).sum(),
+        "positives": positive[labelled].sum(),
+        "negatives": negative[labelled].sum(),
         "known_retrieved": relevant.sum(),
         "known_positive": (relevant & positive).sum(),
         "known_negative": (relevant & negative).sum(),
@@ -162,16 +162,16 @@ def unlabelled_queries(
     be the file.
     """
     counts, held = Counter(), set()
-    for one in collections:
-        for split in [name for name in one.splits if name != "train"]:
-            held |= {text.strip().casefold() for text in one.queries(split)["text"]}
+    for collection in collections:
+        for split in [name for name in collection.splits if name != "train"]:
+            held |= {text.strip().casefold() for text in collection.queries(split)["text"]}
     texts = distinct([text for _, text in read_records(file, query_text)], counts)
-    kept = [text for text in texts if text.casefold() not in held]
-    Texts.write(folder, [[kept]], load_tokenizer(tokenizer))
+    unseen = [text for text in texts if text.casefold() not in held]
+    Texts.write(folder, [[unseen]], load_tokenizer(tokenizer))
     left_out = {
         "empty": counts["empty"],
         "repeated": counts["repeated"],
-        "held_out": len(texts) - len(kept),
+        "held_out": len(texts) - len(unseen),
     }
     write_json(folder / "counts.json", {"read": counts["drawn"]} | left_out)
 
@@ -182,12 +182,12 @@ def bm25_candidates(
 ) -> None:
     """`ranking/`: the first passages of BM25 for each query of the pool."""
     if pool == "train":
-        asked, own = collection.queries("train"), collection.own_rows("train")
+        asked, itself = collection.queries("train"), collection.own_rows("train")
     else:
-        asked, own = Texts.open(queries).strings, None
-    deep = depth + (own is not None)
+        asked, itself = Texts.open(queries).strings, None
+    deep = depth + (itself is not None)
     ranking = Bm25.open(index / "index").search(asked["text"][:], deep)
-    ranking.without(own, depth).save(folder / "ranking")
+    ranking.without(itself, depth).save(folder / "ranking")
 
 
 @stage()

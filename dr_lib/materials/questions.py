@@ -232,32 +232,32 @@ def generated_pairs(
         searchers["dense"] = ByVectors(asked, open_vectors(vectors), machine.device())
     same = collection.same_text
     options = {"how": filter, "top_k": top_k, "same": same}
-    kept = consistent(searchers.get(filter_by), sources, collection.documents()[0], **options)
+    passing = consistent(searchers.get(filter_by), sources, collection.documents()[0], **options)
     if limit is not None:
-        kept[np.random.default_rng(seed).permutation(np.flatnonzero(kept))[limit:]] = False
-    rows = np.flatnonzero(kept)
+        passing[np.random.default_rng(seed).permutation(np.flatnonzero(passing))[limit:]] = False
+    rows = np.flatnonzero(passing)
     if not len(rows):
         fix = "Use a weaker filter or a larger top_k, or train the question generator longer."
         raise InputError("no question passed the filter", where="filter", fix=fix)
     hashes = (text_hash(text.casefold()) for text in texts.strings.select(rows)["text"])
     query_of, first = distinct_rows(np.fromiter(hashes, np.int64, len(rows)))
-    found = group_examples(query_of, sources[rows], passages=len(collection.passages))
-    found = one_row_a_text(found, same)
+    examples = group_examples(query_of, sources[rows], passages=len(collection.passages))
+    examples = one_row_a_text(examples, same)
     if negatives != "none" and depth:
         # The retriever's first passages less the positives: that many more have to be looked for.
-        ranking = searchers[negatives].best(rows[first], depth + int(found.counts().max()))
-        positives = np.split(found.positives, found.offsets[1:-1])
+        ranking = searchers[negatives].best(rows[first], depth + int(examples.counts().max()))
+        positives = np.split(examples.positives, examples.offsets[1:-1])
         options = {} if same is None else {"among": first_of_each_text(collection)}
         options |= {"depth": depth, "random_negatives": 0, "seed": seed}
-        mined = mine_negatives(ranking, positives, passages=found.passages, **options)
-        found = replace(found, negatives=mined)
+        mined = mine_negatives(ranking, positives, passages=examples.passages, **options)
+        examples = replace(examples, negatives=mined)
     TokenStore.build(
         texts.strings.select(rows[first]),
         load_tokenizer(tokenizer),
         folder / "queries",
         columns=("text",),
     )
-    found.save(folder / "examples")
+    examples.save(folder / "examples")
     drawn = read_json(questions / "counts.json")
     of_questions = {
         "generated": drawn["drawn"],
@@ -265,9 +265,9 @@ def generated_pairs(
         "filtered": len(rows),
     }
     of_pairs = {
-        "queries": len(found),
-        "pairs": len(found.positives),
-        "passages": len(np.unique(found.positives)),
+        "queries": len(examples),
+        "pairs": len(examples.positives),
+        "passages": len(np.unique(examples.positives)),
     }
     write_json(folder / "counts.json", of_questions | of_pairs)
 
@@ -348,8 +348,8 @@ class ByWords:
         """Score `[pairs]` of passage `rows` for question `questions[owners]`; minus infinity
         without a common word.
         """
-        found = self.index.pair_scores(self.texts[questions]["text"], owners, rows)
-        return np.where(found > 0, found, -np.inf).astype(np.float32)
+        scores = self.index.pair_scores(self.texts[questions]["text"], owners, rows)
+        return np.where(scores > 0, scores, -np.inf).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -413,22 +413,22 @@ def consistent(
         >>> consistent(retriever, np.array([1, 1, 1]), np.array([0, 1])).tolist()
         [False, True, False]
     """
-    kept = np.ones(len(sources), bool)
+    passing = np.ones(len(sources), bool)
     if how == "none" or retriever is None:
-        return kept
+        return passing
     with tqdm(total=len(sources), desc=f"{how} filter", unit="question") as bar:
         for start in range(0, len(sources), AT_ONCE):
             asked = np.arange(start, min(start + AT_ONCE, len(sources)))
             if how == "global":
-                found, wanted = retriever.best(asked, top_k).rows, sources[asked]
+                best, wanted = retriever.best(asked, top_k).rows, sources[asked]
                 if same is not None:
-                    found, wanted = np.where(found >= 0, same[found], -1), same[wanted]
-                kept[asked] = (found == wanted[:, None]).any(axis=1)
+                    best, wanted = np.where(best >= 0, same[best], -1), same[wanted]
+                passing[asked] = (best == wanted[:, None]).any(axis=1)
             else:
                 place = _place_in_document(retriever, asked, sources[asked], documents, same)
-                kept[asked] = place < top_k
+                passing[asked] = place < top_k
             bar.update(len(asked))
-    return kept
+    return passing
 
 
 def _place_in_document(
@@ -447,16 +447,16 @@ def _place_in_document(
     # a time.
     part_of = np.cumsum(counts[documents[sources]]) // PAIRS_AT_ONCE
     for part in np.split(np.arange(len(asked)), np.flatnonzero(np.diff(part_of)) + 1):
-        own, document = sources[part], documents[sources[part]]
+        source, document = sources[part], documents[sources[part]]
         rows = concat_runs(order, starts[document], counts[document])
         owners = np.repeat(np.arange(len(part)), counts[document])
         scores = retriever.scores(asked[part], owners, rows)
-        of_source = scores[rows == own[owners]]
+        of_source = scores[rows == source[owners]]
         ahead = (scores > of_source[owners]) | (
-            (scores == of_source[owners]) & (rows < own[owners])
+            (scores == of_source[owners]) & (rows < source[owners])
         )
         if same is not None:
-            ahead &= same[rows] != same[own[owners]]
+            ahead &= same[rows] != same[source[owners]]
         behind = np.bincount(owners, weights=ahead, minlength=len(part)).astype(np.int64)
         places[part] = np.where(np.isfinite(of_source), behind, np.iinfo(np.int64).max)
     return places
@@ -514,43 +514,47 @@ def question_collection(
         seed: of the splits.
         written_by: what the README says of the writer.
     """
-    texts, documents = [Texts.open(one) for one in questions], collection.documents()[0]
+    texts, documents = [Texts.open(part) for part in questions], collection.documents()[0]
     ids = collection.passages["id"][:]
     rows_of_part = [rows_of(part.passages["id"], ids) for part in asked_about or [collection]]
     judgements = {  # what people have judged stays as it is
         split: [
-            Judgement(query, *one)
-            for query, own in collection.qrels(split).items()
-            for one in own.items()
+            Judgement(query, id_, grade)
+            for query, grades in collection.qrels(split).items()
+            for id_, grade in grades.items()
         ]
         for split in judged
     }
-    wanted = {one.query for own in judgements.values() for one in own}
+    wanted = {judgement.query for part in judgements.values() for judgement in part}
     queries = [
         Query(row["id"], row["text"], tuple(row["answers"]))
         for row in collection.queries()
         if row["id"] in wanted
     ]
-    all_texts = concatenate_datasets([one.strings for one in texts])
+    all_texts = concatenate_datasets([part.strings for part in texts])
     strings = all_texts["text"][:]
-    owners = [one.owners() for one in texts]
-    sources = np.concatenate([rows[own] for rows, own in zip(rows_of_part, owners, strict=True)])
+    owners = [part.owners() for part in texts]
+    sources = np.concatenate(
+        [rows[owner] for rows, owner in zip(rows_of_part, owners, strict=True)]
+    )
     # nor is it one that people ask
     once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]
     retriever = ByWords(Bm25.open(index / "index"), all_texts)
     same = collection.same_text
-    kept = np.flatnonzero(once & consistent(retriever, sources, documents, top_k=top_k, same=same))
+    passing = np.flatnonzero(
+        once & consistent(retriever, sources, documents, top_k=top_k, same=same)
+    )
     held = [rows for split in judged for rows in collection.relevant_rows(split)]
     held = np.unique(np.concatenate([np.zeros(0, np.int64), *held]))
     if same is not None:  # no text in two splits: the first passage with it is asked about
-        kept = kept[same[sources[kept]] == sources[kept]]
+        passing = passing[same[sources[passing]] == sources[passing]]
         held = np.flatnonzero(np.isin(same, same[held]))
     missing = [split for split in splits or GENERATED_SHARES if split not in judged]
     shares = {split: GENERATED_SHARES[split] for split in missing}
-    drawn = draw_splits(documents, sources[kept], shares, held=held, seed=seed)
+    drawn = draw_splits(documents, sources[passing], shares, held=held, seed=seed)
     chosen = {}
     for number, split in enumerate(shares):
-        rows = kept[drawn[sources[kept]] == number]
+        rows = passing[drawn[sources[passing]] == number]
         chosen[split] = rows if split == "train" else rows[first_of_each(sources[rows])]
     # behind those that were written before
     earlier = [int(row.id[6:]) for row in queries if re.fullmatch(r"asked-\d+", row.id)]
@@ -563,14 +567,14 @@ def question_collection(
         ]
     about = readme(collection, judged, written_by)
     write_folder(folder / name, collection.passages, queries, judgements, about)
-    counts = sum((Counter(read_json(one / "counts.json")) for one in questions), Counter())
+    counts = sum((Counter(read_json(part / "counts.json")) for part in questions), Counter())
     passages = collection.passages.select(sources[list(written)])["text"]
     counts = {
         "passages": counts["passages"],
         "written": counts["drawn"],
         "distinct": counts["kept"],
         "asked_once": int(once.sum()),
-        "found_again": len(kept),
+        "found_again": len(passing),
         "queries": {split: len(rows) for split, rows in chosen.items()},
         "shared_words": shared_words([strings[row] for row in written], passages),
     }
@@ -704,9 +708,9 @@ def draw_splits(
     of_unit[np.random.default_rng([seed, 7]).permutation(drawn)] = np.repeat(
         np.arange(len(shares)), sizes
     )
-    found = np.full(len(documents), -1)
-    found[rows] = of_unit[units[rows]]
-    return found
+    split_of = np.full(len(documents), -1)
+    split_of[rows] = of_unit[units[rows]]
+    return split_of
 
 
 def first_of_each(sources: np.ndarray) -> np.ndarray:

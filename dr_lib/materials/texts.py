@@ -101,7 +101,7 @@ class Texts:
         counts: list[int] = []
         with open_strings(folder / STRINGS, "text") as strings:
             for block in texts:
-                counts += [len(own) for own in block]
+                counts += [len(row_texts) for row_texts in block]
                 if any(block):
                     strings.write_batch({"text": list(chain.from_iterable(block))})
             strings.finalize()
@@ -155,12 +155,14 @@ def distinct(texts: Sequence[str], counts: Counter) -> list[str]:
         (['Who?', 'why?'], 1, 1)
     """
     full = [text for text in map(str.strip, texts) if text]
-    kept: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for text in full:
-        kept.setdefault(text.casefold(), text)
-    dropped = {"empty": len(texts) - len(full), "repeated": len(full) - len(kept)}
-    counts.update(passages=1, drawn=len(texts), **dropped, kept=len(kept), without=int(not kept))
-    return list(kept.values())
+        spellings.setdefault(text.casefold(), text)
+    dropped = {"empty": len(texts) - len(full), "repeated": len(full) - len(spellings)}
+    counts.update(
+        passages=1, drawn=len(texts), **dropped, kept=len(spellings), without=int(not spellings)
+    )
+    return list(spellings.values())
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ def save_texts(
     written = write_all(folder, np.diff(store.text_offsets), write, at_once=at_once, title=title)
     Texts.write(
         folder,
-        ([distinct(own, counts) for own in block] for block in written),
+        ([distinct(row_texts, counts) for row_texts in block] for block in written),
         load_tokenizer(tokenizer),
     )
     write_json(folder / "counts.json", counts)

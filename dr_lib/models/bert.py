@@ -39,7 +39,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
 from dr_lib.places import check_finite, check_model_folder, embedded_base, model_folder
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
-from dr_lib.tokens.layout import to_device
+from dr_lib.tokens.store import to_device
 
 EXTRA_FILE = "extra.safetensors"
 ENCODERS = (AutoModelForMaskedLM, AutoModelForSequenceClassification)
@@ -333,9 +333,9 @@ class HalfNorm(nn.LayerNorm):
         if device not in HALVED or not torch.is_autocast_enabled(device):
             return super().forward(states)
         dtype = torch.get_autocast_dtype(device)
-        given = (part.to(dtype) for part in (states, self.weight, self.bias))
+        parts = (part.to(dtype) for part in (states, self.weight, self.bias))
         with torch.autocast(device, enabled=False):
-            states, weight, bias = given
+            states, weight, bias = parts
             return nn.functional.layer_norm(states, self.normalized_shape, weight, bias, self.eps)
 
 
@@ -344,11 +344,18 @@ def half_norms(model: PreTrainedModel) -> PreTrainedModel:
     are compared in more than the eight bits of bfloat16.
     """
     layers = layers_of(model)
-    whole = layers[-1].output.LayerNorm if len(layers) else None
-    for part in model.modules():
-        if isinstance(part, nn.LayerNorm) and part is not whole:
-            part.__class__ = HalfNorm
+    halve_norms(model, layers[-1].output.LayerNorm if len(layers) else None)
     return model
+
+
+def halve_norms(module: nn.Module, whole: nn.Module | None = None) -> None:
+    """Put `HalfNorm`s in place of all norms inside a module, but for one that stays whole."""
+    for owner in [*module.modules()]:
+        for name, norm in owner.named_children():
+            if isinstance(norm, nn.LayerNorm) and norm is not whole:
+                half = HalfNorm(norm.normalized_shape, norm.eps, device="meta")
+                half.weight, half.bias = norm.weight, norm.bias
+                setattr(owner, name, half.train(norm.training))
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
@@ -869,9 +876,9 @@ def saved_settings(kind: type[BaseModel], file: Path, values: Mapping[str, Any])
         InputError: an unknown field or a wrong value, here or in the file, or one that contradicts
             the file.
     """
-    given = kind(**values)
+    settings = kind(**values)
     if not file.is_file():
-        return given
+        return settings
     try:
         saved = kind(**read_json(file))
     except TypeError:

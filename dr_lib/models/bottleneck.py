@@ -31,6 +31,7 @@ from dr_lib.models.bert import (
     compile_layers,
     fresh_copy,
     fresh_linear,
+    halve_norms,
     hidden_states,
     layers_of,
     lm_head,
@@ -70,6 +71,7 @@ class Decoder(nn.Module):
             raise InputError(problem, where=key, fix="Give a number from 1 to the encoder's depth.")
         source = model if init == "copy_last" else fresh_copy(model, seed)
         self.layers = copy.deepcopy(layers_of(source)[-layers:])
+        halve_norms(self.layers)  # a head reads its states, which are no vectors to compare
         self.projection: nn.Module = nn.Identity()
         if projection:
             self.projection = fresh_linear(hidden, hidden, torch.Generator().manual_seed(seed)).to(
@@ -108,6 +110,7 @@ class EnhancedDecoder(nn.Module):
     def __init__(self, model: PreTrainedModel, seed: int = 0):
         super().__init__()
         self.layer = layers_of(fresh_copy(model, seed))[-1]
+        halve_norms(self.layer)
 
     def forward(self, queries: Tensor, contents: Tensor, unseen: Tensor) -> Tensor:
         """Decoder states `[batch, length, hidden]`.
@@ -319,7 +322,7 @@ def draw_ids(
         parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
         logits = ((functional.linear(rows, weight, bias), numbers) for rows, numbers in parts)
         draw = pick_from_logits if (device, dtype) in FUSED else pick_from_softmax
-        drawn = [draw(one, numbers) for one, numbers in logits]
+        drawn = [draw(logits_of, numbers) for logits_of, numbers in logits]
     return torch.cat(drawn)
 
 

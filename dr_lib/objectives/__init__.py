@@ -62,16 +62,6 @@ def names() -> tuple[str, ...]:
     return tuple(METHODS)
 
 
-def word(name: str) -> str:
-    """The one-word name of the method that a page or a paper calls so; anything else as it is.
-
-    Example:
-        >>> word("SimLM"), word("no pre-training"), word("all-MiniLM-L6-v2")
-        ('simlm', 'none', 'all-MiniLM-L6-v2')
-    """
-    return next((one for one, shown in NAMES.items() if name.lower() in (one, shown.lower())), name)
-
-
 def method(name: str) -> type[Objective]:
     """The class behind a name; an unknown one raises `InputError` with the list."""
     if name not in METHODS:

@@ -266,14 +266,15 @@ def predict_tokens(
     """
     # The head turns each position into a whole vocabulary of logits: gather first, so that most are
     # never made. Where a GPU knows no bound, it takes the batch as it lies.
-    rows: Tensor | slice = slice(None)
+    head, labels = lm_head(model), input_ids.masked_fill(~where, losses.IGNORED).flatten()
+    hidden, weights = states.flatten(0, 1), None
+    if by_passage:
+        weights = (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()
     if rates or where.device.type == "cpu":
         rows = masked_positions(where, max_masked(where, *rates) + slack if rates else None)
-    weights = (
-        (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
-    )
-    head, labels = lm_head(model), input_ids.masked_fill(~where, losses.IGNORED).flatten()[rows]
-    hidden = head.transform(states.flatten(0, 1)[rows])
+        hidden, labels = hidden[rows], labels[rows]
+        weights = None if weights is None else weights[rows]
+    hidden = head.transform(hidden)
     loss, correct = losses.chunked_cross_entropy(
         hidden, head.weight, head.bias, labels, weights=weights
     )

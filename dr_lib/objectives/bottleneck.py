@@ -141,15 +141,14 @@ class EncdecMlm(EncoderDecoder):
         """
         chosen, rate = self.settings, self.settings.encoder_rate
         how = {"generator": generator, "budget": chosen.budget}
-        mask = masking.whole_word(batch, rate, **how)
         if chosen.decoder_mask == "independent":
             return (
-                mask,
+                masking.whole_word(batch, rate, **how),
                 masking.whole_word(batch, chosen.decoder_rate, **how),
                 (chosen.decoder_rate,),
             )
-        more = masking.superset(batch, mask, chosen.decoder_rate, encoder_rate=rate, **how)
-        return mask, more, (rate, masking.extra_rate(rate, chosen.decoder_rate))
+        masks = masking.nested(batch, rate, chosen.decoder_rate, **how)
+        return *masks, (rate, masking.extra_rate(rate, chosen.decoder_rate))
 
     def side_loss(
         self, batch: TokenBatch, states: Tensor, mask: Tensor, *rates: float

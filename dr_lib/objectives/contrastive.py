@@ -141,8 +141,8 @@ def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, 
     Raises:
         InputError: pairs that are made of other passages than those of the store.
     """
-    examples, own = Examples.open(folder / "examples"), folder / "passages"
-    store = TokenStore.open(own) if own.is_dir() else source.store
+    examples, passages = Examples.open(folder / "examples"), folder / "passages"
+    store = TokenStore.open(passages) if passages.is_dir() else source.store
     if examples.passages != len(store):
         problem = f"its pairs count {examples.passages} passages, and {len(store)} are there"
         raise InputError(

@@ -458,8 +458,9 @@ def _filled(batch: TokenBatch, other: TokenBatch, rows: Tensor, pad_id: int) -> 
     }
     parts = {}
     for name, value in fill.items():
-        both = (getattr(one, name) for one in (other, batch))
+        both = (getattr(tensors, name) for tensors in (other, batch))
         parts[name] = torch.where(
-            rows[:, None], *(pad(one, (0, width - one.shape[1]), value=value) for one in both)
+            rows[:, None],
+            *(pad(tensors, (0, width - tensors.shape[1]), value=value) for tensors in both),
         )
     return TokenBatch(**parts, rows=batch.rows)

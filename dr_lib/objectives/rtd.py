@@ -69,11 +69,13 @@ class Rtd(MaskedObjective):
         hidden = self.hide(batch, mask, generator)
         ids = self.generator.sample(batch, hidden, mask, generator, max_masked(mask, rate))
         replaced = ids != batch.input_ids
-        found = detect_replaced(
+        detection = detect_replaced(
             self.detector, hidden_states(self.model, batch, ids), replaced, ~batch.special
         )
         return report(
-            found.loss, encoder=found, encoder_replaced=replaced.sum() / batch.attention_mask.sum()
+            detection.loss,
+            encoder=detection,
+            encoder_replaced=replaced.sum() / batch.attention_mask.sum(),
         )
 
 

@@ -129,12 +129,10 @@ class Simlm(EncoderDecoder):
         generator that learns.
         """
         chosen, rate = self.settings, self.settings.encoder_rate
-        how = {"generator": generator, "budget": chosen.budget}
-        encoder_mask = masking.whole_word(batch, rate, **how)
         # The decoder loses the same words and more: what the encoder had to guess, it is not told
         # either.
-        decoder_mask = masking.superset(
-            batch, encoder_mask, chosen.decoder_rate, encoder_rate=rate, **how
+        encoder_mask, decoder_mask = masking.nested(
+            batch, rate, chosen.decoder_rate, generator, budget=chosen.budget
         )
         rates = (rate, masking.extra_rate(rate, chosen.decoder_rate))
         encoder_ids, learned = self.replace(

@@ -239,9 +239,9 @@ class Documents:
         counts, begin = self._counts(chosen), self.offsets[chosen]
         # The second is so many places behind the first, round the end: never none, so the two are
         # distinct.
-        one = _below(lots, counts)
-        other = (one + 1 + _below(more_lots, counts - 1)) % counts
-        return self.rows[begin + one], self.rows[begin + other]
+        first = _below(lots, counts)
+        second = (first + 1 + _below(more_lots, counts - 1)) % counts
+        return self.rows[begin + first], self.rows[begin + second]
 
     def _counts(self, chosen: np.ndarray) -> np.ndarray:
         return self.offsets[chosen + 1] - self.offsets[chosen]
@@ -331,9 +331,9 @@ def spans_alone(
     are the passages.
     """
     nothing = np.zeros_like(spans.begin)
-    kept = truncate(nothing, spans.end - spans.begin, max_length=max_length, mode="none")
-    width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
-    cut = Slice(spans.rows, kept, nothing, spans.begin, width)
+    left = truncate(nothing, spans.end - spans.begin, max_length=max_length, mode="none")
+    width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
+    cut = Slice(spans.rows, left, nothing, spans.begin, width)
     return to_batch(
         cut, store.title_ids, store.text_ids, special=store.special, continuation=store.continuation
     )
@@ -366,11 +366,11 @@ def passages_without(
         before + behind,
     )
     title_from = store.title_offsets[rows]
-    kept = truncate(
+    left = truncate(
         store.title_offsets[rows + 1] - title_from, pieces, max_length=max_length, mode=title
     )
-    width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
-    cut = Slice(rows, kept, title_from, np.cumsum(pieces) - pieces, width)
+    width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
+    cut = Slice(rows, left, title_from, np.cumsum(pieces) - pieces, width)
     return to_batch(
         cut, store.title_ids, text, special=store.special, continuation=store.continuation
     )
@@ -389,5 +389,5 @@ def _beginnings(store: TokenStore, tokenizer: PreTrainedTokenizerFast) -> np.nda
         behind.append(
             block + 1 + np.flatnonzero(ends[:BLOCK] & ~np.append(ends[1:], False)[:BLOCK])
         )
-    found = np.unique(np.concatenate([store.text_offsets[:-1], *behind]))
-    return found[found < len(store.text_ids)]
+    starts = np.unique(np.concatenate([store.text_offsets[:-1], *behind]))
+    return starts[starts < len(store.text_ids)]

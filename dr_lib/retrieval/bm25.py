@@ -11,14 +11,13 @@ of the book: ideas/negatives.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import Stemmer
 from datasets import Dataset
 from scipy import sparse
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
 from dr_lib.files import fresh_folder, new_array, open_array, read_json, write_json
@@ -26,6 +25,9 @@ from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, load_tokenizer, truncate
 from dr_lib.words import words_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
 CHUNK = 16_384
@@ -163,10 +165,10 @@ class Bm25:
         words = self._counts(queries)
         bar = tqdm(total=len(queries), desc="bm25 search", unit="query", delay=1)
         for start, stop in self._groups(words):
-            found = words[start:stop] @ self._weights
+            matches = words[start:stop] @ self._weights
             for query in range(start, stop):
-                ends = slice(*found.indptr[query - start : query - start + 2])
-                places, top = best(found.indices[ends], found.data[ends], k)
+                ends = slice(*matches.indptr[query - start : query - start + 2])
+                places, top = best(matches.indices[ends], matches.data[ends], k)
                 rows[query, : len(top)], scores[query, : len(top)] = places, top
             bar.update(stop - start)
         bar.close()
@@ -189,9 +191,9 @@ class Bm25:
         scores, words = np.zeros(len(rows), np.float32), self._counts(queries)
         for start, stop in self._groups(words):
             part = slice(*np.searchsorted(owners, [start, stop]))
-            found = words[start:stop] @ self._weights
-            found.sort_indices()  # it is then looked up by halving, not from end to end
-            scores[part] = np.asarray(found[owners[part] - start, rows[part]]).reshape(-1)
+            matches = words[start:stop] @ self._weights
+            matches.sort_indices()  # it is then looked up by halving, not from end to end
+            scores[part] = np.asarray(matches[owners[part] - start, rows[part]]).reshape(-1)
         return scores
 
     def _counts(self, queries: Sequence[str]) -> sparse.csr_matrix:
@@ -373,7 +375,7 @@ def weighted_bm25_index(
 
 
 def cut_texts(
-    rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, layout: Layout
+    rows: dict[str, list[str]], tokenizer: "PreTrainedTokenizerFast", layout: Layout
 ) -> dict[str, list[str]]:
     """What an encoder reads of each passage, as text: the control for what a retriever loses by its
     limit alone.
@@ -390,15 +392,15 @@ def cut_texts(
         (rows[name], tokenizer(rows[name], add_special_tokens=False, return_offsets_mapping=True))
         for name in ("title", "text")
     ]
-    pieces = [np.array([len(ids) for ids in found["input_ids"]]) for _, found in columns]
-    kept = truncate(*pieces, max_length=layout.passage_length, mode=layout.title)
+    pieces = [np.array([len(ids) for ids in coded["input_ids"]]) for _, coded in columns]
+    left = truncate(*pieces, max_length=layout.passage_length, mode=layout.title)
     return {
         name: [
             text[: places[count - 1][1]] if count else ""
-            for text, places, count in zip(texts, found["offset_mapping"], counts, strict=True)
+            for text, places, count in zip(texts, coded["offset_mapping"], counts, strict=True)
         ]
-        for name, (texts, found), counts in zip(
-            ("title", "text"), columns, (kept.title, kept.body), strict=True
+        for name, (texts, coded), counts in zip(
+            ("title", "text"), columns, (left.title, left.body), strict=True
         )
     }
 
@@ -408,11 +410,11 @@ def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, d
     """`ranking/`: what BM25 finds for the queries of a split, but for what is the query itself
     (`Collection.own_rows`).
     """
-    queries, own = collection.queries(split), collection.own_rows(split)
+    queries, itself = collection.queries(split), collection.own_rows(split)
     ranking = Bm25.open(index / "index").search(
-        queries["text"][:], depth + (own is not None), query_ids=queries["id"][:]
+        queries["text"][:], depth + (itself is not None), query_ids=queries["id"][:]
     )
-    ranking.without(own, depth).save(folder / "ranking")
+    ranking.without(itself, depth).save(folder / "ranking")
 
 
 def best(rows: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -135,11 +135,11 @@ def _fill_with_random(
     missing = (drawn < 0).sum(axis=1)
     free = passages - np.bincount(taken // passages, minlength=len(drawn))
     for query in np.flatnonzero((missing > 0) & (free < 2 * missing + passages // 8)):
-        own = (
+        used = (
             taken[slice(*np.searchsorted(taken, [query * passages, (query + 1) * passages]))]
             - query * passages
         )
-        pool = rng.permutation(np.delete(np.arange(passages), own))[: missing[query]]
+        pool = rng.permutation(np.delete(np.arange(passages), used))[: missing[query]]
         drawn[query, np.flatnonzero(drawn[query] < 0)[: len(pool)]] = pool
         missing[query] = 0
     while missing.any():
@@ -241,12 +241,12 @@ def negatives(
             np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)
         ]
     # what is the query itself is drawn no more than a positive
-    own = collection.own_rows("train")
+    itself = collection.own_rows("train")
     apart = positives
-    if own is not None:
+    if itself is not None:
         apart = [
             np.append(rows, row if same is None else same[row]) if row >= 0 else rows
-            for rows, row in zip(positives, own, strict=True)
+            for rows, row in zip(positives, itself, strict=True)
         ]
     options = {"depth": depth, "keep": keep, "random_negatives": random_negatives, "seed": seed}
     # of passages of equal text the first alone, which tells positives and negatives apart by row

@@ -171,7 +171,7 @@ def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.
     """
     lists, owners = (
         np.asarray(lists, np.int64),
-        np.repeat(np.arange(len(lists)), [len(own) for own in others]),
+        np.repeat(np.arange(len(lists)), [len(rows) for rows in others]),
     )
     flat = np.concatenate([np.zeros(0, np.int64), *others]).astype(np.int64)
     # a query and a passage are one number
@@ -250,11 +250,11 @@ def holds_answer(
                 strict=True,
             )
         )
-    found = np.zeros(rows.shape, bool)
-    for place, (line, given) in enumerate(zip(rows.tolist(), answers, strict=True)):
-        wanted = [normal for answer in given if (normal := normal_form(answer)).strip()]
-        found[place] = [row >= 0 and any(one in texts[row] for one in wanted) for row in line]
-    return found
+    holds = np.zeros(rows.shape, bool)
+    for place, (line, accepted) in enumerate(zip(rows.tolist(), answers, strict=True)):
+        wanted = [normal for answer in accepted if (normal := normal_form(answer)).strip()]
+        holds[place] = [row >= 0 and any(phrase in texts[row] for phrase in wanted) for row in line]
+    return holds
 
 
 def normal_form(text: str) -> str:

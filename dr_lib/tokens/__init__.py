@@ -2,33 +2,46 @@
 training sees it.
 """
 
-from dr_lib.tokens.layout import (
-    Layout,
-    Side,
-    Slice,
-    Title,
-    TokenBatch,
-    Truncated,
-    concat_runs,
-    padded_length,
-    to_batch,
-    truncate,
-)
-from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths, shortened
-from dr_lib.tokens.store import (
-    BatchStream,
-    Legibility,
-    TokenStore,
-    TokenValues,
-    Window,
-    blocks,
-    legibility,
-    load_tokenizer,
-    passage_tokens,
-    plan_by_length,
-    query_tokens,
-    shards,
-    special_ids,
-    tokenizer_digest,
-    train_wordpiece,
-)
+from typing import TYPE_CHECKING
+
+from dr_lib.stages import lazily
+
+if TYPE_CHECKING:  # BM25 needs no torch
+    from dr_lib.tokens.layout import (
+        Layout,
+        Legibility,
+        Side,
+        Slice,
+        Title,
+        Truncated,
+        concat_runs,
+        legibility,
+        load_tokenizer,
+        padded_length,
+        special_ids,
+        tokenizer_digest,
+        train_wordpiece,
+        truncate,
+    )
+    from dr_lib.tokens.sequences import (
+        QueryPassagePairs,
+        halves,
+        join_texts,
+        joined_lengths,
+        shortened,
+    )
+    from dr_lib.tokens.store import (
+        BatchStream,
+        TokenBatch,
+        TokenStore,
+        TokenValues,
+        Window,
+        blocks,
+        passage_tokens,
+        plan_by_length,
+        query_tokens,
+        shards,
+        to_batch,
+    )
+
+__getattr__, __dir__ = lazily(__name__)

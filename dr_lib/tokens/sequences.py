@@ -14,17 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.tokens.layout import (
-    Side,
-    Slice,
-    TokenBatch,
-    Truncated,
-    concat_runs,
-    padded_length,
-    to_batch,
-    truncate,
-)
-from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens.layout import Side, Slice, Truncated, concat_runs, padded_length, truncate
+from dr_lib.tokens.store import TokenBatch, TokenStore, to_batch
 
 
 class QueryPassagePairs:

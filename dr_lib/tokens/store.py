@@ -1,5 +1,5 @@
-"""A tokenizer, opened, checked or trained; and the token store: every passage tokenised once, kept
-flat on disk, and cut into padded batches without a Python loop.
+"""The token store: every passage tokenised once, kept flat on disk, and cut into padded batches
+without a Python loop; and the batch that every later step works on.
 
 Beside the pieces may lie a number for each (importances of CDMAE, keyword weights of MASTER).
 An epoch is divided into batches (`BatchStream`) in which the same step is always the same batch:
@@ -7,271 +7,180 @@ every batch of one padded length has the same number of rows, so that an epoch s
 shapes. The CPU's bf16 kernels are built, and a GPU's graphs compiled, once per shape. Training
 resumes at any step without replaying the earlier ones; of several processes, number r of W takes
 the steps `W * step + r`. Packing of a passage: see `layout.py`.
-
-A vocabulary is trained with BERT's normaliser and word borders by `tokenizers`' own trainer (pairs
-of pieces merged by count; BERT, Devlin et al. 2019). Left alone, that trainer numbers the single
-characters in the order of a randomly seeded hash table, and since ties between equally frequent
-pairs are broken by those numbers, two runs over one text give two vocabularies. Here the characters
-are counted first and handed to the trainer in a fixed order, which fixes everything after.
-Explained in the book's chapter on your own corpus.
 """
 
-import json
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import datasets
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError, first_line
+from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, new_array, read_json, write_json
-from dr_lib.places import embedded_base, from_hub
 from dr_lib.stages import stage
-from dr_lib.tokens.layout import Side, Slice, Title, TokenBatch, padded_length, to_batch, truncate
-from dr_lib.words import words_of
-
-# Tokenizers ---------------------------------------------------------------------------------------
-
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PREFIX = "##"  # of a piece that continues a word
-ALPHABET = 1000
-CODES = sys.maxunicode + 1
-CHUNK = 2048  # texts tokenised at a time: memory stays bounded
-MANY_LOST, MANY_UNKNOWN = 0.2, 0.02
-"""Shares of words from which on a user is told that they are lost, or unknown."""
-
-NORMALISE = normalizers.BertNormalizer(lowercase=True)
-WORDS = pre_tokenizers.BertPreTokenizer()
-SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
-TOKENIZER_FILES = ("*.json", "vocab.txt")
-WAY_OUT = (
-    'Give "embedded", a folder with a saved tokenizer, or a name on the hub that this machine can'
-    " reach."
+from dr_lib.tokens.layout import (
+    CHUNK,
+    Side,
+    Slice,
+    Title,
+    load_tokenizer,
+    padded_length,
+    special_ids,
+    tokenizer_digest,
+    truncate,
 )
 
-
-def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
-    """Open a WordPiece tokenizer by name.
-
-    Args:
-        name_or_path: ``"embedded"`` for the one that is part of the book, a local folder, or a name
-            on the hub.
-
-    Raises:
-        InputError: there is no such tokenizer, it is not WordPiece, or it lacks a special token.
-    """
-    place = Path(embedded_base() if name_or_path == "embedded" else name_or_path).expanduser()
-    local = place.is_absolute() or str(name_or_path).startswith((".", "~")) or place.exists()
-    if local and not any((place / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        raise InputError("no tokenizer.json or vocab.txt in this folder", where=place, fix=WAY_OUT)
-    folder = place if place.is_dir() else from_hub(str(name_or_path), TOKENIZER_FILES, WAY_OUT)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    except Exception as error:  # the Rust library raises plain Exception for a broken file
-        raise InputError(
-            f"cannot open this tokenizer ({first_line(error)})", where=place, fix=WAY_OUT
-        ) from error
-    special_ids(tokenizer, where=place)
-    return tokenizer
+# The batch ---------------------------------------------------------------------------------------
 
 
-class Legibility(NamedTuple):
-    """How much of some texts a search can see.
+@dataclass(frozen=True)
+class TokenBatch:
+    """Padded token ids of some passages or queries.
+
+    All tensors are on one device.
 
     Attributes:
-        lost: share of words that BM25 drops because they have one character; 0.03 to 0.07 in
-            English.
-        unknown: share of words that a tokenizer answers ``[UNK]``, so that a model cannot tell one
-            from another; nearly 0 in a language that it was made for.
+        input_ids: `[batch, length]` int64.
+        attention_mask: `[batch, length]` int64, 1 at real tokens, 0 at padding.
+        token_type_ids: `[batch, length]` int64, 0 for title (or the only segment), 1 for the body
+            of a pair.
+        special: `[batch, length]` bool, True at [CLS], [SEP] and padding.
+        word_start: `[batch, length]` bool, True at the first piece of each word, never at a special
+            position.
+        rows: `[batch]` int64, the row of each sequence in its token store.
+        values: `[batch, length]` float32, a number for each piece (importance, keyword weight), 0
+            at special positions; None where a method needs none.
+        lengths: `[batch]` int64, real tokens of each sequence, as numbers of the host: whoever
+            sorts a batch on a GPU need not wait for it. None where they are not known.
+        share: the part of a full batch of this length that it is; less than 1 at the end of an
+            epoch. Accumulated batches are weighed by it.
     """
 
-    lost: float
-    unknown: float
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+    special: Tensor
+    word_start: Tensor
+    rows: Tensor
+    values: Tensor | None = None
+    lengths: np.ndarray | None = None
+    share: float = 1.0
 
-    def warnings(self) -> list[str]:
-        """What a user should be told, one sentence each; none where all is well."""
-        said = []
-        if self.lost > MANY_LOST:
-            said.append(
-                f"BM25 drops {self.lost:.0%} of the words, which have one character: it finds"
-                " nothing by them."
-            )
-        if self.unknown > MANY_UNKNOWN:
-            said.append(
-                f"The model's tokenizer does not know {self.unknown:.0%} of the words and reads"
-                " each as [UNK]: take a model made for the language."
-            )
-        return said
+    def to(self, device: torch.device | str) -> "TokenBatch":
+        """The same batch on another device."""
+        return to_device(self, device)
+
+    def take(self, index: Tensor) -> "TokenBatch":
+        """The sequences that `index` `[n]` int64 names, in its order; repeats allowed."""
+        known = self.lengths is not None and index.device.type == "cpu"
+        lengths = self.lengths[index.numpy()] if known else None
+        return self._changed(lambda tensor: tensor[index], lengths)
+
+    def cut(self, length: int) -> "TokenBatch":
+        """The first `length` positions of every sequence, where the others are padding."""
+        lengths = None if self.lengths is None else np.minimum(self.lengths, length)
+        return self._changed(
+            lambda tensor: tensor[:, :length] if tensor.ndim == 2 else tensor, lengths
+        )
+
+    def _changed(
+        self, change: Callable[[Tensor], Tensor], lengths: np.ndarray | None
+    ) -> "TokenBatch":
+        """The batch with every tensor changed, and these lengths."""
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        changed = {name: change(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **changed, lengths=lengths)
+
+    def with_ids(self, input_ids: Tensor) -> "TokenBatch":
+        """The same positions with other ids, for masked or replaced input."""
+        return replace(self, input_ids=input_ids)
+
+    def model_inputs(self) -> dict[str, Tensor]:
+        """Keyword arguments of a Hugging Face encoder."""
+        return {
+            name: getattr(self, name) for name in ("input_ids", "attention_mask", "token_type_ids")
+        }
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[0]
 
 
-def legibility(
-    texts: Sequence[str], tokenizer: PreTrainedTokenizerFast | None = None
-) -> Legibility:
-    """Measure whether some texts are in a language that BM25 and a model can read.
+def to_device(batch: Any, device: torch.device | str) -> Any:
+    """A tensor, or a dataclass of tensors and of further such dataclasses, on a device; other
+    values stay as they are.
+    """
+    if is_dataclass(batch):
+        return replace(
+            batch,
+            **{part.name: to_device(getattr(batch, part.name), device) for part in fields(batch)},
+        )
+    if not isinstance(batch, Tensor):
+        return batch
+    # From pinned memory a copy to CUDA goes on by itself, and torch keeps the memory until it is
+    # done; other memory has been read when the call is back. Apple's GPUs read it later, when it
+    # may be another tensor's.
+    on_its_way = torch.device(device).type == "cuda"
+    if on_its_way and batch.device.type == "cpu" and torch.cuda.is_available():
+        batch = batch.pin_memory()
+    return batch.to(device, non_blocking=on_its_way)
+
+
+def finest(device: torch.device) -> torch.dtype:
+    """float64, or float32 on devices that have nothing finer, such as Apple's GPUs."""
+    return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+
+
+def to_batch(
+    cut: Slice,
+    titles: np.ndarray,
+    bodies: np.ndarray,
+    *,
+    special: Mapping[str, int],
+    continuation: np.ndarray,
+) -> TokenBatch:
+    """Put the pieces of all titles and bodies in their places.
 
     Args:
-        texts: a sample will do.
-        tokenizer: of the model; without one nothing is unknown.
-
-    Example:
-        >>> legibility(["Vitamin C and D"])
-        Legibility(lost=0.5, unknown=0.0)
-        >>> read = legibility(["The moon pulls the sea. ประเทศไทย"], load_tokenizer("embedded"))
-        >>> round(read.unknown, 2)
-        0.14
+        cut: what stays of which rows.
+        titles, bodies: the pieces of all rows of the store, end to end.
+        special: ids by name.
+        continuation: `[vocab]` bool, True for pieces that continue a word.
     """
-    seen, written = (
-        sum(len(words_of(text, shortest=shortest)) for text in texts) for shortest in (2, 1)
+    position = np.arange(cut.width)[None, :]
+    body_start = 1 + cut.left.title[:, None] + cut.left.separate[:, None]
+    real = position < cut.left.lengths[:, None]
+    in_title, in_body = cut.places()
+    content = in_title | in_body
+    # Everything real is a [SEP] at first; [CLS] and the pieces then take their places, and the
+    # separators are left.
+    ids = np.where(real, special["sep"], special["pad"]).astype(np.int64)
+    ids[:, 0] = special["cls"]
+    ids[in_title], ids[in_body] = cut.take(titles, bodies)
+    # A piece that truncation cut off from the start of its word counts as a word, as in the papers'
+    # mask draw.
+    first = (position == 1) | (position == body_start)
+    return TokenBatch(
+        input_ids=torch.from_numpy(ids),
+        attention_mask=torch.from_numpy(real.astype(np.int64)),
+        token_type_ids=torch.from_numpy(
+            (real & cut.left.separate[:, None] & (position >= body_start)).astype(np.int64)
+        ),
+        special=torch.from_numpy(~content),
+        word_start=torch.from_numpy(content & (first | ~continuation[ids])),
+        rows=torch.from_numpy(cut.rows),
+        lengths=cut.left.lengths,
     )
-    known = unknown = 0
-    for start in range(0, len(texts) if tokenizer else 0, CHUNK):
-        coded = tokenizer(list(texts[start : start + CHUNK]), add_special_tokens=False)
-        for encoding in coded.encodings:
-            known += len(set(encoding.word_ids))
-            unknown += encoding.ids.count(tokenizer.unk_token_id)
-    return Legibility((written - seen) / max(1, written), unknown / max(1, known))
-
-
-def special_ids(tokenizer: PreTrainedTokenizerFast, where: object = "tokenizer") -> dict[str, int]:
-    """Ids of the five special tokens, by the names ``pad unk cls sep mask``.
-
-    Raises:
-        InputError: one is missing, two are the same, or the tokenizer is not WordPiece (other kinds
-            mark words and lay out pairs differently).
-    """
-    if (
-        type(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)).__name__
-        != "WordPiece"
-    ):
-        raise InputError(
-            "not a WordPiece tokenizer",
-            where=where,
-            fix="Use a tokenizer of BERT's or ELECTRA's kind.",
-        )
-    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in SPECIAL_NAMES}
-    missing = [f"[{name.upper()}]" for name, value in ids.items() if value is None]
-    if missing or len(set(ids.values())) < len(ids):
-        problem = (
-            f"no {', '.join(missing)} token" if missing else f"special tokens share an id ({ids})"
-        )
-        raise InputError(
-            problem, where=where, fix="Use a tokenizer made for masked language models."
-        )
-    return {name: int(value) for name, value in ids.items()}
-
-
-def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
-    """SHA-256 (hex) of all that decides which ids a text gets; truncation, padding and file names
-    do not count.
-    """
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    parts = {
-        key: content.get(key) for key in ("added_tokens", "normalizer", "pre_tokenizer", "model")
-    }
-    return json_digest(parts | {"special": special_ids(tokenizer)})
-
-
-def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedTokenizerFast:
-    """Train a lower-casing WordPiece tokenizer with BERT's special tokens as ids 0 to 4.
-
-    Args:
-        texts: the text to learn from, read twice; a one-way iterator is first gathered into memory.
-            Order does not matter. A sample of a million passages is plenty.
-        vocab_size: number of pieces wanted, special tokens included. A small text may give fewer,
-            since a pair is merged only where it occurs twice.
-
-    Returns:
-        A `BertTokenizerFast`; its saved folder opens with `AutoTokenizer` and gives the same ids.
-        Ids 0 to 4 are [PAD], [UNK], [CLS], [SEP], [MASK]; then come the 1,000 most frequent
-        characters in code-point order, those of them that continue a word, and the merges.
-
-    Raises:
-        InputError: `vocab_size` leaves no room for the characters of the text, or there is no text.
-
-    Example:
-        >>> tokenizer = train_wordpiece(["dense retrieval", "dense vectors"], vocab_size=60)
-        >>> tokenizer.tokenize("Dense Ravens")
-        ['dense', 'r', '##a', '##v', '##e', '##ns']
-    """
-    source = list(texts) if isinstance(texts, Iterator) else texts
-    singles = _single_pieces(source)
-    least = len(SPECIAL) + len(singles)
-    if vocab_size < least:
-        problem = (
-            f"{vocab_size} pieces cannot hold {len(SPECIAL)} special tokens and {len(singles)}"
-            " single characters"
-        )
-        raise InputError(problem, where="vocab_size", fix=f"Ask for at least {least}.")
-    characters = [piece for piece in singles if len(piece) == 1]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=[*SPECIAL, *singles],  # numbered first, in this order
-        initial_alphabet=characters,
-        limit_alphabet=len(characters),
-        continuing_subword_prefix=PREFIX,
-        show_progress=False,
-    )
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = NORMALISE, WORDS
-    tokenizer.train_from_iterator(source, trainer)
-    return BertTokenizerFast(vocab=tokenizer.get_vocab(), do_lower_case=True)
-
-
-def _single_pieces(texts: Iterable[str]) -> list[str]:
-    """The frequent characters, then those that occur inside words, prefixed by `##`; each in
-    code-point order.
-    """
-    anywhere, inside, kinds = (
-        np.zeros(CODES, np.int64),
-        np.zeros(CODES, bool),
-        np.zeros(CODES, np.int8),
-    )
-    for codes in _code_points(texts):
-        anywhere += np.bincount(codes, minlength=CODES)
-        for code in np.flatnonzero((anywhere > 0) & (kinds == 0)):
-            kinds[code] = _kind(chr(code))
-        of_word = kinds[codes] == 1
-        inside[codes[1:][of_word[1:] & of_word[:-1]]] = True
-    anywhere[kinds == 2] = 0
-    frequent = np.argsort(-anywhere, kind="stable")[: min(ALPHABET, np.count_nonzero(anywhere))]
-    if not len(frequent):
-        raise InputError(
-            "no text to learn from",
-            where="texts",
-            fix="Give at least one passage that is not blank.",
-        )
-    frequent = np.sort(frequent)
-    return [chr(code) for code in frequent] + [
-        PREFIX + chr(code) for code in frequent[inside[frequent]]
-    ]
-
-
-def _code_points(texts: Iterable[str]) -> Iterator[np.ndarray]:
-    """Code points of the normalised texts, a chunk of texts at a time with blanks between them."""
-    iterator = iter(texts)
-    while chunk := list(islice(iterator, CHUNK)):
-        normalised = NORMALISE.normalize_str(" ".join(chunk))
-        yield np.frombuffer(normalised.encode("utf-32-le"), np.uint32)
-
-
-def _kind(character: str) -> int:
-    """What the pre-tokenizer takes a character for: 1 part of a word, 2 blank, 3 a word of its
-    own.
-    """
-    return len(WORDS.pre_tokenize_str(f"a{character}a"))
 
 
 # The store ----------------------------------------------------------------------------------------

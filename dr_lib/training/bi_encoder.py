@@ -143,9 +143,9 @@ class DistilledBiEncoder(BiEncoder):
         """KL divergence from the teacher's distribution over each query's own passages."""
         if self.settings.normalise:
             queries, passages = normalize(queries), normalize(passages)
-        own = passages.unflatten(0, (len(queries), -1))
+        candidates = passages.unflatten(0, (len(queries), -1))
         return losses.distillation(
-            (queries[:, None] * own).sum(2),
+            (queries[:, None] * candidates).sum(2),
             teacher_scores.nan_to_num(0.0),
             student_temperature=self.temperature,
             teacher_temperature=self.settings.teacher_temperature,
@@ -325,8 +325,8 @@ class ValidationPool:
         places: `[relevant ones of all queries]` int64, places in the pool.
         offsets: `[queries + 1]` int64; those of query i are `places[offsets[i]:offsets[i + 1]]`, at
             least one.
-        own: `[queries]` int64, place of the passage that is the query itself and is not ranked, -1
-            for none; None where no query is a passage.
+        itself: `[queries]` int64, place of the passage that is the query itself and is not ranked,
+            -1 for none; None where no query is a passage.
 
     Example:
         >>> pool = ValidationPool.of(
@@ -340,7 +340,7 @@ class ValidationPool:
     passage_rows: np.ndarray
     places: np.ndarray
     offsets: np.ndarray
-    own: np.ndarray | None = None
+    itself: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -348,7 +348,7 @@ class ValidationPool:
         query_rows: Sequence[int] | np.ndarray,
         positives: Sequence[Sequence[int] | np.ndarray],
         negatives: np.ndarray,
-        own: np.ndarray | None = None,
+        itself: np.ndarray | None = None,
     ) -> "ValidationPool":
         """Collect the passages of some queries; whatever is relevant to one is a negative of the
         others.
@@ -358,17 +358,17 @@ class ValidationPool:
             positives: rows of the relevant passages of each, at least one.
             negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a
                 pool that is a whole collection: one line of all its rows.
-            own: `[queries]` row of the passage that is the query itself, -1 for none.
+            itself: `[queries]` row of the passage that is the query itself, -1 for none.
         """
         counts = [len(rows) for rows in positives]
         relevant = np.concatenate([np.asarray(rows, np.int64) for rows in positives])
         others = np.asarray(negatives, np.int64).ravel()
         rows = np.unique(np.concatenate([relevant, others[others >= 0]]))
         offsets, places = np.cumsum([0, *counts]), np.searchsorted(rows, relevant)
-        if own is not None:
-            at = np.minimum(np.searchsorted(rows, own), len(rows) - 1)
-            own = np.where(rows[at] == own, at, -1)
-        return cls(np.asarray(query_rows, np.int64), rows, places, offsets, own)
+        if itself is not None:
+            at = np.minimum(np.searchsorted(rows, itself), len(rows) - 1)
+            itself = np.where(rows[at] == itself, at, -1)
+        return cls(np.asarray(query_rows, np.int64), rows, places, offsets, itself)
 
     def __len__(self) -> int:
         return len(self.passage_rows)
@@ -390,9 +390,9 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")
     ranked = np.asarray(ranking)[chosen]
     ranked = ranked if same is None else np.where(ranked >= 0, same[ranked], -1)
-    own = collection.own_rows(options.split)
-    own = None if own is None else own[chosen]
-    return ValidationPool.of(chosen, [relevant[row] for row in chosen], ranked, own)
+    itself = collection.own_rows(options.split)
+    itself = None if itself is None else itself[chosen]
+    return ValidationPool.of(chosen, [relevant[row] for row in chosen], ranked, itself)
 
 
 @torch.inference_mode()
@@ -413,11 +413,14 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
         queries, passages = queries.cpu(), passages.cpu()
     wide, at_once = passages.double(), max(1, SCORE_BYTES // (8 * len(passages)))
     scores = (line for part in queries.split(at_once) for line in (part.double() @ wide.T).float())
-    ranks, itself = [], [-1] * len(pool.query_rows) if pool.own is None else pool.own.tolist()
+    ranks, excluded = (
+        [],
+        [-1] * len(pool.query_rows) if pool.itself is None else pool.itself.tolist(),
+    )
     relevant = np.split(pool.places, pool.offsets[1:-1])
-    for line, places, own in zip(scores, relevant, itself, strict=True):
-        if own >= 0:
-            line[own] = -torch.inf
+    for line, places, row in zip(scores, relevant, excluded, strict=True):
+        if row >= 0:
+            line[row] = -torch.inf
         of_own = line[torch.from_numpy(places).to(line.device)]
         best = of_own.max()
         first = places[(of_own == best).cpu().numpy()].min()

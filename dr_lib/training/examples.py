@@ -26,7 +26,7 @@ from dr_lib.stages import stage
 FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
 ARRAYS = ("query_rows", "positives", "offsets", "negatives", "annotated")
-OPTIONAL = ("same", "own")
+OPTIONAL = ("same", "itself")
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Examples:
             first of `positives`.
         same: `[passages]` int64, for each passage the row of the first one with its text, which
             stands for all of them here (`one_row_a_text`); None where no text repeats.
-        own: `[queries]` int64, the passage that is the query itself, neither positive nor negative,
-            -1 for none; None where no query is a passage.
+        itself: `[queries]` int64, the passage that is the query itself, neither positive nor
+            negative, -1 for none; None where no query is a passage.
 
     Raises:
         InputError: no query, or one without positive.
@@ -66,7 +66,7 @@ class Examples:
     passages: int
     annotated: np.ndarray | None = None
     same: np.ndarray | None = None
-    own: np.ndarray | None = None
+    itself: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -85,14 +85,16 @@ class Examples:
         flat = np.concatenate(
             [np.asarray(rows, dtype=np.int64) for rows in positives] or [np.zeros(0, np.int64)]
         )
-        given = (
+        flat_grades = (
             np.zeros((len(counts), 0), np.int32)
             if negatives is None
             else np.asarray(negatives, dtype=np.int32)
         )
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         first = None if annotated is None else np.asarray(annotated, dtype=np.int64)
-        return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages, first)
+        return cls(
+            np.asarray(query_rows, dtype=np.int64), flat, offsets, flat_grades, passages, first
+        )
 
     def save(self, folder: Path) -> None:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
@@ -185,8 +187,8 @@ def training_examples(
         queries, rows = np.load(negatives / "positives.npy").T
         bounds = np.searchsorted(queries, np.arange(len(relevant) + 1))
         relevant = [
-            np.append(own, rows[slice(*ends)])
-            for own, ends in zip(relevant, pairwise(bounds), strict=True)
+            np.append(positive_rows, rows[slice(*ends)])
+            for positive_rows, ends in zip(relevant, pairwise(bounds), strict=True)
         ]
     usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
     if share is not None:
@@ -194,12 +196,14 @@ def training_examples(
     listed = np.load(negatives / "negatives.npy")[usable] if negatives else None
     annotated = [(judged[row] if len(judged[row]) else relevant[row])[0] for row in usable]
     positives = [relevant[row] for row in usable]
-    given = Examples.of(
+    examples = Examples.of(
         usable, positives, listed, passages=len(collection.passages), annotated=annotated
     )
-    given = told_apart(given, collection)
+    examples = told_apart(examples, collection)
     return (
-        merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
+        merge_examples(examples, Examples.open(pseudo_labels / "examples"))
+        if pseudo_labels
+        else examples
     )
 
 
@@ -258,14 +262,14 @@ def told_apart(examples: Examples, collection: Collection) -> Examples:
     """Examples of training queries that know which passages have one text, and which are the query
     itself: those are no negatives.
     """
-    examples, own = one_row_a_text(examples, collection.same_text), collection.own_rows("train")
-    if own is None:
+    examples, itself = one_row_a_text(examples, collection.same_text), collection.own_rows("train")
+    if itself is None:
         return examples
-    own = own[examples.query_rows]
+    itself = itself[examples.query_rows]
     if examples.same is not None:
-        own = np.where(own >= 0, examples.same[own], -1)
-    listed = np.where(examples.negatives == own[:, None], -1, examples.negatives)
-    return replace(examples, negatives=listed, own=own)
+        itself = np.where(itself >= 0, examples.same[itself], -1)
+    listed = np.where(examples.negatives == itself[:, None], -1, examples.negatives)
+    return replace(examples, negatives=listed, itself=itself)
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -422,12 +426,12 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     repeated = np.isin(pairs, keys)
     repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
     lists[repeated] = -1
-    offsets, own = np.searchsorted(owners, np.arange(len(rows) + 1)), None
+    offsets, itself = np.searchsorted(owners, np.arange(len(rows) + 1)), None
     for part, at in zip((second, first), reversed(places), strict=True):
-        if part.own is not None:
-            own = np.full(len(rows), -1) if own is None else own
-            own[at] = part.own
-    return Examples(rows, positives, offsets, lists, span, annotated, first.same, own)
+        if part.itself is not None:
+            itself = np.full(len(rows), -1) if itself is None else itself
+            itself[at] = part.itself
+    return Examples(rows, positives, offsets, lists, span, annotated, first.same, itself)
 
 
 def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
@@ -543,16 +547,20 @@ def _random_negatives(
     drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
     positives, first = examples.positives_of(chosen)
     counts = examples.counts(chosen)
-    own = np.full((len(chosen), 1), -1) if examples.own is None else examples.own[chosen][:, None]
+    itself = (
+        np.full((len(chosen), 1), -1)
+        if examples.itself is None
+        else examples.itself[chosen][:, None]
+    )
     owner = np.repeat(np.arange(len(chosen)), counts)
-    used = counts + (listed >= 0).sum(axis=1) + (own >= 0).sum(axis=1)
+    used = counts + (listed >= 0).sum(axis=1) + (itself >= 0).sum(axis=1)
     enough = examples.texts() - used >= short.sum(axis=1)
     # [batch, place, places before it that are drawn, too]
     earlier = short[:, None, :] & (slot < slot.T)
     while True:
         text = drawn if examples.same is None else examples.same[drawn]
         wrong = np.logical_or.reduceat(text[owner] == positives[:, None], first, axis=0)
-        wrong |= text == own
+        wrong |= text == itself
         taken = (text[:, :, None] == listed[:, None, :]).any(axis=2)
         taken |= ((text[:, :, None] == text[:, None, :]) & earlier).any(axis=2)
         wrong = (wrong | taken & enough[:, None]) & short
@@ -586,8 +594,8 @@ def known_positives(
     # one query.
     positives, begin = examples.positives_of(chosen)
     known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
-    if examples.own is not None:
-        known |= columns == examples.own[chosen][:, None]
+    if examples.itself is not None:
+        known |= columns == examples.itself[chosen][:, None]
     batch = np.arange(len(chosen))
     known[batch, first + batch * passages_per_query] = False
     return known

@@ -34,10 +34,10 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
     """
 
     @functools.wraps(body)
-    def run(*given: Any, **named: Any) -> None:
+    def run(*arguments: Any, **named: Any) -> None:
         count = machine.processes()
         if count == 1 or "RANK" in os.environ:  # alone, or one of those started below
-            return body(*given, **named)
+            return body(*arguments, **named)
         if current_process().daemon:
             fix = (
                 "Start Dask's workers with DASK_DISTRIBUTED__WORKER__DAEMON=False in their"
@@ -48,7 +48,7 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         errors = get_context("spawn").SimpleQueue()
-        work = (count, port, errors, body.__module__, body.__name__, given, named)
+        work = (count, port, errors, body.__module__, body.__name__, arguments, named)
         # memory that earlier stages have left with this process is for the first of them
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -61,10 +61,10 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
         except (ProcessExitedException, ProcessRaisedException) as error:
             if not errors.empty():  # the same in every process, most likely
                 raise errors.get() from None
-            said = str(error).strip().splitlines()[-1]
+            message = str(error).strip().splitlines()[-1]
             way_out = "Run again: it goes on from the last checkpoint."
             raise TrainingError(
-                f"{body.__name__} on {count} processes: {said}. {way_out}"
+                f"{body.__name__} on {count} processes: {message}. {way_out}"
             ) from error
         finally:
             for child in children.processes:
@@ -75,7 +75,14 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
 
 
 def _work(
-    rank: int, count: int, port: int, errors: Any, module: str, name: str, given: Any, named: Any
+    rank: int,
+    count: int,
+    port: int,
+    errors: Any,
+    module: str,
+    name: str,
+    arguments: Any,
+    named: Any,
 ) -> None:
     """One process: joins the others, then runs the body."""
     place = {
@@ -93,7 +100,7 @@ def _work(
     try:
         torch.set_num_threads(machine.threads())
         PartialState(cpu=machine.device().type == "cpu")  # the group, and this process's own GPU
-        getattr(import_module(module), name).body(*given, **named)
+        getattr(import_module(module), name).body(*arguments, **named)
     except (InputError, TrainingError) as error:
         errors.put(error)
         raise

@@ -27,7 +27,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import remove_drafts
 from dr_lib.models import compile_layers
 from dr_lib.stages import TimeIsUpError, time_is_up
-from dr_lib.tokens.layout import finest, to_device
+from dr_lib.tokens.store import finest, to_device
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import (
     TrainLog,
@@ -197,8 +197,8 @@ def train(
     def micro_steps(step: int) -> range:
         """Numbers of this process's micro-batches in update `step`."""
         # How many processes there are changes who reads a batch, not which are read.
-        own = 0 if together else accelerator.process_index
-        return range((step - 1) * settings.accumulation + own, step * settings.accumulation, turns)
+        rank = 0 if together else accelerator.process_index
+        return range((step - 1) * settings.accumulation + rank, step * settings.accumulation, turns)
 
     def explain(index: int, name: str, process: int) -> str:
         """What to say of a bad number: the step and its rows, for which the batch is made once
@@ -214,8 +214,8 @@ def train(
         # which only that one can make
         unknown = f"rows of process {process}" if together and apart else ""
         rows = "; ".join(
-            f"micro-step {one}: {unknown or describe_rows(batches(one)) or 'rows unknown'}"
-            for one in guilty
+            f"micro-step {number}: {unknown or describe_rows(batches(number)) or 'rows unknown'}"
+            for number in guilty
         )
         way_out = (
             "Lower the learning rate, or look at these rows; the last checkpoint is untouched."
@@ -578,7 +578,7 @@ class Meter:
             value = sum(values) / len(values)
             if name in ("loss", "grad_norm") and not math.isfinite(value):
                 raise TrainingError(
-                    explain(index, name, [math.isfinite(one) for one in values].index(False))
+                    explain(index, name, [math.isfinite(number) for number in values].index(False))
                 )
             if name == "tokens":
                 self.tokens += round(sum(values))

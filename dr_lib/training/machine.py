@@ -37,8 +37,8 @@ def threads() -> int:
     Raises:
         InputError: the variable is not a whole number above 0.
     """
-    if given := _number_in("DR_THREADS") or _number_in("OMP_NUM_THREADS"):
-        return given
+    if number := _number_in("DR_THREADS") or _number_in("OMP_NUM_THREADS"):
+        return number
     allowed = allowed_cores()
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
 
@@ -186,9 +186,9 @@ def frozen(
     """
     if requested == "bf16_weights":
         return requested
-    found = precision(requested, where)
-    whole = requested == "auto" and found == "bf16" and where.type in FROZEN
-    return "bf16_weights" if whole else found
+    chosen = precision(requested, where)
+    whole = requested == "auto" and chosen == "bf16" and where.type in FROZEN
+    return "bf16_weights" if whole else chosen
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -22,7 +22,7 @@ from dr_book.corpus_study import FEWEST_PASSAGES
 from dr_book.plain_log import FORM, PlainLines
 from dr_lib import objectives, places
 from dr_lib.collections.beir import LONGEST_LINE, read_lines
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, word_of
 from dr_lib.files import parse_yaml, read_json, read_yaml
 from dr_lib.lab.base import BaseRecipe
 from dr_lib.places import project_root
@@ -55,7 +55,8 @@ def test_help_imports_no_library():
 
 def test_the_methods_of_commands_are_those_of_the_library():
     assert list(systems.methods().items()) == list(objectives.NAMES.items())
-    assert systems.word("SimLM") == "simlm" and systems.word("no pre-training") == "none"
+    assert word_of("SimLM", objectives.NAMES) == "simlm"
+    assert word_of("no pre-training", systems.methods()) == "none"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,31 @@ def test_a_collection_that_cannot_be_opened_waits_for_no_model_library(command):
     assert ended.stdout == "1 False\n" and ended.stderr.startswith(
         "error: collection: unknown collection 'nowhere'"
     )
+
+
+def test_bm25_alone_searches_without_torch(tmp_path):
+    """Of a package that cannot be imported; in the library, and from the command line."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('torch is not wanted')")
+    (tmp_path / "animals.txt").write_text("The red fox runs.\n\nA grey wolf sleeps.\n")
+    code = f"""
+from datasets import Dataset
+from dr_book.commands import main
+from dr_lib.retrieval import Bm25
+
+texts = Dataset.from_dict({{"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]}})
+print(Bm25.build(texts).search(["dogs"], k=1).rows.tolist())
+print(main(["search", {str(tmp_path / "animals.txt")!r}, "foxes", "--json"]))
+"""
+    root = project_root()
+    places = os.pathsep.join(map(str, [tmp_path, root, root / "book"]))
+    env = os.environ | {"PYTHONPATH": places, "DR_CACHE": str(tmp_path / "cache")}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    )
+    first, found, status = run.stdout.splitlines()
+    assert (first, status) == ("[[1]]", "0")
+    assert "red fox" in json.loads(found)["hits"]["BM25"][0]["text"]
 
 
 MISTAKES = {

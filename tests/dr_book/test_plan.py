@@ -115,6 +115,36 @@ def test_a_side_of_zero_decides(value, error, word):
     assert plan.sign(Estimate(value, error, 30)) == word
 
 
+def test_rows_of_two_blocks_stand_beside_each_other_on_the_same_queries(drawn):
+    made, values, clusters = drawn
+    dev = block({name: rows[:, ::-1] for name, rows in values.items()}, clusters.tolist())
+    whole = plan.Block(made.runs, dev)
+    halves = [
+        plan.Block({name: whole.runs[name]}, plan.Block({name: dev.runs[name]})) for name in "ab"
+    ]
+    joined = halves[0].with_rows(halves[1])
+    assert list(joined.runs) == ["a", "b"]
+    expected = plan.Block(
+        {name: made.runs[name] for name in "ab"}, plan.Block({name: dev.runs[name] for name in "ab"})
+    )
+    found = joined.difference("a", "b", "MRR@10")
+    assert found == expected.difference("a", "b", "MRR@10")
+
+
+@pytest.mark.parametrize(
+    ("gap", "noise", "word"),
+    [(-5, 0.1, "supported"), (5, 0.1, "contradicted"), (0, 0.1, "contradicted"), (0, 40, "open")],
+)
+def test_a_row_that_is_to_be_below_is_contradicted_by_one_level_with_the_other(gap, noise, word):
+    rng = np.random.default_rng(1)
+    clusters = np.repeat(np.arange(12), 5)
+    level = np.full(60, 0.4)
+    other = level + (gap + noise * rng.standard_normal(12)[clusters]) / 100
+    rows = {name: np.stack([own] * 3) for name, own in (("a", other), ("b", level))}
+    made = {"squad": block(rows, clusters.tolist())}
+    assert plan.JUDGES["below"](("a", "b"), made, [])[1] == word
+
+
 def test_what_has_not_run_is_not_judged():
     contrasts = [contrast["id"] for contrast in plan.planned()["contrasts"]]
     found = plan.verdicts({}, [])
@@ -142,7 +172,7 @@ def test_a_contrast_is_judged_when_its_last_seed_is_there():
     whole, part = judged(3), judged(2)
     assert (whole.word, whole.lacks, whole.looks) == ("supported", "", 3)
     assert part.word == "waits" and part.lacks == "squad: bow 2 of 3"
-    assert part.shown.value == pytest.approx(20, abs=0.5)
+    assert part.shown["squad"].value == pytest.approx(20, abs=0.5)
 
 
 def test_parts_of_a_simulated_difference_are_found_again():

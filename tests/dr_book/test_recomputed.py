@@ -6,6 +6,7 @@ import json
 import lzma
 from collections import defaultdict
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -119,8 +120,25 @@ def runs_of(claim, row: str) -> list[dict]:
     return list(groups()[trained_alike(first)]) if first else []
 
 
-def spread(stage: str, digest: str, ids: list[str], measure: str) -> tuple[float, int, float]:
-    """Pooled variance of the seeds, its freedom, and whether configurations scatter alike."""
+def of_seeds(runs: list[dict], measure: str) -> list[np.ndarray]:
+    """Scores of each seed in points; the mean of its runs where it was trained again."""
+    seeds = dict.fromkeys(run["seed"] for run in runs)
+    return [
+        np.mean([100 * run["values"][measure] for run in runs if run["seed"] == seed], axis=0)
+        for seed in seeds
+    ]
+
+
+def learned_from(record: dict) -> tuple:
+    """The collection that a run was trained on, where another is searched, and its share of labels."""
+    return record["data"].get("trained_on", {}).get("digest"), record["recipe"].get("few_shot")
+
+
+def spread(like: dict, stage: str, measure: str) -> tuple[float, int, float]:
+    """Pooled variance of the seeds of what scatters like a record, its freedom, and whether
+    configurations scatter alike.
+    """
+    digest, ids = like["data"]["collection"]["digest"], like["ids"]
     each = []
     for own in groups().values():
         record = own[0]
@@ -130,14 +148,12 @@ def spread(stage: str, digest: str, ids: list[str], measure: str) -> tuple[float
             and record["recipe"].get("final", "retriever1") == stage
             and record["data"]["collection"]["digest"] == digest
             and record["ids"] == ids
+            and learned_from(record) == learned_from(like)
             and not record["recipe"].get("retriever")
         ):
             for epoch in {one["epoch"] for one in own}:
-                means = [
-                    100 * one["values"][measure].mean()
-                    for one in own
-                    if one["epoch"] == epoch and measure in one["values"]
-                ]
+                same = [one for one in own if one["epoch"] == epoch and measure in one["values"]]
+                means = [scores.mean() for scores in of_seeds(same, measure)]
                 if len(means) > 1:
                     each.append((len(means) - 1, np.var(means, ddof=1)))
     freedom = sum(n for n, _ in each)
@@ -152,11 +168,12 @@ def spread(stage: str, digest: str, ids: list[str], measure: str) -> tuple[float
 
 def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None:
     """Difference, standard error, degrees of freedom and p of two rows; None where one lacks it."""
-    sides = [[one for one in own if measure in one["values"]] for own in (first, second)]
-    if not all(sides):
+    runs = [[one for one in own if measure in one["values"]] for own in (first, second)]
+    if not all(runs):
         return None
-    means = [np.mean([100 * one["values"][measure] for one in own], axis=0) for own in sides]
-    record = sides[0][0]
+    sides = [of_seeds(own, measure) for own in runs]
+    means = [np.mean(own, axis=0) for own in sides]
+    record = runs[0][0]
     known = record["clusters"]
     clusters = np.array(known["of"] if known["names"] else range(len(record["ids"])))
     gap = means[0] - means[1]
@@ -166,22 +183,19 @@ def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None
     # what a training draws in each cluster is in the line above and in the seeds' variance
     drawn = []
     for own in sides:
-        scores = [100 * one["values"][measure] for one in own]
-        rows = [np.bincount(clusters, row - row.mean()) / len(row) for row in scores]
+        rows = [np.bincount(clusters, row - row.mean()) / len(row) for row in own]
         scattered = np.var(rows, axis=0, ddof=1).sum() / len(rows) if len(rows) > 1 else 0.0
         drawn.append(number / (number - 1) * scattered)
-    stages = [own[0]["recipe"].get("final", "retriever1") for own in sides]
+    stages = [own[0]["recipe"].get("final", "retriever1") for own in runs]
     sure = True
     for stage in dict.fromkeys(stages):
-        variance, freedom, p_alike = spread(
-            stage, record["data"]["collection"]["digest"], record["ids"], measure
-        )
+        variance, freedom, p_alike = spread(record, stage, measure)
         weight = sum(
             1 / len(own) for own, other in zip(sides, stages, strict=True) if other == stage
         )
         if p_alike < 0.01 and min(map(len, sides)) > 1:
             squares = [
-                np.var([100 * o["values"][measure].mean() for o in own]) * len(own) for own in sides
+                np.var([scores.mean() for scores in own]) * len(own) for own in sides
             ]
             freedom = sum(map(len, sides)) - 2
             variance = sum(squares) / freedom
@@ -201,11 +215,11 @@ def entries() -> dict[str, dict]:
     return {entry["claim"]: entry for entry in ledger("laptop")}
 
 
-def plain(claim, pair: dict) -> bool:
+def plain(claim, pair: dict, relation: str = "over") -> bool:
     """Whether a pair is a difference of two rows on the same queries of one collection."""
     named = claim.answered_by
     return (
-        pair["relation"] == "over"
+        pair["relation"] == relation
         and isinstance(named.collection, str)
         and named.collection != "made tokens"
         and isinstance(named.measure, str)
@@ -247,7 +261,8 @@ def test_thirty_claims_and_more_are_reckoned_twice_and_agree():
                     max(-100, ours["difference"] - reach), abs=0.02
                 ), name
                 assert pair["p"] == pytest.approx(ours["p"], rel=0.02, abs=1e-5), name
-                ours["sure"] &= not block or min(map(len, sides)) >= PLANNED[block]
+                seeds = [len({run["seed"] for run in own if measure in run["values"]}) for own in sides]
+                ours["sure"] &= not block or min(seeds) >= PLANNED[block]
                 found[name] = pair, ours
                 checked.add(claim.id)
             if len(found) != len(tested):
@@ -268,6 +283,37 @@ def test_thirty_claims_and_more_are_reckoned_twice_and_agree():
                 assert pair["state"] == state, (claim.id, pair, ours)
                 decided += state != "open"
     assert len(checked) >= 30 and decided >= 20, (len(checked), decided)
+
+
+def test_pairs_that_are_level_are_reckoned_twice_and_agree():
+    checked, states = 0, set()
+    claims = (claim for paper in load_papers().values() for claim in paper.claims)
+    for claim in (claim for claim in claims if claim.id in CLAIMS):
+        widths = {
+            (check.measure or str(claim.answered_by.measure), frozenset(two)): check.width
+            for check in claim.checks
+            for two in combinations(check.rows, 2)
+        }
+        for pair in entries()[claim.id]["pairs"]:
+            if pair["difference"] is None or not plain(claim, pair, "level with"):
+                continue
+            sides = [runs_of(claim, pair[side]) for side in ("better", "worse")]
+            ours, width = (
+                reckoned(*sides, pair["measure"]),
+                widths[pair["measure"], frozenset((pair["better"], pair["worse"]))],
+            )
+            gap, name = ours["difference"], (claim.id, pair["better"], pair["worse"])
+            assert pair["difference"] == pytest.approx(gap, abs=1e-3), name
+            checked += 1
+            if abs(gap) < width:  # two one-sided tests, by hand
+                ends = np.array([width + gap, width - gap]) / ours["error"]
+                p = stats.t.sf(ends, ours["freedom"]).max()
+                assert pair["p"] == pytest.approx(p, rel=0.02, abs=1e-5), name
+                block = claim.answered_by.block
+                sure = ours["sure"] and (not block or min(map(len, sides)) >= PLANNED[block])
+                assert (pair["state"] == "supported") is bool(sure and p < 0.05), (name, pair, p)
+                states.add(pair["state"])
+    assert checked >= 10 and len(states) > 1, (checked, states)
 
 
 def test_no_claim_is_contradicted_by_a_pair_that_is_not_testable():

@@ -233,7 +233,7 @@ def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, co
         0,
     )
     small = (
-        "import sys; sys.modules['dr_lib.retrieval.encode'].SAVE_EVERY = 0;"
+        "import sys; sys.modules['dr_lib.retrieval.encoding'].SAVE_EVERY = 0;"
         " part = sys.modules['dr_lib.tokens.store']; part.BLOCK, part.SHARD = 4, {}"
     )
     run_of(recipe, tmp_path / "whole", prepare=small.format(400)).result()

@@ -297,6 +297,18 @@ def test_publishing_replaces_the_earlier_record_of_the_same_place(book):
     assert lab.recorded_folder("laptop") == book / "laptop"
 
 
+def test_a_run_that_is_published_again_keeps_its_certificates(book):
+    run, first, second = make_record(), {"outcome": "equal"}, {"outcome": "equivalent"}
+    publish([run.model_copy(update={"rebuilt": (first,)})])
+    publish([run])
+    publish([run.model_copy(update={"rebuilt": (first, second)})])
+    (record,) = load_records(book / "smoke")
+    assert record.rebuilt == (first, second)
+    publish([make_record(created="2027-01-01T00:00:00+00:00")])  # another run in its place
+    (record,) = load_records(book / "smoke")
+    assert record.rebuilt == ()
+
+
 def test_publishing_writes_one_file_a_study(book):
     shown = [make_record(), make_record("none"), make_record("BERT", study="simlm/table01")]
     paths = publish(shown)
@@ -479,3 +491,12 @@ def test_a_record_is_found_by_its_bare_name_from_within_its_folder(tmp_path, mon
     with pytest.raises(InputError):
         load_record(Path("nothing.jsonl.xz"))
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_other_queries_of_a_study_lie_in_its_file_and_are_read_alone(book):
+    studies = ("plan/core", "plan/core-dev", "plan/core-x-elsewhere", "plan/core-x-dev-elsewhere")
+    paths = publish([make_record(study=study, scale="laptop") for study in studies])
+    assert [path.name for path in paths] == ["plan-core.jsonl.xz", "plan-core-x.jsonl.xz"]
+    for study in studies:
+        assert [record.study for record in load_records(book / "laptop", study)] == [study]
+    assert load_records(book / "laptop", "plan/core-x") == []

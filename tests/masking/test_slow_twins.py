@@ -3,6 +3,7 @@ with many ties.
 """
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -152,6 +153,21 @@ def test_keys_are_31_random_bits():
     assert 0 <= keys.min() <= keys.max() < 2**31 and np.abs(
         np.array(shares) - 0.5
     ).max() < 4 * 0.5 / np.sqrt(keys.size)
+
+
+@pytest.mark.parametrize("rates", [(0.3, 0.5), (0.0, 0.5), (0.3, 0.3), (0.5, 0.2), (0, 0), (1, 1)])
+@pytest.mark.parametrize("way", [take_words, take_on_device])
+def test_two_masks_at_once_are_those_of_two_draws(random_batch, monkeypatch, rates, way):
+    monkeypatch.setattr(sys.modules["dr_lib.masking.words"], "take_words", way)
+    rate, more = rates
+    for seed in SEEDS[::5]:
+        batch, _, budget = random_batch(seed)
+        source, twin = seeded(seed), seeded(seed)
+        mask = masking.whole_word(batch, rate, twin, budget=budget)
+        union = masking.superset(batch, mask, more, twin, encoder_rate=rate, budget=budget)
+        found = masking.nested(batch, rate, more, source, budget=budget)
+        assert all(map(torch.equal, found, (mask, union))), seed
+        assert torch.equal(source.get_state(), twin.get_state())  # no number more or less
 
 
 def test_supersets_and_complements(random_batch):

@@ -15,7 +15,9 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.models import (
     CrossEncoder,
+    Decoder,
     DenseEncoder,
+    EnhancedDecoder,
     bert,
     check_tokenizer,
     embed,
@@ -412,3 +414,12 @@ def test_the_last_norm_is_whole_in_copies_too(tiny_bert):
         assert isinstance(last.attention.output.LayerNorm, bert.HalfNorm)
         assert isinstance(copied.bert.embeddings.LayerNorm, bert.HalfNorm)
     assert model.state_dict().keys() == tiny_bert().state_dict().keys()
+
+
+def test_a_decoder_has_no_whole_norm(tiny_bert):
+    """Its states are read by a head, which casts them."""
+    model = bert.half_norms(tiny_bert())
+    for decoder in (Decoder(model, 1), Decoder(model, 1, "random"), EnhancedDecoder(model)):
+        norms = [part for part in decoder.modules() if isinstance(part, torch.nn.LayerNorm)]
+        assert norms and all(isinstance(part, bert.HalfNorm) for part in norms)
+    assert type(bert.layers_of(model)[-1].output.LayerNorm) is torch.nn.LayerNorm

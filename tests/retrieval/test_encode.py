@@ -15,7 +15,7 @@ from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder
 from dr_lib.models.dense import DenseSettings
 from dr_lib.retrieval import encode, search, vectors_at
-from dr_lib.retrieval.encode import fetching
+from dr_lib.retrieval.encoding import fetching
 from dr_lib.tokens import TokenStore, plan_by_length, shards
 from dr_lib.training import machine
 
@@ -102,7 +102,7 @@ def test_stopped_run_goes_on_and_ends_with_the_same_bytes(store, tiny_bert, tmp_
 
 def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp_path, monkeypatch):
     """A kill leaves no time for a last note; those that were written on the way are enough."""
-    module, notes = sys.modules["dr_lib.retrieval.encode"], []
+    module, notes = sys.modules["dr_lib.retrieval.encoding"], []
     write = module.write_json
     with monkeypatch.context() as patch:
         patch.setattr(module, "SAVE_EVERY", 0)

@@ -37,7 +37,7 @@ def encoders(tmp_path, tiny_bert, tiny_tokenizer):
 def counted(monkeypatch):
     """Passages that any encoder has read since it was emptied."""
     read: list[int] = []
-    encode = sys.modules["dr_lib.retrieval.encode"]
+    encode = sys.modules["dr_lib.retrieval.encoding"]
     filled = encode.fill
 
     def fill(path, batches, *args, **options):

@@ -14,7 +14,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.materials import bm25_candidates
 from dr_lib.retrieval import Bm25, Ranking, bm25_run, negatives
-from dr_lib.retrieval.encode import save_nearest
+from dr_lib.retrieval.encoding import save_nearest
 from dr_lib.training import training_examples
 from dr_lib.training.bi_encoder import ValidationPool, pool_ranks
 from dr_lib.training.examples import draw_negatives, known_positives
@@ -115,7 +115,7 @@ def test_no_argument_is_its_own_negative(arguments, tmp_path):
         [column // 2 == query and column % 2 == 1 for column in range(6)] for query in range(3)
     ]
     examples.save(tmp_path / "examples")
-    assert type(examples).open(tmp_path / "examples").own.tolist() == own.tolist()
+    assert type(examples).open(tmp_path / "examples").itself.tolist() == own.tolist()
 
 
 def test_candidates_to_label_hold_no_query(arguments, tmp_path):
@@ -127,7 +127,7 @@ def test_candidates_to_label_hold_no_query(arguments, tmp_path):
 
 def test_a_pool_ranks_all_but_the_query_itself():
     pool = ValidationPool.of([0, 1], [[2], [2]], np.array([[0, 1], [0, 3]]), np.array([0, -1]))
-    assert pool.passage_rows.tolist() == [0, 1, 2, 3] and pool.own.tolist() == [0, -1]
+    assert pool.passage_rows.tolist() == [0, 1, 2, 3] and pool.itself.tolist() == [0, -1]
     queries = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     passages = torch.tensor([[1.0, 0.0], [0.2, 0.0], [0.5, 0.0], [0.1, 0.0]])
     assert pool_ranks(queries, passages, pool).tolist() == [1, 2]

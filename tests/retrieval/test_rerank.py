@@ -15,7 +15,7 @@ from torch import nn
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, best_matches, save_masked_lm
 from dr_lib.retrieval import Ranking
-from dr_lib.retrieval.rerank import rerank, score_pairs, teacher_scores
+from dr_lib.retrieval.reranking import rerank, score_pairs, teacher_scores
 from dr_lib.tokens import TokenStore
 from dr_lib.training import TeacherScores, training_examples
 
@@ -72,7 +72,7 @@ def test_late_interaction_reads_each_text_once_and_scores_every_pair(
     found = score_pairs(late, crossing, asked, rows, **OPTIONS)
     assert late.training
     late.eval()
-    monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "COSINES_AT_ONCE", 500)
+    monkeypatch.setattr(import_module("dr_lib.retrieval.reranking"), "COSINES_AT_ONCE", 500)
     np.testing.assert_allclose(
         score_pairs(late, crossing, asked, rows, **OPTIONS), found, atol=1e-4
     )
@@ -138,7 +138,7 @@ def test_many_pairs_are_taken_in_parts(stores, encoder, monkeypatch):
     crossing = encoder.crossing(*stores)
     asked, rows = np.repeat(np.arange(5), 8), np.tile(np.arange(8), 5)
     whole = score_pairs(encoder, crossing, asked, rows, **OPTIONS)
-    monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr(import_module("dr_lib.retrieval.reranking"), "PAIRS_AT_ONCE", 7)
     np.testing.assert_allclose(
         score_pairs(encoder, crossing, asked, rows, **OPTIONS), whole, atol=1e-5
     )
@@ -243,7 +243,7 @@ class Pairs:
 
 
 def test_order_equals_a_plain_sort_over_random_rankings_with_ties(monkeypatch):
-    monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "PAIRS_AT_ONCE", 50)
+    monkeypatch.setattr(import_module("dr_lib.retrieval.reranking"), "PAIRS_AT_ONCE", 50)
     for seed in range(200):
         rng = np.random.default_rng(seed)
         queries, passages = int(rng.integers(1, 8)), int(rng.integers(1, 40))

@@ -410,8 +410,16 @@ def search(x):
 def other(x):
     return 3
 """,
+    "lazy/__init__.py": """
+from typing import TYPE_CHECKING
+from dr_lib.stages import lazily
+if TYPE_CHECKING:
+    from mine.lazy.late import asked
+__getattr__, __dir__ = lazily(__name__)
+""",
+    "lazy/late.py": "def asked(x): return 5",
     "methods.py": """
-from mine import losses
+from mine import lazy, losses
 from mine.losses import second
 from mine.tools import search
 
@@ -426,6 +434,10 @@ class Two:
 class Any:
     def run(self, name):
         return getattr(losses, name)(3)
+
+class Late:
+    def run(self):
+        return lazy.asked(5)
 
 class Search:
     def run(self):
@@ -469,6 +481,7 @@ def before(tmp_path_factory):
         ("losses.py", "SHIFT = 1", "SHIFT = 2", {"One", "Any"}),
         ("losses.py", "return x\n", "return 2 * x\n", {"Two", "Any"}),
         ("tools/search.py", "return x", "return 2 * x", {"Search"}),
+        ("lazy/late.py", "return 5", "return 6", {"Late"}),
         # `search` is the function, not the module of that name
         ("tools/search.py", "return 3", "return 4", set()),
         ("losses.py", "'''One.'''", "'''Another text.'''", set()),

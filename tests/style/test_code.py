@@ -9,7 +9,18 @@ import re
 from pathlib import Path
 
 import pytest
-from report import APPARATUS, ROOT, circles, fragments, imported, modules, name_of, public, tree
+from report import (
+    APPARATUS,
+    LIBRARY,
+    ROOT,
+    circles,
+    fragments,
+    imported,
+    modules,
+    name_of,
+    public,
+    tree,
+)
 
 ORDER = """
 __init__ errors files places locks words
@@ -53,6 +64,16 @@ def test_imports_run_one_way(path):
 def test_everything_public_has_a_docstring(path):
     assert len(ast.get_docstring(tree(path)) or "") > 12
     assert not [node.name for node in public(path) if not ast.get_docstring(node)]
+
+
+VAGUE = {"one", "own", "found", "told", "kept", "given", "said"}
+
+
+@pytest.mark.parametrize("path", modules(LIBRARY), ids=name_of)
+def test_a_variable_is_named_for_the_thing(path):
+    named = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
+    named |= {node.arg for node in ast.walk(tree(path)) if isinstance(node, ast.arg)}
+    assert not named & VAGUE
 
 
 def test_no_files_import_each_other():

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
+from dr_lib.tokens import layout as opening
 from dr_lib.tokens import legibility, load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
-from dr_lib.tokens import store as opening
-from dr_lib.tokens.store import SPECIAL, _single_pieces
+from dr_lib.tokens.layout import SPECIAL, _single_pieces
 
 
 def test_a_local_folder_opens(tiny_tokenizer, sentences, tmp_path):
@@ -92,7 +92,7 @@ ODD = [
 
 TIES = [f"{a}{b}{c}{a}" for a in "kmnrst" for b in "aeiou" for c in "lpvz"] * 2
 SCRIPT = f"""
-from dr_lib.tokens.store import train_wordpiece
+from dr_lib.tokens.layout import train_wordpiece
 print(sorted(train_wordpiece({TIES}, 100).get_vocab().items()))
 """
 

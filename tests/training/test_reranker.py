@@ -12,7 +12,7 @@ from torch.nn import functional
 from dr_lib.materials.pairs import Context, PairRow, store_pairs
 from dr_lib.models import CrossEncoder, bert, save_masked_lm
 from dr_lib.tokens import TokenBatch, TokenStore
-from dr_lib.tokens.layout import to_device
+from dr_lib.tokens.store import to_device
 from dr_lib.training import (
     CrossEncoderTraining,
     Examples,

@@ -70,7 +70,7 @@ def test_encoding_leaves_no_tensor_behind_and_asks_for_no_value(
     def fill(path, batches, make, key, **options):
         made.extend(make(batches))
 
-    module = sys.modules["dr_lib.retrieval.encode"]  # whose name is that of its function too
+    module = sys.modules["dr_lib.retrieval.encoding"]
     monkeypatch.setattr(module, "fill", fill)
     monkeypatch.setattr(module, "fetching", lambda vectors: vectors)
     monkeypatch.setattr(module, "_weights_digest", lambda encoder: "")
@@ -85,7 +85,7 @@ def test_encoding_leaves_no_tensor_behind_and_asks_for_no_value(
 
 
 def test_search_fetches_its_lists_once_whatever_the_blocks(fetched, monkeypatch):
-    module = sys.modules["dr_lib.retrieval.search"]
+    module = sys.modules["dr_lib.retrieval.exact"]
     monkeypatch.setattr(module, "BLOCK_ROWS", 300)
     monkeypatch.setattr(module, "DEVICE_SCORES", 300 * 256)
     random = np.random.default_rng(0)

@@ -293,11 +293,11 @@ def vectors_at(passages: Vectors | Sequence[Vectors], rows: np.ndarray) -> np.nd
         return shards[0].take(rows, axis=0)
     starts = np.cumsum([0, *map(len, shards)])
     shard = np.searchsorted(starts, rows, side="right") - 1
-    found = np.empty((len(rows), shards[0].shape[1]), shards[0].dtype)
+    vectors = np.empty((len(rows), shards[0].shape[1]), shards[0].dtype)
     for number in np.unique(shard):
         here = shard == number
-        found[here] = shards[number][rows[here] - starts[number]]
-    return found
+        vectors[here] = shards[number][rows[here] - starts[number]]
+    return vectors
 
 
 def exact_scores(

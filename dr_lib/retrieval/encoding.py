@@ -35,8 +35,8 @@ from dr_lib.errors import InputError
 from dr_lib.files import json_digest, new_array, open_array, read_json, write_json
 from dr_lib.models import DenseEncoder, encoder_digest, open_encoder
 from dr_lib.places import find_encoder
+from dr_lib.retrieval.exact import search
 from dr_lib.retrieval.ranking import Ranking
-from dr_lib.retrieval.search import search
 from dr_lib.stages import Cache, Data, TimeIsUpError, code_digest, stage, time_is_up
 from dr_lib.tokens import Side, Title, TokenStore, blocks, plan_by_length
 from dr_lib.training import machine
@@ -316,8 +316,11 @@ def encode_queries(
     """The queries of a store as vectors, laid out as the encoder's own settings say; further
     arguments of `encode`.
     """
-    own = {"normalise": encoder.settings.normalise, "tokens_per_batch": machine.encoding_budget()}
-    return encode(encoder, store, path, **encoder.settings.queries, **own, **options)
+    defaults = {
+        "normalise": encoder.settings.normalise,
+        "tokens_per_batch": machine.encoding_budget(),
+    }
+    return encode(encoder, store, path, **encoder.settings.queries, **defaults, **options)
 
 
 @stage(resumable=True, gpu=True)
@@ -334,7 +337,7 @@ def vectors(
         dtype: number type of the stored vectors.
     """
     places = [encoder / "passage_model", encoder / "model", encoder]
-    place = next(one for one in places if (one / "dense.json").is_file())
+    place = next(candidate for candidate in places if (candidate / "dense.json").is_file())
     model = DenseEncoder.from_pretrained(place, device=machine.device())
     store, layout = TokenStore.open(passages / "store"), model.settings.passages
     how = {"normalise": model.settings.normalise, "dtype": dtype}
@@ -393,12 +396,12 @@ def save_nearest(
     """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`, but
     for what is the query itself (`Collection.own_rows`); all shards in order.
     """
-    passages, own = open_vectors(vectors), collection.own_rows(split) if split else None
-    deep = depth + (own is not None)
+    passages, itself = open_vectors(vectors), collection.own_rows(split) if split else None
+    deep = depth + (itself is not None)
     scores, rows = search(asked, passages, deep, device=machine.device())
     ids = collection.queries(split)["id"][:] if split else map(str, range(len(rows)))
     ranking = Ranking(ids, rows, scores, sum(map(len, passages)))
-    ranking.without(own, depth).save(folder / "ranking")
+    ranking.without(itself, depth).save(folder / "ranking")
 
 
 def open_vectors(folders: list[Path]) -> list[np.ndarray]:
@@ -458,7 +461,7 @@ def given_vectors(
         part = passages[block]
         titles = part["title"] if title else [""] * len(part["text"])
         pairs = [*zip(titles, part["text"], strict=True)]
-        texts += [text_digest(*(one.encode() for one in pair)) for pair in pairs]
+        texts += [text_digest(*(text.encode() for text in pair)) for pair in pairs]
         lengths += [sum(map(len, pair)) for pair in pairs]
 
     def vectors_of(rows: np.ndarray) -> Callable[[], np.ndarray]:

@@ -85,8 +85,8 @@ def score_pairs(
             lengths = crossing.lengths(asked, rows)
             plan = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
             batches = [start + chosen for chosen in plan]
-            for pairs, found in zip(batches, work(score, batches), strict=True):
-                scores[pairs] = found
+            for pairs, values in zip(batches, work(score, batches), strict=True):
+                scores[pairs] = values
                 bar.update(len(pairs))
     if not np.isfinite(scores).all():
         pair = int((~np.isfinite(scores)).argmax())
@@ -122,21 +122,21 @@ def _match_pairs(
             batch = texts.passages.batch(passages[chosen], **texts.layout.passages).to(
                 scorer.head.weight.device
             )
-            found, counts = scorer(batch), ends[chosen] - starts[chosen]
-            pairs = order[np.concatenate([np.arange(starts[one], ends[one]) for one in chosen])]
+            pieces, counts = scorer(batch), ends[chosen] - starts[chosen]
+            pairs = order[np.concatenate([np.arange(starts[row], ends[row]) for row in chosen])]
             # the place in the batch of each pair's passage
-            own = np.repeat(np.arange(len(chosen)), counts)
-            step = max(1, COSINES_AT_ONCE // (queries.read.shape[1] * found.read.shape[1]))
+            place = np.repeat(np.arange(len(chosen)), counts)
+            step = max(1, COSINES_AT_ONCE // (queries.read.shape[1] * pieces.read.shape[1]))
             for start in range(0, len(pairs), step):
                 part, of = (
                     pairs[start : start + step],
-                    torch.from_numpy(own[start : start + step]).to(found.read.device),
+                    torch.from_numpy(place[start : start + step]).to(pieces.read.device),
                 )
-                asking = torch.from_numpy(places[part]).to(found.read.device)
-                with torch.autocast(found.vectors.device.type, enabled=False):
+                asking = torch.from_numpy(places[part]).to(pieces.read.device)
+                with torch.autocast(pieces.vectors.device.type, enabled=False):
                     matches = best_matches_of_pairs(
-                        Pieces(*(one[asking] for one in queries)),
-                        Pieces(*(one[of] for one in found)),
+                        Pieces(*(tensor[asking] for tensor in queries)),
+                        Pieces(*(tensor[of] for tensor in pieces)),
                     )
                 scores[part] = (matches / scorer.settings.temperature).cpu().numpy()
             bar.update(len(pairs))
@@ -151,8 +151,8 @@ def _pieces(
     vectors = torch.zeros(len(rows), length, scorer.settings.width, device=device)
     read = torch.zeros(len(rows), length, dtype=torch.bool, device=device)
     for chosen in plan_by_length(store.lengths(**layout)[rows], budget, length):
-        found = scorer(store.batch(rows[chosen], **layout).to(device))
-        vectors[chosen, : found.read.shape[1]], read[chosen, : found.read.shape[1]] = found
+        pieces = scorer(store.batch(rows[chosen], **layout).to(device))
+        vectors[chosen, : pieces.read.shape[1]], read[chosen, : pieces.read.shape[1]] = pieces
     return Pieces(vectors, read)
 
 
