@@ -75,11 +75,21 @@ class Block:
         test = np.asarray(self.first.clusters.of)
         return test if self.dev is None else np.append(test, test.max() + 1 + self.dev.clusters)
 
+    @cached_property
+    def _values(self) -> dict[tuple[str, str], np.ndarray]:
+        """Values by label and measure: every difference asks for those of all methods."""
+        return {}
+
     def values(self, label: str, measure: str) -> np.ndarray:
-        """`[seeds, queries]` in points."""
-        measured = [record.measured for record in self.runs[label]]
-        test = 100 * aligned(measured, self.first.measured, measure)
-        return test if self.dev is None else np.hstack([test, self.dev.values(label, measure)])
+        """`[seeds, queries]` in points, not to be written to."""
+        if (key := (label, measure)) not in self._values:
+            measured = [record.measured for record in self.runs[label]]
+            values = 100 * aligned(measured, self.first.measured, measure)
+            if self.dev is not None:
+                values = np.hstack([values, self.dev.values(label, measure)])
+            values.flags.writeable = False
+            self._values[key] = values
+        return self._values[key]
 
     def means(self, measure: str) -> dict[str, list[float]]:
         """Method -> the mean of each seed, in points."""
