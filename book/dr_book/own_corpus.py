@@ -219,41 +219,32 @@ class Compared(corpus_study.Compared):
         judged = {
             split: len(searched.qrels(split)) for split in searched.splits if split not in written
         }
-        lines = [
-            *([["files", found.info["read"]]] if "read" in found.info else []),
-            ["passages", len(passages)],
-            *(
-                [["compared here, as a sample", len(searched)]]
-                if len(searched) < len(passages)
-                else []
-            ),
-            ["passages that repeat another one", len(repeated)],
-            *(
-                [name, count]
-                for name, count in found.irregular.items()
-                if name != IRREGULAR["duplicate_texts"]
-            ),
-            *([["documents they come from", documents]] if 0 < documents < len(passages) else []),
-            ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
-            ["words per passage, median", int(np.median(lengths))],
-            ["words per passage, 95th percentile", int(np.quantile(lengths, 0.95))],
-            *(
-                [f"queries judged, split {split}", len(found.qrels(split))]
-                for split in found.splits
-            ),
+        irregular = dict(found.irregular)
+        irregular.pop(IRREGULAR["duplicate_texts"], None)
+        values = {
+            "files": found.info.get("read"),
+            "passages": len(passages),
+            "compared here, as a sample": len(searched) if len(searched) < len(passages) else None,
+            "passages that repeat another one": len(repeated),
+            **irregular,
+            "documents they come from": documents if 0 < documents < len(passages) else None,
+            "passages with a title": sum(bool(title.strip()) for title in passages["title"][:]),
+            "words per passage, median": int(np.median(lengths)),
+            "words per passage, 95th percentile": int(np.quantile(lengths, 0.95)),
+            **{f"queries judged, split {split}": len(found.qrels(split)) for split in found.splits},
             # of a sample, no more than it was asked for and than have all their relevant passages
             # in it
-            *(
-                [f"of these in the sample, split {split}", n]
-                for split, n in judged.items()
-                if n < len(found.qrels(split))
-            ),
-            ["words that BM25 drops, of one character", f"{self.legible.lost:.1%}"],
-            ["words that the model does not know", f"{self.legible.unknown:.1%}"],
-            ["licence", found.licence],
-            ["digest", found.digest[:16]],
-            ["study of its records", self.study],
-        ]
+            **{
+                f"of these in the sample, split {split}": count
+                for split, count in judged.items()
+                if count < len(found.qrels(split))
+            },
+            "words that BM25 drops, of one character": f"{self.legible.lost:.1%}",
+            "words that the model does not know": f"{self.legible.unknown:.1%}",
+            "licence": found.licence,
+            "digest": found.digest[:16],
+            "study of its records": self.study,
+        }
         missing = (
             "" if found.splits else " There are no judgements, so questions were generated first."
         )
@@ -263,12 +254,14 @@ class Compared(corpus_study.Compared):
             else ""
         )
         # text: beside the words
-        values = [
-            [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
+        lines = [
+            [name, f"{value:,}" if isinstance(value, int) else value]
+            for name, value in values.items()
+            if value is not None
         ]
         warned = "".join(f" {warning}" for warning in self.legible.warnings())
         caption = f"Collection {data_named(found.name)}.{missing}{named_all}{warned}"
-        return table(["property", "value"], values, caption=caption)
+        return table(["property", "value"], lines, caption=caption)
 
     @property
     def questions(self) -> HTML:
