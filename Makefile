@@ -10,7 +10,7 @@
 #   make lecturer     the notebooks of lessons and bug hunts with the solutions of their exercises: _build/lecturer/
 #   make slides        the slides as PDF, a slide a sheet, by Chromium (CHROMIUM=PATH): _build/slides.pdf; after `make book`
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
-#   make gpu          what a GPU does with all this, in at most nine minutes, not yet run on one: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
+#   make gpu          what a GPU does with all this, in at most nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
 #                     MINUTES=30: a longer call, PARTS=queue: that part alone)
 #   make gpu-pack     what that needs on a machine without network: .carry/
 #   make lint         style of the code

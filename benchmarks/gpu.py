@@ -274,12 +274,20 @@ def summary(to: Path) -> str:
     if rows := read(to / "peers.json").get("rows"):
         lines += ["", "Beside other libraries (share of the other's time):", ""]
         lines += [f"- {row['what']}: {row['by_median']:.2f} of {row['peer']}" for row in rows]
-    for name, last in (("tests", 40), ("bench", 60), ("queue", 40)):
+    if rows := read(to / "bench.json").get("rows"):
+        lines += ["", "| step or way | | unit | goal | |", "|---|---:|---|---:|---|"]
+        lines += [
+            f"| {row['what']} | {row['value']:,.1f} | {row['unit']}, {row['how']} |"
+            f" {'' if row['goal'] is None else row['goal']} |"
+            f" {'' if 'met' not in row else 'met' if row['met'] else 'not met'} |"
+            for row in rows
+        ]
+    for name, last in (("tests", 40), ("queue", 40)):
         if found := done.get(name):
             shown = found["output"].strip().splitlines()[-last:]
             lines += ["", f"{name}:", "", "```", *shown, "```"]
     for name, found in done.items():
-        if found["code"] not in (0, IN_PART) and name not in ("tests", "bench", "queue"):
+        if found["code"] not in (0, IN_PART) and name not in ("tests", "queue"):
             lines += ["", f"{name}:", "", "```", *found["output"].splitlines()[-15:], "```"]
     if (to / FILES[-2]).is_file():
         place = Path(os.path.relpath(to / FILES[-2], ROOT)).as_posix()

@@ -26,6 +26,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import version as installed
 from importlib.util import resolve_name
 from pathlib import Path
@@ -203,7 +204,7 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
     """
     path, defined, imported = _source(module), {}, {}
     tree = ast.parse(path.read_text(encoding="utf-8") if path else "")
-    # a package that imports its names when they are asked for (`dr_lib.lazily`) has them in a block
+    # a package that imports its names when they are asked for (`lazily`) has them in a block
     lazy = hasattr(sys.modules.get(module), "__getattr__")
     for node in ast.walk(tree) if lazy else tree.body:
         if isinstance(node, ast.Import):
@@ -234,6 +235,30 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
             ):
                 defined.setdefault(name, []).append(_definition(node))
     return defined, imported
+
+
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are imported when they are asked for, so
+    that what needs no torch does not wait for it: those that its `__init__` imports `if
+    TYPE_CHECKING`.
+    """
+    module = sys.modules[package]
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    homes = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{package}.")
+        for alias in node.names
+    }
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name]), name)
+        setattr(module, name, value)
+        return value
+
+    return get, lambda: sorted({*vars(module), *homes})
 
 
 def drop_docstrings(tree: ast.AST) -> None:

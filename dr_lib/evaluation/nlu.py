@@ -17,13 +17,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import datasets
 import numpy as np
 import scipy
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -126,10 +126,10 @@ class NluSettings(TaskSettings):
     length: int = Field(128, gt=3)
     dropout: float = Field(0.1, ge=0, le=1)
 
-    @field_validator("task")
-    @classmethod
-    def _known(cls, task: str) -> str:
-        return task_of(task).name
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        task_of(self.task)
+        return self
 
     def arguments(self) -> dict[str, Any]:
         """The files of the split that is trained on and of the one that is read."""

@@ -12,7 +12,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import Field, create_model, model_validator
 
 from dr_lib import collections, objectives, places, training
 from dr_lib.collections import Collection
@@ -404,14 +404,6 @@ class MeasureSettings(Settings):
             return {**values, "kind": tasks[0]} if tasks else values
         return values
 
-    @field_validator("kind")
-    @classmethod
-    def _known(cls, kind: str) -> str:
-        if kind not in KINDS:
-            fix = f"{similar(kind, [*KINDS])}Known: {', '.join(KINDS)}."
-            raise InputError(f"unknown kind {kind!r}", where="kind", fix=fix)
-        return kind
-
     @property
     def task(self) -> TaskSettings | None:
         """The settings of a kind that reads files of its own."""
@@ -419,6 +411,9 @@ class MeasureSettings(Settings):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> "MeasureSettings":
+        if self.kind not in KINDS:
+            fix = f"{similar(self.kind, [*KINDS])}Known: {', '.join(KINDS)}."
+            raise InputError(f"unknown kind {self.kind!r}", where="kind", fix=fix)
         for name in TASKS:
             if (self.kind == name) != (getattr(self, name) is not None):
                 raise ValueError(f'kind "{name}" and settings of that name go together')

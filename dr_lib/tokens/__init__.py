@@ -4,7 +4,7 @@ training sees it.
 
 from typing import TYPE_CHECKING
 
-from dr_lib import lazily
+from dr_lib.stages import lazily
 
 if TYPE_CHECKING:  # BM25 needs no torch
     from dr_lib.tokens.layout import (

@@ -124,6 +124,18 @@ def test_a_summary_can_be_made_of_nothing_yet(script, tmp_path):
     assert script.summary(tmp_path).startswith("# A device, not finished")
 
 
+def test_a_summary_has_the_rows_that_a_stopped_bench_left(script, tmp_path):
+    bench = importlib.import_module("bench_device")
+    rows = [
+        bench.Row("a step", "measured", 1234.56, "ms", 35.0),
+        bench.Row("x", "counted", 2, "GB"),
+    ]
+    (tmp_path / "bench.json").write_text(json.dumps({"rows": [row.as_dict() for row in rows]}))
+    lines = script.summary(tmp_path).splitlines()
+    assert "| a step | 1,234.6 | ms, measured | 35.0 | not met |" in lines
+    assert "| x | 2.0 | GB, counted |  |  |" in lines
+
+
 def test_every_part_has_its_script_and_a_call_has_time_for_the_first_ones(script, tmp_path):
     parts = script.parts(tmp_path, False, True)
     for part in parts:

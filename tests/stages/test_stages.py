@@ -412,7 +412,7 @@ def other(x):
 """,
     "lazy/__init__.py": """
 from typing import TYPE_CHECKING
-from dr_lib import lazily
+from dr_lib.stages import lazily
 if TYPE_CHECKING:
     from mine.lazy.late import asked
 __getattr__, __dir__ = lazily(__name__)
