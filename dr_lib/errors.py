@@ -52,7 +52,8 @@ def similar(word: str, words: Sequence[str]) -> str:
     """
     from difflib import get_close_matches  # needed once something is wrong
 
-    close = get_close_matches(word, words, 1)
+    names = {name.lower(): name for name in words}
+    close = [names[name] for name in get_close_matches(word.lower(), names, 1)]
     return f"Did you mean {close[0]}? " if close and close[0] != word else ""
 
 

@@ -25,14 +25,14 @@ from typing import Any
 from claims_glance import drawn_pairs, in_words, left_out, pairs_table, write_claims_glance
 from data_sheets import anchor, here_table, sheet_sections
 from explorers import write_explorers
-from home import write_home
+from home import searched, write_home
 from IPython.display import HTML
 from masks_explorer import write_explorer
 from pieces import place
 from pretrain_tab import write_tab
 from price_piece import write_price
 from rankings import write_rankings
-from search_page import write_search
+from search_page import SEARCHED, write_search
 from supplied import write_supplied
 from teaching import load_plan, routes_page
 
@@ -178,10 +178,11 @@ def write_what_works(to: Path) -> None:
     """
     write_explorer(to)
     write_search(to)
-    write_home(to)
+    asked = searched(SEARCHED)  # which two pages show
+    write_home(to, asked)
     write_explorers(to)
     write_price(to)
-    write_rankings(to)
+    write_rankings(to, asked)
     write_supplied(to)
     write_tab(to)
 
@@ -314,8 +315,8 @@ def records_page() -> str:
         " the whole recipe of a run, the score and the cluster of every query, the digests of the"
         " data and of every stage, seed, versions, machine, times, the loss of every training, the"
         " commit and the *epoch*: a number that changes only when a change of code has moved the"
-        " scores that the tests hold. Runs of one epoch may be compared seed by seed. A row may hold"
-        " runs of several: what the code moved between them counts as noise of training.",
+        " scores that the tests hold. Runs of one epoch may be compared seed by seed. A row may"
+        " hold runs of several: what the code moved between them counts as noise of training.",
         "The records of a study are one file. Ten lines of Python read it; so does"
         ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
         ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'

@@ -53,18 +53,17 @@ WIDE, ROW = 4.1, 0.38
 """Inches of a small figure, and of one of its rows."""
 
 
-def write_home(to: Path, cache: Cache | None = None) -> list[Path]:
+def write_home(to: Path, asked: "Searched | None") -> list[Path]:
     """Write what the first page includes and loads; the page that searches is written before.
 
     Args:
         to: the staged source of the book.
-        cache: where indexes and vectors are kept.
+        asked: of the collection that the page searches, `searched(SEARCHED)`.
 
     Returns:
         The files written.
     """
-    cache = cache or Cache(announce=lambda line: None)
-    answered, told = answers(SEARCHED, cache)
+    answered, told = answers(SEARCHED, asked)
     script = to / FOLDER / "questions.js"
     write_text(script, f"window.homeQuestions = {json.dumps(answered, ensure_ascii=False)};\n")
     folders = (to / FOLDER, Path(__file__).parents[1] / FOLDER)
@@ -72,7 +71,7 @@ def write_home(to: Path, cache: Cache | None = None) -> list[Path]:
         next(path.stat().st_size for folder in folders if (path := folder / f"{name}.js").is_file())
         for name in LOADED
     ]
-    primer = primer_shares(cache)
+    primer = primer_shares(asked if SEARCHED == "primer" else searched("primer"))
     parts = [bottleneck_figure(), collections_figure(primer), trust_figure()]
     texts = [*(part.data for part in parts), box(told, sum(sizes) / 1e6)]
     for name, text in zip(WRITTEN, texts, strict=True):
@@ -105,8 +104,9 @@ class Searched(NamedTuple):
     near: float
 
 
-def searched(name: str, cache: Cache) -> Searched | None:
+def searched(name: str) -> Searched | None:
     """The test questions of a collection with their ranks; None where it has none."""
+    cache = Cache(announce=lambda line: None)
     collection = collections.load(name, allow_duplicates=True)
     if "test" not in collection.splits:
         return None
@@ -131,13 +131,12 @@ def searched(name: str, cache: Cache) -> Searched | None:
     return Searched(passages, queries, relevant, ranks, first, float(np.percentile(nearest, 5)))
 
 
-def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
+def answers(name: str, found: Searched | None) -> tuple[dict[str, Any], str]:
     """Some questions with their first hits, and how they were chosen, in one sentence.
 
     Most are questions whose relevant passage a vector has among its first three and words have not.
     Then come some where both have it first, and some where words do and the vector is far off.
     """
-    found = searched(name, cache)
     if found is None:
         return {"count": 0, "passages": [], "questions": []}, ""
     words, meaning = (found.ranks[side].tolist() for side in ("words", "meaning"))
@@ -170,7 +169,7 @@ def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
     passages = [
         [found.passages["title"][hit], beginning(found.passages["text"][hit])] for hit in shown
     ]
-    told, share = f"We chose these {len(chosen)} for their differences.", ""
+    told = f"We chose these {len(chosen)} questions for their differences."
     if kind := by_kind(found.queries["id"]).get("meaning"):
         first = [
             int(np.sum((ranks[kind] > 0) & (ranks[kind] <= SHOWN)))
@@ -180,10 +179,9 @@ def answers(name: str, cache: Cache) -> tuple[dict[str, Any], str]:
             f" Of all {len(kind)} test questions that share no content word with their passage,"
             f" words put {first[0] or 'none'} among the first three, the vector {first[1]}."
         )
-        share = f"The vector has {first[1]} of {len(kind)} such questions among its first three."
     count = len(found.passages["id"])
     near = round(found.near, 4)
-    data = {"count": count, "passages": passages, "questions": questions, "share": share}
+    data = {"count": count, "passages": passages, "questions": questions}
     return data | {"near": near, "topics": TOPICS.get(name, "")}, told
 
 
@@ -279,8 +277,9 @@ def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
         draw,
         f"{MEASURE} in percent of words (BM25) and of vectors: {alt}.",
         source="The best retriever trained here on each collection's questions; SciFact's began"
-        " as a public encoder. Unseen: trained on SQuAD. MedQuAD's questions are made from"
-        " templates that its training questions show.",
+        " as a public encoder. Unseen: trained on SQuAD. Where no content word is shared, words"
+        " score 0 by construction. MedQuAD's questions are made from templates that its training"
+        " questions show.",
     )
 
 
@@ -320,9 +319,8 @@ def in_records() -> dict[str, tuple[float, float]]:
     }
 
 
-def primer_shares(cache: Cache) -> dict[str, tuple[float, float]]:
+def primer_shares(found: Searched | None) -> dict[str, tuple[float, float]]:
     """The same of Primer's questions by kind, with the retriever of the box."""
-    found = searched("primer", cache)
     if found is None:
         return {}
 

@@ -64,7 +64,8 @@ def markdown(page: Path) -> str:
 
 def paragraphs(text: str) -> Iterator[str]:
     """Paragraphs and list items of a page, with their roles still in them."""
-    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
+    # the head of a page, and of each sheet of a page of several
+    text = re.sub(r"\A---\n.*?\n---\n|^---\n(?=name:).*?\n---\n", "", text, flags=re.S | re.M)
     while (shorter := FENCE.sub(_inside, text)) != text:
         text = shorter
     text = re.sub(r"\$\$.*?\$\$|<!--.*?-->", "\n\n", text, flags=re.S)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from home import METHOD, Searched, searched
+from home import METHOD, Searched
 from IPython.display import HTML
 from pieces import place, write_data, write_place
-from search_page import SEARCHED, by_kind
+from search_page import by_kind
 
 from dr_book.comparison import provenance
 from dr_book.measured import per_query, recorded
 from dr_book.tables import QUESTION_KINDS, folded, named, table
-from dr_lib.lab import Cache, Record
+from dr_lib.lab import Record
 
 NAME = "rankings"
 DEPTH, EACH = 10, 14
@@ -118,9 +118,8 @@ def matrix_table(matrix: Mapping[str, Any]) -> HTML:
     return table(["before", *CLASSES], rows, caption=about)
 
 
-def write_rankings(to: Path, cache: Cache | None = None) -> list[Path]:
+def write_rankings(to: Path, found: Searched | None) -> list[Path]:
     """Write the piece into the staged source of the book; `home` has its searches."""
-    found = searched(SEARCHED, cache or Cache(announce=lambda line: None))
     titles, questions = ranked(found) if found else ([], [])
     data = {"titles": titles, "questions": questions, "classes": CLASSES, "moves": matrices()}
     runs = {label: rows for label, rows in recorded(STUDY).items() if label in (BEFORE, *AFTER)}

@@ -50,7 +50,7 @@ MEASURE, CUT = "MRR@10", 10
 TRAINING: dict[str, Any] = {
     "passage_length": 128,
     "query_length": 32,
-    "pretraining": {"steps": 100, "learning_rate": 1e-3, "tokens_per_batch": 4096},
+    "pretraining": {"steps": 100, "learning_rate": 1e-3, "tokens_per_batch": 2048},
     "finetuning": {"steps": 100, "learning_rate": 5e-4, "batch_queries": 32, "negatives": 1},
     "evaluation": {"measures": [MEASURE]},
 }

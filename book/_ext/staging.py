@@ -72,7 +72,9 @@ def generate(root: Path) -> None:
     # the library of this checkout first
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "book/_ext/generated_pages.py", folder]
-    subprocess.run(command, cwd=root, check=True, env={**os.environ, "PYTHONPATH": path})
+    # two processes write them: more threads than cores would wait for each other
+    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=root, check=True, env={**os.environ, **own})
     key.write_text(now)
 
 

@@ -487,7 +487,7 @@ def publish_records(options: argparse.Namespace) -> None:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
     check_public([options.study], options.yes)
-    from dr_lib.lab.records import live_folder, load_records, publish, read_records
+    from dr_lib.lab.records import live_folder, load_records, publish, read_records, unknown_study
 
     if is_file:
         records, broken = read_records(Path(options.study))
@@ -495,6 +495,8 @@ def publish_records(options: argparse.Namespace) -> None:
             raise broken[0]
     else:
         records = load_records(live_folder(options.scale), options.study)
+        if not records:
+            raise unknown_study(options.study, options.scale, live=True)
     check_public([record.study for record in records], options.yes)
     found = [
         record
@@ -503,9 +505,9 @@ def publish_records(options: argparse.Namespace) -> None:
     ]
     if not found:
         raise InputError(
-            "no records",
+            f"no records on {options.collection}",
             where=f"{options.study} at {options.scale}" if options.scale else options.study,
-            fix="Run its notebook first.",
+            fix=f"There are: {', '.join({one.data['collection']['name']: 0 for one in records})}.",
         )
     print("\n".join(str(path) for path in publish(found)))
 

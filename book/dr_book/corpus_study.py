@@ -26,9 +26,9 @@ from dr_lib.lab import trainings
 from dr_lib.lab.inputs import TUNING, Inputs, open_writer
 from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
-from dr_lib.lab.study import Study, StudyResult
+from dr_lib.lab.study import Study, StudyResult, how_far, rest_of, seconds_needed
 from dr_lib.models import open_encoder
-from dr_lib.stages import Cache, TimeIsUpError
+from dr_lib.stages import Cache, Stage, TimeIsUpError
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
 """What is compared of a larger collection where time is bounded."""
@@ -227,8 +227,19 @@ class Compared:
                     | {"on": tested.collection.model_dump(mode="json")}
                 )
             except TimeIsUpError:
-                self.pending |= dict.fromkeys(trained, "")
-                self.needed, self.further = 0.0, bool(cache.built)
+                about = [open_sample(tested.collection).part(rest)]
+                drawn = {name: options[name] for name in ("learn_from", "per_passage")}
+                (writing,), _ = question_stages(tested, about, **drawn)
+                far = how_far(writing, cache)
+                self.pending |= {"questions to train on": far} | dict.fromkeys(trained, "")
+                share = 1.0
+                if self.generated:  # as many as of the questions to test on lead back
+                    counts = self.generated.counts
+                    share = counts["found_again"] / counts["written"]
+                queries = round(share * options["per_passage"] * len(rest))
+                to_train = fitting(tested, queries)
+                self.needed = training_seconds(to_train, trained, writing, cache) / 60
+                self.further = bool(cache.built) or bool(far)
                 return self
             except InputError as error:
                 if questions_from:
@@ -262,9 +273,12 @@ class Compared:
     @property
     def enough(self) -> int:
         """Minutes that would have been enough, about: those that are needed with a third more, and
-        one to begin with; where these are not known twice the given ones, half an hour at least.
+        one to begin with, and more than were given; where it is not known what is needed twice the
+        given ones, half an hour at least.
         """
-        return ceil(1 + 4 / 3 * self.needed if self.needed else max(30, 2 * self.minutes))
+        if not self.needed:
+            return ceil(max(30, 2 * self.minutes))
+        return ceil(1 + max(4 / 3 * self.needed, self.minutes))
 
     @property
     def on_generated(self) -> bool:
@@ -385,16 +399,38 @@ def relevance(qrels: Mapping[str, Mapping[str, int]], grade: int = 1) -> tuple[f
     return sum(counts) / max(len(counts), 1), len({one for own in found for one in own})
 
 
-def fitting(recipe: Recipe) -> Recipe:
+def fitting(recipe: Recipe, queries: int | None = None) -> Recipe:
     """A recipe whose batches of training queries can be filled, and whose steps do not walk through
-    few of them forever.
+    few of them forever; `queries` are those that there will be, where they are not written yet.
     """
-    queries, options = len(open_sample(recipe.collection).qrels("train")), recipe.finetuning
+    if queries is None:
+        queries = len(open_sample(recipe.collection).qrels("train"))
+    options = recipe.finetuning
     batch = min(options.batch_queries, max(FEWEST_QUERIES, queries // 2))
     steps = min(options.steps, max(FEWEST_STEPS, EPOCHS * queries // batch))
     if (batch, steps) == (options.batch_queries, options.steps):
         return recipe
     return recipe.with_(finetuning__batch_queries=batch, finetuning__steps=steps)
+
+
+def training_seconds(
+    recipe: Recipe, trained: Sequence[str], questions: Stage, cache: Cache
+) -> float:
+    """Seconds that trainings take here, about, while the questions to train on are not written;
+    without a GPU on two processor cores. 0 where more follows on the first fine-tuning: how long
+    that takes depends on the questions.
+    """
+    if recipe.final != "retriever1":
+        return 0.0
+    ends, further = [questions], 0.0
+    for name in trained:
+        inputs = Inputs(recipe.with_(objective=name))
+        ends += filter(None, [trainings.pretrained(inputs)])
+        each = inputs.base.shape.encoding(recipe.passage_length)
+        further += len(inputs.collection) * each
+        further += trainings.finetuning_work(inputs, recipe.finetuning)
+    left = [rest_of(stage, cache) for stage in cache.missing(ends)]
+    return max(seconds_needed(left, further).values())
 
 
 def rows(
@@ -520,20 +556,10 @@ def generate_queries(
                 " first."
             )
         raise InputError(problem + told, where=collection.name, fix=fix)
-    inputs = Inputs(recipe)
-    if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
-        writer = open_writer(ready)
-        written_by = f"the question generator {writer.name}"
-    else:
-        open_collection(learn_from).qrels("train")  # complains in the collection's own words
-        elsewhere = Inputs(recipe.with_(collection=learn_from))
-        writer = trainings.question_generator(elsewhere, seed)
-        written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
-    about = [collection.part(rows) for rows in parts]
-    drawn = {"per_passage": per_passage, "top_k": 10, "seed": seed}
-    questions = [
-        trainings.questions_by(inputs, writer, one, **drawn) for one in about or [collection]
-    ]
+    about, drawn = [collection.part(rows) for rows in parts], {"per_passage": per_passage}
+    questions, written_by = question_stages(
+        recipe, about or [collection], learn_from=learn_from, seed=seed, **drawn
+    )
     if parts:
         written = 0
         for stage in questions:
@@ -547,7 +573,7 @@ def generate_queries(
         about, questions, cache = about[:written], questions[:written], cache.within(None)
     made = materials.question_collection(
         questions,
-        inputs.bm25_index(),
+        Inputs(recipe).bm25_index(),
         collection,
         about,
         name=materials.generated_name(collection),
@@ -565,6 +591,29 @@ def generate_queries(
     )
     counts = read_json(place / "counts.json")
     return GeneratedQueries(changed, folder, counts, len(about) < len(parts))
+
+
+def question_stages(
+    recipe: Recipe,
+    about: Sequence[Collection],
+    *,
+    learn_from: str | None,
+    per_passage: int,
+    seed: int = 0,
+) -> tuple[list[Stage], str]:
+    """The questions about each part of a collection, not written yet, and who writes them; all else
+    as of `generate_queries`.
+    """
+    if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
+        writer = open_writer(ready)
+        written_by = f"the question generator {writer.name}"
+    else:
+        open_collection(learn_from).qrels("train")  # complains in the collection's own words
+        elsewhere = Inputs(recipe.with_(collection=learn_from))
+        writer = trainings.question_generator(elsewhere, seed)
+        written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
+    inputs, drawn = Inputs(recipe), {"per_passage": per_passage, "top_k": 10, "seed": seed}
+    return [trainings.questions_by(inputs, writer, part, **drawn) for part in about], written_by
 
 
 def relevant_ids(collection: Collection, splits: Sequence[str]) -> set[str]:

@@ -36,8 +36,14 @@ from dr_lib.objectives import FAMILIES
 
 BASELINES = {"BERT-base", "BERT", "BM25"}
 """Labels of papers for what is not pre-trained here."""
-PARTS = {"mkp": "masked keywords", "cmp": "complementary mask", "npr": "neighbouring passage"}
-PARTS |= {"dor": "questions", "gor": "continuations", "follows": "next sentence"}
+PARTS = {
+    "mkp": "masked keywords",
+    "cmp": "complementary mask",
+    "npr": "neighbouring passage",
+    "dor": "questions",
+    "gor": "continuations",
+    "follows": "next sentence",
+}
 """What a figure calls the parts of MASTER's loss, and of BERT's."""
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""
@@ -272,7 +278,9 @@ def intervals(
         return HTML("")
 
     def draw(palette: Palette) -> Figure:
-        figure = palette.figure(1.2 + (0.52 if palette.phone else 0.36) * len(labels))
+        title = textwrap.fill(rows, 40 if palette.phone else 90)
+        height = 1.2 + 0.2 * title.count("\n") + (0.52 if palette.phone else 0.36) * len(labels)
+        figure = palette.figure(height)
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
         for axes, one in zip(panels, filled, strict=True):
             for label, point in one.points.items():
@@ -311,7 +319,7 @@ def intervals(
         panels[0].set_ylim(-0.6, len(labels) - (0.1 if palette.phone else 0.4))
         if palette.phone:
             _names_above(panels[0], places)
-        figure.suptitle(rows, x=0.01, ha="left", style="italic", size=12)
+        figure.suptitle(title, x=0.01, ha="left", style="italic", size=12)
         if len(families) > 1:
             dots = [Line2D([], [], marker="o", linestyle="") for _ in families]
             for dot, name in zip(dots, families, strict=True):
@@ -780,9 +788,14 @@ def training_curves(
     )
 
     def draw(palette: Palette) -> Figure:
+        words = [
+            PARTS.get(part := name.removesuffix(f"_{ending}"), part.replace("_", " "))
+            for name in kinds
+        ]
+        columns = (1 if palette.phone else 2) + (max(map(len, words)) <= 18)
         across = min(len(panels), 2 if palette.phone else 3)
         height = -(-len(panels) // across)
-        figure = palette.figure(1.2 + 1.8 * height)
+        figure = palette.figure(1.2 + 1.8 * height + 0.22 * (len(words) // columns))
         places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
         for axes, (label, found) in zip(places, panels.items(), strict=False):
             for name in drawn[label]:
@@ -802,17 +815,8 @@ def training_curves(
         for empty in places[len(panels) :]:
             empty.set_visible(False)
         lines = [Line2D([], [], **palette.line(i)) for i in range(len(kinds))]
-        words = [
-            PARTS.get(part := name.removesuffix(f"_{ending}"), part.replace("_", " "))
-            for name in kinds
-        ]
         if kinds != [ending]:  # which the axis names
-            figure.legend(
-                lines,
-                words,
-                loc="outside lower center",
-                ncols=2 if max(map(len, words)) > 18 else 3,
-            )
+            figure.legend(lines, words, loc="outside lower center", ncols=columns)
         figure.supylabel(unit, fontsize=12)
         return figure
 

@@ -275,6 +275,7 @@ def unfinished(
     if not further:
         takes = takes or "No step was finished in this time"
         return f"{text} {takes}, and the same command would get no further: {give}."
+    ways = give + ", or " * bool(give) + "run the same command again, which continues"
     if takes and give:
-        return f"{text} {takes}: {give}, or run the same command again, which continues."
-    return f"{text} The same command continues."
+        return f"{text} {takes}: {ways}."
+    return f"{text} {ways[0].upper()}{ways[1:]}."

@@ -45,7 +45,7 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
     entries = []
     for key, paper in load_papers().items():
         for claim in paper.claims:
-            found, records = answer(claim, scale=scale)
+            judgement, records = answer(claim, scale=scale)
             table = paper.table(claim.table) if claim.table else None
             about = {
                 "paper": key,
@@ -57,7 +57,7 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
             }
             named = claim.answered_by
             about |= {name: getattr(named, name, None) for name in ANSWERED}
-            entries.append(about | described(claim, found, table) | evidence(records))
+            entries.append(about | described(claim, judgement, table) | evidence(records))
     decided = [entry for entry in entries if entry["p"] is not None]
     # Benjamini and Hochberg (1995)
     p_values = false_discovery_control([entry["p"] for entry in decided])
@@ -66,11 +66,11 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
     return entries
 
 
-def described(claim: Claim, found: Verdict, table: Table | None) -> dict[str, Any]:
+def described(claim: Claim, judgement: Verdict, table: Table | None) -> dict[str, Any]:
     """A verdict as plain values, with what of the claim is unchecked and the paper's difference of
     each pair, as `paper`.
     """
-    judged = found.to_dict() | {"unchecked": claim.unchecked}
+    judged = judgement.to_dict() | {"unchecked": claim.unchecked}
     for pair in judged["pairs"]:
         pair["paper"] = printed(claim, table, pair["better"], pair["worse"])
     return judged
@@ -108,7 +108,9 @@ def answer(
             break
     if live is None and runs.keys() != {*claim.answered_by.collections}:
         return verdict(claim, {}), []
-    records = [record for own in runs.values() for chosen in own.values() for record in chosen]
+    records = [
+        record for by_row in runs.values() for recorded in by_row.values() for record in recorded
+    ]
     return verdict(claim, runs), records
 
 
@@ -133,8 +135,8 @@ def answering(
     runs = by_collection(chosen)
     if not anywhere:
         runs = {
-            place: {row: all_runs(found) for row, found in own.items()}
-            for place, own in runs.items()
+            place: {row: all_runs(recorded) for row, recorded in by_row.items()}
+            for place, by_row in runs.items()
         }
     return {place: runs[place] for place in sorted(runs, key=[*named.collections, *runs].index)}
 
@@ -257,5 +259,5 @@ def _where(entry: dict[str, Any]) -> str:
         else f"{len(entry['collection'])} collections"
     )
     number = Counter(map(spoken, entry["pairs"]))
-    told = ", ".join(f"{number[state]} {state}" for state in SPOKEN if number[state])
-    return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {told or 'none tested'}"
+    states = ", ".join(f"{number[state]} {state}" for state in SPOKEN if number[state])
+    return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {states or 'none tested'}"

@@ -539,9 +539,9 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent. Seeds add the pooled
-    variance of their collection, measure and stage, once for each seed; where configurations scatter
-    unequally, what these runs show themselves. What a training draws in each cluster is in both,
-    and counted once (`statistics.scatter`).
+    variance of their collection, measure and stage, once for each seed; where configurations
+    scatter unequally, what these runs show themselves. What a training draws in each cluster is in
+    both, and counted once (`statistics.scatter`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their

@@ -19,7 +19,18 @@ from dr_book import corpus_study, search
 from dr_book.comparison import Comparison
 from dr_book.corpus_study import SECOND, WEIGHTS
 from dr_book.export import EXPORT, export
-from dr_book.findings import BM25, PAGES, Advice, advice, next_steps, prose, unfinished
+from dr_book.findings import (
+    BM25,
+    JUDGED,
+    KEPT,
+    PAGES,
+    Advice,
+    advice,
+    dense,
+    next_steps,
+    prose,
+    unfinished,
+)
 from dr_book.hand_judgements import write_pool
 from dr_book.measured import (
     Pair,
@@ -208,41 +219,32 @@ class Compared(corpus_study.Compared):
         judged = {
             split: len(searched.qrels(split)) for split in searched.splits if split not in written
         }
-        lines = [
-            *([["files", found.info["read"]]] if "read" in found.info else []),
-            ["passages", len(passages)],
-            *(
-                [["compared here, as a sample", len(searched)]]
-                if len(searched) < len(passages)
-                else []
-            ),
-            ["passages that repeat another one", len(repeated)],
-            *(
-                [name, count]
-                for name, count in found.irregular.items()
-                if name != IRREGULAR["duplicate_texts"]
-            ),
-            *([["documents they come from", documents]] if 0 < documents < len(passages) else []),
-            ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
-            ["words per passage, median", int(np.median(lengths))],
-            ["words per passage, 95th percentile", int(np.quantile(lengths, 0.95))],
-            *(
-                [f"queries judged, split {split}", len(found.qrels(split))]
-                for split in found.splits
-            ),
+        irregular = dict(found.irregular)
+        irregular.pop(IRREGULAR["duplicate_texts"], None)
+        values = {
+            "files": found.info.get("read"),
+            "passages": len(passages),
+            "compared here, as a sample": len(searched) if len(searched) < len(passages) else None,
+            "passages that repeat another one": len(repeated),
+            **irregular,
+            "documents they come from": documents if 0 < documents < len(passages) else None,
+            "passages with a title": sum(bool(title.strip()) for title in passages["title"][:]),
+            "words per passage, median": int(np.median(lengths)),
+            "words per passage, 95th percentile": int(np.quantile(lengths, 0.95)),
+            **{f"queries judged, split {split}": len(found.qrels(split)) for split in found.splits},
             # of a sample, no more than it was asked for and than have all their relevant passages
             # in it
-            *(
-                [f"of these in the sample, split {split}", n]
-                for split, n in judged.items()
-                if n < len(found.qrels(split))
-            ),
-            ["words that BM25 drops, of one character", f"{self.legible.lost:.1%}"],
-            ["words that the model does not know", f"{self.legible.unknown:.1%}"],
-            ["licence", found.licence],
-            ["digest", found.digest[:16]],
-            ["study of its records", self.study],
-        ]
+            **{
+                f"of these in the sample, split {split}": count
+                for split, count in judged.items()
+                if count < len(found.qrels(split))
+            },
+            "words that BM25 drops, of one character": f"{self.legible.lost:.1%}",
+            "words that the model does not know": f"{self.legible.unknown:.1%}",
+            "licence": found.licence,
+            "digest": found.digest[:16],
+            "study of its records": self.study,
+        }
         missing = (
             "" if found.splits else " There are no judgements, so questions were generated first."
         )
@@ -252,12 +254,14 @@ class Compared(corpus_study.Compared):
             else ""
         )
         # text: beside the words
-        values = [
-            [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
+        lines = [
+            [name, f"{value:,}" if isinstance(value, int) else value]
+            for name, value in values.items()
+            if value is not None
         ]
         warned = "".join(f" {warning}" for warning in self.legible.warnings())
         caption = f"Collection {data_named(found.name)}.{missing}{named_all}{warned}"
-        return table(["property", "value"], values, caption=caption)
+        return table(["property", "value"], lines, caption=caption)
 
     @property
     def questions(self) -> HTML:
@@ -301,9 +305,22 @@ class Compared(corpus_study.Compared):
             )
         )
 
+    @property
+    def chosen(self) -> str:
+        """What the verdict names, else the best system, BM25 in its usual setting alone: another
+        setting is chosen where it is established.
+        """
+        others = [label for label in self.runs if label != SECOND]
+        return self.verdict.label or self.best_of(others) or BM25
+
+    @property
+    def lexical(self) -> bool:
+        """Whether BM25 alone was run, in whatever setting, and none is established."""
+        return self.verdict.label is None and not any(map(dense, self.runs.values()))
+
     def answers(self, questions: Sequence[str] = (), k: int = 3) -> list[HTML]:
-        """What BM25, the best encoder used as it comes, the best one trained here and the best of
-        all systems find for some questions.
+        """What BM25, the best encoder used as it comes, the best one trained here and the one that
+        is chosen find for some questions.
 
         Args:
             questions: any; none takes the first two of those tested on.
@@ -311,7 +328,7 @@ class Compared(corpus_study.Compared):
         """
         shown = [
             label
-            for label in (self.best_of([*self.given]), self.best_of(self.trained), self.best)
+            for label in (self.best_of([*self.given]), self.best_of(self.trained), self.chosen)
             if label and label != BM25
         ]
         systems = {BM25: BM25} | {named(label): label for label in shown}
@@ -354,7 +371,7 @@ class Compared(corpus_study.Compared):
         Args:
             to: the new folder; None: one among `exports` in the cache.
         """
-        won = self.verdict.label or self.best_of(self.trained) or self.best or BM25
+        won = self.verdict.label or self.best_of(self.trained) or self.chosen
         place = f"{Path(self.study).name}-{slug(won)}"
         target = Path(to or places.cache_root() / "exports" / place)
         title = f"{named(won)} on {self.collection.name}"
@@ -406,6 +423,7 @@ class Compared(corpus_study.Compared):
         won, trained = self.verdict.label, self.best_of(self.trained)
         facts = {
             "won": won and named(won),
+            "chosen": named(self.chosen),
             "way": joined(won)[1] if won and won.startswith(FUSED) else "",
             "folder": folder,
             "searches": folder and (folder / "search.py").is_file(),
@@ -425,7 +443,11 @@ class Compared(corpus_study.Compared):
             asked: questions to show answers for.
             folder: of what was exported.
         """
-        compared = [self.table, self.figure, self.differences, self.other_measures]
+        facts = {"generated": self.on_generated and presentable(self.runs), "kept": KEPT}
+        facts |= {"lexical": self.lexical, "queries": JUDGED}
+        compared = [HTML(prose("before", **facts)), self.table]
+        if not self.lexical:
+            compared += [self.figure, self.differences, self.other_measures]
         parts = {
             "The comparison": compared if self.runs else [],
             "Answers side by side": self.answers(asked) if self.runs or asked else [],

@@ -75,11 +75,21 @@ class Block:
         test = np.asarray(self.first.clusters.of)
         return test if self.dev is None else np.append(test, test.max() + 1 + self.dev.clusters)
 
+    @cached_property
+    def _values(self) -> dict[tuple[str, str], np.ndarray]:
+        """Values by label and measure: every difference asks for those of all methods."""
+        return {}
+
     def values(self, label: str, measure: str) -> np.ndarray:
-        """`[seeds, queries]` in points."""
-        measured = [record.measured for record in self.runs[label]]
-        test = 100 * aligned(measured, self.first.measured, measure)
-        return test if self.dev is None else np.hstack([test, self.dev.values(label, measure)])
+        """`[seeds, queries]` in points, not to be written to."""
+        if (key := (label, measure)) not in self._values:
+            measured = [record.measured for record in self.runs[label]]
+            values = 100 * aligned(measured, self.first.measured, measure)
+            if self.dev is not None:
+                values = np.hstack([values, self.dev.values(label, measure)])
+            values.flags.writeable = False
+            self._values[key] = values
+        return self._values[key]
 
     def means(self, measure: str) -> dict[str, list[float]]:
         """Method -> the mean of each seed, in points."""
@@ -276,8 +286,7 @@ ENOUGH = 0.6
 
 
 Judge = Callable[
-    [Sequence[str], Mapping[str, Block], Sequence[Record]],
-    tuple[dict[str, Estimate | float], str],
+    [Sequence[str], Mapping[str, Block], Sequence[Record]], tuple[dict[str, Estimate | float], str]
 ]
 """Rows, blocks by collection, overlaps -> what each collection shows, and the word for all."""
 
@@ -294,9 +303,7 @@ def _above(
     rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
 ) -> tuple[dict[str, Estimate], str]:
     """The first row above the second on every collection."""
-    shown = {
-        name: block.difference(*rows, planned()["measure"]) for name, block in blocks.items()
-    }
+    shown = {name: block.difference(*rows, planned()["measure"]) for name, block in blocks.items()}
     return shown, _all_of(map(sign, shown.values()))
 
 

@@ -49,27 +49,19 @@ DATA = {
     "medquad": "MedQuAD",
     "liveqa-med": "LiveQA-Med",
     "scifact": "SciFact",
-}
-DATA |= {"liveqa-med-questions": "LiveQA-Med, generated training questions"}
-DATA |= {
+    "liveqa-med-questions": "LiveQA-Med, generated training questions",
     "cacm": "CACM",
     "cranfield": "Cranfield",
     "medline": "Medline",
     "npl": "NPL",
     "trecdl-mini": "TREC DL (sample)",
-}
-DATA |= {
     "dbpedia-mini": "DBpedia-Entity (sample)",
     "wikipedia-nq": "Wikipedia and NQ",
     "reddit-retrieval": "Reddit",
-}
-DATA |= {
     "topical-chat": "Topical-Chat",
     "ubuntu-irc": "Ubuntu IRC",
     "sgd": "SGD",
     "msmarco-passage": "MS MARCO",
-}
-DATA |= {
     "made tokens": "sequences of tokens",
     "glue-cola": "CoLA",
     "glue-mrpc": "MRPC",
@@ -92,14 +84,14 @@ OTHER_NAMES = {
     "None": "no pre-training",
     "none alone": "without pre-training alone",
     "paq alone": "with PAQ alone",
-}
-OTHER_NAMES |= {
     "Ours": "MASTER",
     "Retriever1": "retriever 1",
     "Retriever2": "retriever 2",
     "Retriever_distil": "distilled",
+    "MLM": "masked LM",
+    "AutoEncoder": "auto-encoder",
+    "Autoencoder": "auto-encoder",
 }
-OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
 """The same of other labels that papers or our records give to what they compare."""
 
 

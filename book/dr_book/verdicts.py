@@ -181,9 +181,9 @@ def verdict(claim: Claim, runs: Mapping[str, Runs]) -> Verdict:
     """
     checks = comparisons(claim)
     if claim.answered_by is None:
-        told = claim.unanswerable or "No record is named that answers it."
-        pairs = tuple(_pair(claim, check, "not testable here", because=told) for check in checks)
-        return Verdict(claim.id, "not testable here", pairs, notes=(told,))
+        reason = claim.unanswerable or "No record is named that answers it."
+        pairs = tuple(_pair(claim, check, "not testable here", because=reason) for check in checks)
+        return Verdict(claim.id, "not testable here", pairs, notes=(reason,))
     pairs = _with_holm([_judged(claim, check, runs) for check in checks])
     names = (name for check in checks if check.testable for name in _missing(claim, check, runs))
     missing = tuple(dict.fromkeys(names))
@@ -196,11 +196,11 @@ def comparisons(claim: Claim) -> list[Check]:
     answer = claim.answered_by
     paired = claim.compare.paired if claim.compare else True
     marks = {pair: mark for mark in (answer.marks if answer else ()) for pair in mark.pairs}
-    found = []
+    checks = []
     for pair in (answer and answer.pairs) or claim.pairs:
         mark = marks.get(tuple(pair))
         about = {name: getattr(mark, name) for name in ("carrying", "testable", "because") if mark}
-        found.append(Check(kind="order", rows=pair, paired=paired, **about))
+        checks.append(Check(kind="order", rows=pair, paired=paired, **about))
     for check in claim.checks:
         rows, kind = check.rows, "order" if check.kind == "best" else check.kind
         parts = {
@@ -208,11 +208,11 @@ def comparisons(claim: Claim) -> list[Check]:
             "equal": list(combinations(rows, 2)),
             **{whole: [rows] for whole in ("within", "gain")},
         }.get(check.kind, list(pairwise(rows)))
-        found += [check.model_copy(update={"kind": kind, "rows": part}) for part in parts]
+        checks += [check.model_copy(update={"kind": kind, "rows": part}) for part in parts]
     if answer:
-        found = [_without_strangers(check, answer.rows) for check in found]
-    chosen = any(check.carrying for check in found)
-    return [check if chosen else check.model_copy(update={"carrying": True}) for check in found]
+        checks = [_without_strangers(check, answer.rows) for check in checks]
+    chosen = any(check.carrying for check in checks)
+    return [check if chosen else check.model_copy(update={"carrying": True}) for check in checks]
 
 
 def _without_strangers(check: Check, known: Mapping[str, str]) -> Check:
@@ -232,12 +232,12 @@ def _missing(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> tuple[str,
     rows = check.rows
     if not runs:
         return rows
-    labels = {row for row in rows if not all(own.get(row) for own in runs.values())}
+    labels = {row for row in rows if not all(recorded.get(row) for recorded in runs.values())}
     lacking = (
         _measure(claim, check, row)
         for row in rows
-        for own in runs.values()
-        if not Side(own.get(row, ()), _measure(claim, check, row)).runs
+        for recorded in runs.values()
+        if not Side(recorded.get(row, ()), _measure(claim, check, row)).runs
     )
     return tuple(sorted(labels) or dict.fromkeys(lacking))
 
@@ -269,9 +269,9 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
     if _missing(claim, check, runs) or (check.kind == "gain" and len(runs) < 2):
         return _pair(claim, check, "not run")
     terms = _terms(claim, check, runs)
-    found = compared(terms)
+    result = compared(terms)
     sign = -1.0 if claim.lower_is_better and check.kind != "within" else 1.0
-    estimate = replace(found.estimate, value=sign * found.estimate.value)
+    estimate = replace(result.estimate, value=sign * result.estimate.value)
     low, high = -check.width, np.inf
     if check.kind == "equal":
         high = check.width
@@ -284,7 +284,7 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         half = [estimate.p(end) / 2 for end in (low, high)]
         p, level = max(half), 0.9
     sides = [side for _, side in terms]
-    why_open = found.why_open or _waits(claim, sides)
+    why_open = result.why_open or _waits(claim, sides)
     may = not why_open
     state: State = "supported" if inside and p < LEVEL and may else "open"
     because = why_open if state == "open" else ""
@@ -300,15 +300,15 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         high=interval.high,
         p=p,
         p_holm=1.0 if inside else p,
-        detectable=found.detectable,
-        seeds=found.seeds,
-        clusters=found.clusters,
+        detectable=result.detectable,
+        seeds=result.seeds,
+        clusters=result.clusters,
         because=because,
         apart=_made_apart(sides),
-        waits=0 if may or found.clusters < FEWEST else _lacking(claim, sides),
+        waits=0 if may or result.clusters < FEWEST else _lacking(claim, sides),
     )
     if check.kind == "equal" and state == "open" and inside and may:
-        pair = _beyond_this_test_set(pair, found, check.width)
+        pair = _beyond_this_test_set(pair, result, check.width)
     return pair
 
 
@@ -334,7 +334,7 @@ def _lacking(claim: Claim, sides: Sequence[Side]) -> int:
 def _made_apart(sides: Sequence[Side]) -> bool:
     """Whether two trained sides have no precision and device in common."""
     made = [{made_by(run) for run in side.runs} - {""} for side in sides if side.trained]
-    return any(one and other and not one & other for one, other in pairwise(made))
+    return any(former and latter and not former & latter for former, latter in pairwise(made))
 
 
 def _terms(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> list[tuple[float, Side]]:
@@ -343,9 +343,9 @@ def _terms(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> list[tuple[f
     if check.kind == "gain":
         weights = [1.0, *[-1 / (len(runs) - 1)] * (len(runs) - 1)]
     terms = []
-    for weight, own in zip(weights, runs.values(), strict=True):
+    for weight, recorded in zip(weights, runs.values(), strict=True):
         sides = [
-            Side(own[row], _measure(claim, check, row), fixed=not claim.trained)
+            Side(recorded[row], _measure(claim, check, row), fixed=not claim.trained)
             for row in check.rows
         ]
         terms.append((weight, sides[0]))
@@ -362,16 +362,16 @@ def _asked_alike(first: Side, second: Side) -> None:
         check_same_queries([runs[0] for runs in sides])
 
 
-def _beyond_this_test_set(pair: PairResult, found: Compared, width: float) -> PairResult:
+def _beyond_this_test_set(pair: PairResult, result: Compared, width: float) -> PairResult:
     """A margin that the queries' own scatter hides, however many seeds there are."""
     if (
-        found.floor is None
-        or Estimate(0.0, found.floor, found.estimate.freedom).p_within(width) < LEVEL
+        result.floor is None
+        or Estimate(0.0, result.floor, result.estimate.freedom).p_within(width) < LEVEL
     ):
         return pair
-    needed = found.clusters * (NEEDED * found.floor / width) ** 2
+    needed = result.clusters * (NEEDED * result.floor / width) ** 2
     because = (
-        f"A margin of {width:g} {pair.unit} cannot be shown with {found.clusters} clusters of"
+        f"A margin of {width:g} {pair.unit} cannot be shown with {result.clusters} clusters of"
         f" queries and any number of seeds; about {round(needed, -2 if needed > 1000 else -1):,.0f}"
         " would do."
     )
@@ -383,14 +383,14 @@ def _with_holm(pairs: Sequence[PairResult]) -> tuple[PairResult, ...]:
     over the pairs that were run leaves them significant.
     """
     p_values = holm([pair.p_holm for pair in pairs if pair.p_holm is not None]).tolist()
-    found = []
+    corrected = []
     for pair in pairs:
         if pair.p_holm is not None:
             pair = replace(pair, p_holm=p_values.pop(0))
             if pair.p_holm < LEVEL and not pair.because:
                 pair = replace(pair, state="contradicted")
-        found.append(pair)
-    return tuple(found)
+        corrected.append(pair)
+    return tuple(corrected)
 
 
 def _joined(pairs: Sequence[PairResult]) -> tuple[Word, float | None]:

@@ -29,7 +29,7 @@ import scipy
 from dr_book.data.sheets import sheets
 from dr_book.measured import SCALES, Side, aligned, all_recorded, by_configuration, pools_of
 from dr_lib import places
-from dr_lib.errors import InputError, similar
+from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
 from dr_lib.lab.pipeline import pipeline
 from dr_lib.lab.recipe import Recipe
@@ -42,6 +42,7 @@ from dr_lib.lab.records import (
     publish,
     read_records,
     recorded_folder,
+    unknown_study,
 )
 from dr_lib.lab.study import Run, data_facts, execute
 from dr_lib.places import find_data
@@ -260,7 +261,7 @@ def find(
         every = (load_records(recorded_folder(name), source) for name in scales)
         records = next(filter(None, every), [])
         if not records:
-            raise _unknown(source, scale)
+            raise unknown_study(source, scale, live=False)
     record = named_record(records, label, seed, source)
     names = {
         one.data["collection"]["name"]: one
@@ -273,15 +274,6 @@ def find(
         fix = f"Name one with --on: {', '.join(sorted(names))}."
         raise InputError("it was searched on other or several collections", where=source, fix=fix)
     return names[on]
-
-
-def _unknown(study: str, scale: str | None) -> InputError:
-    """What is said of a study that the book's records do not have."""
-    at = {record.study: record.scale for record in all_recorded()}
-    if study in at:
-        return InputError(f"no record at {scale}", where=study, fix=f"Give --scale {at[study]}.")
-    fix = similar(study, [*at]) + "The page reference/records has every study."
-    return InputError("the book has no record of this study", where=study, fix=fix)
 
 
 def cheapest() -> Record:

@@ -4,10 +4,11 @@ similarity, fusion, words.
 A new kind of measure is a stage in a file of this folder and a line of `KINDS`.
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
+from dr_lib import stages
 from dr_lib.evaluation.clusters import Clusters, TaskSettings, clusters_of, documents_of
 from dr_lib.evaluation.dialogue import (
     CandidateSet,
@@ -33,10 +34,9 @@ from dr_lib.evaluation.measures import (
     unit_of,
 )
 from dr_lib.evaluation.nlu import TASKS, NluSettings, NluTask, nlu, nlu_file
-from dr_lib.stages import Stage
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Kind:
     """What a recipe may measure (key `evaluation.kind`).
 
@@ -49,7 +49,7 @@ class Kind:
         scored: what the scores are of.
     """
 
-    stage: Callable[..., Stage]
+    stage: Callable[..., stages.Stage]
     of: Literal["texts", "bm25", "start", "retriever", "run"]
     settings: type[TaskSettings] | None = None
     scored: Literal["queries", "passages"] = "queries"

@@ -404,7 +404,7 @@ def recorded_folder(scale: str) -> Path:
 
 def publish(records: Sequence[Record]) -> list[Path]:
     """Add records to the book, in place of earlier ones of the same study, label, seed, scale and
-    collection.
+    collection. A run that is published again keeps its certificates.
 
     Returns:
         The files of their studies.
@@ -429,7 +429,13 @@ def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
     earlier, broken = read_records(path) if path.is_file() else ([], [])
     if broken:
         raise broken[0]
-    by_place = {_place(record): record for record in (*earlier, *added)}
+    by_place = {_place(record): record for record in earlier}
+    for record in added:
+        before = by_place.get(_place(record), record)
+        if (before.keys, before.created) == (record.keys, record.created):
+            known = [*before.rebuilt, *(new for new in record.rebuilt if new not in before.rebuilt)]
+            record = record.model_copy(update={"rebuilt": tuple(known)})
+        by_place[_place(record)] = record
     return [by_place[place] for place in sorted(by_place)]
 
 
@@ -490,7 +496,38 @@ def find_record(
     Raises:
         InputError: no such record, or several labels to choose from.
     """
-    return named_record(load_records(live_folder(scale), study), label, seed, f"{study} at {scale}")
+    if not (records := load_records(live_folder(scale), study)):
+        raise unknown_study(study, scale, live=True)
+    return named_record(records, label, seed, f"{study} at {scale}")
+
+
+def unknown_study(study: str, scale: str | None, *, live: bool) -> InputError:
+    """What is said of a study without records: the scale that has some, else the study that was
+    perhaps meant, or those of the same paper.
+
+    Args:
+        study: its name.
+        scale: where it was looked for; None: everywhere.
+        live: among the runs of this machine; else in the book.
+    """
+    book = places.records_root()
+    root = live_folder("any").parent if live else book
+    at: dict[str, str] = {}
+    for place in {book, root}:
+        for folder in sorted(place.glob("*/")):
+            for record in load_records(folder):
+                at.setdefault(record.study, "")
+                if place == root:
+                    at[record.study] = at[record.study] or record.scale
+    if at.get(study):
+        return InputError(f"no record at {scale}", where=study, fix=f"Give --scale {at[study]}.")
+    beside = [name for name in sorted(at) if name.split("/")[0] == study.split("/")[0]]
+    meant = similar(study, [*at]) or f"There are: {', '.join(beside)}. " * bool(beside)
+    if live:
+        problem = "no record of this study was made on this machine"
+        return InputError(problem, where=study, fix=("" if study in at else meant) + TRAIN)
+    fix = f"{meant}The page reference/records has every study."
+    return InputError("the book has no record of this study", where=study, fix=fix)
 
 
 def named_record(
@@ -511,11 +548,7 @@ def named_record(
         known = dict.fromkeys(record.label for record in records)
         problem = "several configurations" if matching else "no record of these names"
         names = ", ".join(map(repr, known))
-        fix = (
-            f"{similar(label or '', [*known])}Name one with its label; there are: {names}."
-            if known
-            else f"Name another scale (--scale), or: {TRAIN}"
-        )
+        fix = f"{similar(label or '', [*known])}Name one with its label; there are: {names}."
         raise InputError(problem, where=where, fix=fix)
     return max(matching, key=lambda record: (-record.seed, record.created))
 

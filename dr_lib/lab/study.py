@@ -370,7 +370,7 @@ class Study:
                 result.records[run] = record
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
-            work = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
+            work = outlook([ends[run] for run in waiting], self.cache) or "without training"
             needed = memory_needed(plans[run] for run in waiting)
             outline = f"{work}; {needed}" if needed else work
             tqdm.write(
@@ -451,15 +451,15 @@ def outlook(ends: Iterable[Stage], cache: Cache) -> str:
     return f"{', '.join(work)}: {operations:.1e} operations ({times}{beside})" if missing else ""
 
 
-def seconds_needed(stages: Iterable[Stage]) -> dict[str, float]:
+def seconds_needed(stages: Iterable[Stage], further: float = 0.0) -> dict[str, float]:
     """Device -> seconds that stages take on it, about: on the GPU that is there, else on either
-    kind.
+    kind; `further` are operations of what is no stage yet.
     """
     stages, device, speeds = [*stages], machine.device(), SPEEDS
     if device.type == "cuda":
         most = machine.most_operations(device, machine.precision("auto", device))
         speeds = {machine.device_name(device): UTILISED * most}
-    operations = sum(stage.cost for stage in stages)
+    operations = further + sum(stage.cost for stage in stages)
     core = sum(stage.core_seconds for stage in stages)
     return {name: operations / speed + core for name, speed in speeds.items()}
 

@@ -33,21 +33,18 @@ def made() -> Searched:
     )
 
 
-def test_questions_are_chosen_for_their_differences_and_all_passages_are_there(made, monkeypatch):
-    monkeypatch.setattr(home, "searched", lambda name, cache: made)
-    found, told = answers("primer", None)
+def test_questions_are_chosen_for_their_differences_and_all_passages_are_there(made):
+    found, told = answers("primer", made)
     assert [one["text"] for one in found["questions"]] == ["how", "what", "who"]
     first = found["questions"][0]
     assert first["words"]["rank"] is None and first["meaning"]["rank"] == 1
     titles = [found["passages"][i][0] for i in first["words"]["first"]]
     assert titles == ["D", "B"] and found["passages"][first["right"]][0] == "A"
     assert "Of all 1 test questions" in told and "words put none" in told and told.endswith(" 1.")
-    assert found["share"].startswith("The vector has 1 of 1 such questions")
     assert found["near"] == 0.8123 and found["topics"].startswith("weather")
 
 
-def test_without_judged_questions_the_box_has_none(monkeypatch):
-    monkeypatch.setattr(home, "searched", lambda name, cache: None)
+def test_without_judged_questions_the_box_has_none():
     assert answers("mine", None) == ({"count": 0, "passages": [], "questions": []}, "")
     assert "2.5\N{NO-BREAK SPACE}MB" in box("", 2.5)
 

@@ -490,9 +490,7 @@ def test_where_the_order_of_bm25_and_dense_retrievers_turns():
 
 
 SURE = {
-    "methods/equal-budgets": [
-        f"{label} minus none" for label in ("condenser", "mlm", "simlm")
-    ],
+    "methods/equal-budgets": [f"{label} minus none" for label in ("condenser", "mlm", "simlm")],
     "simlm/table07": [
         "Enc-Dec MLM minus MLM",
         "Enc-Dec MLM minus Condenser",
@@ -507,8 +505,7 @@ SURE = {
     "simlm/table10": ["target passages minus general text"],
     "cdmae/table04": ["w/o projection minus w/ projection"],
     "simlm/figure03": [
-        f"SimLM, {steps} steps minus MLM, {steps} steps"
-        for steps in ("2,000", "4,000", "16,000")
+        f"SimLM, {steps} steps minus MLM, {steps} steps" for steps in ("2,000", "4,000", "16,000")
     ],
     "dpr_paq/table01": [
         f"{row} minus {row}, first round; MRR@10" for row in ("DPR (ours)", "DPR-PAQ")
@@ -665,7 +662,9 @@ def test_a_seed_that_is_trained_again_stays_about_half_as_far_away_as_another_se
         if len(means) > 1:
             others.append((np.var([own[0] for own in means], ddof=1), len(means) - 1))
     within, between = (
-        np.sqrt(np.average([own for own, _ in spreads], weights=[freedom for _, freedom in spreads]))
+        np.sqrt(
+            np.average([own for own, _ in spreads], weights=[freedom for _, freedom in spreads])
+        )
         for spreads in (again, others)
     )
     assert 0.35 < within / between < 0.65, (within, between)

@@ -177,6 +177,18 @@ def test_on_a_phone_the_line_at_zero_goes_through_no_name(on_a_phone, panels, ro
                 assert top <= box.y0 or bottom >= box.y1, name.get_text()
 
 
+def test_long_titles_and_legends_stay_within_a_phone(record):
+    """What reaches beyond the drawing makes it wider, and then a phone shows all of it smaller."""
+    title = "LiveQA-Med, generated training questions: start and training"
+    both = intervals([Series("x", "recorded", points(a=1), "%")], ["a"], alt="x", rows=title)
+    parts = {"npr_loss": [2.0, 1.0], "complementary_loss": [2.0, 1.0], "mkp_loss": [3.0, 2.0]}
+    curve = {"step": [1, 2], "loss": [7.0, 4.0], **parts}
+    runs = {"MASTER": [record("MASTER", [1.0], training={"pretrained": {"curve": curve}})]}
+    for html in (both, training_curves(runs, ending="loss", unit="loss, nats")):
+        width = re.findall(r'width="([\d.]+)pt"', html.data)[1]
+        assert float(width) / 72 < 1.2 * PHONE
+
+
 @pytest.mark.parametrize("drawn_for", ["drawn", "on_a_phone"])
 def test_names_at_the_ends_of_curves_do_not_cover_each_other(request, drawn_for):
     made = request.getfixturevalue(drawn_for)

@@ -54,8 +54,8 @@ def test_one_query_gives_no_verdict(record):
     alone = advice({"BM25": one["BM25"]}, "MRR@10", generated=False, unfinished=left)
     assert alone.plain.startswith("Use BM25 until the comparison is finished")
     assert (
-        "\nNot compared yet, because the time was up: SimLM; BM25 + SimLM, by rank. The same"
-        " command continues." in alone.plain
+        "\nNot compared yet, because the time was up: SimLM; BM25 + SimLM, by rank. Run the"
+        " same command again, which continues." in alone.plain
     )
     alone = advice({"BM25": one["BM25"]}, "MRR@10", generated=False)
     assert "one system" in alone.plain and "smoke" not in alone.plain
@@ -64,8 +64,8 @@ def test_one_query_gives_no_verdict(record):
 def test_what_was_stopped_is_named_with_how_far_it_is():
     told = unfinished({"simlm": "1,250 of 2,000 steps of pre-training", "mlm": ""})
     steps = (
-        "SimLM (interrupted after 1,250 of 2,000 steps of pre-training); masked LM. The same"
-        " command continues."
+        "SimLM (interrupted after 1,250 of 2,000 steps of pre-training); masked LM. Run the"
+        " same command again, which continues."
     )
     assert told.endswith(steps) and unfinished({}) == ""
 
@@ -94,7 +94,7 @@ def test_what_was_stopped_is_named_with_how_far_it_is():
             "SimLM. No step was finished in this time, and the same command would get no further:"
             " give --minutes 6.",
         ),
-        (0, 6, True, "SimLM. The same command continues."),
+        (0, 6, True, "SimLM. Give --minutes 6, or run the same command again, which continues."),
     ],
 )
 def test_what_the_time_did_not_allow_is_told_with_the_time_it_needs(

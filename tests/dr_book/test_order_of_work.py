@@ -131,7 +131,14 @@ def test_a_bounded_run_ends_with_a_verdict_on_what_there_is(
     assert "Not compared yet, because the time was up" in compared.verdict.plain
     page = compared.save_page(tmp_path / "index.html", ["what carries the vector"])
     text = page.read_text(encoding="utf-8")
-    assert f"--minutes {compared.enough}" in text and "Answers side by side" in text
+    assert f"give <code>--minutes {compared.enough}" in text.replace("Give", "give")
+    assert "Answers side by side" in text
+    # BM25 beside BM25 is no comparison
+    alone = {*compared.runs} == {"BM25", corpus_study.SECOND}
+    assert ("no difference is established" in text) == alone
+    assert ("smallest detectable" in text) == (len(compared.runs) > 2)
+    assert ("A generator wrote these questions" in text) == bool(compared.runs)
+    assert not compared.runs or text.count("<strong>BM25, k1 1.5") == 0
     assert compared.further and compared.enough > minutes
     assert (compared.export(tmp_path / "won") / "search.py").is_file()
     again = compare(bare, 100)

@@ -16,8 +16,11 @@ from dr_book.commands import main
 from dr_book.tables import named
 from dr_lib import collections, lab, places
 from dr_lib.errors import InputError
+from dr_lib.lab import open_sample
+from dr_lib.lab.pipeline import pipeline
 from dr_lib.models import DenseEncoder, DenseSettings, save_masked_lm
 from dr_lib.retrieval import Bm25
+from dr_lib.stages import Cache
 
 
 @pytest.fixture
@@ -208,9 +211,33 @@ def test_without_time_for_training_questions_people_s_judgements_still_compare_b
     )
     assert (
         [*compared.runs] == ["BM25", corpus_study.SECOND]
-        and compared.pending == {"none": ""}
+        and compared.pending == {"questions to train on": "", "none": ""}
         and not compared.on_generated
     )
+    told = compared.verdict.plain
+    assert compared.needed > 0 and f"give --minutes {compared.enough}" in told
+
+
+def test_before_questions_are_written_the_work_that_is_left_is_known_nearly(
+    own_recipe, tmp_path, monkeypatch
+):
+    """Foretold for as many questions as there are then, against the stages that are made."""
+    stages, cache = [], Cache(tmp_path / "empty")
+    monkeypatch.setattr(
+        corpus_study,
+        "seconds_needed",
+        lambda left, more: stages.extend(left) or {"": more + sum(stage.cost for stage in left)},
+    )
+    recipe = corpus_study.fitting(own_recipe)
+    (writing,), _ = corpus_study.question_stages(
+        recipe, [open_sample(recipe.collection)], learn_from=None, per_passage=1
+    )
+    foretold = corpus_study.training_seconds(recipe, ["none", "mlm"], writing, cache)
+    ends = [pipeline(recipe.with_(objective=name)).end for name in ("none", "mlm")]
+    made = cache.missing([writing, *ends])
+    assert {stage.kind for stage in stages} >= {"questions", "pretrained"}
+    assert foretold == pytest.approx(sum(stage.cost for stage in made), rel=0.1)
+    assert corpus_study.training_seconds(recipe.with_(final="reranker"), [], writing, cache) == 0
 
 
 def test_a_weight_is_chosen_by_people_s_queries_alone(own_recipe):

@@ -24,7 +24,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, Study, load_records, publish
-from dr_lib.lab.records import save_records
+from dr_lib.lab.records import live_folder, save_records
 
 TRAINED = {"training": {"retriever": {"weights": {"model": "w0"}}}}
 
@@ -238,7 +238,9 @@ def test_a_record_of_a_recipe_of_another_time_is_named_with_its_commit(book, cap
     ("named", "said"),
     [
         ("s/tt", "s/tt: the book has no record of this study. Did you mean s/t? "),
-        ("S/T --scale laptop", "no record of this study. The page reference/records has every"),
+        ("S/T --scale laptop", "no record of this study. Did you mean s/t? The page reference/"),
+        ("s", "the book has no record of this study. There are: s/t. The page reference/records"),
+        ("x/y", "the book has no record of this study. The page reference/records has every"),
         ("s/t --scale gpu", "s/t: no record at gpu. Give --scale laptop."),
         ("s/t simml", "no record of these names. Did you mean simlm? Name one with its label; "),
         ("s/t simlm --seed 9", "s/t: no record of seed 9. There are: 0, 2."),
@@ -248,6 +250,25 @@ def test_a_record_of_a_recipe_of_another_time_is_named_with_its_commit(book, cap
 def test_a_slip_in_the_name_of_a_record_is_told_what_there_is(named, said, book, capsys):
     publish([made(VALUES, label="bow"), *(made(VALUES, label="simlm", seed=n) for n in (0, 2))])
     assert main(["verify", *named.split()]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("command", ["export --to new --study", "publish"])
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("s/tt", "s/tt: no record of this study was made on this machine. Did you mean s/t? Run"),
+        ("m/n", "m/n: no record at laptop. Give --scale smoke."),
+        ("s/t", "s/t: no record of this study was made on this machine. Run the notebook"),
+    ],
+)
+def test_every_command_tells_a_slip_in_the_name_of_a_study_alike(
+    command, named, said, book, capsys
+):
+    publish([made(VALUES)])
+    made(VALUES, study="m/n", scale="smoke").save(live_folder("smoke"))
+    assert main([*command.split(), named, "--scale", "laptop"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
 

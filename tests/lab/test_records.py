@@ -297,6 +297,18 @@ def test_publishing_replaces_the_earlier_record_of_the_same_place(book):
     assert lab.recorded_folder("laptop") == book / "laptop"
 
 
+def test_a_run_that_is_published_again_keeps_its_certificates(book):
+    run, first, second = make_record(), {"outcome": "equal"}, {"outcome": "equivalent"}
+    publish([run.model_copy(update={"rebuilt": (first,)})])
+    publish([run])
+    publish([run.model_copy(update={"rebuilt": (first, second)})])
+    (record,) = load_records(book / "smoke")
+    assert record.rebuilt == (first, second)
+    publish([make_record(created="2027-01-01T00:00:00+00:00")])  # another run in its place
+    (record,) = load_records(book / "smoke")
+    assert record.rebuilt == ()
+
+
 def test_publishing_writes_one_file_a_study(book):
     shown = [make_record(), make_record("none"), make_record("BERT", study="simlm/table01")]
     paths = publish(shown)
