@@ -169,7 +169,7 @@ def answers(name: str, found: Searched | None) -> tuple[dict[str, Any], str]:
     passages = [
         [found.passages["title"][hit], beginning(found.passages["text"][hit])] for hit in shown
     ]
-    told, share = f"We chose these {len(chosen)} for their differences.", ""
+    told = f"We chose these {len(chosen)} questions for their differences."
     if kind := by_kind(found.queries["id"]).get("meaning"):
         first = [
             int(np.sum((ranks[kind] > 0) & (ranks[kind] <= SHOWN)))
@@ -179,10 +179,9 @@ def answers(name: str, found: Searched | None) -> tuple[dict[str, Any], str]:
             f" Of all {len(kind)} test questions that share no content word with their passage,"
             f" words put {first[0] or 'none'} among the first three, the vector {first[1]}."
         )
-        share = f"The vector has {first[1]} of {len(kind)} such questions among its first three."
     count = len(found.passages["id"])
     near = round(found.near, 4)
-    data = {"count": count, "passages": passages, "questions": questions, "share": share}
+    data = {"count": count, "passages": passages, "questions": questions}
     return data | {"near": near, "topics": TOPICS.get(name, "")}, told
 
 
@@ -278,8 +277,9 @@ def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
         draw,
         f"{MEASURE} in percent of words (BM25) and of vectors: {alt}.",
         source="The best retriever trained here on each collection's questions; SciFact's began"
-        " as a public encoder. Unseen: trained on SQuAD. MedQuAD's questions are made from"
-        " templates that its training questions show.",
+        " as a public encoder. Unseen: trained on SQuAD. Where no content word is shared, words"
+        " score 0 by construction. MedQuAD's questions are made from templates that its training"
+        " questions show.",
     )
 
 

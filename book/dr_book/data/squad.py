@@ -27,14 +27,18 @@ def squad(files: Files) -> Made:
 
 
 def xquad(files: Files, language: str) -> Made:
-    """One language, its texts as they are; each question's paragraph is its relevant passage."""
+    """One language, its texts as they are; each question's paragraph is its relevant passage,
+    `doc` its article, `position` its place in the file.
+    """
     articles = json.loads(files.text(f"xquad.{language}.json"))["data"]
     corpus, queries, judged = [], [], []
-    for paragraph in (block for article in articles for block in article["paragraphs"]):
-        id_ = f"x{len(corpus)}"
-        corpus.append({"_id": id_, "title": "", "text": paragraph["context"]})
-        for asked in paragraph["qas"]:
-            answers = [answer["text"] for answer in asked["answers"]]
-            queries.append({"_id": asked["id"], "text": asked["question"], "answers": answers})
-            judged.append((asked["id"], id_, 1))
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            place = {"doc": article["title"], "position": len(corpus)}
+            id_ = f"x{len(corpus)}"
+            corpus.append({"_id": id_, "title": "", "text": paragraph["context"]} | place)
+            for asked in paragraph["qas"]:
+                answers = [answer["text"] for answer in asked["answers"]]
+                queries.append({"_id": asked["id"], "text": asked["question"], "answers": answers})
+                judged.append((asked["id"], id_, 1))
     return collection(corpus, queries, {"test": judged})

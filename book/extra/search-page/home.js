@@ -82,7 +82,7 @@ function answerTyped(query, { titles, texts, score, relevant }, near = -Infinity
   }));
 }
 
-function startBox(place, { count, passages, questions, near, share = "", topics = "" }) {
+function startBox(place, { count, passages, questions, near, topics = "" }) {
   const base = place.dataset.parts, columns = node("div", { class: "columns" });
   const status = node("p", { class: "status", role: "status", "aria-live": "polite" });
   const input = node("input", { type: "search", id: "ask-query", autocomplete: "off", spellcheck: "false", required: "" });
@@ -99,7 +99,7 @@ function startBox(place, { count, passages, questions, near, share = "", topics 
     input.value = text;
     show(Object.fromEntries(SIDES.map(([key]) => [key, { first: sides[key].first.map((i) => passages[i]), rank: sides[key].rank,
       right: passages[right], searched: key === "meaning" }])));
-    status.textContent = `Question ${number + 1} of ${questions.length}.${sides.words.rank || !share ? "" : ` ${share}`}`;
+    status.textContent = `Question ${number + 1} of ${questions.length}.`;
   }
 
   const open = () => { engine = engine || openEngine(base, (line) => { status.textContent = line; }); return engine; };

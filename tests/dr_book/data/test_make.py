@@ -263,6 +263,29 @@ def test_reddit_as_retrieval_is_made_of_its_pairs_to_the_digest(tmp_path):
     assert made.endswith("reddit-retrieval, as its sheet says")
 
 
+@pytest.mark.parametrize("language", ["de", "vi", "zh"])
+def test_xquad_is_made_of_its_official_format_to_the_digest(language, tmp_path):
+    """The file is rebuilt from the collection, which keeps all that the converter reads."""
+    folder = SHARED / f"xquad-{language}"
+    if not (folder / "corpus.jsonl.gz").is_file():
+        pytest.skip(f"needs the folder xquad-{language} under DR_DATA")
+    whole = collections.load(folder, cache=tmp_path / "cache")
+    judged = {query: passage for query, (passage,) in whole.qrels("test").items()}
+    blocks = {row["id"]: {"context": row["text"], "qas": []} for row in whole.passages}
+    articles = dict.fromkeys(whole.passages["doc"], ())
+    for row in whole.passages:
+        articles[row["doc"]] = (*articles[row["doc"]], blocks[row["id"]])
+    for query in whole.queries("test"):
+        answers = [{"text": answer, "answer_start": 0} for answer in query["answers"]]
+        asked = {"id": query["id"], "question": query["text"], "answers": answers}
+        blocks[judged[query["id"]]]["qas"].append(asked)
+    data = [{"title": title, "paragraphs": [*found]} for title, found in articles.items()]
+    release = {"data": data}
+    place = lay_out(tmp_path / "official", {f"xquad.{language}.json": release})
+    made = make(sheet_of(f"xquad-{language}"), tmp_path / "new", place)
+    assert made.endswith(f"xquad-{language}, as its sheet says")
+
+
 # Sheets
 
 

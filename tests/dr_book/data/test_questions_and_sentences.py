@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.dr_book.data.layouts import HEADER, zipped
 
 
@@ -108,7 +110,12 @@ def test_nq_open_has_answers_and_no_passages(converted):
     }
 
 
-def test_xquad_keeps_its_texts_as_they_are(converted):
+def place(position: int) -> dict:
+    return {"doc": "Super_Bowl_50", "position": position}
+
+
+@pytest.mark.parametrize("language", ["de", "vi", "zh"])
+def test_xquad_keeps_its_texts_as_they_are(language, converted):
     asked = {
         "id": "56be",
         "question": " Wie viele? ",
@@ -118,11 +125,12 @@ def test_xquad_keeps_its_texts_as_they_are(converted):
         {"context": "\ufeffEin  Absatz.", "qas": [asked]},
         {"context": "Noch einer.", "qas": []},
     ]
-    made = converted("xquad-de", {"xquad.de.json": {"data": [{"paragraphs": blocks}]}})
+    article = {"title": "Super_Bowl_50", "paragraphs": blocks}
+    made = converted(f"xquad-{language}", {f"xquad.{language}.json": {"data": [article]}})
     assert made == {
         "corpus.jsonl.gz": [
-            {"_id": "x0", "title": "", "text": "\ufeffEin  Absatz."},
-            {"_id": "x1", "title": "", "text": "Noch einer."},
+            {"_id": "x0", "title": "", "text": "\ufeffEin  Absatz.", **place(0)},
+            {"_id": "x1", "title": "", "text": "Noch einer.", **place(1)},
         ],
         "queries.jsonl.gz": [{"_id": "56be", "text": " Wie viele? ", "answers": ["308"]}],
         "qrels/test.tsv": [HEADER, ("56be", "x0", 1)],
