@@ -119,9 +119,7 @@ def test_what_misses_its_target_shows_where_the_time_goes(run, tmp_path, monkeyp
     monkeypatch.setattr(importlib.import_module("bench_search"), "LIMIT", 0.0)
     run("bench_search", f"{TINY['bench_search']} --save {{folder}}/speed.json")
     printed = capsys.readouterr().out
-    assert (
-        "more than 0.0 of faiss" in printed and "exact.py" in printed[printed.index("tottime") :]
-    )
+    assert "more than 0.0 of faiss" in printed and "exact.py" in printed[printed.index("tottime") :]
 
 
 def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp_path):

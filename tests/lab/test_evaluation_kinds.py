@@ -113,7 +113,7 @@ def test_two_recipes_with_one_digest_have_one_result(
 
 
 def test_a_new_kind_is_its_stage_and_a_line_of_the_table(untrained, shared, monkeypatch):
-    with pytest.raises(InputError, match="^evaluation.kind: unknown kind 'titles'"):
+    with pytest.raises(InputError, match=r"^evaluation\.kind: unknown kind 'titles'"):
         measuring(untrained, "titles")
     monkeypatch.setitem(evaluation.KINDS, "titles", evaluation.Kind(title_words, "run"))
     record = run(measuring(untrained, "titles"), shared)
