@@ -34,7 +34,7 @@ from dr_lib.tokens import TokenBatch
 
 LIMIT = 0.6
 PARTS = {
-    "masks": [(masking, "whole_word"), (masking, "superset"), (masking, "hide")],
+    "masks": [(masking, "nested"), (masking, "hide")],
     "generator states": [("dr_lib.models.bottleneck", "hidden_states")],
     "sampling": [(Generator, "fill")],
     "encoder and decoder states": [(EncoderDecoder, "states")],

@@ -73,7 +73,7 @@ a line.
 LISTING = re.compile(r"^(-{4,}|\.{4,})\n([\s\S]*?)\n\1$", re.MULTILINE)
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT = 4
+CUT, CUT_OF_HTML = 4, 1
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
@@ -210,6 +210,7 @@ def texts_source(place: Path) -> Source:
     folder = place.parent if place.is_file() else place
     paths = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
     files = _read(paths)
+    ways = [CUT, *([CUT_OF_HTML] if any(kind_of(path) in HTML for path in paths.values()) else [])]
     counts = {"files": len(files), "empty_files_left_out": len(paths) - len(files)}
     # what lies behind a link to a folder is not read
     linked = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
@@ -227,7 +228,7 @@ def texts_source(place: Path) -> Source:
             )
     return Source(
         name=Path(place.name.removesuffix(".gz")).stem if place.is_file() else folder.name,
-        digest=json_digest([files_digest(paths.values()), list(paths), CUT]),
+        digest=json_digest([files_digest(paths.values()), list(paths), *ways]),
         passages=partial(_passages, files),
         info={"source": "folder of text files", "licence": licence_of(folder), **counts},
     )
@@ -337,8 +338,14 @@ INLINE = frozenset(
 ITEM = re.compile(r"h[1-6]")
 
 
+def is_main(element: Any) -> bool:
+    """Whether an element of a page is marked as its main part."""
+    return element.name == "main" or element.get("role") == "main"
+
+
 def html_sections(markup: bytes) -> list[tuple[str, str]]:
-    r"""The parts of an HTML page between its headings, as `sections` gives those of a text.
+    r"""The parts of an HTML page between its headings, as `sections` gives those of a text; where a
+    page marks its main part, nothing beside it is read.
 
     Paragraphs stand apart by a blank line; code keeps its lines, and a table has a line a row.
 
@@ -398,7 +405,10 @@ def html_sections(markup: bytes) -> list[tuple[str, str]]:
                 walk(child)
                 end()
 
-    walk(page.body or page)
+    # what stands before and after it, such as a banner, is the same on every page
+    marked = [part for part in page(is_main) if part.get_text(strip=True)]
+    outer = [part for part in marked if not part.find_parent(is_main)]
+    walk(outer[0] if len(outer) == 1 else page.body or page)
     end()
     return [(above or title, "\n\n".join(texts)) for above, texts in parts]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib import collections
-from dr_lib.collections.plain import cut, paragraphs, sections, sections_of
+from dr_lib.collections.plain import cut, html_sections, paragraphs, sections, sections_of
 from dr_lib.errors import InputError
 
 LINES = [
@@ -535,6 +535,24 @@ def test_long_code_is_cut_at_lines_and_loses_none(tmp_path, cache):
     assert len(texts) == 4 and all(text.startswith("    value_") for text in texts)
     assert [line for text in texts for line in text.split("\n") if line] == lines
     assert all(text.count("\n\n") == text.count("value_") - 1 for text in texts)
+
+
+BESIDE = "<header>Library</header><div>We use cookies.</div>"
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        (f"{BESIDE}<main><h1>Sea</h1>Salt.</main><aside>Related</aside>", ["", "Salt."]),
+        (f"{BESIDE}<div role=main>Salt.<main>Tide.</main></div>Related", ["Salt.\n\nTide."]),
+        (f"<main> </main>{BESIDE}", ["Library\n\nWe use cookies."]),
+        ("<main>Salt.</main><main>Tide.</main>", ["Salt.\n\nTide."]),
+        ("<p>Salt.</p>", ["Salt."]),
+    ],
+)
+def test_beside_the_main_part_of_a_page_nothing_is_read(body, texts):
+    page = f"<html><body>{body}</body></html>"
+    assert [text for _, text in html_sections(page.encode())] == texts
 
 
 def test_an_xhtml_page_is_read_without_a_warning(tmp_path, cache, recwarn):

@@ -3,6 +3,7 @@ words.
 """
 
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -200,7 +201,7 @@ def test_names_at_the_ends_of_curves_do_not_cover_each_other(request, drawn_for)
     figure.draw_without_rendering()
     boxes = sorted((text.get_window_extent() for text in figure.axes[0].texts), key=lambda b: b.y0)
     assert len(boxes) == 3
-    assert all(below.y1 <= above.y0 for below, above in zip(boxes, boxes[1:], strict=False))
+    assert all(below.y1 <= above.y0 for below, above in pairwise(boxes))
 
 
 def test_every_figure_is_as_wide_as_its_page_and_once_more_as_a_phone(monkeypatch, record):

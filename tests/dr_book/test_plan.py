@@ -125,7 +125,8 @@ def test_rows_of_two_blocks_stand_beside_each_other_on_the_same_queries(drawn):
     joined = halves[0].with_rows(halves[1])
     assert list(joined.runs) == ["a", "b"]
     expected = plan.Block(
-        {name: made.runs[name] for name in "ab"}, plan.Block({name: dev.runs[name] for name in "ab"})
+        {name: made.runs[name] for name in "ab"},
+        plan.Block({name: dev.runs[name] for name in "ab"}),
     )
     found = joined.difference("a", "b", "MRR@10")
     assert found == expected.difference("a", "b", "MRR@10")

@@ -1,9 +1,15 @@
+import tempfile
 import threading
+from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
 
+from dr_lib import objectives
+from dr_lib.tokens import BatchStream, TokenStore
+from dr_lib.training import TrainSettings, loop, train
 from dr_lib.training.loop import describe_rows, feed, real_tokens
 
 # numbers stay where they are, so all run without a GPU
@@ -39,6 +45,43 @@ def test_on_a_gpu_the_next_batches_are_made_ahead_in_another_thread():
     ready.close()
     assert 1 <= len(made) <= 4
     assert threading.current_thread() not in {thread for _, thread in made}
+
+
+@pytest.mark.parametrize("objective", ["line", "simlm"])
+@pytest.mark.parametrize("cut", [None, 3])
+def test_a_thread_that_feeds_changes_no_bit_of_a_training_even_one_that_is_cut_off(
+    objective, cut, make_trained, monkeypatch
+):
+    expected = make_trained(objective)
+    monkeypatch.setattr(loop, "to_device", lambda batch, device: batch)  # of a GPU there is none
+    monkeypatch.setattr(loop, "feed", lambda *given: feed(*given[:2], DEVICES[1]))
+    found = make_trained(objective, cut)
+    assert expected and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.fixture
+def make_trained(regression, gaussian_batches, tiny_bert, tiny_tokenizer, sentences, tmp_path):
+    """Weights after six updates with dropout, drawn noise or masks and two micro-batches each, in
+    one go or cut off after some.
+    """
+    rows = datasets.Dataset.from_dict({"title": [""] * 20, "text": sentences * 4})
+    store = TokenStore.build(rows, tiny_tokenizer, tmp_path / "store")
+    settings = TrainSettings(steps=6, learning_rate=1e-3, accumulation=2, precision="fp32")
+
+    def run(name: str, cut: int | None = None) -> dict[str, torch.Tensor]:
+        with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+            for last in [cut, None] if cut else [None]:
+                if name == "line":
+                    module, batches = regression(dropout=0.2, noise=0.1), gaussian_batches
+                else:
+                    bert, helper = tiny_bert(dropout=0.1), tiny_bert(seed=1)
+                    module = objectives.create(name, bert, tiny_tokenizer, generator_model=helper)
+                    batches = BatchStream(store, tokens_per_batch=256, max_length=48).batch
+                options = {"title": name, "progress": False, "stop_after": last}
+                train(module, batches, settings, Path(folder), **options)
+            return {name: weight.detach().clone() for name, weight in module.named_parameters()}
+
+    return run
 
 
 @pytest.mark.parametrize("name", ["cpu", "mps"])
