@@ -1066,7 +1066,8 @@ def cite_page() -> str:
 
 def api_page(package: str) -> str:
     """All that a package offers, as its docstrings have it."""
-    options = "   :members:\n   :imported-members:"
+    # `lazily` gives a package its names and is none of them
+    options = "   :members:\n   :imported-members:\n   :exclude-members: lazily"
     return _page(package, f"```{{eval-rst}}\n.. automodule:: {package}\n{options}\n```")
 
 

@@ -450,7 +450,9 @@ class Compared(corpus_study.Compared):
             compared += [self.figure, self.differences, self.other_measures]
         parts = {
             "The comparison": compared if self.runs else [],
-            "Answers side by side": self.answers(asked) if self.runs or asked else [],
+            "Answers" + " side by side" * (not self.lexical): (
+                self.answers(asked) if self.runs or asked else []
+            ),
             "What to do next": [self.next_steps],
             "How to search with it": [self.winner(folder)],
             "The collection": [self.facts],
