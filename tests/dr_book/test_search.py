@@ -232,7 +232,10 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
             ["search", here / "gone.json", "masks"],
             "gone.json: no such file or folder. Check the path",
         ),
-        (["export", "--study", "tests/none", "--to", here / "e"], "tests/none at laptop"),
+        (
+            ["export", "--study", "tests/none", "--to", here / "e"],
+            "tests/none: no record of this study",
+        ),
         (["export", run[2], "--to", here / "file" / "e"], "file"),
     ):
         assert main([str(one) for one in arguments]) == 1
