@@ -345,22 +345,24 @@ def trust_figure() -> HTML:
     first = {pair: home.difference(*pair, MEASURE) for pair in pairs}
     sure = [pair for pair in pairs if excludes_zero(first[pair])]
     larger = recorded("methods/larger-model")
-    dev = [plan.Block.load("plan/core-dev")]
+    dev = plan.Block.load("plan/core-dev")
     away = [block for block in others().values() if len(block.runs["none"]) > 1]
 
-    def run_in(blocks: Sequence[plan.Block]) -> list[tuple[str, str]]:
-        """The certain pairs whose two rows every one of some blocks has."""
-        rows = set.intersection(*({*block.runs} for block in blocks))
+    def run_in(*changed: Mapping[str, object]) -> list[tuple[str, str]]:
+        """The certain pairs whose two rows were run under each of some changes."""
+        rows = set.intersection(*map(set, changed))
         return [pair for pair in sure if {*pair} <= rows]
 
     rows = {
-        "other articles": tally(first, run_in(dev), [*map(_by_block, dev)]),
+        "other articles": tally(first, run_in(dev.runs), [_by_block(dev)]),
         "six layers": tally(
             first,
-            [pair for pair in sure if {*pair} <= larger.keys()],
+            run_in(larger),
             [lambda *pair: difference(larger[pair[0]], larger[pair[1]], MEASURE).estimate],
         ),
-        f"{len(away)} other collections": tally(first, run_in(away), [*map(_by_block, away)]),
+        f"{len(away)} other collections": tally(
+            first, run_in(*(block.runs for block in away)), [*map(_by_block, away)]
+        ),
     }
     away_counts = rows[f"{len(away)} other collections"]
     states = ("same order, certain", "same order", "turned", "turned, certain")

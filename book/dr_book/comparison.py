@@ -59,7 +59,7 @@ class Comparison:
         paper: label -> the paper's own value, in percent; cells without a number are left out.
         paper_measure: the paper's name for its measure, if it is not ours.
         records: in place of the study's own records.
-        others: label -> (study, label) of rows that another study's records have.
+        others: study -> label here -> label there, of rows that another study's records have.
         called: the word for this machine's runs.
 
     Attributes:
@@ -77,7 +77,7 @@ class Comparison:
         paper: Mapping[str, object] | None = None,
         paper_measure: str = "",
         records: Runs | None = None,
-        others: Mapping[str, tuple[str, str]] | None = None,
+        others: Mapping[str, Mapping[str, str]] | None = None,
         called: str = "live",
     ):
         self.study, self.measure, self.paper_measure = study, measure, paper_measure or measure
@@ -87,9 +87,9 @@ class Comparison:
             if isinstance(cell, int | float)
         }
         kept = dict(measured.recorded(study) if records is None else records)
-        for label, (other, row) in (others or {}).items():
-            if label not in kept and (runs := measured.recorded(other).get(row)):
-                kept[label] = runs
+        for other, rows in (others or {}).items():
+            runs = measured.recorded(other)
+            kept = {label: runs[row] for label, row in rows.items() if row in runs} | kept
         # in the order of the page
         self.recorded = {label: kept[label] for label in live if label in kept} | kept
         self.live = presentable(live)

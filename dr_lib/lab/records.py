@@ -337,10 +337,8 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     What cannot be read is left out, and one warning names it. A file that was read before and has
     not been written since is not read again.
     """
-    packed, runs = (
-        (_packed_name(study), f"{slug(study)}_*{PACKED}") if study else (f"*{PACKED}",) * 2
-    )
-    paths = {*folder.glob(packed), *folder.glob(runs)}
+    names = [_packed_name(study), f"{slug(study)}_*{PACKED}"] if study else [f"*{PACKED}"]
+    paths = {path for name in names for path in folder.glob(name)}
     read = [_loaded(path, state_of(path)) for path in sorted(paths)]
     records = [record for records_of_file, _ in read for record in records_of_file]
     if broken := [str(error) for _, errors in read for error in errors]:

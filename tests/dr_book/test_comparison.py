@@ -62,6 +62,21 @@ def test_columns_that_have_nothing_to_show_are_left_out(runs):
     )
 
 
+def test_a_row_that_another_study_has_stands_beside_the_studys_own(runs, record, monkeypatch):
+    own, there = record("ahead", [1, 0]), record("row", [0, 1])
+    asked = []
+
+    def recorded(study):
+        asked.append(study)
+        return {"a/own": {"ahead": [own]}, "b/other": {"row": [there], "ahead": [there]}}[study]
+
+    monkeypatch.setattr(comparison.measured, "recorded", recorded)
+    others = {"b/other": {"shown": "row", "ahead": "ahead", "gone": "none of its rows"}}
+    found = Comparison("a/own", {}, "MRR@10", others=others).recorded
+    assert found == {"ahead": [own], "shown": [there]}
+    assert asked == ["a/own", "b/other"]
+
+
 def test_a_seed_stands_beside_the_machine_that_trained_it(record):
     logs = {name: {"retriever1": {"steps": 1, "precision": name}} for name in ("fp32", "bf16")}
     runs = [("bf16", 0, "a"), ("fp32", 0, "b"), ("fp32", 1, "b"), ("fp32", 0, "c")]
