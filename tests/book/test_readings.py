@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 from functools import cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import NormalDist
 
@@ -677,3 +677,17 @@ def test_three_trainings_of_one_method_lie_up_to_half_a_point_apart():
     means = [own for own in core.means("MRR@10").values() if len(own) == 3]
     assert len(means) == 6 and 0.5 < max(np.ptp(own) for own in means) < 0.7
     assert core.seeds("MRR@10").alike
+
+
+def test_half_a_point_takes_three_hundred_articles_and_questions_make_two_fifths_of_a_seed():
+    """As methods/how_many_seeds begins, and says below its first table."""
+    told = (ROOT / "notebooks/methods/how_many_seeds.ipynb").read_text(encoding="utf-8")
+    assert "Three seeds and three hundred articles show a gap of half a point." in told
+    assert "Questions that flip by themselves make up two fifths of its variance." in told
+    for study in ("plan/core", "plan/core-dev"):
+        block = plan.Block.load(study)
+        labels = [label for label, records in block.runs.items() if len(records) > 2]
+        parts = plan.parts(block, [*combinations(labels, 2)], "MRR@10")
+        assert parts.detectable(3, 250) > 0.5 > parts.detectable(3, 300)
+        draws = parts.draw / len(block.clusters)
+        assert 0.35 < draws / (draws + parts.seed) < 0.45
