@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[2]
 IDS = [f"q{number}" for number in range(60)]
 
 
-PARTS = next(
+PARTS = [
     cell.source
     for cell in nbformat.read(ROOT / "notebooks/methods/how_many_seeds.ipynb", as_version=4).cells
-    if "class Parts" in cell.source
-)
+    if cell.id in ("parts-of", "parts-add-up")
+]
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def block(record):
 @pytest.fixture(scope="module")
 def parts() -> SimpleNamespace:
     """What the page on seeds computes itself."""
-    space = {"np": np, "plan": plan, "Estimate": Estimate}
-    exec(PARTS, space)
+    space = {"np": np, "pd": pd, "plan": plan, "Estimate": Estimate}
+    exec("\n".join(PARTS), space)
     return SimpleNamespace(**space)
 
 
@@ -238,14 +238,19 @@ def test_parts_of_a_simulated_difference_are_found_again(block, parts):
     assert found.articles == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
     # what the parts make of a difference is about what clusters and seeds make of it
     direct = np.sqrt(np.mean([made.difference(*pair, "MRR@10").error ** 2 for pair in pairs]))
-    assert found.error(6) == pytest.approx(direct, rel=0.15)
+    assert parts.with_error(0.0, found, 6).error == pytest.approx(direct, rel=0.15)
 
 
 def test_more_seeds_and_more_articles_show_smaller_differences(parts):
-    parts = parts.Parts(1.7, 200, 200, 0.02, 36, 290)
-    assert sum(parts.shares(3).values()) == pytest.approx(
+    names = ["article", "question", "draw", "seed", "articles", "questions"]
+    made = pd.Series([1.7, 200, 200, 0.02, 36, 290], names)
+    assert sum(parts.shares(made, 3).values()) == pytest.approx(
         1.7 / 36 + 200 / (36 * 290) + 2 * 200 / (36 * 290) / 3 + 2 * 0.02 / 3
     )
-    assert parts.detectable(3) < parts.detectable(1)
-    assert parts.detectable(3, 72) < parts.detectable(3)
-    assert parts.by_chance(0.5, 3) < parts.by_chance(0.1, 3) < 1
+    three, one, twice = (
+        parts.with_error(0.0, made, seeds, articles).detectable
+        for seeds, articles in ((3, None), (1, None), (3, 72))
+    )
+    assert twice < three < one
+    wide, near = (parts.with_error(gap, made, 3).p() for gap in (0.5, 0.1))
+    assert wide < near < 1
