@@ -382,23 +382,28 @@ def slopes(
         movers.add(max(shared, key=lambda label: sum(label in pair for pair in left)))
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + 0.34 * len(shared)))
+        names = {
+            label: textwrap.wrap(tick(label), 18 if palette.phone else 40, break_on_hyphens=False)
+            for label in shared
+        }
+        gap = 0.13 if palette.phone else 0.08  # between a point and its value
+        row = 0.34 if all(len(lines) == 1 for lines in names.values()) else 0.5
+        figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + row * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
-        for label in shared:
+        for label, lines in names.items():
             ends = [side.index(label) for side in sides]
             style = {"color": palette.text if label in movers else palette.paper}
             width = 2.8 if label in movers else 1.6
             axes.plot([0, 1], ends, "o-", linewidth=width, markersize=6, clip_on=False, **style)
             left, right = (f"{one.points[label].mean:.1f}" for one in (first, second))
             end = right if palette.phone else f"{right}\N{EM SPACE}{tick(label)}"
-            axes.text(
-                -0.08, ends[0], f"{tick(label)}\N{EM SPACE}{left}", ha="right", va="center", **style
-            )
-            axes.text(1.08, ends[1], end, va="center", **style)
-        for x, side, one in ((-0.08, "right", first), (1.08, "left", second)):
-            head = f"{one.name}\n{one.unit}"
-            axes.text(x, len(shared) - 0.3, head, ha=side, va="bottom", weight="bold")
+            axes.text(1 + gap, ends[1], end, va="center", **style)
+            axes.text(-gap, ends[0], left, ha="right", va="center", **style)
+            _lines(axes, lines, (-gap, ends[0]), left=2.8, ha="right", **style)
+        for x, side, one in ((-gap, "right", first), (1 + gap, "left", second)):
+            head = [one.name, one.unit]
+            _lines(axes, head, (x, len(shared) + 0.15), ha=side, weight="bold")
         return figure
 
     orders = [
@@ -413,6 +418,33 @@ def slopes(
     alt += f" Changed places for certain: {certain or 'none'}."
     key = "Strong lines change places for certain; other crossings may be chance."
     return show(draw, alt, leading=True, source=f"{key} {source}")
+
+
+def _lines(
+    axes: Axes, lines: Sequence[str], at: tuple[float, float], left: float = 0.0, **style: str
+) -> None:
+    """Lines of text around a point, each anchored by itself: a browser's letters are not as wide
+    as those that matplotlib measures.
+
+    Args:
+        axes: in which the point lies, or outside of which.
+        lines: from top to bottom.
+        at: the point, in the axes' data.
+        left: how many letters left of it.
+        style: of the text.
+    """
+    size = mpl.rcParams["font.size"]
+    for number, line in enumerate(lines):
+        down = 1.2 * (number - (len(lines) - 1) / 2)
+        axes.annotate(
+            line,
+            at,
+            (-left * size, -down * size),
+            textcoords="offset points",
+            annotation_clip=False,
+            va="center",
+            **style,
+        )
 
 
 def curves(
