@@ -535,7 +535,7 @@ FEWEST = 10
 """Clusters below which nothing is decided: the spread of fewer is hardly known."""
 
 
-def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
+def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -> Compared:
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent. Seeds add the pooled
@@ -546,6 +546,8 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
             difference, over several collections an average of these.
+        beside: all whose seeds scatter alike, the sides among them; taken where the book's records
+            pool none.
 
     Raises:
         InputError: a side without a run that has its measure.
@@ -571,7 +573,7 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     floor = float(np.sqrt(max(estimate.error**2 - sum(counted.values()), 0.0)))
     if any(len(side.seeds) == 1 for _, side in trained):
         floor = None
-    variances, why = _of_seeds(trained, counted)
+    variances, why = _of_seeds(trained, counted, beside)
     if clusters < FEWEST:
         why = f"{clusters} clusters of queries are too few to decide anything"
     seeds = tuple(len(side.seeds) for _, side in terms)
@@ -579,12 +581,12 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
 
 
 def _of_seeds(
-    terms: Sequence[tuple[float, Side]], counted: Mapping[Hashable, float]
+    terms: Sequence[tuple[float, Side]], counted: Mapping[Hashable, float], beside: Sequence[Side]
 ) -> tuple[list[tuple[float, float]], str]:
     """Variances that seeds add, less what is counted already, each with its degrees of freedom;
     and why they decide nothing.
     """
-    pools = pools_of([side for _, side in terms])
+    pools = pools_of(beside or [side for _, side in terms])
     single = any(len(side.seeds) == 1 for _, side in terms)
     why = ""
     if single and not all(pool.decides_single_runs for pool in pools.values()):
@@ -615,15 +617,17 @@ def value(records: Sequence[Record], measure: str) -> Compared:
     return compared([(1.0, Side(records, measure))])
 
 
-def difference(first: Sequence[Record], second: Sequence[Record], measure: str) -> Compared:
-    """First minus second, in points or in the measure's own unit.
+def difference(
+    first: Sequence[Record], second: Sequence[Record], measure: str, *, beside: Sequence[Side] = ()
+) -> Compared:
+    """First minus second, in points or in the measure's own unit; `beside` as of `compared`.
 
     Raises:
         InputError: the two were measured on different queries.
     """
     sides = Side(first, measure), Side(second, measure)
     check_same_queries([*sides[0].runs, *sides[1].runs])
-    return compared([(1.0, sides[0]), (-1.0, sides[1])])
+    return compared([(1.0, sides[0]), (-1.0, sides[1])], beside)
 
 
 def possible(measure: str, *, difference: bool) -> tuple[float, float]:
