@@ -1,12 +1,7 @@
-"""A training that a test starts as a process of its own: `python killable.py FOLDER SECONDS
-[CHANGES]`.
-
-SECONDS a batch make it slow enough to kill; CHANGES are settings in JSON. It trains a tied masked
-LM in miniature with dropout and drawn masks, in plain torch so that it starts fast.
+"""The training of a tied masked LM in miniature with dropout and drawn masks, in plain torch; some
+seconds a batch make it slow enough to kill.
 """
 
-import json
-import sys
 import time
 from pathlib import Path
 
@@ -64,14 +59,4 @@ def run(module: nn.Module, folder: Path, seconds: float = 0.0, **rest) -> TrainL
         title="killable",
         progress=False,
         **rest,
-    )
-
-
-if __name__ == "__main__":
-    changes = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
-    run(
-        Miniature(),
-        Path(sys.argv[1]),
-        float(sys.argv[2]),
-        settings=SETTINGS.model_copy(update=changes),
     )
