@@ -42,6 +42,18 @@ class Miniature(nn.Module):
         }
 
 
+class Noted(Miniature):
+    """Notes the seed that each micro-step draws from."""
+
+    def __init__(self):
+        super().__init__()
+        self.seeds: list[int] = []
+
+    def forward(self, ids: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        self.seeds.append(generator.initial_seed())
+        return super().forward(ids, generator)
+
+
 def batch(index: int) -> Tensor:
     return torch.randint(2, 30, (8, 12), generator=torch.Generator().manual_seed(index))
 
@@ -60,3 +72,10 @@ def run(module: nn.Module, folder: Path, seconds: float = 0.0, **rest) -> TrainL
         progress=False,
         **rest,
     )
+
+
+def seeds_of_draws(folder: Path, together: bool) -> list[int]:
+    """What this process draws from in all its micro-steps."""
+    module = Noted()
+    run(module, folder, together=together)
+    return module.seeds

@@ -125,6 +125,17 @@ def test_full_batches_train_bit_for_bit_as_without_shares(store, tmp_path):
     assert share_of(Wrapped(half.batch(0))) == half.batch(0).share
 
 
+def test_processes_that_take_turns_draw_as_one_would_and_those_that_share_a_batch_apart(
+    tmp_path, killable
+):
+    alone = killable.seeds_of_draws(tmp_path / "alone", False)
+    assert len({*alone}) == len(alone) == 48
+    first, second = side_by_side(killable.seeds_of_draws, tmp_path / "turns", False)
+    assert sorted([*first, *second]) == sorted(alone)
+    first, second = side_by_side(killable.seeds_of_draws, tmp_path / "together", True)
+    assert len({*first, *second}) == len(first) + len(second) == 2 * len(alone)
+
+
 @pytest.mark.slow
 def test_two_processes_share_the_micro_batches_of_an_update(tmp_path, killable):
     """Each takes every second one, with the dropout and the masks that one process would draw."""
