@@ -9,7 +9,6 @@ on a CPU with few rows and an early end, on a GPU in a fixed number of steps tha
 result. Page: ideas/masking.
 """
 
-import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
