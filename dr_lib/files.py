@@ -31,7 +31,6 @@ from filelock import (
     StrictSoftFileLock,
     Timeout,
 )
-from pydantic import BaseModel, ValidationError
 
 from dr_lib.errors import InputError, first_line, visible
 
@@ -136,38 +135,18 @@ def unsealed(content: Any, kind: str, where: object, fix: str) -> dict[str, Any]
     return content
 
 
-def read_sealed(
-    path: Path, kind: str, fix: str, model: type[BaseModel] | None = None
-) -> dict[str, Any]:
-    """Read a JSON object that holds a checksum of itself.
+def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
+    """Read a JSON object that holds a checksum of itself: it is as it was written.
 
     Args:
         path: the file.
         kind: what it is, for the message.
         fix: what to do if it is broken.
-        model: the fields that it must have, and their types.
 
     Raises:
-        InputError: it is broken, altered, holds what no JSON can (NaN, 1e999, half a surrogate), or
-            lacks what the model wants.
+        InputError: it is broken, altered, or holds what no JSON can (NaN, 1e999, half a surrogate).
     """
-    content = unsealed(read_json(path, fix), kind, path, fix)
-    if model is not None:
-        check_fields(content, model, f"not a {kind}", path, fix)
-    return content
-
-
-def check_fields(content: Any, model: type[BaseModel], problem: str, where: Path, fix: str) -> None:
-    """Raise `InputError` that names the first field of a JSON object that a model does not
-    allow.
-    """
-    try:
-        model.model_validate_json(json.dumps(content), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "all of it"
-        complaint = f"{problem} ({visible(field[:80])}: {first['msg']})"
-        raise InputError(complaint, where=where, fix=fix) from None
+    return unsealed(read_json(path, fix), kind, path, fix)
 
 
 def json_digest(value: Any) -> str:
