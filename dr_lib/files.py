@@ -181,20 +181,19 @@ def parse_yaml(content: bytes | str, where: object) -> Any:
         InputError: no YAML, a date or number that is none, too deep, or an alias; names the line.
     """
     try:
-        if "*" in (content if isinstance(content, str) else content.decode("utf-8", "replace")):
-            for event in yaml.parse(content, Loader=YAML_LOADER):
-                if isinstance(event, yaml.AliasEvent):
-                    raise yaml.MarkedYAMLError(
-                        problem="an alias (*)", problem_mark=event.start_mark
-                    )
-        return yaml.load(content, Loader=YAML_LOADER)
+        events = yaml.parse(content, Loader=YAML_LOADER)
+        alias = next((event for event in events if isinstance(event, yaml.AliasEvent)), None)
+        value = None if alias else yaml.load(content, Loader=YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        alias = getattr(error, "problem", None) == "an alias (*)"
-        problem = "an alias, which is not allowed here" if alias else "not valid YAML"
-        fix = "Write the value itself." if alias else "Correct the line."
-        raise InputError(problem, where=f"{where}{line}", fix=fix) from None
+        raise InputError(
+            "not valid YAML", where=f"{where}{line}", fix="Correct the line."
+        ) from None
+    if alias:
+        place, fix = f"{where} line {alias.start_mark.line + 1}", "Write the value itself."
+        raise InputError("an alias, which is not allowed here", where=place, fix=fix)
+    return value
 
 
 def file_digest(path: Path) -> str:
