@@ -9,6 +9,7 @@
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
 #   make lecturer     the notebooks of lessons and bug hunts with the solutions of their exercises: _build/lecturer/
 #   make slides        the slides as PDF, a slide a sheet, by Chromium (CHROMIUM=PATH): _build/slides.pdf; after `make book`
+#   make readme       README's table, from the ledger, and its picture, from the built page; after `make book`
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
 #   make gpu          what a GPU does with all this, in at most nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
 #                     MINUTES=30: a longer call, PARTS=queue: that part alone)
@@ -19,7 +20,7 @@
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install models test test-faults book pages check lecturer slides lint bench gpu gpu-pack lock clean
+.PHONY: setup install models test test-faults book pages check lecturer slides readme lint bench gpu gpu-pack lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -98,6 +99,12 @@ CHROMIUM ?= chromium
 slides:
 	test -f _build/html/teaching/slides.html || { echo "no slides yet: make book" >&2; exit 1; }
 	$(CHROMIUM) --headless --no-pdf-header-footer --print-to-pdf=_build/slides.pdf "file://$(CURDIR)/_build/html/teaching/slides.html"
+
+readme: setup
+	$(VENV)/bin/dr-lib ledger --json | $(PY) book/_ext/readme_table.py
+	$(CHROMIUM) --headless --hide-scrollbars --virtual-time-budget=4000 --window-size=860,800 \
+	  --screenshot=book/_static/table-page.png "file://$(CURDIR)/_build/html/notebooks/simlm/table07_objectives.html"
+	$(PY) -c "from PIL import Image; p = 'book/_static/table-page.png'; Image.open(p).convert('RGB').quantize(256).save(p, optimize=True)"
 
 # The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
 bench: setup
