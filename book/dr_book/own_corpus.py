@@ -72,7 +72,7 @@ STEPS = {
 
 
 class Compared(corpus_study.Compared):
-    """The same comparison with what is shown of it: `lab.Compared` has what is known."""
+    """The same comparison with what is shown of it: `corpus_study.Compared` has what is known."""
 
     @cached_property
     def verdict(self) -> Advice:
