@@ -199,7 +199,7 @@ def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
         make = partial(retrieval.given_vectors, retrieval.given(folder), collection)
         return in_shards(make, count)
     encoder = Data(
-        str(folder), json_digest([model_digest(str(folder)), file_digest(folder / "dense.json")])
+        str(folder), json_digest([model_digest(folder), file_digest(folder / "dense.json")])
     )
     make = partial(
         retrieval.vectors,
