@@ -148,12 +148,12 @@ addEventListener("DOMContentLoaded", () => {
   });
 })();
 
-/* A table that would scroll, or that spells verdicts, uses the margin as well: the theme hides the page's contents beside
-   it. What does not fit on a phone takes another form there, which book.css sets. A table of sentences, one of few numbers
-   that would be cut off, and one of two columns that would be cut off or squeezed are marked "prose": each row is a block,
-   each cell has its column's name. Of a table of numbers that would be cut off, or whose names would be squeezed, "stacked"
-   puts each name in a line of its own above its numbers, and below them what a column of words says. What does not fit
-   even so scrolls, with its names in view. */
+/* A table that would scroll, that spells verdicts or whose cells are squeezed uses the margin as well: the theme hides the
+   page's contents beside it. What does not fit on a phone takes another form there, which book.css sets. A table of
+   sentences, one of few numbers that would be cut off, and one of two columns that would be cut off or squeezed are marked
+   "prose": each row is a block, each cell has its column's name. Of a table of numbers that would be cut off, or whose names
+   would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below them what a column of words
+   says. What does not fit even so scrolls, with its names in view. */
 (() => {
   const WIDE = "full-width"; // the theme's own class, which it looks for when the page is ready: hence one state earlier
   const room = matchMedia("(min-width: 1200px)"); // below it there is no margin
@@ -161,6 +161,7 @@ addEventListener("DOMContentLoaded", () => {
   const SENTENCE = 40; // characters in a cell: more are read, not compared
   const WORDS = 14; // characters: longer words do not stand beside numbers
   const LINES = 2.5; // lines of a name: more are squeezed
+  const TALL = 6.5; // lines of any other cell on a wide page
   const FORMS = ["prose", "stacked", "scrolls"];
   let wide = [];
 
@@ -174,10 +175,10 @@ addEventListener("DOMContentLoaded", () => {
     }
   }
 
-  function squeezed(cell) {
+  function squeezed(cell, lines = LINES) {
     const range = document.createRange();
     range.selectNodeContents(cell);
-    return range.getBoundingClientRect().height > LINES * parseFloat(getComputedStyle(cell).lineHeight);
+    return range.getBoundingClientRect().height > lines * parseFloat(getComputedStyle(cell).lineHeight);
   }
 
   /* Tries the form with names above numbers; false where it does not fit. */
@@ -214,10 +215,10 @@ addEventListener("DOMContentLoaded", () => {
     } else if (phone.matches && table.offsetWidth) { // what is folded is looked at when it opens
       const cut = table.offsetWidth > table.parentElement.clientWidth + 1;
       const named = numbers && !isNumber(heads[0]);
-      if (named && (cut || names.some(squeezed)) && stack(table, heads, cells)) {
+      if (named && (cut || names.some((name) => squeezed(name))) && stack(table, heads, cells)) {
         return;
       }
-      if (numbers < 3 && (cut || (heads.length === 2 && names.some(squeezed)))) {
+      if (numbers < 3 && (cut || (heads.length === 2 && names.some((name) => squeezed(name))))) {
         prose();
       } else if (cut) {
         table.classList.add("scrolls");
@@ -241,7 +242,10 @@ addEventListener("DOMContentLoaded", () => {
     if (!document.querySelector(".bd-sidebar-secondary")) {
       return;
     }
-    const cramped = (table) => table.scrollWidth > table.clientWidth + 1 || table.querySelector("td .verdict");
+    const cramped = (table) =>
+      table.scrollWidth > table.clientWidth + 1 ||
+      table.querySelector("td .verdict") ||
+      (room.matches && [...table.querySelectorAll("td")].some((cell) => squeezed(cell, TALL)));
     const tables = [...document.querySelectorAll("div.dr-table")];
     const widths = (width) => tables.forEach((table) => (table.style.width = width)); // all at once: one layout, not one a table
     widths("95%"); // the book's letters may load after this, and be wider than those it is measured with

@@ -15,7 +15,7 @@ import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import matplotlib as mpl
@@ -27,6 +27,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
 from dr_book.statistics import Interval
 from dr_book.tables import minus, named, typographic
@@ -382,23 +383,28 @@ def slopes(
         movers.add(max(shared, key=lambda label: sum(label in pair for pair in left)))
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + 0.34 * len(shared)))
+        names = {
+            label: textwrap.wrap(tick(label), 18 if palette.phone else 40, break_on_hyphens=False)
+            for label in shared
+        }
+        gap = 0.13 if palette.phone else 0.08  # between a point and its value
+        row = 0.34 if all(len(lines) == 1 for lines in names.values()) else 0.5
+        figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + row * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
-        for label in shared:
+        for label, lines in names.items():
             ends = [side.index(label) for side in sides]
             style = {"color": palette.text if label in movers else palette.paper}
             width = 2.8 if label in movers else 1.6
             axes.plot([0, 1], ends, "o-", linewidth=width, markersize=6, clip_on=False, **style)
             left, right = (f"{one.points[label].mean:.1f}" for one in (first, second))
             end = right if palette.phone else f"{right}\N{EM SPACE}{tick(label)}"
-            axes.text(
-                -0.08, ends[0], f"{tick(label)}\N{EM SPACE}{left}", ha="right", va="center", **style
-            )
-            axes.text(1.08, ends[1], end, va="center", **style)
-        for x, side, one in ((-0.08, "right", first), (1.08, "left", second)):
-            head = f"{one.name}\n{one.unit}"
-            axes.text(x, len(shared) - 0.3, head, ha=side, va="bottom", weight="bold")
+            axes.text(1 + gap, ends[1], end, va="center", **style)
+            axes.text(-gap, ends[0], left, ha="right", va="center", **style)
+            _lines(axes, lines, (-gap, ends[0]), left=2.8, ha="right", **style)
+        for x, side, one in ((-gap, "right", first), (1 + gap, "left", second)):
+            head = [one.name, one.unit]
+            _lines(axes, head, (x, len(shared) + 0.15), ha=side, weight="bold")
         return figure
 
     orders = [
@@ -413,6 +419,33 @@ def slopes(
     alt += f" Changed places for certain: {certain or 'none'}."
     key = "Strong lines change places for certain; other crossings may be chance."
     return show(draw, alt, leading=True, source=f"{key} {source}")
+
+
+def _lines(
+    axes: Axes, lines: Sequence[str], at: tuple[float, float], left: float = 0.0, **style: str
+) -> None:
+    """Lines of text around a point, each anchored by itself: a browser's letters are not as wide
+    as those that matplotlib measures.
+
+    Args:
+        axes: in which the point lies, or outside of which.
+        lines: from top to bottom.
+        at: the point, in the axes' data.
+        left: how many letters left of it.
+        style: of the text.
+    """
+    size = mpl.rcParams["font.size"]
+    for number, line in enumerate(lines):
+        down = 1.2 * (number - (len(lines) - 1) / 2)
+        axes.annotate(
+            line,
+            at,
+            (-left * size, -down * size),
+            textcoords="offset points",
+            annotation_clip=False,
+            va="center",
+            **style,
+        )
 
 
 def curves(
@@ -470,9 +503,11 @@ def growth(
         levels: values that do not depend on the amount: a dotted line with its band.
         ticks: names of amounts, in place of the numbers.
         log: an axis by factors; an amount of zero stands left of all others.
-        apart: labels drawn as points with bars, where amounts between theirs were not measured.
+        apart: labels drawn as points with bars, where amounts between theirs were not measured;
+            so is a line of fewer than three amounts, whose band would show what nobody measured.
         leading, source: as of `show`.
     """
+    bars = [label for label, line in lines.items() if label in apart or len(line) < 3]
     amounts = sorted({amount for line in lines.values() for amount in line})
 
     def place(amount: float) -> float:
@@ -491,9 +526,17 @@ def growth(
             low, mean, high = (
                 [getattr(one, name) for one in bounds] for name in ("low", "mean", "high")
             )
-            if label in apart:
-                axes.vlines(where, low, high, color=colour, linewidth=2.2)
-                axes.plot(where, mean, "o", markersize=5, color=colour)
+            if label in bars:  # side by side
+                aside = 6 / 72 * (bars.index(label) - (len(bars) - 1) / 2)
+                moved = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
+                for at, *reach in zip(where, low, high, strict=True):
+                    axes.add_artist(
+                        Line2D([at, at], reach, color=colour, linewidth=2.2, transform=moved)
+                    )
+                dots = {"marker": "o", "linestyle": "", "markersize": 5, "color": colour}
+                axes.add_artist(Line2D(where, mean, transform=moved, **dots))
+                axes.update_datalim([*zip(where, low, strict=True), *zip(where, high, strict=True)])
+                axes.autoscale_view()
             else:
                 axes.fill_between(where, low, high, color=colour, alpha=0.14, linewidth=0)
                 axes.plot(where, mean, marker="o", markersize=5, linewidth=2.2, **styles[label])
@@ -509,9 +552,9 @@ def growth(
         names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
         axes.set_xticks([place(amount) for amount in names], names.values())
         axes.minorticks_off()
-        if palette.phone and len(names) > 4:
-            axes.tick_params(axis="x", rotation=40)
         axes.set(xlabel=x, ylabel=y)
+        if palette.phone and _crowded(axes, 0.55 * palette.width):
+            axes.tick_params(axis="x", rotation=40)
         _named_ends(axes, ends)
         return figure
 
@@ -525,6 +568,18 @@ def growth(
     ]
     told += [f"{named(label)}: {level.mean:.1f}" for label, level in (levels or {}).items()]
     return show(draw, f"{alt} {'; '.join(told)}.".strip(), leading=leading, source=source)
+
+
+def _crowded(axes: Axes, width: float) -> bool:
+    """Whether names along the horizontal axis, so many inches wide, would touch."""
+    scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
+    places = axes.transLimits.transform(scaled)[:, 0]
+    lengths = [len(tick.get_text()) for tick in axes.get_xticklabels()]
+    ends = [
+        (place * width - length * 0.05, place * width + length * 0.05)
+        for place, length in sorted(zip(places, lengths, strict=True))
+    ]
+    return any(before[1] > after[0] for before, after in pairwise(ends))
 
 
 def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
@@ -587,8 +642,18 @@ def heat_map(
     def sure(cell: Interval) -> bool:
         return centre is None or not cell.low <= centre <= cell.high
 
+    pale = frame.copy()
+    for row, own in cells.items():
+        for column, cell in own.items():
+            if not sure(cell):
+                pale.loc[row, column] = centre + (cell.mean - centre) * 0.3
+
     def draw(palette: Palette) -> Figure:
-        figure = palette.figure(1.5 + (0.46 if palette.phone else 0.6) * len(cells))
+        # beside their rows, long names would leave the cells no room
+        room = (72 * palette.width - 7 * max(map(len, cells))) / len(columns)
+        above = palette.phone and room < 38
+        step = 1.75 if above else 1.0
+        figure = palette.figure(1.5 + (0.46 if palette.phone else 0.6) * step * len(cells))
         axes = figure.subplots()
         title = unit
         if centre is None:
@@ -598,21 +663,18 @@ def heat_map(
         else:
             colours = shades(palette.series[0], palette.series[7])
             limits = {"vmin": centre - reach, "vmax": centre + reach}
-        pale = frame.copy()
-        for row, own in cells.items():
-            for column, cell in own.items():
-                if not sure(cell):
-                    pale.loc[row, column] = centre + (cell.mean - centre) * 0.3
-        sns.heatmap(
-            pale,
-            ax=axes,
-            cmap=colours,
-            cbar=False,
-            linewidths=1.5,
-            linecolor=palette.grid,
-            **limits,
-        )
-        for i, own in enumerate(cells.values()):
+        tops = step * np.arange(len(cells)) + step - 1
+        for top, row in zip(tops, pale.to_numpy(), strict=True) if above else [(0, pale)]:
+            axes.pcolormesh(
+                np.arange(len(columns) + 1),
+                top + np.arange(len(np.atleast_2d(row)) + 1),
+                np.ma.masked_invalid(np.atleast_2d(row)),
+                cmap=colours,
+                edgecolors=palette.grid,
+                linewidth=1.5,
+                **limits,
+            )
+        for top, (row, own) in zip(tops, cells.items(), strict=True):
             for j, cell in ((columns.index(column), cell) for column, cell in own.items()):
                 value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean + 0.0:+.1f}")
                 known = cell.low < cell.high and np.isfinite([cell.low, cell.high]).all()
@@ -620,14 +682,19 @@ def heat_map(
                 small = interval and not palette.phone and len(columns) < 6
                 look = {"ha": "center", "color": palette.text}
                 weight = "bold" if sure(cell) else "normal"
-                at = i + (0.36 if small else 0.5)
+                at = top + (0.36 if small else 0.5)
                 axes.text(j + 0.5, at, value, va="center", weight=weight, **look)
                 if small:
                     title = f"{unit}, with 95 % intervals"
-                    axes.text(j + 0.5, i + 0.74, interval, va="center", size=9.5, **look)
-        axes.set_xticklabels(map(tick, columns), rotation=35 if palette.phone else 0)
-        axes.set_yticklabels(map(tick, cells), rotation=0)
-        axes.set(xlabel=x, ylabel=y)
+                    axes.text(j + 0.5, top + 0.74, interval, va="center", size=9.5, **look)
+            if above:
+                axes.text(0, top - 0.36, tick(row), va="center")
+        middles = np.arange(len(columns)) + 0.5
+        turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(middles, map(tick, columns), **(turned if palette.phone else {}))
+        axes.set_yticks([] if above else tops + 0.5, [] if above else map(tick, cells))
+        axes.set(xlabel=x, ylabel=y, xlim=(0, len(columns)), ylim=(step * len(cells), 0))
+        axes.spines[:].set_visible(False)
         axes.grid(visible=False)
         figure.suptitle(title, x=0.01, ha="left", style="italic", size=12)
         return figure
@@ -687,11 +754,28 @@ def distributions(
             axes.set(title=textwrap.fill(situation, 34), ylabel="", yticks=[], xlabel=x)
             axes.label_outer()
             axes.spines["left"].set_visible(False)
-        handles = [
-            Line2D([], [], color=colours[name], linewidth=6, alpha=0.6) for name in quantities
-        ]
-        columns = 1 if palette.phone else 3
-        figure.legend(handles, quantities, loc="outside lower left", ncols=columns)
+        panels[0].set_ylim(top=1.22 * panels[0].get_ylim()[1])  # room for names above the curves
+        for axes, own in zip(panels, values.values(), strict=False):
+            ranked = sorted(own, key=lambda name: np.mean(own[name]))
+            for number, name in enumerate(ranked):
+                mean, last = np.mean(own[name]), number == len(ranked) - 1
+                value = f"{mean:.2f}" if abs(mean) < 10 else f"{mean:.0f}"
+                axes.annotate(
+                    f"{name}: {value}" if len(values) == 1 and not palette.phone else value,
+                    (mean, 0.98),
+                    (4 if last else -4, 0),
+                    xycoords=axes.get_xaxis_transform(),
+                    textcoords="offset points",
+                    ha="left" if last else "right",
+                    va="top",
+                    color=colours[name],
+                )
+        if len(values) > 1 or palette.phone:
+            handles = [
+                Line2D([], [], color=colours[name], linewidth=6, alpha=0.6) for name in quantities
+            ]
+            columns = 1 if palette.phone else 3
+            figure.legend(handles, quantities, loc="outside lower left", ncols=columns)
         return figure
 
     told = "; ".join(
@@ -806,7 +890,10 @@ def training_curves(
                     **palette.line(kinds.index(name)),
                 )
             # a longer line runs into the next panel's
-            axes.set_title(textwrap.fill(tick(label), 20 if palette.phone else 26), fontsize=11)
+            wrapped = textwrap.fill(
+                tick(label).replace("\N{NO-BREAK SPACE}", " "), 17 if palette.phone else 26
+            )
+            axes.set_title(wrapped, fontsize=11)
             axes.tick_params(labelsize=11, labelbottom=True)
             axes.locator_params(axis="x", nbins=4)
             axes.xaxis.set_major_formatter(THOUSANDS)

@@ -246,6 +246,21 @@ def test_growth_has_a_band_a_name_at_each_end_and_a_place_for_nothing(drawn):
     assert "Grows. SimLM: 0 1.0, 10 3.0, 100 5.0; no pre-training: 2.0." in html
 
 
+def test_growth_draws_bars_and_no_band_where_amounts_are_few(drawn):
+    lines = {
+        "MASTER": {1: Interval(1, 0, 2), 8: Interval(3, 2, 4)},
+        "SimLM": {8: Interval(2, 1, 3)},
+    }
+    growth(lines, x="steps", y="%", log=True)
+    axes = drawn[0].axes[0]
+    assert not axes.collections  # no band
+    # also the points of MASTER, which are two
+    ends = [tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
+    assert ends == [(0, 2), (2, 4), (1, 3), (1, 3)]
+    low, high = axes.get_ylim()
+    assert low < 0 and high > 4
+
+
 def test_methods_of_one_family_share_a_colour_and_have_dashes_of_their_own():
     styles = PALETTE.styles(["SimLM", "AutoEncoder", "MLM", "another", "one more"])
     assert styles["SimLM"]["color"] == styles["AutoEncoder"]["color"] == PALETTE.series[0]
@@ -270,12 +285,22 @@ def test_a_heat_map_is_pale_where_a_difference_may_be_chance_and_empty_where_not
     assert "Rates. 15 %: 30 % +2.0; 30 %: 50 % -1.0." in html.replace("\N{NO-BREAK SPACE}", " ")
 
 
+def test_long_names_of_rows_stand_above_them_on_a_phone(on_a_phone):
+    columns = {f"column {i}": Interval(i, i, i) for i in range(5)}
+    for name in ("a name of a collection", "15%"):
+        heat_map({name: columns}, unit="%", alt="x")
+    long, short = (figure.axes[0] for figure in on_a_phone)
+    assert long.texts[-1].get_text() == "a name of a collection" and not names_of(long)
+    assert names_of(short) == [tick("15%")]
+
+
 def test_distributions_share_one_axis_and_say_their_means(drawn):
     values = {"before": {"s(p+, q)": np.arange(9.0), "s(p+, p-)": np.arange(9.0) + 20}}
     values["after"] = {"s(p+, q)": np.arange(9.0) + 5}
     html = distributions(values, x="cosine").data
     before, after = drawn[0].axes
     assert before.get_xlim() == after.get_xlim() and before.get_title() == "before"
+    assert [text.get_text() for text in before.texts] == ["4.00", "24"]
     assert "before: s(p+, q) 4.00 on average, s(p+, p-) 24.00 on average; after" in html
 
 
