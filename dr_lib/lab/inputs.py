@@ -301,12 +301,13 @@ def open_writer(name: str) -> Checkpoint:
     Raises:
         InputError: there is nothing usable under that name.
     """
-    own = name == "embedded"  # reads tokens, as it was trained, where a public model reads texts
-    folder = places.embedded_writer() if own else find_model(name, ["config.json"])
+    # it reads tokens, as it was trained, where a public model reads texts
+    embedded = name == "embedded"
+    folder = places.embedded_writer() if embedded else find_model(name, ["config.json"])
     model = Data(str(folder), folder_digest(folder))  # kinds differ in their files
-    tokenizer = Data(str(folder), tokenizer_digest(load_tokenizer(folder))) if own else model
+    tokenizer = Data(str(folder), tokenizer_digest(load_tokenizer(folder))) if embedded else model
     shown, unknown = name_of(name, folder), Shape(0, 0, 0, 0)
-    return Checkpoint(shown, unknown, model, tokenizer, public=not own)
+    return Checkpoint(shown, unknown, model, tokenizer, public=not embedded)
 
 
 def model_digest(folder: Path) -> str:

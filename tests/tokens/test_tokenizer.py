@@ -73,9 +73,7 @@ def test_other_kinds_of_tokenizer_are_refused():
 
 def test_an_empty_folder_an_unknown_path_and_an_unknown_name_are_refused(tmp_path):
     for name in (tmp_path, tmp_path / "nowhere", "./nowhere", "no-such-owner/no-such-model"):
-        with pytest.raises(
-            InputError, match=r"no (such )?model here.*(Give|Check)"
-        ):
+        with pytest.raises(InputError, match=r"no (such )?model here.*(Give|Check)"):
             load_tokenizer(name)
 
 
