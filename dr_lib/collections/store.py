@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -154,38 +153,6 @@ class Source:
         return replace(self, digest=digest, judgements=chosen, expected=None)
 
 
-def published_source(
-    name: str,
-    digest: str,
-    place: str,
-    build: Callable[[], dict[str, list]],
-    info: dict,
-    expected: Expected | None = None,
-) -> Source:
-    """A source that `build` makes as a whole: lists of `passages`, of `queries`, and of the
-    judgements of `SPLITS`.
-    """
-    built = cache(build)  # reading any of them first builds all
-
-    def rows(part: str) -> Rows:
-        return lambda: (
-            (f"{place}, {part} row {number}", row)
-            for number, row in enumerate(built()[part], start=1)
-        )
-
-    splits = {split: rows(split) for split in SPLITS}
-    return Source(
-        name,
-        digest,
-        rows("passages"),
-        rows("queries"),
-        splits,
-        info,
-        published=True,
-        expected=expected,
-    )
-
-
 def _silently(_: str) -> None:
     """Says nothing of what is built; a function, so that a collection can go to other processes."""
 
@@ -222,12 +189,10 @@ def open_source(
         Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
     )
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
-    made_of = about["name"], about["digest"], about["info"], passages, queries, judged
-    whole = Collection(*made_of, folder, place, about["passages_digest"])
-    if source.parts is None:
-        return whole
-    whole.name, whole.info = source.name, {**whole.info, **source.info}
-    return ReadOnUse(whole, source.parts, made, cache)
+    # a copy of a folder has its files, but another name, and perhaps others beside them
+    made_of = source.name, about["digest"], {**about["info"], **source.info}
+    whole = Collection(*made_of, passages, queries, judged, folder, place, about["passages_digest"])
+    return whole if source.parts is None else ReadOnUse(whole, source.parts, made, cache)
 
 
 def check_within_reach(source: Source, splits: Iterable[str], root: Path) -> None:
