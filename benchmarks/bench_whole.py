@@ -61,9 +61,7 @@ def build(notebook: Path, cache: Path) -> float:
     with tempfile.TemporaryDirectory() as folder:
         own = shutil.copytree(cache, Path(folder) / "cache")
         arguments = [
-            "-m",
-            "dr_lib",
-            "batch",
+            "book/_ext/run_notebooks.py",
             str(notebook),
             "--scale",
             "smoke",

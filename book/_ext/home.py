@@ -212,7 +212,7 @@ def bottleneck_figure() -> HTML:
     """
     order = ["autoencoder", "bow", "retromae", "simlm", "mlm"]
     home = plan.Block.load("plan/core")
-    away = [block for block in others().values() if len(block.runs["none"]) > 1]
+    away = others()
     rows = {
         "SQuAD, which was read": {one: home.difference(one, "none", MEASURE) for one in order},
         f"{len(away)} other collections": {
@@ -346,7 +346,7 @@ def trust_figure() -> HTML:
     sure = [pair for pair in pairs if excludes_zero(first[pair])]
     larger = recorded("methods/larger-model")
     dev = plan.Block.load("plan/core-dev")
-    away = [block for block in others().values() if len(block.runs["none"]) > 1]
+    away = others()
 
     def run_in(*changed: Mapping[str, object]) -> list[tuple[str, str]]:
         """The certain pairs whose two rows were run under each of some changes."""
@@ -403,10 +403,10 @@ def trust_figure() -> HTML:
     )
 
 
-def others() -> dict[str, plan.Block]:
-    """The collections that retrievers trained on SQuAD searched."""
-    names = recorded_by_collection("plan/core-elsewhere")
-    return {name: plan.Block.load("plan/core-elsewhere", name) for name in sorted(names)}
+def others() -> list[plan.Block]:
+    """The collections that retrievers trained on SQuAD searched with several seeds."""
+    blocks = plan.elsewhere().values()
+    return [block for block in blocks if len(block.runs.get("none", ())) > 1]
 
 
 def excludes_zero(estimate: Estimate) -> bool:

@@ -104,11 +104,6 @@ def all_recorded() -> list[Record]:
     return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
 
 
-def recorded_studies(prefix: str) -> list[str]:
-    """Names of the studies that the book has records of and that begin with `prefix`, in order."""
-    return sorted({one.study for one in all_recorded() if one.study.startswith(prefix)})
-
-
 def recorded_collections() -> list[dict[str, Any]]:
     """The collections that the book's own records searched: name, digest, sizes, and the set of
     `studies`.
@@ -434,12 +429,12 @@ def _kind(record: Record) -> Hashable:
 @of_records
 def _pools(measure: str) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
-    for side in _repeated(measure):
+    for side in repeated(measure):
         means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
     return {kind: seed_variance(own) for kind, own in means.items()}
 
 
-def _repeated(measure: str) -> list[Side]:
+def repeated(measure: str) -> list[Side]:
     """The configurations that were trained with at least two seeds by code of one epoch."""
     found = []
     for records in by_configuration().values():
@@ -456,7 +451,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     """Scale, collection, stage and variance from seed to seed of what the book's records pool, the
     best known first.
     """
-    first = {_kind(side.records[0]): side.records[0] for side in reversed(_repeated(measure))}
+    first = {_kind(side.records[0]): side.records[0] for side in reversed(repeated(measure))}
     found = [
         (
             record.scale,
@@ -484,22 +479,6 @@ def _searched(record: Record) -> str:
     if trained_on := record.data.get("trained_on"):
         facts.append(f"trained on {trained_on['name']}")
     return ", ".join(facts)
-
-
-def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
-    """The variance from seed to seed of configurations whose runs share precision and device, and
-    of those that mix them.
-    """
-    alike: list[list[float]] = []
-    mixed: list[list[float]] = []
-    for side in _repeated(measure):
-        record = side.records[0]
-        if record.data["collection"]["name"] == collection and record.recipe.get("final") != (
-            "pretrained"
-        ):
-            made = {made_by(run) for run in side.records}
-            (alike if len(made) == 1 else mixed).append([mean for mean, _ in side.parts()])
-    return seed_variance(alike), seed_variance(mixed)
 
 
 @dataclass(frozen=True)
@@ -535,7 +514,7 @@ FEWEST = 10
 """Clusters below which nothing is decided: the spread of fewer is hardly known."""
 
 
-def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
+def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -> Compared:
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent. Seeds add the pooled
@@ -546,6 +525,8 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
             difference, over several collections an average of these.
+        beside: all whose seeds scatter alike, the sides among them; taken where the book's records
+            pool none.
 
     Raises:
         InputError: a side without a run that has its measure.
@@ -571,7 +552,7 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
     floor = float(np.sqrt(max(estimate.error**2 - sum(counted.values()), 0.0)))
     if any(len(side.seeds) == 1 for _, side in trained):
         floor = None
-    variances, why = _of_seeds(trained, counted)
+    variances, why = _of_seeds(trained, counted, beside)
     if clusters < FEWEST:
         why = f"{clusters} clusters of queries are too few to decide anything"
     seeds = tuple(len(side.seeds) for _, side in terms)
@@ -579,12 +560,12 @@ def compared(terms: Sequence[tuple[float, Side]]) -> Compared:
 
 
 def _of_seeds(
-    terms: Sequence[tuple[float, Side]], counted: Mapping[Hashable, float]
+    terms: Sequence[tuple[float, Side]], counted: Mapping[Hashable, float], beside: Sequence[Side]
 ) -> tuple[list[tuple[float, float]], str]:
     """Variances that seeds add, less what is counted already, each with its degrees of freedom;
     and why they decide nothing.
     """
-    pools = pools_of([side for _, side in terms])
+    pools = pools_of(beside or [side for _, side in terms])
     single = any(len(side.seeds) == 1 for _, side in terms)
     why = ""
     if single and not all(pool.decides_single_runs for pool in pools.values()):
@@ -615,15 +596,17 @@ def value(records: Sequence[Record], measure: str) -> Compared:
     return compared([(1.0, Side(records, measure))])
 
 
-def difference(first: Sequence[Record], second: Sequence[Record], measure: str) -> Compared:
-    """First minus second, in points or in the measure's own unit.
+def difference(
+    first: Sequence[Record], second: Sequence[Record], measure: str, *, beside: Sequence[Side] = ()
+) -> Compared:
+    """First minus second, in points or in the measure's own unit; `beside` as of `compared`.
 
     Raises:
         InputError: the two were measured on different queries.
     """
     sides = Side(first, measure), Side(second, measure)
     check_same_queries([*sides[0].runs, *sides[1].runs])
-    return compared([(1.0, sides[0]), (-1.0, sides[1])])
+    return compared([(1.0, sides[0]), (-1.0, sides[1])], beside)
 
 
 def possible(measure: str, *, difference: bool) -> tuple[float, float]:
@@ -651,16 +634,6 @@ def made_by(record: Record) -> str:
     epoch = record.epoch
     parts = ["" if epoch is None else f"epoch {epoch}", logs[-1].get("precision")]
     return ", ".join(map(str, filter(None, [*parts, chip[0] if chip else device])))
-
-
-def trained_alike(first: Sequence[Record], second: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Pairs of runs of two configurations that share seed, code, precision and device, so that they
-    differ in nothing but the configuration; the first of several is taken, in order of the seeds.
-    """
-    one, other = (
-        {(run.seed, made_by(run)): run for run in reversed(runs)} for runs in (first, second)
-    )
-    return [(one[made], other[made]) for made in sorted(one.keys() & other.keys())]
 
 
 def per_query(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:

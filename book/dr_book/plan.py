@@ -1,31 +1,31 @@
 """The runs of book/plan.yaml: what each method gains, where, and what the plan's contrasts say.
 
-A block is judged by its own runs alone, all of one epoch and as many as the plan fixed beforehand,
-so `measured`, which counts every run of a configuration, is not asked here. Test and dev questions
-are counted together where dev has chosen nothing. How sure a number is: ideas/statistics. Pages:
-methods/what_the_bottleneck_buys, methods/how_many_seeds.
+A block is judged by its own runs alone, all of one epoch and as many as the plan fixed beforehand;
+a difference of two of its rows is that of every table (`measured`). Test and dev questions are
+counted together where dev has chosen nothing. How sure a number is: ideas/statistics. Page:
+methods/what_the_bottleneck_buys.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import scipy
 import yaml
 
-from dr_book.measured import aligned
+from dr_book import measured
 from dr_book.statistics import (
     Estimate,
     SeedVariance,
     cluster_mean,
     combined,
     influence,
-    scatter,
     seed_variance,
 )
 from dr_lib import places
+from dr_lib.evaluation import Clusters, Scores
 from dr_lib.lab import Record, load_records, recorded_folder
 
 SCALE = "laptop"
@@ -38,11 +38,9 @@ class Block:
 
     Attributes:
         runs: method -> one record a seed, by seed.
-        dev: the same trainings on the dev queries, which are counted with the others.
     """
 
     runs: Mapping[str, Sequence[Record]]
-    dev: "Block | None" = None
 
     @classmethod
     def load(cls, study: str, collection: str = "squad", *, both: bool = False) -> "Block":
@@ -57,39 +55,27 @@ class Block:
         for record in load_records(recorded_folder(SCALE), study):
             if record.data["collection"]["name"] == collection:
                 runs.setdefault(record.label, []).append(record)
-        return cls(runs, cls.load(f"{study}-dev", collection) if both and runs else None)
+        if both:
+            dev = cls.load(f"{study}-dev", collection).runs
+            runs = {
+                label: [joined(*pair) for pair in zip(records, dev[label], strict=True)]
+                for label, records in runs.items()
+            }
+        return cls(runs)
 
-    def with_rows(self, other: "Block") -> "Block":
-        """These methods beside another block's, over the same queries."""
-        dev = self.dev and other.dev and self.dev.with_rows(other.dev)
-        return Block({**self.runs, **other.runs}, dev)
-
-    @cached_property
+    @property
     def first(self) -> Record:
         """The run whose queries, in whose order, all values are of."""
         return next(iter(self.runs.values()))[0]
 
     @property
     def clusters(self) -> np.ndarray:
-        """`[queries]`, a number for each cluster."""
-        test = np.asarray(self.first.clusters.of)
-        return test if self.dev is None else np.append(test, test.max() + 1 + self.dev.clusters)
-
-    @cached_property
-    def _values(self) -> dict[tuple[str, str], np.ndarray]:
-        """Values by label and measure: every difference asks for those of all methods."""
-        return {}
+        """`[queries]`, the name of each one's cluster."""
+        return np.asarray(measured.clusters_of(self.first))
 
     def values(self, label: str, measure: str) -> np.ndarray:
-        """`[seeds, queries]` in points, not to be written to."""
-        if (key := (label, measure)) not in self._values:
-            measured = [record.measured for record in self.runs[label]]
-            values = 100 * aligned(measured, self.first.measured, measure)
-            if self.dev is not None:
-                values = np.hstack([values, self.dev.values(label, measure)])
-            values.flags.writeable = False
-            self._values[key] = values
-        return self._values[key]
+        """`[seeds, queries]` in points."""
+        return measured.per_query(self.runs[label], measure, self.first)
 
     def means(self, measure: str) -> dict[str, list[float]]:
         """Method -> the mean of each seed, in points."""
@@ -104,16 +90,13 @@ class Block:
         return self.values(first, measure).mean(axis=0) - self.values(second, measure).mean(axis=0)
 
     def difference(self, first: str, second: str, measure: str) -> Estimate:
-        """First minus second: clusters of queries and seeds are both counted, and what a training
-        draws in each cluster once.
-        """
-        pooled, added = self.seeds(measure), 0.0
-        for label in (first, second):
-            runs = self.values(label, measure)
-            drawn = scatter([influence(run, self.clusters) for run in runs])
-            added += max(pooled.variance / len(runs) - drawn, 0.0)
-        estimate = cluster_mean(self.differences(first, second, measure), self.clusters)
-        return estimate.with_seeds((added, pooled.freedom))
+        """First minus second; where no record tells how seeds scatter, its error is not known."""
+        sides = [measured.Side(records, measure) for records in self.runs.values()]
+        beside = [side for side in sides if side.trained]
+        rows = self.runs[first], self.runs[second]
+        estimate = measured.difference(*rows, measure, beside=beside).estimate
+        pools = measured.pools_of(beside).values()
+        return estimate if all(pool.freedom for pool in pools) else replace(estimate, freedom=0)
 
     def by_group(self, first: str, second: str, measure: str, groups: np.ndarray) -> list[Estimate]:
         """The difference in each group of queries; seeds, which move all groups, are left out.
@@ -134,6 +117,18 @@ class Block:
             moves = influence(gaps[rows], self.clusters[rows])
             parts.append((weight, float(gaps[rows].mean()), moves))
         return combined(parts)
+
+
+def joined(test: Record, dev: Record) -> Record:
+    """One training's test and dev questions as those of one record; no cluster has both."""
+    names = [*measured.clusters_of(test), *(f"dev {name}" for name in measured.clusters_of(dev))]
+    values = {
+        name: np.append(test.per_query(name), dev.per_query(name))
+        for name in test.measured.values.keys() & dev.measured.values
+    }
+    scores = Scores([*test.query_ids, *dev.query_ids], values)
+    clusters = Clusters.named(test.clusters.by, map(str, names))
+    return test.model_copy(update={"measured": scores, "clusters": clusters})
 
 
 def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> Estimate:
@@ -163,8 +158,7 @@ def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
     known = {}
     for record in overlaps:
         known |= dict(zip(record.query_ids, record.per_query("overlap"), strict=True))
-    asked = [*block.first.query_ids, *(block.dev.first.query_ids if block.dev else ())]
-    values = np.array([known[query] for query in asked])
+    values = np.array([known[query] for query in block.first.query_ids])
     return np.searchsorted(np.quantile(values, [0.2, 0.4, 0.6, 0.8]), values, side="right")
 
 
@@ -221,18 +215,22 @@ def sign(estimate: Estimate) -> str:
     return "supported" if estimate.value > 0 else "contradicted"
 
 
+def elsewhere() -> dict[str, Block]:
+    """Each collection that the retrievers of SQuAD searched without training on it."""
+    return {name: Block.load("plan/core-elsewhere", name) for name in planned()["searched"]}
+
+
 def recorded() -> tuple[dict[str, Block], list[Record]]:
     """The book's runs of the plan as `verdicts` takes them."""
     core, squad, reddit = "plan/core", "squad", "reddit-retrieval"
     both = Block.load(core, both=True)
     blocks = {
         squad: both,
-        f"{squad}, decoder": both.with_rows(Block.load("plan/decoder", both=True)),
+        f"{squad}, decoder": Block({**both.runs, **Block.load("plan/decoder", both=True).runs}),
         reddit: Block.load(core, reddit, both=True),
         "re-ranker, dev": Block.load("plan/re-ranker-dev"),
     }
-    for name in planned()["searched"]:
-        blocks[f"elsewhere {name}"] = Block.load(f"{core}-elsewhere", name)
+    blocks |= {f"elsewhere {name}": block for name, block in elsewhere().items()}
     return blocks, [Block.load(study).first for study in ("plan/overlap", "plan/overlap-dev")]
 
 
@@ -269,13 +267,12 @@ def _judged(
         else:
             complete[collection] = block
     told = {"lacks": "; ".join(lacks), "looks": len(days)}
-    judge = JUDGES.get(contrast.get("rule"))
     # what is there is shown, but decides nothing
     judged = complete or dict(list(there.items())[:1])
-    if not (judge and judged):
+    if not (judged and contrast.get("rule")):
         return Verdict(contrast, **told)
     try:
-        shown, word = judge(rows, judged, overlaps)
+        shown, word = judge(contrast["rule"], rows, judged, overlaps)
     except LookupError:  # a row of it is not there
         return Verdict(contrast, **told)
     return Verdict(contrast, shown, "waits" if lacks else word, **told)
@@ -285,193 +282,60 @@ ENOUGH = 0.6
 """Rank correlation above which the plan calls the order explained."""
 
 
-Judge = Callable[
-    [Sequence[str], Mapping[str, Block], Sequence[Record]], tuple[dict[str, Estimate | float], str]
-]
-"""Rows, blocks by collection, overlaps -> what each collection shows, and the word for all."""
+def judge(
+    rule: str, rows: Sequence[str], blocks: Mapping[str, Block], overlaps: Sequence[Record]
+) -> tuple[dict[str, Estimate | float], str]:
+    """What a rule of the plan shows of some rows on each collection, and the word for all: one
+    where all agree, "contradicted" where one contradicts.
+    """
+    if rule == "mean":
+        estimate = together([*blocks.values()], *rows, "nDCG@10")
+        return {"": estimate}, sign(estimate)
+    found = {name: _judged_on(rule, rows, block, overlaps) for name, block in blocks.items()}
+    words = {word for _, word in found.values()}
+    word = words.pop() if len(words) == 1 else "contradicted" if "contradicted" in words else "open"
+    return {name: shown for name, (shown, _) in found.items()}, word
 
 
-def _all_of(words: Iterable[str]) -> str:
-    """One word where all collections agree, "contradicted" where one contradicts."""
-    words = set(words)
-    if len(words) > 1:
-        return "contradicted" if "contradicted" in words else "open"
-    return words.pop()
+def _judged_on(
+    rule: str, rows: Sequence[str], block: Block, overlaps: Sequence[Record]
+) -> tuple[Estimate | float, str]:
+    """The same on one collection."""
+    measure = planned()["measure"]
+    if rule == "coverage":
+        shares, means = coverage(block.first.data["collection"]["name"]), block.means(measure)
+        known = [row for row in rows if row in means and row in shares]
+        if len(known) < 2:
+            raise LookupError("an order has two rows")
+        pairs = [(shares[row], np.mean(means[row])) for row in known]
+        shown = float(scipy.stats.spearmanr(pairs).statistic)
+        return shown, "supported" if shown > ENOUGH else "contradicted"
+    if rule == "overlap":
+        estimate = block.between_groups(*rows, measure, fifths(block, overlaps))
+        return estimate, sign(estimate)
+    if rule == "teacher":
+        # above its retriever, and no more than a point above its shorter training
+        retriever, shorter, longer = rows
+        gaps = block.differences(longer, retriever, measure)
+        gain = cluster_mean(gaps, block.clusters)  # one seed: dev chooses, and test will judge
+        rise = block.differences(longer, shorter, measure).mean()
+        return gain, "supported" if sign(gain) == "supported" and rise <= 1 else "open"
+    estimate = block.difference(*rows, measure)
+    return estimate, WORDS[rule](estimate)
 
 
-def _above(
-    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
-) -> tuple[dict[str, Estimate], str]:
-    """The first row above the second on every collection."""
-    shown = {name: block.difference(*rows, planned()["measure"]) for name, block in blocks.items()}
-    return shown, _all_of(map(sign, shown.values()))
-
-
-def _below(
-    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
-) -> tuple[dict[str, Estimate], str]:
-    """The first row below the second; contradicted where it is above, or level within a point."""
-    ((name, block),) = blocks.items()
-    estimate = block.difference(*rows, planned()["measure"])
+def below(estimate: Estimate) -> str:
+    """ "supported" below 0; "contradicted" above it, or level within a point."""
     word = {"contradicted": "supported", "supported": "contradicted"}.get(sign(estimate), "open")
-    if word == "open" and estimate.p_within(1.0) < 0.05:
-        word = "contradicted"
-    return {name: estimate}, word
+    return "contradicted" if word == "open" and estimate.p_within(1.0) < 0.05 else word
 
 
-def _level(
-    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
-) -> tuple[dict[str, Estimate], str]:
-    """Equal within a point; contradicted where the first is below by more."""
-    ((name, block),) = blocks.items()
-    estimate = block.difference(*rows, planned()["measure"])
+def level(estimate: Estimate) -> str:
+    """ "supported" within a point of 0, "contradicted" below by more."""
     if estimate.p_within(1.0) < 0.05:
-        return {name: estimate}, "supported"
-    return {name: estimate}, "contradicted" if estimate.interval().high < -1.0 else "open"
+        return "supported"
+    return "contradicted" if estimate.interval().high < -1.0 else "open"
 
 
-def _mean(
-    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
-) -> tuple[dict[str, Estimate], str]:
-    """The first row above the second on the mean of the collections."""
-    estimate = together([*blocks.values()], *rows, "nDCG@10")
-    return {"": estimate}, sign(estimate)
-
-
-def _overlap(
-    rows: Sequence[str], blocks: Mapping[str, Block], overlaps: Sequence[Record]
-) -> tuple[dict[str, Estimate], str]:
-    """More of a difference in the highest fifth of overlap than in the lowest."""
-    ((name, block),) = blocks.items()
-    groups = fifths(block, overlaps)
-    estimate = block.between_groups(*rows, planned()["measure"], groups)
-    return {name: estimate}, sign(estimate)
-
-
-def _coverage(
-    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
-) -> tuple[dict[str, float], str]:
-    """The rank correlation of coverage and gain on each collection; the lowest decides."""
-    shown = {}
-    for name, block in blocks.items():
-        shares = coverage(block.first.data["collection"]["name"])
-        means = block.means(planned()["measure"])
-        pairs = [
-            (shares[row], np.mean(means[row])) for row in rows if row in means and row in shares
-        ]
-        shown[name] = float(scipy.stats.spearmanr(pairs).statistic)
-    return shown, "supported" if min(shown.values()) > ENOUGH else "contradicted"
-
-
-def _teacher(
-    rows: Sequence[str], blocks: Mapping[str, Block], _: Sequence[Record]
-) -> tuple[dict[str, Estimate], str]:
-    """A re-ranker above its retriever on dev, and no more than a point above its shorter
-    training.
-    """
-    ((name, block),) = blocks.items()
-    retriever, shorter, longer = rows
-    gaps = block.differences(longer, retriever, planned()["measure"])
-    gain = cluster_mean(gaps, block.clusters)  # one seed: dev chooses, and test will judge
-    rise = block.differences(longer, shorter, planned()["measure"]).mean()
-    return {name: gain}, "supported" if sign(gain) == "supported" and rise <= 1 else "open"
-
-
-JUDGES: dict[str, Judge] = {
-    "above": _above,
-    "below": _below,
-    "level": _level,
-    "mean": _mean,
-    "overlap": _overlap,
-    "coverage": _coverage,
-    "teacher": _teacher,
-}
-"""Rule of a contrast in the plan -> what applies it."""
-
-
-# What a difference's error is made of -------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Variances behind a difference of two methods' means, in points squared.
-
-    Attributes:
-        article: of an article's own difference.
-        question: of a question's own difference within its article, the same for all trainings.
-        draw: of a question from training to training, of one method.
-        seed: of a training's mean beyond what its questions' draws make, of one method.
-        articles: how many equally large articles the collection's count as.
-        questions: in an article, the mean.
-    """
-
-    article: float
-    question: float
-    draw: float
-    seed: float
-    articles: float
-    questions: float
-
-    def shares(self, seeds: int, articles: float | None = None) -> dict[str, float]:
-        """What each source adds to the variance of a difference of means over `seeds` trainings
-        each.
-        """
-        articles = articles or self.articles
-        asked = articles * self.questions
-        return {
-            "articles": self.article / articles,
-            "questions": self.question / asked,
-            "draws of a training": 2 * self.draw / asked / seeds,
-            "trainings as a whole": 2 * self.seed / seeds,
-        }
-
-    def error(self, seeds: int, articles: float | None = None) -> float:
-        """Standard error of a difference."""
-        return float(np.sqrt(sum(self.shares(seeds, articles).values())))
-
-    def detectable(self, seeds: int, articles: float | None = None) -> float:
-        """True difference that a two-sided test of level 0.05 finds four times in five."""
-        return Estimate(0, self.error(seeds, articles), (articles or self.articles) - 1).detectable
-
-    def by_chance(self, gap: float, seeds: int, articles: float | None = None) -> float:
-        """How often two equal methods differ by `gap` or more."""
-        return Estimate(gap, self.error(seeds, articles), (articles or self.articles) - 1).p()
-
-
-def parts(block: Block, pairs: Sequence[tuple[str, str]], measure: str) -> Parts:
-    """Estimate the parts by moments, means over pairs of methods.
-
-    A question's draw is its variance over the trainings of one method; what articles add beyond
-    their questions is the between-groups component of one-way analysis of variance with groups of
-    unequal size (Searle, Casella and McCulloch 1992, section 3.6). An estimate below 0 counts as 0.
-
-    Args:
-        block: methods with several seeds each.
-        pairs: (first, second).
-        measure: of the differences.
-    """
-    repeated = [label for label, records in block.runs.items() if len(records) > 1]
-    draw = float(
-        np.mean([block.values(label, measure).var(axis=0, ddof=1).mean() for label in repeated])
-    )
-    rows = np.unique(block.clusters, return_inverse=True)[1]
-    sizes = np.bincount(rows)
-    asked, articles = len(rows), len(sizes)
-    typical = (asked - (sizes**2).sum() / asked) / (articles - 1)
-    within, between = [], []
-    for first, second in pairs:
-        gaps = block.differences(first, second, measure)
-        means = np.bincount(rows, gaps) / sizes
-        inside = ((gaps - means[rows]) ** 2).sum() / (asked - articles)
-        outside = (sizes * (means - gaps.mean()) ** 2).sum() / (articles - 1)
-        noise = draw * sum(1 / len(block.runs[label]) for label in (first, second))
-        within.append(inside - noise)
-        between.append((outside - inside) / typical)
-    return Parts(
-        article=max(float(np.mean(between)), 0.0),
-        question=max(float(np.mean(within)), 0.0),
-        draw=draw,
-        seed=max(block.seeds(measure).variance - draw / asked, 0.0),
-        articles=asked**2 / (sizes**2).sum(),
-        questions=asked / (asked**2 / (sizes**2).sum()),
-    )
+WORDS = {"above": sign, "below": below, "level": level}
+"""Rule on the difference of two rows -> the word for an estimate of it."""

@@ -1,5 +1,5 @@
-"""A masked LM pre-trained on one's own passages, for this library and for others: `python -m dr_lib
-pretrain`.
+"""A masked LM pre-trained on one's own passages, for this library and for others:
+`python -m dr_book pretrain`.
 
 The folder opens unchanged in transformers (`AutoModel`, `AutoModelForMaskedLM`) and
 sentence-transformers; decoder and heads lie beside the weights, so that pre-training can go on.

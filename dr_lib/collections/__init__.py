@@ -164,7 +164,7 @@ def _check_links(folder: Path) -> None:
     whoever made the folder would choose what is shown of other places.
     """
     inside = folder.resolve()
-    for path in folder.rglob("*"):
+    for path in plain.visible_files(folder):
         if path.is_symlink() and path.name.lower().endswith(plain.TEXTS + plain.LINES):
             target = Path(os.path.realpath(path))  # a circle of links ends
             if target.is_file() and not target.is_relative_to(inside):

@@ -168,17 +168,17 @@ def text_files(place: Path) -> list[Path]:
 
 def visible_files(folder: Path) -> list[Path]:
     """The files of a folder and of those in it, by name, but for hidden ones and hidden folders."""
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.is_file()
-    ]
+    return [path for path in sorted(folder.rglob("*")) if shown(path, folder) and path.is_file()]
+
+
+def shown(path: Path, folder: Path) -> bool:
+    """Whether no part of a path below a folder begins with a dot, which hides it."""
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def subfolders(place: Path) -> list[Path]:
-    """The folders in a folder, by name."""
-    return [path for path in sorted(place.iterdir()) if path.is_dir()]
+    """The folders in a folder, by name, but for hidden ones."""
+    return [path for path in sorted(place.iterdir()) if shown(path, place) and path.is_dir()]
 
 
 def has_corpus(folder: Path) -> bool:
@@ -187,11 +187,11 @@ def has_corpus(folder: Path) -> bool:
 
 
 def line_files(folder: Path) -> list[Path]:
-    """The files of a folder that may hold a passage a line."""
+    """The files of a folder that may hold a passage a line, but for hidden ones."""
     return [
         path
         for path in sorted(folder.iterdir())
-        if path.name.lower().endswith(LINES) and path.is_file()
+        if shown(path, folder) and path.name.lower().endswith(LINES) and path.is_file()
     ]
 
 
@@ -199,10 +199,10 @@ def texts_source(place: Path) -> Source:
     """Describe text files, each a document that is cut into passages.
 
     Args:
-        place: a folder with `.txt`, `.md` or `.rst` files in UTF-8, plain or gzipped, also in
-            folders below, or one such file. `doc` is the file's name as seen from the folder, the
-            id of a passage that name and the passage's number, its title the headings above it, of
-            which a `.txt` has none. Files without text are left out and counted in `info`.
+        place: a folder with files of `KINDS` in UTF-8, plain or gzipped, also in folders below, or
+            one such file. `doc` is the file's name as seen from the folder, the id of a passage
+            that name and the passage's number, its title the headings above it, else the file's
+            name without its ending. Files without text are left out and counted in `info`.
 
     Raises:
         InputError: a file that is not UTF-8, or whose name is not or holds a line end.
@@ -213,11 +213,16 @@ def texts_source(place: Path) -> Source:
     ways = [CUT, *([CUT_OF_HTML] if any(kind_of(path) in HTML for path in paths.values()) else [])]
     counts = {"files": len(files), "empty_files_left_out": len(paths) - len(files)}
     # what lies behind a link to a folder is not read
-    linked = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
+    linked = [
+        path
+        for path in folder.rglob("*")
+        if shown(path, folder) and path.is_symlink() and path.is_dir()
+    ]
     if place.is_dir() and linked:
         counts["linked_folders_left_out"] = len(linked)
     if place.is_dir():
-        counts["read"] = what_was_read(folder, paths.values())
+        empty = [path for name, path in paths.items() if name not in files]
+        counts["read"] = what_was_read(folder, files.values(), empty, len(linked))
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."
@@ -248,10 +253,11 @@ def _read(files: Mapping[str, Path]) -> dict[str, Path]:
     if errors:
         named = "; ".join(f"{error.where}: {error.problem}" for error in errors[:10])
         more = f"; and {len(errors) - 10} more" * (len(errors) > 10)
+        ways = " ".join(dict.fromkeys(error.fix for error in errors))
         raise InputError(
             f"{len(errors)} files cannot be read: {named}{more}",
             where="texts",
-            fix="Mend them, or put a dot before their names, and they are left out.",
+            fix=f"{ways} Or put a dot before their names, and they are left out.",
         )
     return holding
 
@@ -424,25 +430,32 @@ def _passages(files: dict[str, Path]) -> Iterator[tuple[str, Passage]]:
             yield str(path), Passage(f"{name}#{position}", title, text, name, position)
 
 
-def what_was_read(folder: Path, files: Collection[Path]) -> str:
-    """How many of a folder's files are read, of which kinds, and which are not.
+def what_was_read(
+    folder: Path, files: Collection[Path], empty: Collection[Path] = (), linked: int = 0
+) -> str:
+    """How many of a folder's files are read, of which kinds, and all that is left out.
 
     Args:
         folder: with folders below it; what begins with a dot does not count.
         files: what is read.
+        empty: what is left out since it holds no text.
+        linked: folders that are left out since they lie behind a link.
     """
-    every, read, left = visible_files(folder), {*files}, Counter()
-    kinds = Counter(map(kind_of, files))
-    left.update(path.suffix.lower() or "without ending" for path in every if path not in read)
-    line = f"read {len(read):,} of {len(every):,} files: {_counted(kinds)}"
+    every, seen = visible_files(folder), {*files, *empty}
+    left = [path.suffix.lower() or "without ending" for path in every if path not in seen]
+    line = f"read {len(files):,} of {len(every):,} files: {_counted(map(kind_of, files))}"
     if left:
         line += f"; not read: {_counted(left)}"
+    if empty:
+        line += f"; without text: {_counted(map(kind_of, empty))}"
+    if linked:
+        line += f"; folders behind a link, not read: {linked:,}"
     ways = [way for kind, way in CONVERTERS.items() if kind in left]
     return line + "; a text is made by: " * bool(ways) + ", ".join(ways)
 
 
-def _counted(kinds: Counter) -> str:
-    order = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
+def _counted(kinds: Iterable[str]) -> str:
+    order = sorted(Counter(kinds).items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{count:,} {kind}" for kind, count in order)
 
 

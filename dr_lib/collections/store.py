@@ -222,12 +222,10 @@ def open_source(
         Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
     )
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
-    made_of = about["name"], about["digest"], about["info"], passages, queries, judged
-    whole = Collection(*made_of, folder, place, about["passages_digest"])
-    if source.parts is None:
-        return whole
-    whole.name, whole.info = source.name, {**whole.info, **source.info}
-    return ReadOnUse(whole, source.parts, made, cache)
+    # a copy of a folder has its files, but another name, and perhaps others beside them
+    made_of = source.name, about["digest"], {**about["info"], **source.info}
+    whole = Collection(*made_of, passages, queries, judged, folder, place, about["passages_digest"])
+    return whole if source.parts is None else ReadOnUse(whole, source.parts, made, cache)
 
 
 def check_within_reach(source: Source, splits: Iterable[str], root: Path) -> None:

@@ -78,6 +78,9 @@ def run(tmp_path, texts, monkeypatch):
         module = importlib.import_module(name)
         if name == "bench_ngrams":
             monkeypatch.setattr(module, "KNOWN", 30_000)
+        if name == "bench_whole":  # libraries take many seconds, this takes none
+            monkeypatch.setattr(module, "IMPORTS", dict.fromkeys(module.IMPORTS, "import json"))
+            monkeypatch.setattr(module, "NAMED", "import json")
         monkeypatch.setattr(
             sys, "argv", [f"{name}.py", *options.format(texts=texts, folder=tmp_path).split()]
         )
@@ -105,6 +108,19 @@ def test_make_runs_every_script():
 def test_script_runs(name, run, capsys):
     run(name, TINY[name])
     assert capsys.readouterr().out
+
+
+def test_a_whole_notebook_is_run_by_a_command_that_is_there(tmp_path, monkeypatch):
+    script, commands = importlib.import_module("bench_whole"), []
+    monkeypatch.setattr(script, "seconds_of", lambda *given, **_: commands.append(given) or 1.0)
+    notebook = "notebooks/simlm/table08_replace_rates.ipynb"
+    (tmp_path / "cache").mkdir()
+    assert script.build(Path(notebook), tmp_path / "cache") == 1.0
+    ((program, *arguments),) = commands
+    chosen = importlib.import_module("run_notebooks").parser().parse_args(arguments)
+    assert (FOLDER.parent / program).name == "run_notebooks.py"
+    assert (FOLDER.parent / program).is_file() and (FOLDER.parent / notebook).is_file()
+    assert chosen.notebooks == [Path(notebook)] and (chosen.scale, chosen.jobs) == ("smoke", 1)
 
 
 def test_search_that_misses_a_passage_fails(run, monkeypatch):

@@ -575,12 +575,13 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     waiting = sum(word in ("waits", "not run") for word in words.values())
     assert (waiting, len(words)) == (5, 14), "says the opening: five of fourteen"
     assert [name for name, word in words.items() if word == "contradicted"] == ["decoder-unneeded"]
-    core = plan.Block.load("plan/core")
+    both, decoders, reddit = (
+        blocks[name] for name in ("squad", "squad, decoder", "reddit-retrieval")
+    )
     above, below = (
-        core.difference("bow", other, "MRR@10").interval() for other in ("retromae", "autoencoder")
+        both.difference("bow", other, "MRR@10").interval() for other in ("retromae", "autoencoder")
     )
     assert above.low > 0 > below.high, "the gain lies between"
-    decoders, reddit = blocks["squad, decoder"], blocks["reddit-retrieval"]
     fresh = decoders.difference("autoencoder, 2 layers, random", "bow", "MRR@10")
     assert fresh.p_within(1.0) < 0.05, "level with bag of words"
     means = reddit.means("MRR@10")

@@ -159,7 +159,7 @@ def test_a_long_line_says_how_deep_it_is_and_nothing_else_changes(file):
 
 def test_an_option_is_marked_in_a_command_and_a_minus_is_not():
     command = highlight(
-        "python -m dr_lib search path/to/mydata --model one-two a-b", BashLexer(), FoldedCode()
+        "python -m dr_book search path/to/mydata --model one-two a-b", BashLexer(), FoldedCode()
     )
     assert re.findall(r'<span class="option">(.*?)</span>', command) == ["-m", "--model"]
     assert "option" not in highlight(

@@ -126,6 +126,8 @@ def test_files_without_text_are_left_out_and_counted(text_folder, cache):
     collection = collections.load(text_folder, cache=cache)
     assert [row["id"] for row in collection.passages] == before
     assert (collection.info["files"], collection.info["empty_files_left_out"]) == (3, 3)
+    left = "; not read: 1 .md; without text: 3 .txt"
+    assert collection.info["read"] == f"read 3 of 7 files: 3 .txt{left}"
 
 
 def test_a_folder_of_empty_files_is_refused(tmp_path, cache):
@@ -151,6 +153,18 @@ def test_a_folder_without_any_text_says_what_it_holds_and_what_it_needs(tmp_path
     ) as caught:
         collections.load(folder, cache=cache)
     assert ("It holds data.parquet, photo.png" if held else "It is empty") in str(caught.value)
+
+
+def test_what_a_dot_hides_never_refuses_the_texts_beside_it(text_folder, beir_folder, cache):
+    before = collections.load(text_folder, cache=cache)
+    for name in (".git2", ".old"):
+        beir_folder(text_folder / name)
+    (text_folder / ".passages.jsonl").write_text('{"text": "x"}', encoding="utf-8")
+    (text_folder / ".hidden" / "key.txt").symlink_to(text_folder.parent)  # it leads out
+    (text_folder.parent / "secret").write_text("never read", encoding="utf-8")
+    (text_folder / ".key.txt").symlink_to(text_folder.parent / "secret")
+    after = collections.load(text_folder, cache=cache)
+    assert (after.digest, after.info["read"]) == (before.digest, before.info["read"])
 
 
 @pytest.mark.parametrize("name", ["tides.txt", "tides.md", "tides.rst"])
@@ -423,11 +437,15 @@ def test_links_within_a_folder_and_to_the_folder_are_followed_and_folders_behind
     (other / "c.txt").write_text("Elsewhere.\n")
     (folder / "b.txt").symlink_to("a.txt")
     (folder / "behind").symlink_to(other)
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "lib64").symlink_to(other)
     (tmp_path / "link").symlink_to("docs")
     (tmp_path / "named.txt").symlink_to("other/c.txt")
     collection = collections.load(str(tmp_path / "link"), allow_duplicates=True)
     assert sorted(collection.passages["doc"]) == ["a.txt", "b.txt"]
     assert collection.info["linked_folders_left_out"] == 1
+    told = "read 2 of 2 files: 2 .txt; folders behind a link, not read: 1"
+    assert collection.info["read"] == told
     assert collections.load(str(tmp_path / "named.txt")).passages["text"] == ["Elsewhere."]
 
 
@@ -461,6 +479,17 @@ def test_what_was_read_and_what_not_is_counted(tmp_path, cache):
     )
 
 
+def test_what_lies_beside_the_texts_of_a_collection_that_was_read_before_is_said(
+    text_folder, cache
+):
+    before = collections.load(text_folder, cache=cache)
+    text_folder = text_folder.rename(text_folder.with_name("moved"))
+    (text_folder / "talk.pdf").write_bytes(b"%PDF")
+    after = collections.load(text_folder, cache=cache)
+    assert (after.name, after.digest) == ("moved", before.digest) and "1 .pdf" in after.info["read"]
+    assert after.info["counts"] == before.info["counts"]
+
+
 def test_inner_endings_and_asciidoc_give_titles_and_else_the_file_s_name_does(tmp_path, cache):
     texts = {
         "git-tag.txt": "git-tag(1)\n==========\n\nOPTIONS\n-------\nSigns a tag.\n",
@@ -489,8 +518,11 @@ def test_code_and_tables_keep_their_lines_and_prose_goes_on_below(tmp_path, cach
 def test_all_bad_files_are_named_at_once_with_a_way_out(text_folder, cache):
     for name in ("l1.txt", "l2.txt"):
         (text_folder / name).write_bytes(b"caf\xe9")
-    with pytest.raises(InputError, match=r"2 files .*l1\.txt line 1: not UTF-8.*l2\.txt.*a dot"):
+    with pytest.raises(
+        InputError, match=r"2 files .*l1\.txt line 1: not UTF-8.*l2\.txt.*a dot"
+    ) as bad:
         collections.load(text_folder, cache=cache)
+    assert bad.value.fix.count("iconv -f latin1 -t utf-8") == 1  # a way out is said once
     for name in ("l1.txt", "l2.txt"):
         (text_folder / name).rename(text_folder / f".{name}")
     assert len(collections.load(text_folder, cache=cache)) == 5

@@ -1,40 +1,60 @@
 """The plan's differences, contrasts and parts of variance, against plain numpy and simulations."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 
-from dr_book import plan
+from dr_book import measured, plan
 from dr_book.statistics import Estimate
 from dr_lib.evaluation import Clusters, Scores
 
+ROOT = Path(__file__).parents[2]
 IDS = [f"q{number}" for number in range(60)]
 
 
-def block(values: dict[str, np.ndarray], clusters: list[int]) -> plan.Block:
-    """Records of `[seeds, queries]` shares, as far as a block reads them."""
-    of = Clusters.named("document", map(str, clusters))
-    ids = [f"q{number}" for number in range(len(clusters))]
-    return plan.Block(
-        {
-            label: [
-                SimpleNamespace(
-                    measured=Scores(ids, {"MRR@10": row}),
-                    means={"MRR@10": float(row.mean())},
-                    clusters=of,
-                    data={"collection": {"name": "squad"}},
-                    query_ids=ids,
-                )
-                for row in rows
-            ]
-            for label, rows in values.items()
-        }
-    )
+PARTS = [
+    cell.source
+    for cell in nbformat.read(ROOT / "notebooks/methods/how_many_seeds.ipynb", as_version=4).cells
+    if cell.id in ("parts-of", "parts-add-up")
+]
 
 
 @pytest.fixture
-def drawn() -> tuple[plan.Block, dict[str, np.ndarray], np.ndarray]:
+def block(record):
+    """`block(values)` of method -> `[seeds, queries]` shares, with the cluster of each query."""
+
+    def make(values: dict[str, np.ndarray], clusters: list[int]) -> plan.Block:
+        about = {"clusters": Clusters.named("document", map(str, clusters))}
+        about["query_ids"] = [f"q{number}" for number in range(len(clusters))]
+
+        def run(label: str, row: np.ndarray, seed: int) -> SimpleNamespace:
+            scores = Scores(about["query_ids"], {"MRR@10": row})
+            return record(label, row, seed=seed, **about | {"measured": scores, "study": "plan/t"})
+
+        return plan.Block(
+            {
+                label: [run(label, row, seed) for seed, row in enumerate(rows)]
+                for label, rows in values.items()
+            }
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def parts() -> SimpleNamespace:
+    """What the page on seeds computes itself."""
+    space = {"np": np, "pd": pd, "plan": plan, "Estimate": Estimate}
+    exec("\n".join(PARTS), space)
+    return SimpleNamespace(**space)
+
+
+@pytest.fixture
+def drawn(block) -> tuple[plan.Block, dict[str, np.ndarray], np.ndarray]:
     rng = np.random.default_rng(0)
     clusters = np.sort(rng.integers(0, 9, 60))
     values = {name: rng.random((seeds, 60)) for name, seeds in (("a", 3), ("b", 2), ("c", 1))}
@@ -59,18 +79,38 @@ def test_a_difference_counts_clusters_and_seeds(drawn):
     assert found.error == pytest.approx(expected, rel=1e-5)
 
 
-def test_dev_questions_are_counted_with_those_of_the_test(drawn):
-    made, values, clusters = drawn
-    dev = block({name: rows[:, :20] for name, rows in values.items()}, clusters[:20].tolist())
-    both = plan.Block(made.runs, dev)
-    gaps = 100 * (values["a"].mean(axis=0) - values["b"].mean(axis=0))
-    assert both.difference("a", "b", "MRR@10").value == pytest.approx(
-        np.append(gaps, gaps[:20]).mean(), rel=1e-5
+def test_dev_questions_are_counted_with_those_of_the_test():
+    """Of the book's records, by hand: an article of the one split is none of the other's."""
+    test, dev = (plan.Block.load(f"plan/core{end}") for end in ("", "-dev"))
+    both = plan.Block.load("plan/core", both=True)
+    gaps = [one.differences("bow", "none", "MRR@10") for one in (test, dev)]
+    together = np.concatenate(gaps)
+    np.testing.assert_allclose(both.differences("bow", "none", "MRR@10"), together, atol=1e-4)
+    assert len(set(both.clusters)) == len(set(test.clusters)) + len(set(dev.clusters))
+    means = [[one.values("bow", "MRR@10") for one in (test, dev)]]
+    expected = np.hstack(means[0]).mean(axis=1)
+    assert both.means("MRR@10")["bow"] == pytest.approx(expected.tolist())
+    # the clusters' part of the error, with no cluster shared
+    sums = np.concatenate(
+        [
+            pd.Series(gap - together.mean()).groupby(one.clusters).sum() / len(together)
+            for gap, one in zip(gaps, (test, dev), strict=True)
+        ]
     )
-    assert len(set(both.clusters.tolist())) == len({*clusters}) + len({*clusters[:20]})
-    assert both.means("MRR@10")["a"] == pytest.approx(
-        100 * np.hstack([values["a"], values["a"][:, :20]]).mean(axis=1), rel=1e-5
-    )
+    error = np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))
+    found = both.difference("bow", "none", "MRR@10")
+    assert found.value == pytest.approx(together.mean()) and found.error >= error * 0.999
+
+
+def test_a_block_and_a_table_say_the_same_of_a_difference():
+    """They were reckoned apart, and their last digits were not the same."""
+    runs = measured.recorded("plan/core")
+    block = plan.Block.load("plan/core")
+    for label in ("bow", "simlm"):
+        table = measured.difference(runs[label], runs["none"], "MRR@10").estimate
+        found = block.difference(label, "none", "MRR@10")
+        if {len(runs[row]) for row in (label, "none")} == {3}:
+            assert (found.value, found.error) == pytest.approx((table.value, table.error))
 
 
 def test_groups_of_queries_are_compared_with_what_their_clusters_share(drawn):
@@ -91,7 +131,7 @@ def test_groups_of_queries_are_compared_with_what_their_clusters_share(drawn):
     )
 
 
-def test_collections_weigh_the_same_whatever_their_size(drawn):
+def test_collections_weigh_the_same_whatever_their_size(drawn, block):
     made, values, clusters = drawn
     small = block({name: rows[:, :20] for name, rows in values.items()}, clusters[:20].tolist())
     found = plan.together([made, small], "a", "b", "MRR@10")
@@ -115,35 +155,26 @@ def test_a_side_of_zero_decides(value, error, word):
     assert plan.sign(Estimate(value, error, 30)) == word
 
 
-def test_rows_of_two_blocks_stand_beside_each_other_on_the_same_queries(drawn):
-    made, values, clusters = drawn
-    dev = block({name: rows[:, ::-1] for name, rows in values.items()}, clusters.tolist())
-    whole = plan.Block(made.runs, dev)
-    halves = [
-        plan.Block({name: whole.runs[name]}, plan.Block({name: dev.runs[name]})) for name in "ab"
-    ]
-    joined = halves[0].with_rows(halves[1])
-    assert list(joined.runs) == ["a", "b"]
-    expected = plan.Block(
-        {name: made.runs[name] for name in "ab"},
-        plan.Block({name: dev.runs[name] for name in "ab"}),
-    )
-    found = joined.difference("a", "b", "MRR@10")
-    assert found == expected.difference("a", "b", "MRR@10")
+def test_one_seed_of_unknown_scatter_leaves_the_error_open(block):
+    values = {name: np.random.default_rng(4).random((1, 60)) for name in "ab"}
+    found = block(values, np.repeat(np.arange(12), 5).tolist()).difference("a", "b", "MRR@10")
+    assert found.freedom == 0 and found.p() == 1
 
 
 @pytest.mark.parametrize(
     ("gap", "noise", "word"),
     [(-5, 0.1, "supported"), (5, 0.1, "contradicted"), (0, 0.1, "contradicted"), (0, 40, "open")],
 )
-def test_a_row_that_is_to_be_below_is_contradicted_by_one_level_with_the_other(gap, noise, word):
+def test_a_row_that_is_to_be_below_is_contradicted_by_one_level_with_the_other(
+    block, gap, noise, word
+):
     rng = np.random.default_rng(1)
     clusters = np.repeat(np.arange(12), 5)
     level = np.full(60, 0.4)
     other = level + (gap + noise * rng.standard_normal(12)[clusters]) / 100
     rows = {name: np.stack([own] * 3) for name, own in (("a", other), ("b", level))}
     made = {"squad": block(rows, clusters.tolist())}
-    assert plan.JUDGES["below"](("a", "b"), made, [])[1] == word
+    assert plan.judge("below", ("a", "b"), made, [])[1] == word
 
 
 def test_what_has_not_run_is_not_judged():
@@ -153,7 +184,7 @@ def test_what_has_not_run_is_not_judged():
     assert {(verdict.word, verdict.looks) for verdict in found} == {("not run", 0)}
 
 
-def test_a_contrast_is_judged_when_its_last_seed_is_there():
+def test_a_contrast_is_judged_when_its_last_seed_is_there(block):
     rng = np.random.default_rng(0)
     clusters = np.repeat(np.arange(12), 5)
 
@@ -176,7 +207,7 @@ def test_a_contrast_is_judged_when_its_last_seed_is_there():
     assert part.shown["squad"].value == pytest.approx(20, abs=0.5)
 
 
-def test_parts_of_a_simulated_difference_are_found_again():
+def test_parts_of_a_simulated_difference_are_found_again(block, parts):
     rng = np.random.default_rng(3)
     sizes = rng.integers(20, 180, 400)
     clusters = np.repeat(np.arange(400), sizes)
@@ -201,20 +232,25 @@ def test_parts_of_a_simulated_difference_are_found_again():
     }
     made = block(values, clusters.tolist())
     pairs = [("a", "b"), ("c", "d"), ("e", "f")]
-    found = plan.parts(made, pairs, "MRR@10")
+    found = parts.parts_of(made, pairs, "MRR@10")
     for name, value in true.items():
         assert getattr(found, name) == pytest.approx(value, rel=0.6 if name == "seed" else 0.25)
     assert found.articles == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
     # what the parts make of a difference is about what clusters and seeds make of it
     direct = np.sqrt(np.mean([made.difference(*pair, "MRR@10").error ** 2 for pair in pairs]))
-    assert found.error(6) == pytest.approx(direct, rel=0.15)
+    assert parts.with_error(0.0, found, 6).error == pytest.approx(direct, rel=0.15)
 
 
-def test_more_seeds_and_more_articles_show_smaller_differences():
-    parts = plan.Parts(1.7, 200, 200, 0.02, 36, 290)
-    assert sum(parts.shares(3).values()) == pytest.approx(
+def test_more_seeds_and_more_articles_show_smaller_differences(parts):
+    names = ["article", "question", "draw", "seed", "articles", "questions"]
+    made = pd.Series([1.7, 200, 200, 0.02, 36, 290], names)
+    assert sum(parts.shares(made, 3).values()) == pytest.approx(
         1.7 / 36 + 200 / (36 * 290) + 2 * 200 / (36 * 290) / 3 + 2 * 0.02 / 3
     )
-    assert parts.detectable(3) < parts.detectable(1)
-    assert parts.detectable(3, 72) < parts.detectable(3)
-    assert parts.by_chance(0.5, 3) < parts.by_chance(0.1, 3) < 1
+    three, one, twice = (
+        parts.with_error(0.0, made, seeds, articles).detectable
+        for seeds, articles in ((3, None), (1, None), (3, 72))
+    )
+    assert twice < three < one
+    wide, near = (parts.with_error(gap, made, 3).p() for gap in (0.5, 0.1))
+    assert wide < near < 1

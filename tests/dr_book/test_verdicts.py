@@ -238,6 +238,9 @@ def test_level_within_a_margin_is_an_equivalence_test():
     for other, state in ((0.5, "supported"), (0.504, "open"), (0.53, "contradicted")):
         pair = judged(level, rows(noise=0.002 if other == 0.5 else 0.02, a=0.5, b=other)).pairs[0]
         assert (pair.state, pair.relation) == (state, "level with")
+    for seed in range(20):  # two one-sided tests, and the 90 % interval, say the same
+        pair = judged(level, rows(noise=0.02, seed=seed, a=0.5, b=0.5)).pairs[0]
+        assert (max(-pair.low, pair.high) < 0.5) == (pair.p < 0.05), seed
 
 
 def test_a_margin_that_these_queries_cannot_show_is_not_testable_here_and_says_how_many_would_do():

@@ -4,6 +4,7 @@ that they run.
 
 import json
 import shutil
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -684,3 +685,29 @@ def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shar
     for name, tensor in made.items():
         torch.testing.assert_close(tuned[name], tensor, atol=1e-5, rtol=1e-4)
     assert not load_extra(shared.get(without.retriever) / "model")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("pretrained", {"objective": "condenser"}),
+        ("retriever", {"objective": "none"}),
+        ("question_generator", {"objective": "master"}),
+        ("continuation_model", {"objective": "master"}),
+    ],
+)
+def test_the_seed_of_a_training_is_that_of_its_loop_and_of_its_batches(
+    kind, changes, tiny_recipe, shared, tmp_path, monkeypatch
+):
+    (chosen,) = (one for one in walked(tiny_recipe.with_(**changes)).values() if one.kind == kind)
+    inputs, seen = shared.inputs(chosen), []
+
+    def train(module, batches, settings, *_, **__):
+        seen.append((settings.seed, repr(batches(0))))
+
+    monkeypatch.setattr(sys.modules[chosen.function.__module__], "train", train)
+    for number, seed in enumerate((3, 3, 4)):
+        (tmp_path / str(number)).mkdir()
+        chosen.function(tmp_path / str(number), **inputs | {"seed": seed})
+    first, again, other = seen
+    assert first == again and (first[0], other[0]) == (3, 4) and first[1] != other[1]

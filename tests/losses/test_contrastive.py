@@ -319,6 +319,12 @@ def test_a_copy_of_the_positive_is_no_competitor():
     assert found == [1.0, 0.5]
 
 
+def test_cosines_know_no_length_however_short_a_vector_is():
+    queries, passages = torch.randn(4, 8), torch.randn(8, 8)
+    short = losses.contrastive(1e-9 * queries, 1e-9 * passages)
+    assert short.item() == pytest.approx(losses.contrastive(queries, passages).item(), rel=1e-5)
+
+
 def test_equal_vectors_are_no_hit():
     assert losses.in_batch_accuracy(torch.ones(4, 2), torch.ones(8, 2), normalise=True).item() == 0
 

@@ -171,6 +171,14 @@ def test_dropping_rare_ngrams_with_the_floor_of_one_changes_only_what_occurs_mor
     assert np.array_equal(importances_of(texts), importances_of(texts, min_count=9))
 
 
+def test_the_floor_is_of_ngrams_and_a_word_never_seen_counts_one():
+    for seen, floor in ((1, 0.5), (0, 0.25)):
+        counts = [np.array([0, 2]), np.array([seen, 0])]
+        information = math.log(max(seen, floor) / 4) - math.log(1 / 6) - math.log(2 / 6)
+        found = average_mutual_information(counts, np.array([2, 1]), (6, 4), floor=floor)
+        assert found == pytest.approx([2 * information] * 2)
+
+
 def test_a_single_word_has_no_importance_and_every_word_has_a_finite_one(importances_of):
     found = importances_of(["a", "b c", "d e f g h i"])
     assert found[0] == 0 and np.isfinite(found).all() and (found[1:] > 0).all()

@@ -118,10 +118,33 @@ def test_vectors_in_one_narrow_cone_are_told_apart(hidden):
 
 
 def test_minus_zero_and_zero_are_one_score():
-    queries = np.array([[-1.0, -1.0]], np.float32)
-    passages = np.array([[1.0, -1.0], [0.0, 0.0], [-1.0, 1.0], [0.0, 0.0]], np.float32)
+    """A product too small for float32 is -0.0 on one side of zero and 0.0 on the other."""
+    queries = np.array([[-1e-30, 0.0]], np.float32)
+    passages = np.array([[1e-30, 0.0], [0.0, 0.0], [-1e-30, 0.0], [0.0, 1.0]], np.float32)
     scores, rows = search(queries, passages, 4)
     assert rows.tolist() == [[0, 1, 2, 3]] and not np.signbit(scores).any()
+
+
+def test_whatever_fast_products_are_within_their_bound_no_passage_is_lost(monkeypatch):
+    """They may put the last that counts as far too high as a better one too low."""
+    rng = np.random.default_rng(0)
+
+    def fast(queries, shards, depth, place):
+        true = queries.astype(np.float64) @ shards[0].T.astype(np.float64)
+        longest = float(np.linalg.norm(shards[0], axis=1).max())
+        off = MODULE._Bounds.of(queries, longest).off[:, None]
+        moved = true + 0.9 * off * rng.choice([-1, 1], true.shape)
+        rows = np.argsort(-moved, axis=1)[:, :depth]
+        return np.take_along_axis(moved, rows, 1).astype(np.float32), rows, longest
+
+    monkeypatch.setattr(MODULE, "_fast_lists", fast)
+    for _ in range(30):
+        middle, noise = rng.standard_normal(16), 10.0 ** rng.uniform(-6.5, -4)
+        queries, passages = (
+            (middle + noise * rng.standard_normal((count, 16))).astype(np.float32)
+            for count in (5, 400)
+        )
+        assert (search(queries, passages, 7)[1] == by_hand(queries, passages, 7)[1]).all()
 
 
 def test_collection_of_one_vector_repeated_comes_back_in_row_order(monkeypatch):

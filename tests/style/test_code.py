@@ -155,6 +155,15 @@ def test_words_that_have_no_place(pattern):
     assert not [name for name in found if name != "tests/book/test_environment.py"]
 
 
+def test_modules_that_readers_are_told_to_run_can_be_run():
+    told = {
+        module
+        for path in project_files()
+        for module in re.findall(r"-m\W+(dr_\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert told == {"dr_book"} and (ROOT / "book" / "dr_book" / "__main__.py").is_file()
+
+
 def test_folders_are_removed_by_their_one_writer_and_by_the_cache_alone():
     paths = [path for name in ("dr_lib", "book") for path in (ROOT / name).rglob("*.py")]
     removing = {

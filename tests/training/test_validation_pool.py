@@ -2,6 +2,8 @@
 of that pool.
 """
 
+from types import SimpleNamespace
+
 import datasets
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ from torch import nn
 from dr_lib.evaluation import evaluate
 from dr_lib.retrieval import Ranking, encode, search
 from dr_lib.tokens import Layout, TokenStore
-from dr_lib.training import ValidationPool, pool_mrr
+from dr_lib.training import Finetuning, ValidationPool, pool_mrr
 from dr_lib.training import bi_encoder as pool
-from dr_lib.training.bi_encoder import pool_ranks
+from dr_lib.training.bi_encoder import dev_pool, pool_ranks
 
 RNG = np.random.default_rng(0)
 QUERIES, PASSAGES = (
@@ -33,6 +35,26 @@ def real_mrr(queries: torch.Tensor, passages: torch.Tensor) -> np.ndarray:
     ranking = Ranking([str(i) for i in range(len(queries))], rows, scores)
     qrels = {str(i): {str(row): 1 for row in own} for i, own in enumerate(POSITIVES)}
     return evaluate(ranking, qrels, ids, [f"MRR@{len(passages)}"]).per_query(f"MRR@{len(passages)}")
+
+
+def test_the_queries_of_a_pool_are_drawn_by_the_seed_of_the_validation(tmp_path):
+    """Every second query has a judgement; BM25 found passage i + 100 for query i."""
+    (tmp_path / "ranking").mkdir()
+    np.save(tmp_path / "ranking" / "rows.npy", np.arange(100, 150)[:, None])
+    judged = [np.array([i]) if i % 2 else np.array([], np.int64) for i in range(50)]
+    collection = SimpleNamespace(
+        same_text=None, positives={"dev": judged}.get, own_rows={"dev": None}.get
+    )
+
+    def drawn(seed: int) -> list[int]:
+        look = {"split": "dev", "queries": 9, "per_query": 1, "seed": seed}
+        made = dev_pool(collection, tmp_path, Finetuning(validation=look))
+        rows = made.query_rows.tolist()
+        assert made.passage_rows.tolist() == [*rows, *(row + 100 for row in rows)]
+        assert len(set(rows)) == 9 and all(row % 2 for row in rows)
+        return rows
+
+    assert drawn(3) == drawn(3) != drawn(4)
 
 
 @pytest.mark.parametrize("at_once", [1 << 28, 400 * 8 * 7, 1])
