@@ -325,7 +325,7 @@ def test_three_panels_of_one_unit_name_it_once_on_a_phone(on_a_phone):
     intervals([Series(place, "live", points(a=30), "%") for place in places], ["a"], alt="x")
     panels = on_a_phone[0].axes
     assert [axes.get_xlabel() for axes in panels] == ["", "%", ""]
-    assert "\n" in panels[0].get_title() and "\n" not in panels[2].get_title()
+    assert "\n" in panels[0].get_title()
 
 
 def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
