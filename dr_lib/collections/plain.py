@@ -28,13 +28,13 @@ from dr_lib.collections.beir import (
     read_table,
     said_of,
 )
+from dr_lib.collections.collection import KINDS, file_title
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.words import pieces, sentences
 
 WORDS = 100
-KINDS = ".txt", ".md", ".rst", ".adoc", ".asciidoc", ".html", ".htm"
 TEXTS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 HTML = ".html", ".htm"
 CONVERTERS = {
@@ -287,10 +287,7 @@ def sections_of(path: Path) -> list[tuple[str, str]]:
             text = LISTING.sub(r"```\n\2\n```", text)
         marks = ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING
         parts = sections(text, marks)
-    name = path.name.removesuffix(".gz")
-    while Path(name).suffix.lower() in KINDS:
-        name = Path(name).stem
-    return [(title or name, text) for title, text in parts]
+    return [(title or file_title(path.name), text) for title, text in parts]
 
 
 def _bytes(path: Path) -> bytes:

@@ -142,6 +142,24 @@ def test_repeated_texts_are_kept_and_counted(text_folder, cache):
     assert collection.info["counts"]["duplicate_texts"] == 1
 
 
+def test_a_copy_under_another_file_s_name_is_a_copy_and_one_under_another_heading_is_none(
+    tmp_path, cache
+):
+    long = f"{sentence('sea', 90)}\n\n{sentence('moon', 90)}"
+    texts = {"deep/r.txt.gz": "", "r (1).txt": long, "r.txt": long, "s.md": f"# Sea\n\n{long}"}
+    texts |= {"t.md": f"# Moon\n\n{long}", "u.rst.txt": "Short."}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "deep" / "r.txt.gz").write_bytes(gzip.compress(long.encode()))
+    collection = collections.load(tmp_path, cache=cache)
+    assert collection.passages["title"][:4] == ["r", "r", "r (1)", "r (1)"]
+    assert collection.same_text.tolist() == [0, 1, 0, 1, 0, 1, 6, 7, 8, 9, 10]
+    assert collection.info["counts"]["duplicate_texts"] == 4
+    with pytest.raises(InputError, match=r"'r \(1\)\.txt#0' repeats text of .*r\.txt\.gz \(4 such"):
+        collections.load(tmp_path, cache=cache, allow_duplicates=False)
+
+
 @pytest.mark.parametrize("held", [(), ("photo.png", "data.parquet")])
 def test_a_folder_without_any_text_says_what_it_holds_and_what_it_needs(tmp_path, cache, held):
     (folder := tmp_path / "other").mkdir()
