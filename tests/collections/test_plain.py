@@ -252,6 +252,47 @@ def test_headings_are_the_titles_of_the_passages_below_them(tmp_path, cache):
     ]
 
 
+FIELDS = {
+    "---\ntitle: Boilers\ntags: [x, y]\nauthors:\n  - a\n- b\n---\n": "Boilers",
+    "---\nlayout: page\ntitle: 'Boilers: in winter'\n---\n": "Boilers: in winter",
+    "---\n# of a site\n\nlayout: home\ntitle: >-\n  Boilers in\n  winter\n---\n": "Boilers in",
+    "---\ntitle:\ntags: x\n---\n": "",
+    '+++\ntitle = "Boilers"\ntags = [\n"x",\n]\n+++\n': "Boilers",
+}
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+def test_fields_before_a_text_of_markdown_are_no_text_and_name_it(tmp_path, fields):
+    body, title = "Drain it.\n\n## Frost\n\nClose it.\n\n---\nEnd: now\n---\n", FIELDS[fields]
+    (tmp_path / "a.md").write_text(fields + body, encoding="utf-8")
+    (tmp_path / "plain.md").write_text(body, encoding="utf-8")
+    plain = sections_of(tmp_path / "plain.md")
+    assert [text.strip() for _, text in sections_of(tmp_path / "a.md")] == [
+        text.strip() for _, text in plain
+    ]
+    titles = [above for above, _ in sections_of(tmp_path / "a.md")]
+    assert titles[:2] == ([title, f"{title}: Frost"] if title else ["a", "Frost"])
+    text = f"{fields}# {title or 'Sea'}\n\nDrain it."
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    assert sections_of(tmp_path / "a.md")[1][0] == (title or "Sea")  # once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\nKey: it is a rule.\n\n---\nSalt.",
+        "---\nThe moon pulls: so\nit rises.\n---\nSalt.",
+        "---\n- a\n- b\n---\nSalt.",
+        "---\ntitle: never closed\nSalt.",
+        "Salt.\n---\ntitle: x\n---\n",
+    ],
+)
+def test_text_between_two_rules_is_text(tmp_path, text):
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    found = " ".join(f"{above} {part}" for above, part in sections_of(tmp_path / "a.md"))
+    assert {*re.findall(r"\w+", text)} <= {*re.findall(r"\w+", found)}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -603,6 +644,45 @@ BESIDE = "<header>Library</header><div>We use cookies.</div>"
 def test_beside_the_main_part_of_a_page_nothing_is_read(body, texts):
     page = f"<html><body>{body}</body></html>"
     assert [text for _, text in html_sections(page.encode())] == texts
+
+
+HIDDEN = ["<p hidden>x</p>", "<div aria-hidden=true>x<p>x</p></div>", "<template>x</template>"]
+
+
+@pytest.mark.parametrize("hidden", [*HIDDEN, '<i hidden=""></i><span hidden=hidden>x</span>'])
+def test_what_a_page_hides_is_not_read(hidden):
+    page = f"<h1>Sea{hidden}</h1><p>Salt.</p>{hidden}<p hidden=until-found>Ice.</p>"
+    page += "<p aria-hidden=false>Tide.</p>"
+    rows = [("", ""), ("Sea", "Salt.\n\nIce.\n\nTide.")]
+    assert html_sections(f"<html><body>{page}</body></html>".encode()) == rows
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.txt", "a.rst", "a.adoc", "a.html", "a.md.gz"])
+def test_signs_that_nobody_sees_are_in_no_passage(tmp_path, cache, name):
+    signs = "\x07\x1b\x9b\u200b\u200f\u202a\u202e\u2066\u2069\ufeff\ue000"
+    text = f"Tides{signs}\n=====\n\nSa\u00adlt{signs}water\u200c,\n\u202e\n\x0cice.\n"
+    text = f"<h1>Tides{signs}</h1><p>{text}</p>" if name.endswith("html") else text
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    (tmp_path / "b.txt").write_text(signs, encoding="utf-8")
+    collection = collections.load(tmp_path, cache=cache)
+    rows = [(row["title"], row["text"].split()) for row in collection.passages]
+    words = ["Sa\u00adlt", "water\u200c,", "ice."]
+    assert [(title, found[-3:]) for title, found in rows] == [("Tides", words)]
+    assert (
+        not re.search(f"[{signs}]", str(rows)) and "without text: 1 .txt" in collection.info["read"]
+    )
+
+
+@pytest.mark.parametrize("code", [False, True])
+def test_a_word_without_end_is_cut(tmp_path, cache, code):
+    long = "A0b1" * 30_000
+    text = f"Begin.\n\n```\nx = {long}\n```\n" if code else f"Begin. {long} End."
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    texts = collections.load(tmp_path, cache=cache).passages["text"][:]
+    assert max(map(len, texts)) <= 1210 and long in "".join(texts).replace("\n", "")
+    address = "https://example.org/" + "a" * 970  # long, and a word
+    assert cut([f"See {address} there."]) == [f"See {address} there."]
 
 
 def test_an_xhtml_page_is_read_without_a_warning(tmp_path, cache, recwarn):
