@@ -7,9 +7,10 @@ from typing import Any
 
 from IPython.display import HTML
 
-from dr_book.data.make import is_here
+from dr_book.data.make import differences
 from dr_book.data.sheets import Sheet, sheets
 from dr_book.tables import Cell, Markup, link, table
+from dr_lib import places
 
 HOST = "https://github.com/{repository}"
 COMPARED = (
@@ -99,3 +100,11 @@ def here_table(recorded: Sequence[Mapping[str, Any]]) -> HTML:
     )
     columns = ["collection", "digest", "on this machine", "to get it"]
     return table(columns, rows, caption=caption)
+
+
+def is_here(sheet: Sheet) -> str:
+    """Whether this machine has the collection of a sheet: "yes", "no", "another state of it"."""
+    place = places.primer() if sheet.name == "primer" else places.find_data(sheet.name)
+    if place is None or not sheet.digest:
+        return "no"
+    return "another state of it" if differences(place, sheet) else "yes"

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from claims_glance import drawn_pairs, in_words, left_out, pairs_table, write_claims_glance
 from data_sheets import anchor, here_table, sheet_sections
@@ -53,6 +53,7 @@ from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
     all_recorded,
+    by_configuration,
     clusters_of,
     difference,
     made_by,
@@ -80,7 +81,7 @@ from dr_book.tables import (
     typographic,
     verdict_badge,
 )
-from dr_book.verify import made_twice
+from dr_book.verify import compare, measure_of, seed_noise
 from dr_lib import places
 from dr_lib.files import read_json, read_yaml, write_json, write_text
 from dr_lib.lab import BaseRecipe, Record, load_records, recorded_folder
@@ -338,6 +339,43 @@ def records_page() -> str:
         *[part for scale in SCALES for part in records_tables(scale)],
         wide=True,
     )
+
+
+class Twice(NamedTuple):
+    """A training that the book's records hold twice, and what `compare` says of the two."""
+
+    record: Record
+    again: Record
+    found: dict[str, Any]
+
+
+def made_twice() -> list[Twice]:
+    """Trainings of one recipe, data digest and seed by other machines or commits: each against the
+    earliest, on the collection that it was trained on, by method.
+    """
+    found: dict[tuple[str, str], Twice] = {}
+    for records in by_configuration().values():
+        earliest: dict[int, Record] = {}
+        for record in sorted(records, key=lambda record: (record.seed, record.created)):
+            at_home = record.trained_on["digest"] == record.data["collection"]["digest"]
+            if not record.training or not at_home:
+                continue
+            first = earliest.setdefault(record.seed, record)
+            places = {(str(run.machine), run.commit.get("id")) for run in (first, record)}
+            if len(places) > 1 and _trainings(first) != _trainings(record):
+                noise = seed_noise(first, measure_of(first, record))
+                pair = Twice(first, record, compare(first, record, noise))
+                found.setdefault((_trainings(first), _trainings(record)), pair)
+    return sorted(found.values(), key=lambda pair: (_method(pair.record), pair.record.seed))
+
+
+def _trainings(record: Record) -> str:
+    """What tells a run's trainings from those of every other run: how long each took."""
+    return str({name: log.get("wall_seconds") for name, log in record.training.items()})
+
+
+def _method(record: Record) -> str:
+    return record.recipe["objective"]["name"]
 
 
 def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:

@@ -104,11 +104,6 @@ def all_recorded() -> list[Record]:
     return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
 
 
-def recorded_studies(prefix: str) -> list[str]:
-    """Names of the studies that the book has records of and that begin with `prefix`, in order."""
-    return sorted({one.study for one in all_recorded() if one.study.startswith(prefix)})
-
-
 def recorded_collections() -> list[dict[str, Any]]:
     """The collections that the book's own records searched: name, digest, sizes, and the set of
     `studies`.
@@ -434,12 +429,12 @@ def _kind(record: Record) -> Hashable:
 @of_records
 def _pools(measure: str) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
-    for side in _repeated(measure):
+    for side in repeated(measure):
         means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
     return {kind: seed_variance(own) for kind, own in means.items()}
 
 
-def _repeated(measure: str) -> list[Side]:
+def repeated(measure: str) -> list[Side]:
     """The configurations that were trained with at least two seeds by code of one epoch."""
     found = []
     for records in by_configuration().values():
@@ -456,7 +451,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     """Scale, collection, stage and variance from seed to seed of what the book's records pool, the
     best known first.
     """
-    first = {_kind(side.records[0]): side.records[0] for side in reversed(_repeated(measure))}
+    first = {_kind(side.records[0]): side.records[0] for side in reversed(repeated(measure))}
     found = [
         (
             record.scale,
@@ -484,22 +479,6 @@ def _searched(record: Record) -> str:
     if trained_on := record.data.get("trained_on"):
         facts.append(f"trained on {trained_on['name']}")
     return ", ".join(facts)
-
-
-def batches(measure: str, collection: str) -> tuple[SeedVariance, SeedVariance]:
-    """The variance from seed to seed of configurations whose runs share precision and device, and
-    of those that mix them.
-    """
-    alike: list[list[float]] = []
-    mixed: list[list[float]] = []
-    for side in _repeated(measure):
-        record = side.records[0]
-        if record.data["collection"]["name"] == collection and record.recipe.get("final") != (
-            "pretrained"
-        ):
-            made = {made_by(run) for run in side.records}
-            (alike if len(made) == 1 else mixed).append([mean for mean, _ in side.parts()])
-    return seed_variance(alike), seed_variance(mixed)
 
 
 @dataclass(frozen=True)
@@ -655,16 +634,6 @@ def made_by(record: Record) -> str:
     epoch = record.epoch
     parts = ["" if epoch is None else f"epoch {epoch}", logs[-1].get("precision")]
     return ", ".join(map(str, filter(None, [*parts, chip[0] if chip else device])))
-
-
-def trained_alike(first: Sequence[Record], second: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Pairs of runs of two configurations that share seed, code, precision and device, so that they
-    differ in nothing but the configuration; the first of several is taken, in order of the seeds.
-    """
-    one, other = (
-        {(run.seed, made_by(run)): run for run in reversed(runs)} for runs in (first, second)
-    )
-    return [(one[made], other[made]) for made in sorted(one.keys() & other.keys())]
 
 
 def per_query(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:

@@ -27,7 +27,7 @@ import numpy as np
 import scipy
 
 from dr_book.data.sheets import sheets
-from dr_book.measured import SCALES, Side, aligned, all_recorded, by_configuration, pools_of
+from dr_book.measured import SCALES, Side, aligned, all_recorded, pools_of
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
@@ -185,43 +185,6 @@ def seed_noise(record: Record, measure: str) -> Noise:
     """
     (pool,) = pools_of([Side([record], measure)]).values()
     return Noise(pool.variance**0.5, pool.freedom)
-
-
-class Twice(NamedTuple):
-    """A training that the book's records hold twice, and what `compare` says of the two."""
-
-    record: Record
-    again: Record
-    found: dict[str, Any]
-
-
-def made_twice() -> list[Twice]:
-    """Trainings of one recipe, data digest and seed by other machines or commits: each against the
-    earliest, on the collection that it was trained on, by method.
-    """
-    found: dict[tuple[str, str], Twice] = {}
-    for records in by_configuration().values():
-        earliest: dict[int, Record] = {}
-        for record in sorted(records, key=lambda record: (record.seed, record.created)):
-            at_home = record.trained_on["digest"] == record.data["collection"]["digest"]
-            if not record.training or not at_home:
-                continue
-            first = earliest.setdefault(record.seed, record)
-            places = {(str(run.machine), run.commit.get("id")) for run in (first, record)}
-            if len(places) > 1 and _trainings(first) != _trainings(record):
-                noise = seed_noise(first, measure_of(first, record))
-                pair = Twice(first, record, compare(first, record, noise))
-                found.setdefault((_trainings(first), _trainings(record)), pair)
-    return sorted(found.values(), key=lambda pair: (_method(pair.record), pair.record.seed))
-
-
-def _trainings(record: Record) -> str:
-    """What tells a run's trainings from those of every other run: how long each took."""
-    return str({name: log.get("wall_seconds") for name, log in record.training.items()})
-
-
-def _method(record: Record) -> str:
-    return record.recipe["objective"]["name"]
 
 
 # Which record -------------------------------------------------------------------------------------

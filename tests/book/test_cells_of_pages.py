@@ -1,5 +1,5 @@
-"""What the cells of two pages compute themselves: which runs the page on trust takes for one row,
-and the zero-shot page's average over collections.
+"""What the cells of three pages compute themselves: which runs the page on trust takes for one row,
+the zero-shot page's average over collections, and the runs that the page of cases pairs.
 """
 
 import json
@@ -109,3 +109,32 @@ def test_differences_are_paired_in_each_collection(average):
     mean, each, without = average({"a": pair})
     assert without == {} and mean == each["a"]
     assert (mean.mean, mean.low, mean.high) == pytest.approx((10.0, 10.0, 10.0), abs=1e-4)
+
+
+def test_two_trainings_are_alike_where_seed_code_precision_and_device_are_the_same():
+    """A count of won and lost queries compares no seed 0 with a seed 1, and no bf16 with fp32."""
+
+    def trained(label, seed, precision="fp32", gpu="NVIDIA H100", epoch=5):
+        return SimpleNamespace(
+            label=label,
+            seed=seed,
+            epoch=epoch,
+            training={"retriever1": {"precision": precision}},
+            machine={"gpus": [gpu]},
+        )
+
+    cells = nbformat.read(ROOT / "notebooks/simlm/table09_cases.ipynb", as_version=4).cells
+    (source,) = (cell.source for cell in cells if "def trained_alike" in cell.source)
+    space: dict[str, Any] = {"measured": measured}
+    exec(source.partition("\n\n\n")[0], space)
+    trained_alike = space["trained_alike"]
+    first = [trained("a", 2), trained("a", 0), trained("a", 1), trained("a", 3, "bf16")]
+    second = [trained("b", 1), trained("b", 0), trained("b", 0), trained("b", 3)]
+    second += [trained("b", 2, gpu="NVIDIA A100"), trained("b", 2, epoch=4), trained("b", 4)]
+    pairs = trained_alike(first, second)
+    assert [(one.label, one.seed, other.label, other.seed) for one, other in pairs] == [
+        ("a", 0, "b", 0),
+        ("a", 1, "b", 1),
+    ]
+    assert pairs[0][1] is second[1]  # the first of two
+    assert trained_alike(first, []) == []

@@ -29,7 +29,7 @@ Row = tuple[str, str, str]
 def configurations() -> dict[Row, list]:
     """The records behind the rows of the page of each study."""
     rows: dict[Row, list] = {}
-    for study in measured.recorded_studies(""):
+    for study in sorted({record.study for record in measured.all_recorded()}):
         page = (places.notebook_of(study) or "").removesuffix(".ipynb")
         for collection, runs in measured.recorded_by_collection(study).items():
             for label, records in runs.items():

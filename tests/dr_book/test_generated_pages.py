@@ -18,6 +18,7 @@ from generated_pages import (
     counts_table,
     entry_badge,
     faults_section,
+    made_twice,
     paper_cards,
     rebuilt_section,
     records_tables,
@@ -29,7 +30,6 @@ from dr_book.measured import made_by
 from dr_book.papers import load_papers
 from dr_book.tables import named
 from dr_book.verdicts import STATES
-from dr_book.verify import made_twice
 from dr_lib import places
 from dr_lib.files import write_json
 from dr_lib.lab import load_records, recorded_folder

@@ -22,8 +22,6 @@ from dr_book.measured import (
     recorded,
     recorded_by_collection,
     recorded_collections,
-    recorded_studies,
-    trained_alike,
 )
 from dr_book.statistics import cluster_mean
 from dr_book.tables import spell_data
@@ -47,25 +45,6 @@ def test_values_stand_in_the_order_of_another_runs_queries():
     assert aligned([one, two], one, "R@1").tolist() == [[1.0, 0.0], [0.5, 0.25]]
     with pytest.raises(InputError, match="one run only"):
         aligned([Scores(["c"], {"R@1": np.ones(1)})], one, "R@1")
-
-
-def test_two_trainings_are_alike_where_seed_code_precision_and_device_are_the_same(record):
-    """A count of won and lost queries compares no seed 0 with a seed 1, and no bf16 with fp32."""
-
-    def trained(label, seed, precision="fp32", gpu="NVIDIA H100", epoch=5):
-        made = {"training": {"retriever1": {"precision": precision}}, "machine": {"gpus": [gpu]}}
-        return record(label, [1.0], seed=seed, epoch=epoch, **made)
-
-    first = [trained("a", 2), trained("a", 0), trained("a", 1), trained("a", 3, "bf16")]
-    second = [trained("b", 1), trained("b", 0), trained("b", 0), trained("b", 3)]
-    second += [trained("b", 2, gpu="NVIDIA A100"), trained("b", 2, epoch=4), trained("b", 4)]
-    pairs = trained_alike(first, second)
-    assert [(one.label, one.seed, other.label, other.seed) for one, other in pairs] == [
-        ("a", 0, "b", 0),
-        ("a", 1, "b", 1),
-    ]
-    assert pairs[0][1] is second[1]  # the first of two
-    assert trained_alike(first, []) == []
 
 
 def test_of_one_seed_each_the_interval_is_that_of_the_paired_differences(runs):
@@ -208,7 +187,6 @@ def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypa
 
     monkeypatch.setattr(measured, "recorded_folder", Path)
     monkeypatch.setattr(measured, "load_records", load)
-    assert recorded_studies("methods/pipeline-") == ["methods/pipeline-a", "methods/pipeline-b"]
     found = recorded_by_collection("z")
     assert {name: list(own) for name, own in found.items()} == {"x": ["p", "q"], "y": ["p"]}
     # as verdicts judge: the newest state, though an older one has more records
@@ -250,7 +228,7 @@ def test_a_configuration_has_one_value_whichever_study_shows_it():
     """
     values: dict[tuple, set[float]] = {}
     named: dict[tuple, list[str]] = {}
-    for study in recorded_studies(""):
+    for study in sorted({record.study for record in measured.all_recorded()}):
         for place, own in recorded_by_collection(study).items():
             for label, records in own.items():
                 (configuration,) = {measured.configuration(record) for record in records}

@@ -7,18 +7,10 @@ import json
 import numpy as np
 import pytest
 import scipy
+from generated_pages import made_twice
 
 from dr_book.commands import main
-from dr_book.verify import (
-    GOOD,
-    Noise,
-    certificate_lines,
-    cheapest,
-    compare,
-    find,
-    made_twice,
-    seed_noise,
-)
+from dr_book.verify import GOOD, Noise, certificate_lines, cheapest, compare, find, seed_noise
 from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores

@@ -11,7 +11,7 @@ from dr_book.data.files import Files, Made, content_digest, fetch, write
 from dr_book.data.sheets import Sheet
 from dr_book.data.squad import squad, xquad
 from dr_book.data.wikipedia import wikipedia
-from dr_lib import collections, places
+from dr_lib import collections
 from dr_lib.collections.store import Expected
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import check_replaceable, fresh_folder, write_text
@@ -104,7 +104,7 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
         write_text(draft / "README.md", readme)
         with tempfile.TemporaryDirectory() as cache:
             try:
-                differs = _differences(draft, sheet, Path(cache))
+                differs = differences(draft, sheet, Path(cache))
             except InputError as error:  # what was made of the files is no collection
                 problem = f"not the files that its sheet names ({error.problem})"
                 fix = "Take its source again."
@@ -115,7 +115,7 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
     return f"{to}: {differs or f'{sheet.name}, as its sheet says'}"
 
 
-def _differences(folder: Path, sheet: Sheet, cache: Path | None = None) -> str:
+def differences(folder: Path, sheet: Sheet, cache: Path | None = None) -> str:
     """How the content of a folder differs from its sheet; "" where it does not."""
     if isinstance(sheet.digest, str):
         made = collections.load(folder, cache=cache, allow_changes=True)
@@ -126,11 +126,3 @@ def _differences(folder: Path, sheet: Sheet, cache: Path | None = None) -> str:
         if not (folder / name).is_file() or content_digest(folder / name) != digest
     ]
     return f"other content than its sheet says: {', '.join(changed)}" if changed else ""
-
-
-def is_here(sheet: Sheet) -> str:
-    """Whether this machine has the collection of a sheet: "yes", "no", "another state of it"."""
-    place = places.primer() if sheet.name == "primer" else places.find_data(sheet.name)
-    if place is None or not sheet.digest:
-        return "no"
-    return "another state of it" if _differences(place, sheet) else "yes"

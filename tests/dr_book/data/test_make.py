@@ -9,10 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from data_sheets import is_here
 
 from dr_book import commands
 from dr_book.data import files as data_files
-from dr_book.data.make import CONVERTERS, is_here, make
+from dr_book.data.make import CONVERTERS, make
 from dr_book.data.sheets import Sheet, sheets
 from dr_book.data.sheets import sheet as sheet_of
 from dr_lib import collections
