@@ -1,8 +1,10 @@
-"""A call in a process of its own, which a test may kill."""
+"""Calls in processes of their own, which a test may kill, or which know each other."""
 
 import multiprocessing
 import os
 import signal
+import socket
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -45,6 +47,31 @@ class Child:
             return self.future.result(timeout=600)
         finally:
             self.pool.shutdown()
+
+
+def side_by_side(function: Callable, *arguments: Any) -> list:
+    """A call in two processes that know each other, as `torchrun` or `accelerate launch` would
+    start them: what each returned.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        group = {
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(probe.getsockname()[1]),
+            "DR_DEVICE": "cpu",
+        }
+    children = []
+    for rank in "01":
+        variables = group | {"RANK": rank, "LOCAL_RANK": rank}
+        before = (set_variables, variables), (warnings.simplefilter, "error", FutureWarning)
+        children.append(Child(function, *arguments, before=before))
+    return [child.result() for child in children]
+
+
+def set_variables(variables: dict[str, str]) -> None:
+    """Change the environment of this process."""
+    os.environ.update(variables)
 
 
 def silence() -> None:

@@ -265,7 +265,9 @@ def _judged(
         counts = {row: len({run.seed for run in block.runs.get(row, ())}) for row in rows}
         if block.runs:
             there[collection] = block
-        if short := ", ".join(f"{row} {seeds} of {k}" for row, seeds in counts.items() if seeds < k):
+        if short := ", ".join(
+            f"{row} {seeds} of {k}" for row, seeds in counts.items() if seeds < k
+        ):
             lacks.append(f"{collection}: {short}")
         else:
             complete[collection] = block

@@ -405,23 +405,21 @@ class Collection:
             if size > len(drawn[split])
         }
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
-        ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())
-        absent, cut = self._absent(), {}
+        outside, cut = self._judged_outside(rows), {}
         for split in self.splits:
             grades = drawn.get(split, self.qrels(split))
             if split not in drawn:
+                whole = {query: _positives({query: judged}) for query, judged in grades.items()}
                 grades = {
-                    query: grade_of
-                    for query, grade_of in grades.items()
-                    if set() < _positives({query: grade_of}) <= ids | absent
+                    query: grades[query]
+                    for query, positives in whole.items()
+                    if positives and positives.isdisjoint(outside)
                 }
-            judged = {
-                query: {
-                    id_: grade for id_, grade in grade_of.items() if id_ in ids or id_ in absent
-                }
-                for query, grade_of in grades.items()
+            inside = {
+                query: {id_: grade for id_, grade in judged.items() if id_ not in outside}
+                for query, judged in grades.items()
             }
-            cut[split] = {query: grade_of for query, grade_of in judged.items() if grade_of}
+            cut[split] = {query: judged for query, judged in inside.items() if judged}
         wanted = {query for grades in cut.values() for query in grades}
         query_rows = [row for id_, row in self._query_rows.items() if id_ in wanted]
         arguments = {"passages": passages, "queries": limits, "seed": seed}
@@ -434,21 +432,12 @@ class Collection:
             {split: _table(grades) for split, grades in cut.items() if grades},
         )
 
-    def _absent(self) -> set[str]:
-        """Ids of judged passages that the collection lacks."""
-        counts = self.info.get("counts")
-        if counts is not None and not counts.get("judgements_of_absent_passages"):
-            return set()
-        judged = list(
-            {
-                id_
-                for split in self.splits
-                for grades in self.qrels(split).values()
-                for id_ in grades
-            }
-        )
-        rows = rows_of(judged, self.passages["id"])
-        return {id_ for id_, row in zip(judged, rows.tolist(), strict=True) if row < 0}
+    def _judged_outside(self, rows: np.ndarray) -> set[str]:
+        """Ids of judged passages that the collection has, at other rows than these."""
+        judged = [*set().union(*(grades for s in self.splits for grades in self.qrels(s).values()))]
+        places = rows_of(judged, self.passages["id"])
+        outside = (places >= 0) & ~np.isin(places, rows)
+        return {judged[place] for place in np.flatnonzero(outside)}
 
     def _draw_queries(self, split: str, size: int | None, seed: int) -> Grades:
         """Judgements of the drawn queries of a split; queries without a positive are never

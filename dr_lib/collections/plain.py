@@ -2,7 +2,7 @@
 passages.
 
 The checks are those of every collection. There are no queries and no judgements: such a collection
-is text for pre-training, until questions are written for it (`lab.generate_queries`). About 100
+is text for pre-training, until questions are written for it (`dr-lib try`). About 100
 words per passage, as in DPR's Wikipedia (Karpukhin et al. 2020, section 4.1), but no sentence is
 torn apart unless it is longer than a passage. Page of the book: practice/own-corpus.
 """

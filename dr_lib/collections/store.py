@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -152,38 +151,6 @@ class Source:
             return replace(self, parts=chosen)
         digest = json_digest([self.digest, splits])
         return replace(self, digest=digest, judgements=chosen, expected=None)
-
-
-def published_source(
-    name: str,
-    digest: str,
-    place: str,
-    build: Callable[[], dict[str, list]],
-    info: dict,
-    expected: Expected | None = None,
-) -> Source:
-    """A source that `build` makes as a whole: lists of `passages`, of `queries`, and of the
-    judgements of `SPLITS`.
-    """
-    built = cache(build)  # reading any of them first builds all
-
-    def rows(part: str) -> Rows:
-        return lambda: (
-            (f"{place}, {part} row {number}", row)
-            for number, row in enumerate(built()[part], start=1)
-        )
-
-    splits = {split: rows(split) for split in SPLITS}
-    return Source(
-        name,
-        digest,
-        rows("passages"),
-        rows("queries"),
-        splits,
-        info,
-        published=True,
-        expected=expected,
-    )
 
 
 def _silently(_: str) -> None:

@@ -341,9 +341,7 @@ def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch,
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in (retriever, *retriever.rglob("*")))
 
 
-def test_nothing_of_a_comparison_is_written_into_its_collection(
-    compare, tmp_path, monkeypatch
-):
+def test_nothing_of_a_comparison_is_written_into_its_collection(compare, tmp_path, monkeypatch):
     monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds a name, no path
     compared, text = compare(["bm25", "none"]), tmp_path / "tiny"
     for write, name in (

@@ -1,6 +1,7 @@
 """The plan's differences, contrasts and parts of variance, against plain numpy and simulations."""
 
 from dataclasses import astuple
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -275,3 +276,20 @@ def test_more_seeds_and_more_articles_show_smaller_differences(parts):
     assert twice < three < one
     wide, near = (parts.with_error(gap, made, 3).p() for gap in (0.5, 0.1))
     assert wide < near < 1
+
+
+@pytest.mark.parametrize("study", ["plan/core", "plan/core-dev"])
+def test_half_a_point_takes_three_hundred_articles_and_questions_make_two_fifths_of_a_seed(
+    parts, study
+):
+    """As methods/how_many_seeds begins, and says below its table."""
+    told = (ROOT / "notebooks/methods/how_many_seeds.ipynb").read_text(encoding="utf-8")
+    assert "Three seeds and three hundred articles show a gap of half a point." in told
+    assert "Questions that flip by themselves make up two fifths of its variance." in told
+    block = plan.Block.load(study)
+    labels = [label for label, records in block.runs.items() if len(records) > 2]
+    made = parts.parts_of(block, [*combinations(labels, 2)], "MRR@10")
+    few, enough = (parts.with_error(0.0, made, 3, articles).detectable for articles in (250, 300))
+    assert few > 0.5 > enough
+    draws = made.draw / len(block.clusters)
+    assert 0.35 < draws / (draws + made.seed) < 0.45

@@ -302,6 +302,13 @@ def test_values_are_those_of_both_kinds_of_measures(collection, three_lists):
     assert found.per_query("accuracy@3").tolist() == [0, 1, 1]
 
 
+def test_a_judged_query_that_the_run_lacks_has_no_answer(collection):
+    ranking = Ranking(["q"], np.array([[0, 2]]), np.array([[2.0, 1.0]]))
+    found = evaluate_split(ranking, collection, "test", ["accuracy@2"])
+    assert found.query_ids == ["s", "r", "q"]
+    assert found.per_query("accuracy@2").tolist() == [0, 0, 1]
+
+
 def test_answers_alone_can_be_measured(collection, three_lists):
     found = evaluate_split(three_lists, collection, "test", ["accuracy@2"])
     assert found.per_query("accuracy@2").tolist() == [0, 0, 1]

@@ -1,13 +1,4 @@
-"""An encoder in miniature under data parallel training: `python side_by_side.py FILE`, once for
-each process.
-
-Each process encodes its part of the batch. The first one also takes the whole batch alone, and
-writes how far the gradients are apart, by loss. Plain torch, so that it starts fast.
-"""
-
-import json
-import sys
-from pathlib import Path
+"""An encoder in miniature under data parallel training, for two processes."""
 
 import torch
 from torch import distributed, nn
@@ -35,7 +26,10 @@ def gradient(loss: torch.Tensor, encoder: nn.Module) -> torch.Tensor:
     return torch.cat([weight.grad.flatten() for weight in encoder.parameters()])
 
 
-def main(file: Path) -> None:
+def apart() -> dict[str, float]:
+    """How far the gradients of processes, each with its part of the batch, are from those of one
+    with the whole batch: by loss.
+    """
     distributed.init_process_group("gloo")
     count, rank = distributed.get_world_size(), distributed.get_rank()
     torch.manual_seed(0)
@@ -45,7 +39,7 @@ def main(file: Path) -> None:
     own, own_passages = (
         slice(rank * size // count, (rank + 1) * size // count) for size in (BATCH, BATCH * N)
     )
-    apart = {}
+    found = {}
     for name, loss in LOSSES.items():
         vectors = parallel(torch.cat([texts[:BATCH][own], texts[BATCH:][own_passages]]))
         queries, passages = (gather(part) for part in vectors.tensor_split([BATCH // count]))
@@ -53,11 +47,6 @@ def main(file: Path) -> None:
             loss(queries, passages, gather(ids[own_passages]), gather(KNOWN[own])), encoder
         )
         whole = gradient(loss(*encoder(texts).tensor_split([BATCH]), ids, KNOWN), encoder)
-        apart[name] = ((shared - whole).norm() / whole.norm()).item()
-    if rank == 0:
-        file.write_text(json.dumps(apart))
+        found[name] = ((shared - whole).norm() / whole.norm()).item()
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return found

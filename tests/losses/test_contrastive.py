@@ -2,19 +2,14 @@
 share of hits; two processes with half of the batch each have the gradient of one.
 """
 
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from dr_lib import losses
 from dr_lib.losses import gather
+from tests.child import side_by_side
+from tests.losses.side_by_side import apart
 
 RELEASED = ("query_passage", "positive_query", "query_query", "positive_positive")
 PAPER = ("query_passage", "positive_passage")
@@ -339,39 +334,10 @@ def test_hits_are_counted_in_fp32_under_autocast_and_of_bf16_vectors(dtype):
         assert losses.in_batch_accuracy(queries, passages, normalise=False).item() == 1
 
 
-SCRIPT = Path(__file__).with_name("side_by_side.py")
-
-
-def start(file: Path, rank: int, port: int) -> subprocess.Popen:
-    group = {
-        "WORLD_SIZE": "2",
-        "RANK": str(rank),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    variables = {
-        **os.environ,
-        **group,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    return subprocess.Popen(
-        [sys.executable, "-W", "error::FutureWarning", SCRIPT, file],
-        env=variables,
-        stderr=subprocess.PIPE,
-    )
-
-
-def test_two_processes_have_the_gradient_of_one_with_the_whole_batch(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    for process in [start(tmp_path / "apart.json", rank, port) for rank in (0, 1)]:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors.decode()[-2000:]
-    apart = json.loads((tmp_path / "apart.json").read_text())
-    assert set(apart) == {"released", "pair", "siblings"}
-    assert max(apart.values()) < 1e-5
+def test_two_processes_have_the_gradient_of_one_with_the_whole_batch():
+    for found in side_by_side(apart):
+        assert set(found) == {"released", "pair", "siblings"}
+        assert max(found.values()) < 1e-5
 
 
 def test_alone_nothing_is_gathered():

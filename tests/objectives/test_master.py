@@ -398,6 +398,15 @@ def test_questions_come_in_another_order_each_epoch_and_a_separator_after_each(b
     assert len(orders) > 2  # of four questions
 
 
+def test_questions_come_in_another_order_under_another_seed(batches):
+    orders = set()
+    for seed in range(8):
+        get = batches({"seed": seed})
+        batch = next(batch for batch in map(get, range(99)) if 3 in batch.passages.rows)
+        orders.add(tuple(real(batch.questions, rows_by_passage(batch)[3])))
+    assert len(orders) > 2  # of four questions
+
+
 def test_a_passage_without_questions_has_nothing_to_recover(batches):
     batch, row = epoch_of(batches())[0][2]
     assert batch.questions.special[row].all()

@@ -1,5 +1,6 @@
 """Mined negatives: what may be in a list, how many, and that draws are reproducible."""
 
+import sys
 import tracemalloc
 from types import SimpleNamespace
 
@@ -52,6 +53,16 @@ def test_draws_repeat_with_the_seed_and_differ_without():
         mine_negatives(made, positives(made, (0,)), passages=1000, seed=s) for s in (1, 1, 2)
     )
     assert (first == again).all() and (first != other).any()
+
+
+def test_which_are_drawn_depends_on_the_seed_and_not_on_a_querys_neighbours(monkeypatch):
+    """Equal rankings in two blocks of queries draw apart, as do seeds: not their order alone."""
+    monkeypatch.setattr(sys.modules["dr_lib.retrieval.mining"], "QUERIES_AT_ONCE", 10)
+    half = ranking(10, 50, 1000)
+    made = Ranking([*map(str, range(20))], np.tile(half.rows, (2, 1)), np.tile(half.scores, (2, 1)))
+    options = {"passages": 1000, "keep": 8, "random_negatives": 0}
+    one, two = (np.sort(mine_negatives(made, [[]] * 20, **options, seed=s), axis=1) for s in (0, 1))
+    assert (one != two).any(axis=1).all() and (one[:10] != one[10:]).any(axis=1).all()
 
 
 def test_lists_hold_what_the_rules_allow_over_random_rankings():

@@ -400,7 +400,8 @@ def first(x):
 def second(x):
     return x
 
-SHIFT = 1
+SHIFT: int = 1
+SHIFT += 0
 """,
     "tools/__init__.py": "from mine.tools.search import search",
     "tools/search.py": """
@@ -478,7 +479,8 @@ def before(tmp_path_factory):
     ("file", "old", "new", "affected"),
     [
         ("losses.py", "x + SHIFT", "x - SHIFT", {"One", "Any"}),
-        ("losses.py", "SHIFT = 1", "SHIFT = 2", {"One", "Any"}),
+        ("losses.py", "int = 1", "int = 2", {"One", "Any"}),
+        ("losses.py", "+= 0", "+= 1", {"One", "Any"}),
         ("losses.py", "return x\n", "return 2 * x\n", {"Two", "Any"}),
         ("tools/search.py", "return x", "return 2 * x", {"Search"}),
         ("lazy/late.py", "return 5", "return 6", {"Late"}),

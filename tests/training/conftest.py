@@ -1,7 +1,6 @@
 """Small modules and batches for the loop, and a token store made of plain arithmetic."""
 
-import importlib.util
-from pathlib import Path
+import importlib
 from types import ModuleType
 
 import pytest
@@ -44,18 +43,11 @@ def gaussian_batches():
 
 @pytest.fixture(scope="session")
 def killable() -> ModuleType:
-    """The script `killable.py` as a module, for what is to run in this process."""
-    return script("killable")
+    """A training that a process of its own may run."""
+    return importlib.import_module("tests.training.killable")
 
 
 @pytest.fixture(scope="session")
 def fine_tuned() -> ModuleType:
-    """The script `fine_tuned.py`, likewise."""
-    return script("fine_tuned")
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """One step of every kind of fine-tuning, likewise."""
+    return importlib.import_module("tests.training.fine_tuned")

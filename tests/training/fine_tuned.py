@@ -1,12 +1,8 @@
-"""One step of every kind of fine-tuning: `python fine_tuned.py FOLDER QUERIES`, once for each
-process.
-
-With the batches, the loop and the modules that stages use; the processes share the queries of a
-batch.
+"""One step of every kind of fine-tuning, with the batches, the loop and the modules that stages
+use; several processes share the queries of a batch.
 """
 
 import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -146,7 +142,3 @@ def gradient_of(folder: Path) -> Tensor:
     return torch.cat(
         [saved[name].flatten() for name in sorted(saved) if name.startswith("exp_avg.")]
     )
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,12 +1,7 @@
-"""A training that a test starts as a process of its own: `python killable.py FOLDER SECONDS
-[CHANGES]`.
-
-SECONDS a batch make it slow enough to kill; CHANGES are settings in JSON. It trains a tied masked
-LM in miniature with dropout and drawn masks, in plain torch so that it starts fast.
+"""The training of a tied masked LM in miniature with dropout and drawn masks, in plain torch; some
+seconds a batch make it slow enough to kill.
 """
 
-import json
-import sys
 import time
 from pathlib import Path
 
@@ -47,6 +42,18 @@ class Miniature(nn.Module):
         }
 
 
+class Noted(Miniature):
+    """Notes the seed that each micro-step draws from."""
+
+    def __init__(self):
+        super().__init__()
+        self.seeds: list[int] = []
+
+    def forward(self, ids: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        self.seeds.append(generator.initial_seed())
+        return super().forward(ids, generator)
+
+
 def batch(index: int) -> Tensor:
     return torch.randint(2, 30, (8, 12), generator=torch.Generator().manual_seed(index))
 
@@ -67,11 +74,8 @@ def run(module: nn.Module, folder: Path, seconds: float = 0.0, **rest) -> TrainL
     )
 
 
-if __name__ == "__main__":
-    changes = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
-    run(
-        Miniature(),
-        Path(sys.argv[1]),
-        float(sys.argv[2]),
-        settings=SETTINGS.model_copy(update=changes),
-    )
+def seeds_of_draws(folder: Path, together: bool) -> list[int]:
+    """What this process draws from in all its micro-steps."""
+    module = Noted()
+    run(module, folder, together=together)
+    return module.seeds

@@ -2,13 +2,8 @@
 `accelerate launch` would start them.
 """
 
-import json
-import os
-import socket
-import subprocess
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 import datasets
 import numpy as np
@@ -21,6 +16,7 @@ from torch.testing import assert_close
 from dr_lib.tokens import BatchStream, TokenBatch, TokenStore
 from dr_lib.training import TrainLog, TrainSettings, train
 from dr_lib.training.loop import share_of
+from tests.child import side_by_side
 
 PASSAGES, BUDGET = 17, 1024
 
@@ -129,40 +125,23 @@ def test_full_batches_train_bit_for_bit_as_without_shares(store, tmp_path):
     assert share_of(Wrapped(half.batch(0))) == half.batch(0).share
 
 
-def together(script: str, *arguments: str) -> None:
-    """Run a script in two processes that know each other."""
-    group = {
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "DR_DEVICE": "cpu",
-    }
-    group |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    command, both = [sys.executable, script, *arguments], []
-    for rank in "01":
-        variables = {**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank}
-        both.append(subprocess.Popen(command, env=variables, stderr=subprocess.PIPE))
-    for process in both:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors.decode()[-2000:]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def test_processes_that_take_turns_draw_as_one_would_and_those_that_share_a_batch_apart(
+    tmp_path, killable
+):
+    alone = killable.seeds_of_draws(tmp_path / "alone", False)
+    assert len({*alone}) == len(alone) == 48
+    first, second = side_by_side(killable.seeds_of_draws, tmp_path / "turns", False)
+    assert sorted([*first, *second]) == sorted(alone)
+    first, second = side_by_side(killable.seeds_of_draws, tmp_path / "together", True)
+    assert len({*first, *second}) == len(first) + len(second) == 2 * len(alone)
 
 
 @pytest.mark.slow
 def test_two_processes_share_the_micro_batches_of_an_update(tmp_path, killable):
     """Each takes every second one, with the dropout and the masks that one process would draw."""
-    changes = {"steps": 8, "precision": "fp32"}
-    killable.run(
-        killable.Miniature(),
-        tmp_path / "one",
-        settings=killable.SETTINGS.model_copy(update=changes),
-    )
-    together(killable.__file__, str(tmp_path / "two"), "0", json.dumps(changes))
+    settings = killable.SETTINGS.model_copy(update={"steps": 8, "precision": "fp32"})
+    killable.run(killable.Miniature(), tmp_path / "one", settings=settings)
+    side_by_side(partial(killable.run, settings=settings), killable.Miniature(), tmp_path / "two")
     one, two = (
         load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("one", "two")
     )
@@ -179,7 +158,7 @@ def test_two_processes_fine_tune_with_the_gradient_of_one_with_the_whole_batch(
     tmp_path, fine_tuned
 ):
     whole = fine_tuned.run(tmp_path / "one", 8)
-    together(fine_tuned.__file__, str(tmp_path / "two"), "8")
+    side_by_side(fine_tuned.run, tmp_path / "two", 8)
     for kind, expected in whole.items():
         found = fine_tuned.gradient_of(tmp_path / "two" / kind)
         assert (found - expected).norm() < 1e-5 * expected.norm(), kind

@@ -1,11 +1,7 @@
 """A run that was cut off ends in the same weights, optimiser and log as one that was not."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -27,6 +23,7 @@ from dr_lib.training.checkpoint import (
     trained_parameters,
 )
 from dr_lib.training.loop import make_optimizer
+from tests.child import Child
 
 SETTINGS = TrainSettings(steps=5, learning_rate=0.1)
 
@@ -139,20 +136,13 @@ def test_a_run_whose_time_is_up_leaves_its_last_step_and_goes_on_bit_for_bit(
 
 
 def test_a_killed_process_is_taken_up_to_the_same_weights(tmp_path, unbroken, killable):
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    command = [sys.executable, killable.__file__, str(tmp_path), "0.05"]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    threads = (torch.set_num_threads, torch.get_num_threads())
+    child = Child(killable.run, killable.Miniature(), tmp_path, 0.05, before=[threads])
     deadline = time.monotonic() + 300
-    while (
-        not (tmp_path / "checkpoint-10").exists()
-        and process.poll() is None
-        and time.monotonic() < deadline
-    ):
+    while not (tmp_path / "checkpoint-10").exists():
+        assert not child.future.done() and time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL, process.stderr.read().decode()
+    assert child.killed_after(0)
     assert not (tmp_path / LAST).exists()
     log = killable.run(killable.Miniature(), tmp_path)
     assert log.resumed_at == [10]

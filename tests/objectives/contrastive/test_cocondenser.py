@@ -29,6 +29,16 @@ def test_spans_are_distinct_passages_of_one_document_side_by_side(batches_of):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("window", "several"), [("first", False), ("random", True)])
+def test_a_long_passage_shows_another_window_in_each_epoch(window, several, batches_of):
+    of, seen = batches_of("cocondenser", batch_pairs=2, window=window), set()
+    for step in range(40):
+        spans = of(step).spans
+        for row, ids in zip(spans.rows.tolist(), spans.input_ids.tolist(), strict=True):
+            seen |= {tuple(id_ for id_ in ids if id_)} if row == 7 else set()
+    assert seen and (len(seen) > 1) == several
+
+
 def test_the_loss_is_condensers_and_the_contrastive_one_with_equal_weight(
     make_loud, batches_of, seeded, hidden_inputs, same_gradients
 ):
