@@ -411,7 +411,7 @@ def trust_figure() -> HTML:
 def others() -> list[plan.Block]:
     """The collections that retrievers trained on SQuAD searched with several seeds."""
     blocks = plan.elsewhere().values()
-    return [block for block in blocks if len(block.runs.get("none", ())) > 1]
+    return [block for block in blocks if len({run.seed for run in block.runs.get("none", ())}) > 1]
 
 
 def excludes_zero(estimate: Estimate) -> bool:
