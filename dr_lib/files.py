@@ -31,7 +31,6 @@ from filelock import (
     StrictSoftFileLock,
     Timeout,
 )
-from pydantic import BaseModel, ValidationError
 
 from dr_lib.errors import InputError, first_line, visible
 
@@ -136,38 +135,18 @@ def unsealed(content: Any, kind: str, where: object, fix: str) -> dict[str, Any]
     return content
 
 
-def read_sealed(
-    path: Path, kind: str, fix: str, model: type[BaseModel] | None = None
-) -> dict[str, Any]:
-    """Read a JSON object that holds a checksum of itself.
+def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
+    """Read a JSON object that holds a checksum of itself: it is as it was written.
 
     Args:
         path: the file.
         kind: what it is, for the message.
         fix: what to do if it is broken.
-        model: the fields that it must have, and their types.
 
     Raises:
-        InputError: it is broken, altered, holds what no JSON can (NaN, 1e999, half a surrogate), or
-            lacks what the model wants.
+        InputError: it is broken, altered, or holds what no JSON can (NaN, 1e999, half a surrogate).
     """
-    content = unsealed(read_json(path, fix), kind, path, fix)
-    if model is not None:
-        check_fields(content, model, f"not a {kind}", path, fix)
-    return content
-
-
-def check_fields(content: Any, model: type[BaseModel], problem: str, where: Path, fix: str) -> None:
-    """Raise `InputError` that names the first field of a JSON object that a model does not
-    allow.
-    """
-    try:
-        model.model_validate_json(json.dumps(content), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "all of it"
-        complaint = f"{problem} ({visible(field[:80])}: {first['msg']})"
-        raise InputError(complaint, where=where, fix=fix) from None
+    return unsealed(read_json(path, fix), kind, path, fix)
 
 
 def json_digest(value: Any) -> str:
@@ -202,20 +181,19 @@ def parse_yaml(content: bytes | str, where: object) -> Any:
         InputError: no YAML, a date or number that is none, too deep, or an alias; names the line.
     """
     try:
-        if "*" in (content if isinstance(content, str) else content.decode("utf-8", "replace")):
-            for event in yaml.parse(content, Loader=YAML_LOADER):
-                if isinstance(event, yaml.AliasEvent):
-                    raise yaml.MarkedYAMLError(
-                        problem="an alias (*)", problem_mark=event.start_mark
-                    )
-        return yaml.load(content, Loader=YAML_LOADER)
+        events = yaml.parse(content, Loader=YAML_LOADER)
+        alias = next((event for event in events if isinstance(event, yaml.AliasEvent)), None)
+        value = None if alias else yaml.load(content, Loader=YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        alias = getattr(error, "problem", None) == "an alias (*)"
-        problem = "an alias, which is not allowed here" if alias else "not valid YAML"
-        fix = "Write the value itself." if alias else "Correct the line."
-        raise InputError(problem, where=f"{where}{line}", fix=fix) from None
+        raise InputError(
+            "not valid YAML", where=f"{where}{line}", fix="Correct the line."
+        ) from None
+    if alias:
+        place, fix = f"{where} line {alias.start_mark.line + 1}", "Write the value itself."
+        raise InputError("an alias, which is not allowed here", where=place, fix=fix)
+    return value
 
 
 def file_digest(path: Path) -> str:

@@ -26,6 +26,8 @@ folder `model` it is.
 BUILT_IN = "primer", "squad", "ir_datasets:"
 """How names of collections begin that need no folder."""
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+ENCODER = ("modules.json", "dense.json", "config.json")
+"""Files of which the folder of an encoder has one."""
 
 
 def project_root() -> Path:
@@ -177,27 +179,30 @@ def slug(text: str) -> str:
 # Models -------------------------------------------------------------------------------------------
 
 
-def find_encoder(name_or_path: str | Path) -> Path:
-    """The folder of an encoder, fetched from the hub if need be.
+def find_model(
+    name_or_path: str | Path, holding: Sequence[str] = ENCODER, files: Sequence[str] = HUB_FILES
+) -> Path:
+    """The folder of a model or tokenizer, fetched from the hub if need be.
 
     Args:
-        name_or_path: a folder; a name of `PACKAGED`, where its package is installed; else a name on
-            the hub.
+        name_or_path: "embedded", the small base model of the book; a folder; a name of `PACKAGED`,
+            where its package is installed; else a name on the hub.
+        holding: files of which a folder has one.
+        files: patterns of those that are fetched.
 
     Raises:
-        InputError: nothing of that name, or a folder without a model.
+        InputError: nothing of that name, or a folder without any of the files.
     """
-    name, path = str(name_or_path), Path(name_or_path).expanduser()
-    package = PACKAGED.get(name.removeprefix("sentence-transformers/"))
-    if path.is_dir() and not any(
-        (path / file).is_file() for file in ("modules.json", "dense.json", "config.json")
-    ):
-        fix = "Give a folder that sentence-transformers, transformers or dr_lib has saved."
-        raise InputError(
-            "no model here: neither modules.json, dense.json nor config.json", where=path, fix=fix
-        )
-    if path.is_dir():
+    name = str(name_or_path)
+    path = embedded_base() if name == "embedded" else Path(name).expanduser()
+    local = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2
+    if local or path.is_dir():
+        if not any((path / file).is_file() for file in holding):
+            problem = f"no model here: no {' or '.join(holding)}"
+            fix = "Give a folder that sentence-transformers, transformers or dr_lib has saved."
+            raise InputError(problem, where=path, fix=fix)
         return path
+    package = PACKAGED.get(name.removeprefix("sentence-transformers/"))
     if package and (spec := find_spec(package)):
         return Path(spec.origin).parent / "model"
     fix = (
@@ -205,13 +210,7 @@ def find_encoder(name_or_path: str | Path) -> Path:
         if package
         else "Check the path, or go online once for a model of the hub."
     )
-    return from_hub(name, HUB_FILES, fix)
-
-
-def model_folder(place: str | Path) -> Path:
-    """A folder as it is, or the folder of a model that is named as on the hub."""
-    fix = 'Check the path, go online once for a model of the hub, or name "embedded".'
-    return Path(place) if Path(place).is_dir() else from_hub(str(place), HUB_FILES, fix)
+    return from_hub(name, files, fix)
 
 
 def from_hub(name: str, files: Sequence[str], fix: str) -> Path:

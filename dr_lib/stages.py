@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import BaseFileLock, Timeout
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from safetensors import SafetensorError
 
 from dr_lib import places
@@ -747,30 +747,6 @@ def _remove_scratch(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-class StageFile(BaseModel):
-    """A file of a finished stage."""
-
-    bytes: int = Field(ge=0)
-    sha256: str
-
-
-class Manifest(BaseModel):
-    """What `manifest.json` holds, see `make_manifest`."""
-
-    kind: str
-    version: int
-    key: str = Field(min_length=16)
-    code: str = ""
-    parameters: dict[str, Any]
-    inputs: list[str]
-    files: dict[str, StageFile]
-    seconds: float
-    processor_seconds: float = 0.0
-    resumed: bool
-    created: str
-    versions: dict[str, str]
-
-
 def make_manifest(
     stage: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool
 ) -> dict[str, Any]:
@@ -811,7 +787,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     remedy.
     """
     fix = f"Remove {folder} and run again."
-    return read_sealed(folder / MANIFEST, "manifest of a finished stage", fix, Manifest)
+    return read_sealed(folder / MANIFEST, "manifest of a finished stage", fix)
 
 
 def _token(folder: Path) -> tuple[str, int]:

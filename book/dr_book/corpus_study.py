@@ -324,7 +324,7 @@ class Compared:
 
     @property
     def best(self) -> str:
-        """The label with the highest mean, whether or not it is established; `report.advice` says
+        """The label with the highest mean, whether or not it is established; `findings.advice` says
         which one to use.
         """
         return self.best_of(list(self.runs))
@@ -466,8 +466,8 @@ def rows(
 # Queries for a collection that has none -----------------------------------------------------------
 # The book's own generator, a public one (doc2query), or one that first learns on another
 # collection's queries writes about every passage; a question stays if it was written once only and
-# BM25 finds its passage again (`materials.round_trip`). Splits that people have judged are kept:
-# with a test split of one's own, only training queries are written.
+# BM25 finds its passage again (`materials.questions.consistent`). Splits that people have judged
+# are kept: with a test split of one's own, only training queries are written.
 
 
 FEWEST_PASSAGES = 10

@@ -57,7 +57,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import fresh_folder, read_json, write_text
 from dr_lib.lab import open_sample
-from dr_lib.places import PACKAGED, find_encoder, slug
+from dr_lib.places import PACKAGED, find_model, slug
 from dr_lib.tokens import Legibility, legibility, load_tokenizer
 from dr_lib.words import pieces
 
@@ -72,7 +72,7 @@ STEPS = {
 
 
 class Compared(corpus_study.Compared):
-    """The same comparison with what is shown of it: `lab.Compared` has what is known."""
+    """The same comparison with what is shown of it: `corpus_study.Compared` has what is known."""
 
     @cached_property
     def verdict(self) -> Advice:
@@ -197,7 +197,7 @@ class Compared(corpus_study.Compared):
         """What BM25 and the model that is trained can read of the first passages."""
         base, tokenizer = self.recipe.base, None
         if not base.endswith((".yaml", ".yml")):  # such a one is trained here, on text of its own
-            tokenizer = load_tokenizer(find_encoder(base) if base in PACKAGED else base)
+            tokenizer = load_tokenizer(find_model(base) if base in PACKAGED else base)
         return legibility(self.collection.passages["text"][:LOOKED_AT], tokenizer)
 
     @property
@@ -205,12 +205,11 @@ class Compared(corpus_study.Compared):
         """The collection in numbers, and the first of the passages that repeat another one."""
         found, passages = self.collection, self.collection.passages
         lengths = np.array([len(pieces(text)) for text in passages["text"][:]])
-        first, repeated = {}, []
-        for name, *parts in zip(
-            passages["id"][:], passages["title"][:], passages["text"][:], strict=True
-        ):
-            if (earlier := first.setdefault(tuple(parts), name)) != name:
-                repeated.append(f"{name} repeats {earlier}")
+        first, ids = found.same_text, passages["id"][:]
+        repeated = [
+            f"{ids[row]} repeats {ids[first[row]]}"
+            for row in ([] if first is None else np.flatnonzero(first != np.arange(len(first))))
+        ]
         documents = len(set(passages["doc"][:]) - {""})
         written, searched = (
             self.generated.counts["queries"] if self.generated else {},
@@ -350,7 +349,7 @@ class Compared(corpus_study.Compared):
         models = (
             lab.models_of(self.runs[alone][0])
             if alone in self.trained
-            else {"retriever": find_encoder(self.given[alone])}
+            else {"retriever": find_model(self.given[alone])}
         )
         dense = search.open_dense(self.searched, models)
         if not way:

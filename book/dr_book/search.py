@@ -123,7 +123,7 @@ def searcher_for(
         source: a collection as `collections.load` takes it, or the file of a record: its collection
             and its models.
         models: records, folders of retrievers, names of encoders; or of ways to pre-train
-            (`objectives.names()`), for what `lab.compare` has trained on this collection.
+            (`objectives.names()`), for what `own_corpus.compare` has trained on this collection.
         reranker: folder of a cross-encoder; None takes that of a record, if one has it.
         bm25: whether BM25 is one of the systems.
         fuse: whether two systems or more are fused too, the first one with each other.
@@ -199,7 +199,7 @@ def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
         make = partial(retrieval.given_vectors, retrieval.given(folder), collection)
         return in_shards(make, count)
     encoder = Data(
-        str(folder), json_digest([model_digest(str(folder)), file_digest(folder / "dense.json")])
+        str(folder), json_digest([model_digest(folder), file_digest(folder / "dense.json")])
     )
     make = partial(
         retrieval.vectors,
@@ -242,7 +242,7 @@ def collection_of(
 
     Args:
         record: of any run.
-        cache: where collections with generated questions are kept (`lab.generate_queries`).
+        cache: where collections with generated questions are kept (`generate_queries`).
         place: its folder, where it cannot be found by its name.
         searched: the one it was measured on, where that is another (`evaluation.on`).
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dr_lib.errors import InputError, similar, word_of
-from dr_lib.places import PACKAGED, cache_root, find_encoder, project_root, slug
+from dr_lib.places import PACKAGED, cache_root, find_model, project_root, slug
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection
@@ -55,7 +55,7 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
                     f" {', '.join(methods())}."
                 )
                 raise InputError(f"there is no system {name!r}", where="systems", fix=fix)
-            find_encoder(name)
+            find_model(name)
             label = Path(name).name
             given[name if label in {BM25, *trained, *given} else label] = name
     return given, trained
@@ -69,7 +69,7 @@ def check_encoders(models: Sequence[Path]) -> None:
         if path.expanduser().exists() or word_of(str(path), methods()) in methods():
             continue
         try:
-            find_encoder(path)
+            find_model(path)
         except InputError as error:
             fix = similar(str(path), [*methods(), *PACKAGED]) + error.fix
             raise InputError(error.problem, where=error.where, fix=fix) from None

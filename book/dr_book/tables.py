@@ -516,7 +516,7 @@ def cases_table(
     shared words marked.
 
     Args:
-        cases: queries to show, such as the first few of `evaluation.flips`.
+        cases: queries to show, such as the first few of `verdicts.flips`.
         rankings: system -> its ranking.
         searched: the collection.
         split: that the queries are of.

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dr_lib.collections.beir import field_of, files_digest, licence_of, read_records
 from dr_lib.collections.store import Judgement, Passage, Query, Source
@@ -56,27 +56,23 @@ def folder_source(folder: Path, pages: Path) -> Source:
     )
 
 
-def evidence(path: Path, of: Literal["pages", "passages"] = "pages") -> dict[str, list[list[str]]]:
-    """Sets of evidence of every question of a task's file, each of which would do; for
-    `evaluation.r_precision`.
+def evidence(path: Path) -> dict[str, list[list[str]]]:
+    """Sets of pages that are evidence for every question of a task's file, each of which would do:
+    what KILT's own R-precision counts.
 
     Args:
         path: a file such as nq-dev-kilt.jsonl.
-        of: "pages" (KILT's own measure) or "passages" (DPR-PAQ, Table 2).
 
     Returns:
-        Query id -> sets of page or passage ids, in file order; an answer without evidence gives
-        none.
+        Query id -> sets of page ids, in file order; an answer without evidence gives none.
 
     Raises:
         InputError: a broken line, with its number.
     """
     sets = {}
     for where, id_, record in _questions(path):
-        named = [
-            list(dict.fromkeys(_named(output, of, where))) for output in _outputs(record, where)
-        ]
-        sets[id_] = [pages for pages in named if pages]
+        named = (_named(output, where) for output in _outputs(record, where))
+        sets[id_] = [list(dict.fromkeys(page for page, _ in spans)) for spans in named if spans]
     return sets
 
 
@@ -122,12 +118,9 @@ def _queries(paths: Iterable[Path]) -> Iterator[tuple[str, Query]]:
 
 def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
     for where, id_, record in _questions(path):
-        named = [
-            passage
-            for output in _outputs(record, where)
-            for passage in _named(output, "passages", where)
-        ]
-        yield from ((where, Judgement(id_, passage, 1)) for passage in dict.fromkeys(named))
+        spans = chain.from_iterable(_named(output, where) for output in _outputs(record, where))
+        named = dict.fromkeys(f"{page}#{place}" for page, places in spans for place in places)
+        yield from ((where, Judgement(id_, passage, 1)) for passage in named)
 
 
 def _outputs(record: dict[str, Any], where: str) -> list[dict[str, Any]]:
@@ -137,17 +130,17 @@ def _outputs(record: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return outputs
 
 
-def _named(output: dict[str, Any], of: str, where: str) -> list[str]:
-    """Pages or passages that one answer's evidence names, in order, with repetitions."""
-    names = []
+def _named(output: dict[str, Any], where: str) -> list[tuple[str, range]]:
+    """Pages that one answer's evidence names, with the paragraphs there; in order, repeated."""
+    spans = []
     for piece in field_of(output, "provenance", list, where, []):
         try:
             page, first = str(piece["wikipedia_id"]), piece.get("start_paragraph_id")
             last = first if piece.get("end_paragraph_id") is None else piece["end_paragraph_id"]
-            spans = range(0) if first is None else range(int(first), int(last) + 1)
-            if len(spans) > LONGEST_EVIDENCE or not page.isprintable():
+            places = range(0) if first is None else range(int(first), int(last) + 1)
+            if len(places) > LONGEST_EVIDENCE or not page.isprintable():
                 raise ValueError(f"a span of one page: {page!r}, {first} to {last}")
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise InputError(f"a piece of evidence lacks {error}", where=where, fix=FIX) from None
-        names += [page] if of == "pages" else [f"{page}#{place}" for place in spans]
-    return names
+        spans.append((page, places))
+    return spans

@@ -14,24 +14,17 @@ articles, train = the others.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from hashlib import sha256
-from itertools import chain, groupby, starmap
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import unquote
 
 import datasets
 
 from dr_lib.collections.plain import one_line
-from dr_lib.collections.store import (
-    SPLITS,
-    Expected,
-    Judgement,
-    Passage,
-    Query,
-    Source,
-    published_source,
-)
+from dr_lib.collections.store import SPLITS, Expected, Judgement, Passage, Query, Rows, Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, read_json
 
@@ -53,20 +46,25 @@ REPEATED_AT_ONCE = ("Geological_history_of_Earth", "Earth was initially molten")
 """Article and beginning of the one paragraph that stands twice in a row, which rows do not show."""
 
 
-class Paragraph(NamedTuple):
-    """A paragraph of the release, every text on one line.
+class Row(NamedTuple):
+    """A question of the release and its paragraph, every text on one line.
 
     Args:
-        part: official file, train or dev.
         article: the title as published, with underscores, some signs written like %27.
-        context: the text.
-        questions: text and accepted answers of each.
+        context: text of the paragraph.
+        question: text of the question.
+        answers: accepted ones.
     """
 
-    part: str
     article: str
     context: str
-    questions: list[tuple[str, list[str]]]
+    question: str
+    answers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, article: str, context: str, question: str, answers: Iterable[str]) -> Self:
+        """A row of texts as they were published."""
+        return cls(*map(one_line, (article, context, question)), tuple(map(one_line, answers)))
 
 
 def official_source(folder: Path) -> Source:
@@ -77,23 +75,38 @@ def official_source(folder: Path) -> Source:
             fix = "Put both official files of SQuAD 1.1 into the folder."
             raise InputError("no such file", where=path, fix=fix)
     digests = [file_digest(path) for path in paths.values()]
-    place = "official files of SQuAD 1.1"
-    return _source(digests, place, lambda: chain(*starmap(_from_json, paths.items())))
+    files = {part: partial(_from_json, path) for part, path in paths.items()}
+    return _source(digests, "official files of SQuAD 1.1", files)
 
 
 def hub_source(hub: str = HUB, revision: str = REVISION) -> Source:
     """SQuAD through `datasets`: downloaded at the first load, afterwards in its own cache."""
-
-    def read() -> Iterable[Paragraph]:
-        return chain(*(_from_hub(hub, revision, part) for part in FILES))
-
-    return _source([hub, revision], f"datasets {hub}, revision {revision[:10]}", read)
+    splits = {part: partial(_from_hub, hub, revision, name) for part, name in HUB_SPLITS.items()}
+    return _source([hub, revision], f"datasets {hub}, revision {revision[:10]}", splits)
 
 
-def _source(digests: list[str], place: str, read: Callable[[], Iterable[Paragraph]]) -> Source:
-    digest = json_digest([*digests, file_digest(Path(__file__))])
-    info = {"source": place, "licence": LICENCE}
-    return published_source("squad", digest, place, lambda: _build(read()), info, EXPECTED)
+def _source(
+    digests: list[str], place: str, parts: Mapping[str, Callable[[], Iterable[Row]]]
+) -> Source:
+    """The source that is built as a whole when any of it is first read."""
+    built = cache(partial(_build, parts))
+
+    def rows(name: str) -> Rows:
+        return lambda: (
+            (f"{place}, {name} row {number}", row)
+            for number, row in enumerate(built()[name], start=1)
+        )
+
+    return Source(
+        name="squad",
+        digest=json_digest([*digests, file_digest(Path(__file__))]),
+        passages=rows("passages"),
+        queries=rows("queries"),
+        judgements={split: rows(split) for split in SPLITS},
+        info={"source": place, "licence": LICENCE},
+        published=True,
+        expected=EXPECTED,
+    )
 
 
 def split_of(part: str, title: str) -> str:
@@ -102,29 +115,30 @@ def split_of(part: str, title: str) -> str:
     return "test" if part == "dev" else "dev" if share < DEV_SHARE else "train"
 
 
-def _build(paragraphs: Iterable[Paragraph]) -> dict[str, list]:
+def _build(parts: Mapping[str, Callable[[], Iterable[Row]]]) -> dict[str, list]:
     """Sort the articles, merge equal paragraphs, leave out short and repeated questions."""
-    articles: dict[tuple[str, str], list[Paragraph]] = defaultdict(list)
-    for paragraph in paragraphs:
-        title = one_line(unquote(paragraph.article).replace("_", " "))
-        articles[paragraph.part, title].append(paragraph)
+    articles: dict[tuple[str, str], list[tuple[str, list[Row]]]] = defaultdict(list)
+    for part, read in parts.items():
+        for (article, context), asked in groupby(read(), key=lambda row: row[:2]):
+            paragraphs = articles[part, one_line(unquote(article).replace("_", " "))]
+            paragraphs.append((context, [*asked]))
+            if article == REPEATED_AT_ONCE[0] and context.startswith(REPEATED_AT_ONCE[1]):
+                paragraphs.append((context, []))
     built: dict[str, list] = {name: [] for name in ("passages", "queries", *SPLITS)}
     passages: dict[str, Passage] = {}
-    asked: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
     for part, title in sorted(articles):
         doc = f"{part}/{title}"
-        for position, paragraph in enumerate(articles[part, title]):
-            passage = Passage(
-                f"{doc.replace(' ', '_')}#{position}", title, paragraph.context, doc, position
-            )
-            passage = passages.setdefault(passage.text, passage)
+        for position, (context, asked) in enumerate(articles[part, title]):
+            passage = Passage(f"{doc.replace(' ', '_')}#{position}", title, context, doc, position)
+            passage = passages.setdefault(context, passage)
             split = split_of(*passage.doc.split("/", 1))  # of its first article: no text is in two
-            for question, answers in paragraph.questions:
-                if _is_question(question) and (passage.id, question) not in asked:
-                    asked.add((passage.id, question))
+            for row in asked:
+                if _is_question(row.question) and (passage.id, row.question) not in known:
+                    known.add((passage.id, row.question))
                     id_ = f"squad{len(built['queries'])}"
-                    accepted = tuple(dict.fromkeys(filter(None, answers)))
-                    built["queries"].append(Query(id_, question, accepted))
+                    accepted = tuple(dict.fromkeys(filter(None, row.answers)))
+                    built["queries"].append(Query(id_, row.question, accepted))
                     built[split].append(Judgement(id_, passage.id, 1))
     built["passages"] = list(passages.values())
     return built
@@ -134,28 +148,25 @@ def _is_question(text: str) -> bool:
     return len(text.split()) >= SHORTEST_QUESTION and bool(re.search("[A-Za-z]", text))
 
 
-def _from_json(part: str, path: Path) -> Iterator[Paragraph]:
-    """Paragraphs of an official file; a missing or wrong field is named by its place."""
+def _from_json(path: Path) -> Iterator[Row]:
+    """Rows of an official file; a missing or wrong field is named by its place."""
     place = "data"
     try:
         for a, article in enumerate(read_json(path)["data"]):
-            place, title = f"data[{a}]", one_line(article["title"])
+            place = f"data[{a}]"
             for p, paragraph in enumerate(article["paragraphs"]):
-                place, questions = f"data[{a}].paragraphs[{p}]", []
-                context = one_line(paragraph["context"])
+                place = f"data[{a}].paragraphs[{p}]"
                 for q, asked in enumerate(paragraph["qas"]):
                     place = f"data[{a}].paragraphs[{p}].qas[{q}]"
-                    answers = [one_line(answer["text"]) for answer in asked["answers"]]
-                    questions.append((one_line(asked["question"]), answers))
-                yield Paragraph(part, title, context, questions)
+                    answers = [answer["text"] for answer in asked["answers"]]
+                    yield Row.of(article["title"], paragraph["context"], asked["question"], answers)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         problem = f"a field is missing or of another type ({error})"
         fix = "Take the official file of SQuAD 1.1 again."
         raise InputError(problem, where=f"{path} {place}", fix=fix) from None
 
 
-def _from_hub(hub: str, revision: str, part: str) -> Iterator[Paragraph]:
-    split = HUB_SPLITS[part]
+def _from_hub(hub: str, revision: str, split: str) -> Iterator[Row]:
     try:
         rows = datasets.load_dataset(hub, revision=revision, split=split)
     except (OSError, ValueError, RuntimeError) as error:
@@ -165,15 +176,5 @@ def _from_hub(hub: str, revision: str, part: str) -> Iterator[Paragraph]:
             " squad under DR_DATA."
         )
         raise InputError(problem, where=f"collection squad ({hub}, {split})", fix=fix) from error
-    yield from _from_rows(part, rows)
-
-
-def _from_rows(part: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Paragraph]:
-    """Paragraphs of rows that have a question each, those of one paragraph in a row."""
-    for (title, context), asked in groupby(rows, key=lambda row: (row["title"], row["context"])):
-        text, questions = one_line(context), []
-        for row in asked:
-            questions.append((one_line(row["question"]), [*map(one_line, row["answers"]["text"])]))
-        yield Paragraph(part, one_line(title), text, questions)
-        if title == REPEATED_AT_ONCE[0] and text.startswith(REPEATED_AT_ONCE[1]):
-            yield Paragraph(part, one_line(title), text, [])
+    for row in rows:
+        yield Row.of(row["title"], row["context"], row["question"], row["answers"]["text"])

@@ -165,7 +165,7 @@ class DialogueSettings(TaskSettings):
     """Rank each dialogue's own candidates with the retriever or a cross-encoder (DPR-PAQ, Table 3).
 
     Args:
-        folder: as `collections.load_candidates` takes it, such as "topical-chat".
+        folder: as `evaluation.load_candidates` takes it, such as "topical-chat".
         split: "dev" or "test".
         limit: only the first so many contexts; None takes all.
         context_length: longest context in pieces (DPR-PAQ: 256).

@@ -9,6 +9,7 @@ thought to raise. `templated` is the share of questions that were filled into a 
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -60,17 +61,12 @@ def overlap(collection: Collection, split: str, *, title: bool = True, grade: in
     passages = [
         stems(f"{head} {text}", stemmer) for head, text in zip(titles, rows["text"], strict=True)
     ]
-    holders: dict[str, int] = {}
-    for words in passages:
-        for word in words:
-            holders[word] = holders.get(word, 0) + 1
+    holders = Counter(chain.from_iterable(passages))
     ids, values = [], []
     queries, relevant = collection.queries(split), collection.relevant_rows(split, grade)
     for name, text, answers in zip(queries["id"], queries["text"], relevant, strict=True):
         if len(answers):
-            weights = {
-                word: _rarity(holders.get(word, 0), len(passages)) for word in stems(text, stemmer)
-            }
+            weights = {word: _rarity(holders[word], len(passages)) for word in stems(text, stemmer)}
             shared = (weights.keys() & passages[row] for row in answers)
             best = max(sum(weights[word] for word in words) for words in shared)
             ids.append(name)

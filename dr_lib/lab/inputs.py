@@ -15,11 +15,11 @@ from transformers import AutoConfig
 from dr_lib import collections, models, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, first_line
-from dr_lib.files import folder_digest, json_digest, read_json, state_of
+from dr_lib.files import folder_digest, read_json, state_of
 from dr_lib.lab.base import BaseRecipe, base_stage
 from dr_lib.lab.recipe import Recipe, is_place, open_sample
-from dr_lib.models import check_kind, check_tokenizer, locate, longest
-from dr_lib.places import PACKAGED, check_model_folder, find_encoder, from_hub
+from dr_lib.models import check_kind, check_tokenizer, longest
+from dr_lib.places import check_model_folder, find_model
 from dr_lib.stages import Data, Part, Stage, stage
 from dr_lib.tokens import load_tokenizer, tokenizer_digest
 from dr_lib.training import Training, bert_work
@@ -282,9 +282,13 @@ def open_checkpoint(name: str) -> Checkpoint:
         shape = Shape(recipe.layers, recipe.hidden, recipe.vocabulary, recipe.positions)
         made = base_stage(recipe)
         return Checkpoint(recipe.name, shape, made / "model", made / "model", public=False)
-    place = locate(find_encoder(name) if name in PACKAGED else name)
-    shown = name if name in PACKAGED else Path(place).name if is_place(place) else place
-    return _open_checkpoint(place, shown, state_of(place))
+    folder = find_model(name, ["config.json"])
+    return _open_checkpoint(folder, name_of(name, folder), state_of(folder))
+
+
+def name_of(name: str, folder: Path) -> str:
+    """What a record calls a model: its name, or of a path the last part."""
+    return folder.name if name == "embedded" or is_place(name) else name
 
 
 def open_writer(name: str) -> Checkpoint:
@@ -297,38 +301,23 @@ def open_writer(name: str) -> Checkpoint:
     Raises:
         InputError: there is nothing usable under that name.
     """
-    place = locate(places.embedded_writer() if name == "embedded" else name)
-    # kinds differ in their files
-    model = Data(place, folder_digest(Path(place)) if is_place(place) else model_digest(place))
-    shown, unknown = Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0)
-    if name == "embedded":  # reads tokens, as it was trained, where a public model reads texts
-        return Checkpoint(
-            shown,
-            unknown,
-            model,
-            Data(place, tokenizer_digest(load_tokenizer(place))),
-            public=False,
-        )
-    return Checkpoint(shown, unknown, model, model)
+    # it reads tokens, as it was trained, where a public model reads texts
+    embedded = name == "embedded"
+    folder = places.embedded_writer() if embedded else find_model(name, ["config.json"])
+    model = Data(str(folder), folder_digest(folder))  # kinds differ in their files
+    tokenizer = Data(str(folder), tokenizer_digest(load_tokenizer(folder))) if embedded else model
+    shown, unknown = name_of(name, folder), Shape(0, 0, 0, 0)
+    return Checkpoint(shown, unknown, model, tokenizer, public=not embedded)
 
 
-def model_digest(place: str) -> str:
-    """SHA-256 (hex) of a model: of its files in a folder, of name and revision on the hub."""
-    if Path(place).is_dir():
-        return folder_digest(
-            Path(place), {path.name for name in MODEL_FILES for path in Path(place).glob(name)}
-        )
-    revision = from_hub(
-        place, ["config.json"], 'Go online once, or name a local folder or "embedded".'
-    ).name
-    return json_digest({"hub": place.partition("@")[0], "revision": revision})
+def model_digest(folder: Path) -> str:
+    """SHA-256 (hex) of the files of a model's folder that decide how it encodes."""
+    return folder_digest(folder, {path.name for name in MODEL_FILES for path in folder.glob(name)})
 
 
 @lru_cache(maxsize=8)
-def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
-    # first: transformers tries for half a minute to reach a hub
-    model = Data(place, model_digest(place))
-    folder = places.model_folder(place)
+def _open_checkpoint(folder: Path, name: str, _: str) -> Checkpoint:
+    model = Data(str(folder), model_digest(folder))
     check_model_folder(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -336,14 +325,14 @@ def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
     except Exception as error:  # it asks to run code of its own, is no encoder, or is absurd
         fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
         raise InputError(
-            f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix
+            f"its configuration cannot be used ({first_line(error)})", where=folder, fix=fix
         ) from error
-    check_kind(config, place)
-    opened = load_tokenizer(place)
-    check_tokenizer(config, opened, role=place)
-    tokenizer = Data(place, tokenizer_digest(opened))
-    pooling = pooling_of(Path(place))
-    if fresh := pooling is not None and not has_head(Path(place)):
+    check_kind(config, folder)
+    opened = load_tokenizer(folder)
+    check_tokenizer(config, opened, role=str(folder))
+    tokenizer = Data(str(folder), tokenizer_digest(opened))
+    pooling = pooling_of(folder)
+    if fresh := pooling is not None and not has_head(folder):
         model = with_head(model) / "model"
     return Checkpoint(name, Shape(*sizes), model, tokenizer, pooling=pooling, fresh_head=fresh)
 

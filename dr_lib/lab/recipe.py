@@ -283,7 +283,7 @@ class PaqPairsSettings(Settings):
         per_passage: questions generated a passage.
         filter: "global" keeps a question that leads back to its passage in the whole collection,
             "local" one that does so inside the passage's document, "none" all; see
-            `materials.round_trip`.
+            `materials.questions.consistent`.
         top_k: the passage must be among this many.
         filter_by: the retriever: BM25, or the base model fine-tuned without pre-training, which
             alone depends on the recipe's seed.

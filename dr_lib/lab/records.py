@@ -28,7 +28,7 @@ from dr_lib.errors import InputError, first_line, similar, word_of
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
 from dr_lib.lab.recipe import is_place
-from dr_lib.places import find_encoder, slug
+from dr_lib.places import find_model, slug
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache
@@ -574,7 +574,7 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
             f"{what}, which is no model", where=f"{record.study}, {record.label}", fix=fix
         )
     if name := record.recipe.get("retriever"):
-        return {"retriever": find_encoder(name)}
+        return {"retriever": find_model(name)}
     models = sides(stage_folder(record, "retriever", cache))
     if record.recipe.get("final") == "reranker":
         models["re-ranker"] = (
@@ -631,7 +631,7 @@ def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
 
     Args:
         place: a record of this machine, the folder of one model, or one that an export has written
-            several into; also what `places.find_encoder` finds by a name.
+            several into; also what `places.find_model` finds by a name.
 
     Raises:
         InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the
@@ -648,7 +648,7 @@ def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
         return exported, None
     named = not is_place(str(place)) and not place.name.endswith(FILES)
     if named or (place / "modules.json").is_file():
-        return {"retriever": find_encoder(place)}, None
+        return {"retriever": find_model(place)}, None
     problem = "no record, and no folder with modules.json, dense.json or cross_encoder.json"
     fix = (
         "Give a record of this machine, or a folder that sentence-transformers or dr_lib has saved."

@@ -20,7 +20,6 @@ from dr_lib.models.bert import (
     lm_head,
     load_extra,
     load_masked_lm,
-    locate,
     longest,
     masked_positions,
     max_masked,

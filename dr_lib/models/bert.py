@@ -37,7 +37,7 @@ from transformers.utils import logging
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import read_json, write_json
-from dr_lib.places import check_finite, check_model_folder, embedded_base, model_folder
+from dr_lib.places import check_finite, check_model_folder, find_model
 from dr_lib.tokens import TokenBatch, load_tokenizer, special_ids
 from dr_lib.tokens.store import to_device
 
@@ -184,7 +184,7 @@ def read_pretrained(
             folder that asks to run code of its own or that `check_model_folder` refuses, or weights
             missing or not finite.
     """
-    source = model_folder(locate(name_or_path))
+    source = find_model(name_or_path, ["config.json"])
     check_model_folder(source)
     try:
         with quiet_transformers(), seeded(seed):
@@ -227,25 +227,6 @@ def read_pretrained(
     if isinstance(model.base_model, (BertModel, ElectraModel)):
         half_norms(model)
     return model.to(device).eval()
-
-
-def locate(name_or_path: str | Path) -> str:
-    """The folder or hub name behind `name_or_path`; a local path that is not there raises
-    `InputError`.
-    """
-    if str(name_or_path) == "embedded":
-        name_or_path = embedded_base()
-    path = Path(name_or_path).expanduser()
-    looks_local = (
-        path.is_absolute() or str(name_or_path).startswith((".", "~")) or len(path.parts) > 2
-    )
-    if (looks_local or path.is_dir()) and not (path / "config.json").is_file():
-        raise InputError(
-            "no model here (config.json is missing)",
-            where=path,
-            fix="Check the path, or make the base.",
-        )
-    return str(path) if path.is_dir() else str(name_or_path)
 
 
 def attention_for(device: torch.device | str) -> str:
@@ -814,7 +795,7 @@ class TextModel(nn.Module):
             InputError: no such model, one of a kind that is not tested, weights missing, a
                 tokenizer that does not fit, or a value that contradicts the saved settings.
         """
-        place = model_folder(locate(name_or_path))
+        place = find_model(name_or_path, ["config.json"])
         settings = saved_settings(cls.settings_type, place / cls.settings_file, values)
         is_saved = (place / cls.settings_file).is_file()
         encoder = cls.load_encoder(

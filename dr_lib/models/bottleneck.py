@@ -173,7 +173,7 @@ class Generator(nn.Module):
 
     Args:
         model: masked LM with the encoder's vocabulary (ids are passed on unchanged).
-        special_ids: ids by short name, as from `models.special_ids`.
+        special_ids: ids by short name, as from `tokens.special_ids`.
         frozen: no parameter has a gradient.
         dropout_active: False keeps a frozen generator in eval mode for good (the paper's "frozen").
             True follows the trainer's mode, which is what the released code really does. A

@@ -27,7 +27,7 @@ from dr_lib.models.bert import (
     hidden_states,
     quiet_transformers,
 )
-from dr_lib.places import check_finite, check_model_folder, find_encoder
+from dr_lib.places import check_finite, check_model_folder, find_model
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
 TOKENS_AT_ONCE = 8_192
@@ -158,7 +158,7 @@ class SentenceEncoder(nn.Module):
     longest text.
 
     Args:
-        name_or_path: as `places.find_encoder` takes it.
+        name_or_path: as `places.find_model` takes it.
         device: where to load it.
 
     Raises:
@@ -171,7 +171,7 @@ class SentenceEncoder(nn.Module):
         from sentence_transformers import SentenceTransformer
 
         super().__init__()
-        safe, place = {"use_safetensors": True}, str(find_encoder(name_or_path))
+        safe, place = {"use_safetensors": True}, str(find_model(name_or_path))
         check_model_folder(Path(place))
         try:
             with quiet_transformers():
@@ -223,13 +223,13 @@ def open_encoder(
     sentence-transformers.
 
     Args:
-        name_or_path: as `places.find_encoder` takes it.
+        name_or_path: as `places.find_model` takes it.
         device: where to load it.
 
     Raises:
         InputError: nothing that either can open.
     """
-    folder = find_encoder(name_or_path)
+    folder = find_model(name_or_path)
     ours = (folder / DenseEncoder.settings_file).is_file()
     return (
         DenseEncoder.from_pretrained(folder, device=device)

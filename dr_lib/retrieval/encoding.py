@@ -34,7 +34,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, new_array, open_array, read_json, write_json
 from dr_lib.models import DenseEncoder, encoder_digest, open_encoder
-from dr_lib.places import find_encoder
+from dr_lib.places import find_model
 from dr_lib.retrieval.exact import search
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import Cache, Data, TimeIsUpError, code_digest, stage, time_is_up
@@ -430,7 +430,7 @@ def given(name: str | Path) -> Data:
     Raises:
         InputError: nothing of that name.
     """
-    folder = find_encoder(name)
+    folder = find_model(name)
     return Data(str(folder), encoder_digest(folder))
 
 

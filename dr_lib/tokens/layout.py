@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import json_digest
-from dr_lib.places import embedded_base, from_hub
+from dr_lib.places import find_model
 from dr_lib.settings import Settings
 from dr_lib.words import words_of
 
@@ -228,20 +228,16 @@ def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerFast":
     Raises:
         InputError: there is no such tokenizer, it is not WordPiece, or it lacks a special token.
     """
-    place = Path(embedded_base() if name_or_path == "embedded" else name_or_path).expanduser()
-    local = place.is_absolute() or str(name_or_path).startswith((".", "~")) or place.exists()
-    if local and not any((place / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        raise InputError("no tokenizer.json or vocab.txt in this folder", where=place, fix=WAY_OUT)
-    folder = place if place.is_dir() else from_hub(str(name_or_path), TOKENIZER_FILES, WAY_OUT)
+    folder = find_model(name_or_path, ["tokenizer.json", "vocab.txt"], TOKENIZER_FILES)
     from transformers import AutoTokenizer  # imports torch where it is
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the Rust library raises plain Exception for a broken file
         raise InputError(
-            f"cannot open this tokenizer ({first_line(error)})", where=place, fix=WAY_OUT
+            f"cannot open this tokenizer ({first_line(error)})", where=folder, fix=WAY_OUT
         ) from error
-    special_ids(tokenizer, where=place)
+    special_ids(tokenizer, where=folder)
     return tokenizer
 
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -125,31 +124,6 @@ class TrainLog:
     def load(cls, path: Path) -> "TrainLog":
         """Read a log that `save` wrote; `InputError` if it is missing or broken."""
         return cls.from_dict(read_json(path))
-
-
-class OpenRow(BaseModel):
-    """Sums since the last row of the log."""
-
-    row: dict[str, list[float]]
-    tokens: int
-    seconds: float
-
-
-class Progress(BaseModel):
-    """Log and open sums of a run."""
-
-    log: TrainLog
-    open_row: OpenRow
-
-
-class State(BaseModel):
-    """What `state.json` holds, see `save_checkpoint`."""
-
-    step: int
-    settings: dict[str, Any]
-    shapes: dict[str, list[int]]
-    progress: Progress
-    files: dict[str, str]
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -316,7 +290,7 @@ def read_state(path: Path) -> dict[str, Any]:
         InputError: something is missing, truncated or altered.
     """
     fix = "Remove this checkpoint; the one before it, or the beginning, gives the same weights."
-    state = read_sealed(path / STATE, "checkpoint", fix, State)
+    state = read_sealed(path / STATE, "checkpoint", fix)
     for name, digest in state["files"].items():
         if not (path / name).is_file() or file_digest(path / name) != digest:
             raise InputError("file is missing, truncated or altered", where=path / name, fix=fix)

@@ -109,11 +109,9 @@ def test_several_tasks_have_splits_of_their_own(folder, tmp_path):
     assert list(collection.qrels("fever-train")) == ["fever/f"]
 
 
-def test_evidence_comes_in_sets_of_pages_or_passages(folder):
+def test_evidence_comes_in_sets_of_pages(folder):
     path = folder / "nq-dev-kilt.jsonl"
     assert kilt.evidence(path) == {"nq/q1": [["290"], ["291"]], "nq/2": [["291"]]}
-    passages = {"nq/q1": [["290#1", "290#2", "290#3"], ["291#1"]], "nq/2": []}
-    assert kilt.evidence(path, "passages") == passages
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_search_takes_a_given_encoder_by_folder_and_by_name_of_its_package(
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(package.parent))
     monkeypatch.setitem(places.PACKAGED, "all-MiniLM-L6-v2", "packaged_encoder")
-    assert places.find_encoder("sentence-transformers/all-MiniLM-L6-v2") == package / "model"
+    assert places.find_model("sentence-transformers/all-MiniLM-L6-v2") == package / "model"
     collection = open_sample(own_recipe.collection)
     searcher = open_searcher(collection, bm25=False, dense={"given": folder}, cache=cache)
     text = collection.passages[7]["text"]
@@ -187,7 +187,7 @@ def test_a_fresh_head_is_drawn_and_the_encoder_kept(encoder, shared):
 
 
 def test_every_file_that_decides_how_it_encodes_is_in_its_digest(encoder):
-    digests = [model_digest(str(encoder))]
+    digests = [model_digest(encoder)]
     for name in (
         "extra.safetensors",
         "model-00001-of-00002.safetensors",
@@ -195,7 +195,7 @@ def test_every_file_that_decides_how_it_encodes_is_in_its_digest(encoder):
         "README.md",
     ):
         (encoder / name).write_bytes(b"other")
-        digests.append(model_digest(str(encoder)))
+        digests.append(model_digest(encoder))
     assert len({*digests[:4]}) == 4 and digests[4] == digests[3]
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from dr_lib.errors import InputError
 from dr_lib.lab.inputs import model_digest, open_checkpoint
 from dr_lib.models import SentenceEncoder, load_masked_lm, save_masked_lm
-from dr_lib.places import find_encoder
+from dr_lib.places import find_model
 from dr_lib.tokens import load_tokenizer
 
 EVIL = "from pathlib import Path\nPath({!r}).write_text('ran')\nclass Evil: pass\n"
@@ -206,11 +206,11 @@ def test_what_the_digest_of_a_folder_covers_is_all_that_is_read(folder):
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"metadata": {}, "weight_map": index})
     )
-    before = model_digest(str(folder))
+    before = model_digest(folder)
     whole = load_masked_lm(folder).state_dict()
     torch.testing.assert_close(whole[names[1]], weights[names[1]])
     save_file({name: 1.3 * weights[name] for name in names[1::2]}, folder / "model-2.safetensors")
-    assert model_digest(str(folder)) != before
+    assert model_digest(folder) != before
 
 
 def test_a_model_of_a_hub_may_be_asked_for_by_revision(folder, monkeypatch):
@@ -224,8 +224,9 @@ def test_a_model_of_a_hub_may_be_asked_for_by_revision(folder, monkeypatch):
     for name, revision in (("org/model@1a2b3c", "1a2b3c"), ("org/model", None)):
         load_masked_lm(name)
         assert asked[-1] == ("org/model", revision, False)
-        assert find_encoder(name) == folder and asked[-1][1] == revision
+        assert find_model(name) == folder and asked[-1][1] == revision
         load_tokenizer(name)
         assert asked[-1] == ("org/model", revision, False)
     # equal content, equal key, however it was asked for
-    assert model_digest("org/model@1a2b3c") == model_digest("org/model")
+    digests = {open_checkpoint(name).model.digest for name in ("org/model@1a2b3c", "org/model")}
+    assert digests == {model_digest(folder)}

@@ -12,7 +12,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import evaluate_split
 from dr_lib.models import DenseEncoder, SentenceEncoder, save_masked_lm
-from dr_lib.places import PACKAGED, data_root, find_encoder
+from dr_lib.places import PACKAGED, data_root, find_model
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache, Stage
 
@@ -112,7 +112,7 @@ def test_the_key_goes_by_the_files_of_the_model_and_not_by_its_page(folder, tmp_
 
 def test_what_cannot_be_found_or_opened_is_one_clear_error(tmp_path):
     with pytest.raises(InputError, match="nobody/has-this"):
-        find_encoder("nobody/has-this")
+        find_model("nobody/has-this")
     (tmp_path / "modules.json").write_text("[")
     with pytest.raises(InputError, match="not valid JSON"):
         SentenceEncoder(tmp_path)

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest, read_json, read_sealed, read_yaml, sealed, write_json
-from dr_lib.stages import Cache, Manifest, read_manifest, stage
-from dr_lib.training.checkpoint import State, read_state
+from dr_lib.files import read_json, read_sealed, read_yaml, sealed, write_json
+from dr_lib.stages import Cache, read_manifest, stage
+from dr_lib.training.checkpoint import read_state
 
 
 @pytest.mark.parametrize("read", [read_json, read_yaml])
@@ -82,8 +82,8 @@ STATE = {
     "files": {},
 }
 KINDS = {
-    "manifest": (MANIFEST, "manifest.json", read_manifest, Manifest),
-    "state": (STATE, "state.json", read_state, State),
+    "manifest": (MANIFEST, "manifest.json", read_manifest),
+    "state": (STATE, "state.json", read_state),
 }
 
 
@@ -122,7 +122,7 @@ def seal(content: dict) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sound_file_is_read(tmp_path, kind):
-    content, name, read, _ = KINDS[kind]
+    content, name, read = KINDS[kind]
     (tmp_path / name).write_text(seal(content))
     assert read(tmp_path) == content
 
@@ -132,18 +132,14 @@ def test_a_sound_file_is_read(tmp_path, kind):
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_any_json_in_any_field_is_named_or_read(tmp_path, kind, data):
-    content, name, read, model = KINDS[kind]
+def test_any_change_of_any_field_is_named(tmp_path, kind, data):
+    content, name, read = KINDS[kind]
     way = data.draw(st.sampled_from(places_in(content)))
-    odd = changed(content, way, data.draw(st.just(...) | JSON))
-    (tmp_path / name).write_text(seal(odd))
-    try:
-        whole = read(tmp_path)
-    except InputError as error:
-        assert name in error.where or str(tmp_path) in error.where
-    else:
-        model.model_validate_json(json.dumps(whole), strict=True)
-        assert json_digest(whole)  # no NaN, no half of a surrogate
+    odd = changed(sealed(content), way, data.draw(st.just(...) | JSON))
+    assume(json.dumps(odd, sort_keys=True) != json.dumps(sealed(content), sort_keys=True))
+    (tmp_path / name).write_text(json.dumps(odd))
+    with pytest.raises(InputError, match=re.escape(name)):
+        read(tmp_path)
 
 
 ODD = {
@@ -161,7 +157,7 @@ ODD = {
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_no_json_can_hold_is_named_in_every_field(tmp_path, kind, odd, counted):
-    content, name, read, _ = KINDS[kind]
+    content, name, read = KINDS[kind]
     for field in content:
         text = seal(content | {field: "HERE"}).replace('"HERE"', ODD[odd], 1)
         (tmp_path / name).write_text(text)
@@ -180,9 +176,7 @@ def test_one_odd_manifest_stops_no_study(tmp_path, counted):
     contents = [
         json.dumps(MANIFEST | {"checksum": "0"}).replace("0.5", odd) for odd in ODD.values()
     ]
-    for wrong in ([], None, {"a": {}}, {"a": {"bytes": "3", "sha256": "x"}}):
-        contents.append(seal(MANIFEST | {"files": wrong}))
-    contents.append(seal(MANIFEST | {"created": 3}))
+    contents += [json.dumps(sealed(MANIFEST) | {"files": wrong}) for wrong in ([], None, {})]
     for number, content in enumerate(contents):
         folder = tmp_path / f"ranked-{number}"
         folder.mkdir()
@@ -193,9 +187,3 @@ def test_one_odd_manifest_stops_no_study(tmp_path, counted):
     (tmp_path / "ranked-link" / "manifest.json").symlink_to("nowhere")
     cache.check(sound)
     counted("odd manifests beside sound ones", len(contents) + 1)
-
-
-def test_a_model_is_asked_only_for_what_has_its_checksum(tmp_path):
-    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST | {"files": 3, "checksum": "0"}))
-    with pytest.raises(InputError, match="altered"):
-        read_sealed(tmp_path / "manifest.json", "manifest", "Remove it.", Manifest)

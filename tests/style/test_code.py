@@ -6,6 +6,7 @@ says what it is.
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,49 @@ def test_a_variable_is_named_for_the_thing(path):
     named = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
     named |= {node.arg for node in ast.walk(tree(path)) if isinstance(node, ast.arg)}
     assert not named & VAGUE
+
+
+HOMES = {
+    path.stem: f"{package.name}.{path.stem}"
+    for package in (APPARATUS, LIBRARY)
+    for path in package.iterdir()
+    if (path.suffix == ".py" and path.stem[0] != "_") or (path / "__init__.py").is_file()
+}
+NAMED = re.compile(rf"`(?:dr_lib\.|dr_book\.)?((?:{'|'.join(HOMES)})(?:\.\w+)+)`")
+"""A name of one of the packages in a text, such as `collections.load`."""
+TEXTS = [
+    path
+    for folder, kind in (("dr_lib", "py"), ("book", "py"), ("book", "md"), ("notebooks", "ipynb"))
+    for path in sorted((ROOT / folder).rglob(f"*.{kind}"))
+]
+
+
+def is_there(name: str) -> bool:
+    """Whether a name leads to a module, to something in one, or to a field of it."""
+    first, *parts = name.split(".")
+    home = import_module(HOMES[first])
+    for place, part in enumerate(parts, 1):
+        try:
+            home = import_module(".".join([HOMES[first], *parts[:place]]))
+        except ImportError:
+            if not hasattr(home, part):
+                return part in getattr(home, "__annotations__", {})
+            home = getattr(home, part)
+    return True
+
+
+def test_every_name_that_a_text_gives_is_there():
+    """Names of functions that were renamed or moved, in docstrings, pages and notebooks."""
+    keys = {key.replace("__", ".") for key in import_module("dr_lib.lab.recipe").all_keys()}
+    files = {"bib", "ipynb", "json", "md", "py", "yaml"}
+    names = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in TEXTS
+        for name in NAMED.findall(path.read_text(encoding="utf-8"))
+        if name not in keys and name.rpartition(".")[2] not in files
+    }
+    assert len(names) > 80
+    assert not sorted(where for where in names if not is_there(where[1]))
 
 
 def test_no_files_import_each_other():
