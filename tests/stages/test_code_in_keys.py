@@ -8,6 +8,7 @@ making keys, which read its source files.
 """
 
 import ast
+import functools
 import json
 import os
 import shutil
@@ -171,6 +172,23 @@ def stages(base: Path) -> dict[str, Any]:
     return found
 
 
+def parsed_once() -> None:
+    """Files are read anew for all keys, and parsed anew where their text has changed."""
+    from dr_lib import stages as module
+
+    parse, parsed = module.names_in.__wrapped__, {}
+
+    @functools.cache
+    def names_in(name: str) -> Any:
+        file = module._source(name)
+        told = name, file.read_bytes() if file else b""
+        if told not in parsed:
+            parsed[told] = parse(name)
+        return parsed[told]
+
+    module.names_in = names_in
+
+
 def keys_now(base: Path) -> dict[str, str]:
     """The keys that a fresh process would make of the files as they are."""
     from dr_lib import stages as module
@@ -250,6 +268,7 @@ def words(package: Path, name: str) -> tuple[Path, dict[int, str]]:
 def main(folder: Path) -> dict[str, Any]:
     """Keys before and after each edit."""
     package, base = folder / "dr_lib", folder / "base"
+    parsed_once()
     found = {"before": keys_now(base), "made from": made_from(base)}
     for name in [*OWN_CODE, *ELSEWHERE]:
         with edited(*statement(package, name)):
