@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # a machine made for training has torch, transformers, accelerate, pandas, scikit-learn and pytest
 LACKS = ["annotated-types", "bm25s", "datasets", "dill", "hypothesis", "ir-datasets", "ir-measures"]
 LACKS += ["lz4", "multiprocess", "pydantic", "pydantic-core", "pystemmer", "pytrec-eval-terrier"]
-LACKS += ["sortedcontainers", "typing-inspection"]
+LACKS += ["sortedcontainers", "typing-inspection", "xxhash"]
 LIST = "carried.json"
 # what packing leaves of a file at best: a collection too large even so is not tried
 LEAST = {".gz": 0.4}

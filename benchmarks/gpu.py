@@ -84,10 +84,16 @@ def parts(to: Path, smoke: bool, cuda: bool) -> list[Part]:
     bench = script("bench_device", "--to", to, "--seconds", "SECONDS", "--go-on", *small)
     return [
         Part("facts", 40, 5, [script("gpu_parts", "facts", "--to", to)]),
-        Part("training", 150 if smoke else 100, 60, [alone]),
+        # a processor compiles for minutes, and slowly where others work
+        Part("training", 300 if smoke else 100, 60, [alone]),
         Part("tests", 100, 50, [cuda_tests(smoke)]),
         Part("bench", 150, 30, [bench]),
-        Part("peers", 70, 50, [script("bench_encode", *device, *model, *kept), searching]),
+        Part(
+            "peers",
+            200 if smoke else 70,
+            50,
+            [script("bench_encode", *device, *model, *kept), searching],
+        ),
     ]
 
 

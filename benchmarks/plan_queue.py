@@ -385,7 +385,8 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
         except Exception as error:  # the queue goes on; a later call tries again
             traceback.print_exc()
             claim.end(f"failed: {type(error).__name__}: {error}"[:2000])
-            print(f"failed {claim.task.name}: {type(error).__name__}: {error}", flush=True)
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            print(f"failed {claim.task.name}: {reason}", flush=True)
 
     left = [task for task in tasks(smoke) if not task.lacks() and is_free(task, claims)]
     if left:

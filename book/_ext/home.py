@@ -8,6 +8,7 @@ others is loaded when a reader asks. The figures are drawn from records. Page: i
 import html
 import itertools
 import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -444,7 +445,7 @@ def _rows(labels: Sequence[str], height: float = ROW) -> tuple[Figure, Any]:
     """A small figure with a line for each label, the first on top."""
     figure = Figure(figsize=(WIDE, 1.25 + height * len(labels)), layout="constrained")
     axes = figure.subplots()
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), [textwrap.fill(label, 16) for label in labels])
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)

@@ -38,12 +38,12 @@ from dr_book.measured import (
     SCALES,
     all_runs,
     difference,
+    is_trained,
     on_processors,
     possible,
     recorded,
     recorded_by_collection,
     seed_variances,
-    trained_in,
     value,
 )
 from dr_book.papers import load_paper
@@ -123,7 +123,7 @@ def trained_rows(study: str) -> list[list[Record]]:
     `InputError` where it has none.
     """
     rows = [own for runs in recorded_by_collection(study).values() for own in runs.values()]
-    trained = [own for own in rows if trained_in(own[0].recipe) is not None]
+    trained = [own for own in rows if is_trained(own[0].recipe)]
     if not trained:
         raise InputError(
             f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records."

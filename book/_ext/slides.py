@@ -48,10 +48,17 @@ p { margin: 0.5rem 0; max-width: 34em; }
 .shown > * { width: 100%; margin: 0; }
 .shown svg { width: 100%; height: auto; max-height: 66vh; }
 .shown .index { font-size: 0.9em; }
+.tip { fill: context-stroke; }
 .formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
-.formula math { width: auto; display: inline-block math; }
+.formula math { width: auto; display: inline-block math; margin: 0; }
 section:not(:has(.beside)) > h3 { font-size: 2em; }
-section:not(:has(.beside)) > h3 ~ :is(p, .formula) { font-size: 1.3em; }
+section:not(:has(.beside)) > h3 ~ :is(p, .formula) { font-size: 1.5em; }
+section:not(:has(.beside)) > h3 ~ p { max-width: 28em; }
+section > .beside { margin: auto 0; }
+section > h3 + :not(.beside), section > :is(h2, nav) { margin-top: auto; }
+section > p:last-of-type { margin-bottom: auto; }
+section:has(> h2) { background: var(--dr-fill); border-left: 1.2vw solid var(--dr-blue); }
+section > h3 + p:has(> strong) { border-left: 0.4vw solid var(--dr-blue); padding-left: 1.5vw; }
 footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65em;
   color: var(--dr-grey); display: flex; justify-content: space-between; }
 aside { display: none; }

@@ -41,6 +41,11 @@ AT_WORK, BEFORE = "by hand", (LOSSES, "What to try next", "What this page cannot
 """In the heading of the method at work, and headings before which it stands on a page without
 verdicts.
 """
+ALL_MISSING = re.compile(
+    r"\s*<details[^>]*><summary>Not measured yet: (\d+) of \1 rows\.</summary>.*?</details>\s*",
+    re.DOTALL,
+)
+"""What `comparison.notice` shows where no row was measured."""
 TO_NOTEBOOK = re.compile(r'(href=\\"\.\./\w+/\w+)\.ipynb(?=\\")')
 """A link of an output to another notebook, in JSON."""
 SHOWN = 3
@@ -204,11 +209,19 @@ def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
 
 
 def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells without the headings below which only `NOT_YET` stands."""
+    """The cells without the headings below which only `NOT_YET` stands, or only the line that all
+    rows are missing, which then ends the section before.
+    """
     kept: list[Cell] = []
     for place, cell in enumerate(cells):
         below = [*takewhile(lambda one: one["cell_type"] == "code", cells[place + 1 :])]
         shown = "".join(_html(output) for one in below for output in one.get("outputs", []))
+        if (
+            cell["cell_type"] == "markdown"
+            and not re.search(r"\n\s*\S", _text(cell))
+            and ALL_MISSING.fullmatch(shown)
+        ):
+            continue
         # what would be measured, and that this build ran it
         says = "dr-folded" in shown and "\n\n" in _text(cell)
         if (

@@ -280,10 +280,13 @@ def intervals(
 
     def draw(palette: Palette) -> Figure:
         title = textwrap.fill(rows, 40 if palette.phone else 90)
-        height = 1.2 + 0.2 * title.count("\n") + (0.52 if palette.phone else 0.36) * len(labels)
+        letters = int(72 * palette.width / len(filled) / 7.5)  # in a line of a panel's name
+        names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
+        more = title.count("\n") + max(name.count("\n") for name in names)
+        height = 1.2 + 0.2 * more + (0.52 if palette.phone else 0.36) * len(labels)
         figure = palette.figure(height)
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
-        for axes, one in zip(panels, filled, strict=True):
+        for axes, one, name in zip(panels, filled, names, strict=True):
             for label, point in one.points.items():
                 colour = palette.of(label) if len(families) > 1 else palette.text
                 axes.errorbar(
@@ -296,7 +299,7 @@ def intervals(
                     elinewidth=2.2,
                     markerfacecolor="none" if one.role == "paper" else colour,
                 )
-            axes.set(title=one.name if len(filled) > 1 else "", xlabel=one.unit)
+            axes.set(title=name if len(filled) > 1 else "", xlabel=one.unit)
             axes.locator_params(axis="x", nbins=8 // len(filled), steps=[1, 2, 5, 10])
             # panels of one unit have one scale, so that equal lengths mean equal values
             first = next(
@@ -316,6 +319,9 @@ def intervals(
             low, high = axes.get_xlim()
             if (one.unit.endswith("%") or "points" in one.unit) and high - low < LEAST_SPAN:
                 axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
+        if letters < 20 and len({one.unit for one in filled}) == 1:  # said once, below the middle
+            for axes in {*panels} - {panels[len(panels) // 2]}:
+                axes.set_xlabel("")
         panels[0].set_yticks([*places.values()], map(tick, labels))
         panels[0].set_ylim(-0.6, len(labels) - (0.1 if palette.phone else 0.4))
         if palette.phone:

@@ -38,10 +38,6 @@ alone.
 """
 MANY_MORE = 10_000
 """Queries that nobody will judge to tell two systems apart."""
-NO_MODEL = (
-    " No public model was compared: name one with <code>--system</code>, such as all-MiniLM-L6-v2"
-    " (<code>make models</code>)."
-)
 PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,
@@ -100,17 +96,11 @@ def advice(
     """
     measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
-        why = "No verdict: only one system or one query was measured."
-        if not runs and measured:
-            why = "No verdict: this was a smoke run."
-        elif not measured:
-            why = "Nothing is compared yet. Use BM25."
-        elif unfinished:
-            why = "Use BM25 until the comparison is finished."
-        return Advice(None, HTML(f"<p>{why}</p>{unfinished and f'<p>{unfinished}</p>'}"))
+        facts = {"measured": bool(measured), "smoke": bool(measured) and not runs}
+        return Advice(None, HTML(prose("no_verdict", unfinished=unfinished, **facts)))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
-    pairs, best = pairs or [(label, BM25) for label in order if label != BM25], order[0]
+    pairs = pairs or [(label, BM25) for label in order if label != BM25]
     tests = corrected_tests(list(combinations(order, 2)), runs, measure) | corrected_tests(
         pairs, runs, measure
     )
@@ -126,69 +116,38 @@ def advice(
     order = [label for label in order if label not in same]
     best = order[0]
     rivals = [label for label in order[1:] if p_values[frozenset((best, label))] >= LEVEL]
-    told = {label: f"{html.escape(named(label))} ({means[label]:.1f})" for label in order}
-    secured = len(order) > 1 and not generated and (not rivals or BM25 not in (best, *rivals))
     if len(order) < 2:  # BM25 alone, in one setting or another
-        pair = best, same[0]
-        text = "Only BM25 was compared: use it."
-        if unfinished:
-            text = "<strong>Use BM25 until the comparison is finished.</strong>"
+        case, other = "lexical", same[0]
     elif generated:
-        other = order[1] if best == BM25 else BM25
-        pair = best, other
-        count = len(runs[best][0].query_ids)
-        shows = (
-            f"No difference shows on {count} questions: {told[best]} and {told[other]}."
-            if p_values[frozenset(pair)] >= LEVEL
-            else f"On these {told[best]} is ahead of {told[other]}, but in our trials such"
-            f" questions kept the order of only {KEPT}."
-        )
-        text = (
-            f"<strong>No verdict: only generated questions.</strong> {shows} Judge {JUDGED} queries"
-            " of your own; until then use BM25."
-        )
-    elif secured:
-        other = BM25 if rivals else order[1]
-        pair = best, other
-        against = (
-            f"{means[best]:.1f} against {means[other]:.1f} of {html.escape(named(other))},"
-            f" {html.escape(measure)}"
-        )
-        name = "the retriever without pre-training" if best == "none" else html.escape(named(best))
-        text = f"<strong>Use {name} ({against}, significant).</strong>"
-        if templated >= MANY_ALIKE and best != BM25 and not given(runs[best]):
-            beside = next(label for label in order if label == BM25 or given(runs[label]))
-            text = (
-                f"<strong>For queries worded like these, use {name} ({against},"
-                f" significant).</strong> {100 * templated:.0f}\N{NO-BREAK SPACE}% of the test"
-                " queries repeat the wording of training queries with other names in it, and a"
-                " retriever learns such wordings by heart. Freely worded queries are untested:"
-                f" judge {JUDGED}, and until then show {told[beside]} beside it."
-            )
-        text += (
-            f" Not significantly different from {name}:"
-            f" {', '.join(told[label] for label in rivals)}."
-            if rivals
-            else ""
-        )
+        case, other = "generated", order[1] if best == BM25 else BM25
+    elif not rivals or BM25 not in (best, *rivals):
+        case, other = "secured", BM25 if rivals else order[1]
     else:
-        pair = (best, rivals[0] if best == BM25 else BM25)
-        ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
-        more = len(runs[best][0].query_ids) * (ratio**2 - 1)
-        number = (
-            f"judge about {max(10, 10 * math.ceil(more / 10)):,} more"
-            if more < MANY_MORE
-            else "they are too close to judge"
-        )
-        whether = " or ".join(told[label] for label in pair)
-        text = (
-            f"<strong>Not enough queries to say which is better, {whether}: {number}.</strong>"
-            " Until then use BM25, which needs no training."
-        )
-    if not any(map(given, runs.values())) and not unfinished:
-        text += NO_MODEL
-    told_all = HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}")
-    return Advice(best if secured else None, told_all, pair, p_values[frozenset(pair)])
+        case, other = "open", rivals[0] if best == BM25 else BM25
+    pair, count = (best, other), len(runs[best][0].query_ids)
+    p = p_values[frozenset(pair)]
+    ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[other], 1e-9)
+    more = count * (ratio**2 - 1)
+    learned = templated >= MANY_ALIKE and best != BM25 and not given(runs[best])
+    text = prose(
+        "verdict",
+        case=case,
+        systems={label: {"name": named(label), "mean": means[label]} for label in means},
+        best=best,
+        other=other,
+        rivals=rivals,
+        measure=measure,
+        chance=p >= LEVEL,
+        count=count,
+        more=max(10, 10 * math.ceil(more / 10)) if more < MANY_MORE else 0,
+        templated=100 * templated if learned else 0,
+        beside=next(label for label in order if label == BM25 or given(runs[label])),
+        queries=JUDGED,
+        kept=KEPT,
+        encoders=any(map(given, runs.values())),
+        unfinished=unfinished,
+    )
+    return Advice(best if case == "secured" else None, HTML(text), pair, p)
 
 
 def dense(records: Sequence[Record]) -> bool:
@@ -262,20 +221,12 @@ def unfinished(
         enough: minutes to be given instead; 0: no time was given.
         further: whether another call of the same length gets further.
     """
-    each = [
-        html.escape(named(label)) + (far and f" (interrupted after {far})")
-        for label, far in pending.items()
-    ]
-    if not each:
-        return ""
-    where = "this GPU" if machine.device().type == "cuda" else "two idle processor cores"
-    takes = f"That needs about {spell_seconds(60 * needed)} more on {where}" if needed else ""
-    give = f"give <code>--minutes {enough}</code>" if enough else ""
-    text = f"Not compared yet, because the time was up: {'; '.join(each)}."
-    if not further:
-        takes = takes or "No step was finished in this time"
-        return f"{text} {takes}, and the same command would get no further: {give}."
-    ways = give + ", or " * bool(give) + "run the same command again, which continues"
-    if takes and give:
-        return f"{text} {takes}: {ways}."
-    return f"{text} {ways[0].upper()}{ways[1:]}."
+    on_gpu = machine.device().type == "cuda"
+    return prose(
+        "unfinished",
+        pending={named(label): far for label, far in pending.items()},
+        needed=spell_seconds(60 * needed) if needed else "",
+        where="this GPU" if on_gpu else "two idle processor cores",
+        enough=enough,
+        further=further,
+    )

@@ -82,7 +82,7 @@ def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
     scales = (load_records(recorded_folder(scale), study) for scale in SCALES)
     records = next(filter(None, scales), [])
     return {
-        name: {label: all_runs(own) for label, own in runs.items()}
+        name: {label: all_runs(records) for label, records in runs.items()}
         for name, runs in by_collection((record.label, record) for record in records).items()
     }
 
@@ -111,32 +111,28 @@ def recorded_collections() -> list[dict[str, Any]]:
     Each digest once. Not every record counts everything: sizes come from all records of a
     collection.
     """
-    found: dict[str, dict[str, Any]] = {}
+    collections: dict[str, dict[str, Any]] = {}
     for record in all_recorded():
         data = record.data["collection"]
-        own = found.setdefault(data["digest"], {"studies": set()})
-        own |= {name: value for name, value in data.items() if value is not None}
-        own["studies"].add(record.study)
-    return [*found.values()]
+        facts = collections.setdefault(data["digest"], {"studies": set()})
+        facts |= {name: value for name, value in data.items() if value is not None}
+        facts["studies"].add(record.study)
+    return [*collections.values()]
 
 
-def trained_in(recipe: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """What the cost of a run hangs on: base model, pre-training method and last stage; None where
-    nothing is trained.
-    """
+def is_trained(recipe: Mapping[str, Any]) -> bool:
+    """Whether a run trains anything: BM25 and a model that is used as it comes do not."""
     untrained = (recipe.get("evaluation") or {}).get("kind") == "bm25" or recipe.get("retriever")
-    if untrained or "base" not in recipe:
-        return None
-    return recipe["base"], recipe["objective"]["name"], recipe.get("final") or "retriever1"
+    return "base" in recipe and not untrained
 
 
 def on_processors(runs: Runs) -> Runs:
     """The runs of machines without a GPU: a table of costs compares times of one kind."""
-    kept = {
+    timed = {
         label: [record for record in records if not record.machine.get("gpus")]
         for label, records in runs.items()
     }
-    return {label: records for label, records in kept.items() if records}
+    return {label: records for label, records in timed.items() if records}
 
 
 def presentable(runs: Runs) -> Runs:
@@ -168,9 +164,9 @@ def configuration(record: Record) -> Hashable:
     stages = {name.removeprefix("earlier ").rstrip(" 23") for name in record.keys}
     auxiliary = recipe.get("auxiliary") or {}
     recipe["auxiliary"] = {
-        section: own
-        for section, own in auxiliary.items()
-        if MADE_BY.get(section) in stages or (section not in MADE_BY and own)
+        section: settings
+        for section, settings in auxiliary.items()
+        if MADE_BY.get(section) in stages or (section not in MADE_BY and settings)
     }
     recipe["evaluation"].pop("measures", None)
     for section in (recipe, recipe["auxiliary"]):  # how it was computed, as the device is
@@ -226,7 +222,7 @@ def all_runs(records: Sequence[Record]) -> list[Record]:
     """
     others = (
         other
-        for name in {configuration(one): None for one in records}
+        for name in {configuration(record): None for record in records}
         for other in by_configuration().get(name, ())
     )
     return sorted(_distinct([*records, *others]), key=lambda record: record.seed)
@@ -236,7 +232,7 @@ def _distinct(records: Iterable[Record]) -> list[Record]:
     """Each run once, by the record that has most measures."""
     runs: list[Record] = []
     for record in records:
-        same = next((place for place, one in enumerate(runs) if _same_run(one, record)), None)
+        same = next((place for place, run in enumerate(runs) if _same_run(run, record)), None)
         if same is None:
             runs.append(record)
         elif len(record.means) > len(runs[same].means):
@@ -311,7 +307,7 @@ class Side:
     def trained(self) -> bool:
         """Whether another seed would change the number."""
         runs = self.runs
-        return bool(runs) and not self.fixed and trained_in(runs[0].recipe) is not None
+        return bool(runs) and not self.fixed and is_trained(runs[0].recipe)
 
     @property
     def seeds(self) -> dict[int, list[Record]]:
@@ -407,7 +403,9 @@ def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
     for side in sides:
         means[_kind_of(side)].append([mean for mean, _ in side.parts()])
-    return {kind: _pools(kind[1]).get(kind[0]) or seed_variance(own) for kind, own in means.items()}
+    return {
+        kind: _pools(kind[1]).get(kind[0]) or seed_variance(shown) for kind, shown in means.items()
+    }
 
 
 def _kind_of(side: Side) -> tuple[Hashable, str]:
@@ -431,20 +429,19 @@ def _pools(measure: str) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
     for side in repeated(measure):
         means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
-    return {kind: seed_variance(own) for kind, own in means.items()}
+    return {kind: seed_variance(groups) for kind, groups in means.items()}
 
 
 def repeated(measure: str) -> list[Side]:
     """The configurations that were trained with at least two seeds by code of one epoch."""
-    found = []
+    sides = []
     for records in by_configuration().values():
         runs = [record for record in _distinct(records) if has_measure(record, measure)]
         for epoch in dict.fromkeys(record.epoch for record in runs):
-            own = [record for record in runs if record.epoch == epoch]
-            side = Side(own, measure)
+            side = Side([record for record in runs if record.epoch == epoch], measure)
             if side.trained and len(side.seeds) > 1:
-                found.append(side)
-    return found
+                sides.append(side)
+    return sides
 
 
 def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
@@ -452,7 +449,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     best known first.
     """
     first = {_kind(side.records[0]): side.records[0] for side in reversed(repeated(measure))}
-    found = [
+    pools = [
         (
             record.scale,
             _searched(record),
@@ -462,7 +459,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
         for kind, record in first.items()
         if _told_by_recipe(record)
     ]
-    return sorted(found, key=lambda row: -row[-1].freedom)
+    return sorted(pools, key=lambda row: -row[-1].freedom)
 
 
 def _searched(record: Record) -> str:
@@ -542,9 +539,9 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         parts = side.parts()
         places[digest] += [(weight / len(parts), mean, moves) for mean, moves in parts]
     each = [combined(parts) for parts in places.values()]
-    estimate = Estimate(sum(one.value for one in each), each[0].error, each[0].freedom)
-    estimate = estimate.with_seeds(*((one.error**2, one.freedom) for one in each[1:]))
-    clusters = min(int(one.freedom) + 1 for one in each)
+    estimate = Estimate(sum(place.value for place in each), each[0].error, each[0].freedom)
+    estimate = estimate.with_seeds(*((place.error**2, place.freedom) for place in each[1:]))
+    clusters = min(int(place.freedom) + 1 for place in each)
     trained = [(weight, side) for weight, side in terms if side.trained]
     counted: dict[Hashable, float] = defaultdict(float)  # of trainings, among what clusters scatter
     for weight, side in trained:
@@ -662,7 +659,8 @@ def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
     Raises:
         InputError: two configurations were measured on different queries.
     """
-    filled = {label: Side(own, measure) for label, own in runs.items() if Side(own, measure).runs}
+    sides = {label: Side(records, measure) for label, records in runs.items()}
+    filled = {label: side for label, side in sides.items() if side.runs}
     if unit_of(measure)[1] == "points":
         check_same_queries([record for side in filled.values() for record in side.runs])
     within = possible(measure, difference=False)
@@ -685,19 +683,19 @@ def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, I
     interval.
     """
     within = possible(measure, difference=True)
-    found = _differences(pairs, runs, measure)
-    return {pair: one.estimate.interval(within=within) for pair, one in found.items()}
+    gaps = _differences(pairs, runs, measure)
+    return {pair: gap.estimate.interval(within=within) for pair, gap in gaps.items()}
 
 
 def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
     """p-value of each pair that was run, with Holm's correction."""
-    found = _differences(pairs, runs, measure)
-    p_values = holm([one.estimate.p() for one in found.values()])
-    return dict(zip(found, map(float, p_values), strict=True))
+    gaps = _differences(pairs, runs, measure)
+    p_values = holm([gap.estimate.p() for gap in gaps.values()])
+    return dict(zip(gaps, map(float, p_values), strict=True))
 
 
 def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
     """The smallest difference in points that the queries and seeds of each pair can detect, with a
     power of 0.8 at level 0.05.
     """
-    return {pair: one.detectable for pair, one in _differences(pairs, runs, measure).items()}
+    return {pair: gap.detectable for pair, gap in _differences(pairs, runs, measure).items()}

@@ -21,13 +21,14 @@ other machines or by other commits.
 
 import itertools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
 
 from dr_book.data.sheets import sheets
 from dr_book.measured import SCALES, Side, aligned, all_recorded, pools_of
+from dr_book.statistics import SeedVariance
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
@@ -51,15 +52,6 @@ from dr_lib.stages import Cache
 MARGIN, LEVEL, ENOUGH = 0.5, 0.95, 0.8
 GOOD = ("equal", "scores equal", "equivalent", "equivalent and different")
 """Outcomes that confirm a record."""
-
-
-class Noise(NamedTuple):
-    """The standard deviation of a run's mean from training to training, and its degrees of freedom,
-    0 where no records show it.
-    """
-
-    deviation: float
-    freedom: int
 
 
 def verify(
@@ -121,7 +113,7 @@ def recipe_of(record: Record, collection: str | None = None) -> Recipe:
 
 
 def compare(
-    record: Record, rebuilt: Record, noise: Noise, margin: float = MARGIN
+    record: Record, rebuilt: Record, noise: SeedVariance, margin: float = MARGIN
 ) -> dict[str, Any]:
     """How two runs of one recipe compare.
 
@@ -147,7 +139,10 @@ def compare(
         name: [unit_of(name)[0] * run.means[name] for run in (record, rebuilt)] for name in shared
     }
     difference = means[measure][1] - means[measure][0]
-    known, chance = noise.freedom > 0, scipy.stats.t(noise.freedom, scale=noise.deviation * 2**0.5)
+    known, chance = (
+        noise.freedom > 0,
+        scipy.stats.t(noise.freedom, scale=(2 * noise.variance) ** 0.5),
+    )
     reach = float(chance.ppf((1 + LEVEL) / 2)) if known else None
     if known and 2 * chance.cdf(margin) - 1 < ENOUGH:
         margin = reach
@@ -166,7 +161,7 @@ def compare(
         "low": difference - reach if known else None,
         "high": difference + reach if known else None,
         "margin": margin,
-        "noise": noise.deviation if known else None,
+        "noise": noise.variance**0.5 if known else None,
         "freedom": noise.freedom,
         "faithful": faithful,
         "code": sorted(kind for kind in record.code if record.code[kind] != rebuilt.code.get(kind)),
@@ -179,12 +174,12 @@ def measure_of(*records: Record) -> str:
     return "MRR@10" if "MRR@10" in shared else shared[0]
 
 
-def seed_noise(record: Record, measure: str) -> Noise:
+def seed_noise(record: Record, measure: str) -> SeedVariance:
     """What the book's records on this collection, with this last stage, show of the spread from
     training to training.
     """
     (pool,) = pools_of([Side([record], measure)]).values()
-    return Noise(pool.variance**0.5, pool.freedom)
+    return pool
 
 
 # Which record -------------------------------------------------------------------------------------

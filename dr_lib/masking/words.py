@@ -9,7 +9,6 @@ on a CPU with few rows and an early end, on a GPU in a fixed number of steps tha
 result. Page: ideas/masking.
 """
 
-import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
@@ -546,32 +545,34 @@ def take_on_device(keys: Tensor, budget: Tensor) -> Tensor:
     crossing = ranked.gather(1, budget.clamp(max=length - 1)[:, None])
     crossing.masked_fill_(budget[:, None] >= length, last)
     taken = keys < crossing
-    left = (budget - taken.sum(1)).masked_fill_(crossing[:, 0] == last, 0)
-    free = (ranked > crossing) & (ranked != last)
-    added = torch.zeros_like(free)
-    size, to_come = _word_sizes(ranked)
-    # Each round takes all words up to the next one that overshoots. Those are ever shorter, and
-    # with what lies between them they fill the sequence, which bounds the rounds by the root of
-    # twice its length.
-    for _ in range(math.isqrt(2 * length) + 1):
-        fits = free & (size <= left[:, None])
-        now = fits & (fits.cumsum(1) + to_come <= left[:, None])
-        added |= now
-        free = fits ^ now
-        left = left - now.sum(1)
-    return taken | torch.zeros_like(taken).scatter_(1, order, added)
+    behind = (ranked > crossing) & (ranked != last)
+    left = (budget - taken.sum(1)).clamp_(max=behind.sum(1))[:, None]
+    sizes, first = _word_sizes(ranked, behind)
+    spare = left - sizes.sum(1, keepdim=True)
+    # Each round takes words of at most half of what is left, up to the first of them that does not
+    # fit, or up to and with a longer one that does. Either way what is left is halved, and what
+    # was skipped stays too long. The first `left` is less than the word that overshot and no more
+    # than what lies behind that word, so it is below half the length.
+    for _ in range(((length - 1) // 2).bit_length()):
+        short = sizes <= left >> 1
+        steps = sizes * short
+        fits = steps.cumsum(1, dtype=torch.int32) + (sizes - steps) <= left
+        ends = fits ^ short
+        sizes.masked_fill_(fits & (ends.cumsum(1) <= ends), 0)
+        left = spare + sizes.sum(1, keepdim=True)
+    words = torch.zeros_like(first).scatter_add_(1, first, (sizes == 0).long())
+    return taken | torch.zeros_like(taken).scatter_(1, order, words.gather(1, first).bool())
 
 
-def _word_sizes(ranked: Tensor) -> tuple[Tensor, Tensor]:
-    """Pieces of the word at each place of rows where words lie together, and how many of them are
-    still to come.
+def _word_sizes(ranked: Tensor, behind: Tensor) -> tuple[Tensor, Tensor]:
+    """Of rows where words lie together: pieces of each word that lies behind, at its last piece,
+    and more than a row has elsewhere, `[batch, length]` int32; the place of each word's first
+    piece, int64.
     """
     length = ranked.shape[1]
-    index = torch.arange(length, device=ranked.device).expand(ranked.shape)
-    changes = ranked[:, 1:] != ranked[:, :-1]
-    first, last = index.clone(), index.clone()
-    first[:, 1:].masked_fill_(~changes, 0)
-    last[:, :-1].masked_fill_(~changes, length - 1)
-    start = first.cummax(1).values
-    end = last.flip(1).cummin(1).values.flip(1)
-    return end - start + 1, end - index
+    index = torch.arange(length, device=ranked.device)
+    begins = torch.ones_like(behind)
+    torch.ne(ranked[:, 1:], ranked[:, :-1], out=begins[:, 1:])
+    first = (index * begins).cummax(1).values
+    is_last = begins.roll(-1, 1) & behind
+    return torch.where(is_last, index + 1 - first, length + 1).int(), first

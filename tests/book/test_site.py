@@ -65,6 +65,18 @@ TOO_SMALL = """[...document.querySelectorAll("main svg text")]
   .map(([one, size]) => `${size.toFixed(1)}: ${one.textContent.trim()}`).slice(0, 5)"""
 
 
+# Texts of a drawing that lie on each other; those that are turned have boxes larger than they are.
+OVERLAPS = """[...document.querySelectorAll("main svg")].filter((svg) => svg.checkVisibility())
+  .flatMap((svg) => {
+    const texts = [...svg.querySelectorAll("text")].filter((one) => one.textContent.trim()
+      && !one.closest("[transform*=rotate]")).map((one) => [one, one.getBoundingClientRect()]);
+    return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) =>
+      Math.min(a.right, b.right) - Math.max(a.left, b.left) > 4 &&
+      Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 8)
+      .map(([other]) => `${one.textContent.trim()} on ${other.textContent.trim()}`));
+  }).slice(0, 5)"""
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Browser]:
     with opened(tmp_path_factory.mktemp("profile"), SCREEN) as browser:
@@ -121,7 +133,9 @@ def test_page(browser, name):
         show(browser, "dark")
         found["dark"] = findings(browser, "rule", ["color-contrast"], same)
     found["figures not drawn once"] = browser.run(NOT_ONCE)
+    found["texts on each other"] = browser.run(OVERLAPS)
     browser.resize(PHONE)
+    found["texts on each other on a phone"] = browser.run(OVERLAPS)
     found["too wide"] = browser.run(TOO_WIDE)
     found["figures not drawn once on a phone"] = browser.run(NOT_ONCE)
     found["letters too small on a phone"] = browser.run(TOO_SMALL)

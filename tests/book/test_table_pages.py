@@ -11,7 +11,7 @@ from browser import needs_chromium, opened, visit
 from check_pages import ROOT
 from table_pages import TO_NOTEBOOK, arrange, bibtex, claims_html, links_html, notes_html
 
-from dr_book.comparison import NOT_YET
+from dr_book.comparison import NOT_YET, notice
 from dr_book.papers import load_papers
 
 SCRIPT = ROOT / "book" / "_static" / "pages.js"
@@ -164,6 +164,15 @@ def test_a_section_without_content_is_left_out():
     cells = arrange(own, "notebooks/simlm/x", [])["cells"]
     assert NOT_YET.data not in str(cells) and "## Costs" not in str(cells)
     assert {"## More", "a"} <= {cell["source"] for cell in cells}
+
+
+def test_a_line_on_missing_rows_has_no_section_of_its_own():
+    own = notebook()
+    missing = notice("study", {}, ["a", "b"], "The rows.").data
+    own["cells"] += [markdown("## Costs"), code("costs", html=missing)]
+    own["cells"] += [markdown("## More\n\nWords."), code("more", html=missing)]
+    cells = str(arrange(own, "notebooks/simlm/x", [])["cells"])
+    assert "## Costs" not in cells and "## More" in cells and cells.count("2 of 2 rows") == 2
 
 
 def test_a_heading_with_words_and_a_run_of_this_build_stays():

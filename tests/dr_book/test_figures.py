@@ -320,6 +320,14 @@ def test_the_papers_points_are_hollow(drawn):
     assert paper.get_markerfacecolor() == "none" and to_hex(recorded.get_markerfacecolor())
 
 
+def test_three_panels_of_one_unit_name_it_once_on_a_phone(on_a_phone):
+    places = ("SQuAD, test articles", "SQuAD, dev articles", "Reddit titles")
+    intervals([Series(place, "live", points(a=30), "%") for place in places], ["a"], alt="x")
+    panels = on_a_phone[0].axes
+    assert [axes.get_xlabel() for axes in panels] == ["", "%", ""]
+    assert "\n" in panels[0].get_title()
+
+
 def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
     sides = (
         Series("paper", "paper", points(a=90, b=80, c=70), "%"),

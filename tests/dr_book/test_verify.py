@@ -10,7 +10,8 @@ import scipy
 from generated_pages import made_twice
 
 from dr_book.commands import main
-from dr_book.verify import GOOD, Noise, certificate_lines, cheapest, compare, find, seed_noise
+from dr_book.statistics import SeedVariance
+from dr_book.verify import GOOD, certificate_lines, cheapest, compare, find, seed_noise
 from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
@@ -48,7 +49,13 @@ def made(values, weights: str | None = "w0", seed: int = 0, **changes) -> Record
 
 
 VALUES = np.linspace(0.2, 0.6, 200)
-NOISE = Noise(0.25, 33)
+
+
+def noise(deviation: float, freedom: int) -> SeedVariance:
+    return SeedVariance(((freedom, deviation**2),))
+
+
+NOISE = noise(0.25, 33)
 """About that of SQuAD."""
 
 
@@ -63,11 +70,11 @@ NOISE = Noise(0.25, 33)
         (VALUES[::-1], "w1", NOISE, "equivalent"),
         (VALUES - 0.006, "w1", NOISE, "not shown"),
         (VALUES - 0.02, "w1", NOISE, "different"),
-        (VALUES - 0.02, "w1", Noise(2.0, 3), "equivalent"),
-        (VALUES - 0.10, "w1", Noise(2.0, 3), "different"),
-        (VALUES + 0.004, "w1", Noise(0.1, 20), "equivalent and different"),
-        (VALUES + 0.004, "w1", Noise(0.0, 0), "equivalent"),
-        (VALUES + 0.02, "w1", Noise(0.0, 0), "not shown"),
+        (VALUES - 0.02, "w1", noise(2.0, 3), "equivalent"),
+        (VALUES - 0.10, "w1", noise(2.0, 3), "different"),
+        (VALUES + 0.004, "w1", noise(0.1, 20), "equivalent and different"),
+        (VALUES + 0.004, "w1", noise(0.0, 0), "equivalent"),
+        (VALUES + 0.02, "w1", noise(0.0, 0), "not shown"),
     ],
 )
 def test_outcome(values, weights, noise, outcome):
@@ -85,7 +92,7 @@ def test_two_faithful_trainings_are_called_different_one_time_in_twenty():
         low = abs(difference) - error * scipy.stats.t.ppf(0.975, 10**6)
         outcomes.append((abs(difference) <= 0.5, low > 0))
     equivalent, different = np.mean(outcomes, axis=0)
-    found = compare(made(VALUES), made(VALUES + 0.001, "w1"), Noise(0.25, 10**6))
+    found = compare(made(VALUES), made(VALUES + 0.001, "w1"), noise(0.25, 10**6))
     assert abs(found["faithful"] - equivalent) < 0.02 and abs(different - 0.05) < 0.012
     assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * error, rel=1e-3)
 
@@ -108,7 +115,7 @@ def test_the_noise_is_that_of_seeds_of_one_recipe_epoch_and_collection(book):
     publish(records)
     found = seed_noise(records[0], "MRR@10")
     # by hand: variances 2 and 4 points squared with 1 and 2 degrees of freedom
-    assert found.freedom == 3 and found.deviation == pytest.approx(((1 * 2 + 2 * 4) / 3) ** 0.5)
+    assert found.freedom == 3 and found.variance == pytest.approx((1 * 2 + 2 * 4) / 3)
     alone = {"data": {"collection": {"name": "new", "digest": "new"}}}
     assert seed_noise(run("simlm", 0, 0.0, **alone), "MRR@10").freedom == 0
 

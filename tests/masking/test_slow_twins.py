@@ -2,6 +2,7 @@
 with many ties.
 """
 
+import itertools
 import math
 import sys
 
@@ -108,6 +109,28 @@ def test_a_staircase_of_overshooting_words_is_resolved_to_the_last_step(batch_of
     scores = -torch.arange(batch.special.shape[1], dtype=torch.float32)[None]
     mask = compare_all_ways(batch, scores, torch.tensor([10]))
     assert mask.sum() == 10
+
+
+@pytest.mark.parametrize("length", [*range(1, 10), 14, 144])
+def test_a_gpu_takes_words_of_any_sizes_within_any_budget(length):
+    """All ways to cut a short row into words, and many of a long one."""
+    rng = np.random.default_rng(length)
+    if length < 10:
+        cuts = np.array(list(itertools.product((0, 1), repeat=length - 1)), int)
+        cuts, budget = np.repeat(cuts, length, 0), np.tile(np.arange(length) + 1, 2 ** (length - 1))
+    else:
+        cuts = rng.random((2000, length - 1)) < rng.choice([0.02, 0.1, 0.3, 0.7], (2000, 1))
+        budget = rng.integers(1, length + 1, 2000)
+    keys = np.hstack([np.zeros((len(cuts), 1), int), cuts.cumsum(1)])
+    expected = np.zeros(keys.shape, bool)
+    for row, left, mask in zip(keys, budget, expected, strict=True):
+        for word, size in enumerate(np.bincount(row)):
+            if size <= left:
+                mask[row == word], left = True, left - size
+    mixed = rng.permuted(np.tile(np.arange(length), (len(keys), 1)), axis=1)
+    keys, expected = np.take_along_axis(keys, mixed, 1), np.take_along_axis(expected, mixed, 1)
+    found = take_on_device(torch.from_numpy(keys), torch.from_numpy(budget))
+    np.testing.assert_array_equal(found.numpy(), expected)
 
 
 def test_words_and_pieces(random_batch):
