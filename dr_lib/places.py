@@ -57,6 +57,29 @@ def find_data(name: str | Path) -> Path | None:
     return next((path for path in choices if path.exists()), None)
 
 
+def check_outside(target: str | Path, read: str | Path) -> None:
+    """Refuse to write into a folder that is read: what is written would be read with it the next
+    time. Hidden places in it are not read, and may be written to.
+
+    Args:
+        target: a folder or file to be written.
+        read: a collection as `collections.load` takes it, or a folder.
+
+    Raises:
+        InputError: naming a place beside the folder.
+    """
+    folder = None if str(read) in ("", "primer") else find_data(read)
+    if folder is None or not folder.is_dir():
+        return
+    folder, place = folder.resolve(), Path(target).expanduser().resolve()
+    if not place.is_relative_to(folder):
+        return
+    if not any(part.startswith(".") for part in place.relative_to(folder).parts):
+        name = f"{folder.name}-out" if place == folder else place.name
+        problem = f"lies inside {folder}, and would be read with it"
+        raise InputError(problem, where=target, fix=f"Name another place: {folder.parent / name}.")
+
+
 def unknown_collection(name: str) -> InputError:
     """What is said where no collection, folder or file bears a name."""
     kind = "there is no folder or file" if "/" in name else "unknown collection"

@@ -218,7 +218,7 @@ def parser() -> argparse.ArgumentParser:
         help="to-judge.csv of an earlier run, ticked: its judgements are tested on",
     )
     tried("--minutes", type=float, default=30, help="time for all of it (default: 30)")
-    tried("--to", type=Path, help="new folder for page and retriever (default: NAME-tried)")
+    tried("--to", type=Path, help="folder for page and retriever (default: NAME-tried)")
 
     ledger = command("ledger", show_ledger)
     ledger("--scale", help="records of one scale only")
@@ -341,11 +341,14 @@ def check_public(studies: list[str], agreed: bool) -> None:
         raise InputError(problem, where=own[0], fix="Add --yes if they may be public.")
 
 
-def check_collection(name: str) -> "Collection":
+def check_collection(name: str, *written: Path) -> "Collection":
     """Say what is wrong with a collection before the libraries of the models are imported, which
-    takes seconds; that nothing lies there before those that read one are.
+    takes seconds; that nothing lies there before those that read one are. What is written for it,
+    the cache too, may not lie in it.
     """
     place = places.find_data(name)
+    for target in (*written, places.cache_root()):
+        places.check_outside(target, name)
     if name.strip() and place is None and not name.startswith(places.BUILT_IN):
         raise places.unknown_collection(name)
     if place and place.is_dir() and not any(place.iterdir()):
@@ -354,6 +357,15 @@ def check_collection(name: str) -> "Collection":
     from dr_lib import collections
 
     return collections.load(name)
+
+
+def untaken(collection: str) -> Path:
+    """Where `try` writes by itself: NAME-tried in the current folder, or beside the collection
+    where that folder is in it.
+    """
+    place = (places.find_data(collection) or Path(collection)).resolve()
+    beside = place.is_dir() and Path.cwd().is_relative_to(place)
+    return (place.parent if beside else Path()) / f"{place.name.split('.')[0]}-tried"
 
 
 def try_folder(options: argparse.Namespace) -> int:
@@ -368,7 +380,8 @@ def try_folder(options: argparse.Namespace) -> int:
     os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
     check_queries(options.ask, 1)
     sort_systems(options.system)
-    check_collection(options.collection)
+    folder = options.to or untaken(options.collection)
+    check_collection(options.collection, folder)
     from dr_book import own_corpus
     from dr_book.export import EXPORT
     from dr_book.hand_judgements import judged_collection
@@ -377,7 +390,6 @@ def try_folder(options: argparse.Namespace) -> int:
     from dr_lib.lab import StudyError
     from dr_lib.stages import TimeIsUpError
 
-    folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     page, retriever = folder / "index.html", folder / "retriever"
     # the export imports as much again, on a machine that is as busy
     minutes = max(0.0, options.minutes - 2 * (time.monotonic() - started) / 60)
@@ -461,7 +473,7 @@ def show_ledger(options: argparse.Namespace) -> None:
 
 def pretrain_base(options: argparse.Namespace) -> int:
     """pre-train a masked LM on your own passages, for transformers and sentence-transformers"""
-    check_collection(options.collection)
+    check_collection(options.collection, options.to)
     from dr_book.pretrain import pretrain
     from dr_lib.lab import Recipe
     from dr_lib.stages import TimeIsUpError

@@ -8,6 +8,7 @@ or a collection is escaped. Page of the book: practice/own-corpus.
 
 import html
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ def export(source: Record | Path | str, to: Path | str, *, name: str | None = No
         The folders written.
 
     Raises:
-        InputError: no finished model behind `source`, one that was not trained here, or `to` holds
-            what is no export.
+        InputError: no finished model behind `source`, one that was not trained here, or `to`
+            lies in what is read or holds what is no export.
     """
     if isinstance(source, Record):
         models, record = models_of(source), source
@@ -80,6 +81,7 @@ def export(source: Record | Path | str, to: Path | str, *, name: str | None = No
             )
     target, collection = Path(to).expanduser(), _trained_on(record)
     check_replaceable(target, EXPORT)
+    _check_outside(target, record, models.values())
     inside = {kind: kind if len(models) > 1 else "" for kind in models}
     with fresh_folder(target, EXPORT) as draft:
         for kind, model in models.items():
@@ -103,13 +105,14 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
         The two files.
 
     Raises:
-        InputError: a file of that name exists, an id holds a blank, the run was not made on this
-            machine, or its collection has changed.
+        InputError: a file of that name exists or would lie in the collection, an id holds a blank,
+            the run was not made on this machine, or its collection has changed.
     """
     target = Path(to).expanduser()
     files = [target, target.with_name(f"{target.name}.qrels")]
     if there := next((file for file in files if file.exists()), None):
         raise InputError("is there already", where=there, fix="Name a new file.")
+    _check_outside(target, record)
     searched, ranking = collection_of(record, searched=True), ranking_of(record)
     grades = searched.qrels(record.recipe["evaluation"]["split"])
     judged = [
@@ -122,6 +125,14 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
         files[1], "".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in judged)
     )
     return files
+
+
+def _check_outside(target: Path, record: Record | None, models: Iterable[Path] = ()) -> None:
+    """Refuse to write into a model's folder, or into the collection of a run where its name finds
+    it.
+    """
+    for read in (*models, *([record.recipe["collection"]["name"]] if record else [])):
+        places.check_outside(target, read)
 
 
 def _trained_on(record: Record | None) -> Collection | None:

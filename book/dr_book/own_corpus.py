@@ -205,12 +205,11 @@ class Compared(corpus_study.Compared):
         """The collection in numbers, and the first of the passages that repeat another one."""
         found, passages = self.collection, self.collection.passages
         lengths = np.array([len(pieces(text)) for text in passages["text"][:]])
-        first, repeated = {}, []
-        for name, *parts in zip(
-            passages["id"][:], passages["title"][:], passages["text"][:], strict=True
-        ):
-            if (earlier := first.setdefault(tuple(parts), name)) != name:
-                repeated.append(f"{name} repeats {earlier}")
+        first, ids = found.same_text, passages["id"][:]
+        repeated = [
+            f"{ids[row]} repeats {ids[first[row]]}"
+            for row in ([] if first is None else np.flatnonzero(first != np.arange(len(first))))
+        ]
         documents = len(set(passages["doc"][:]) - {""})
         written, searched = (
             self.generated.counts["queries"] if self.generated else {},
@@ -361,6 +360,12 @@ class Compared(corpus_study.Compared):
             weight = read_json(fusion)["weight"]
         return search.fused(search.open_bm25(self.searched), dense, weight)
 
+    def _outside(self, target: Path | str) -> Path:
+        """A place to write to, which may not be in the collection."""
+        if self.collection and self.collection.place:
+            places.check_outside(target, self.collection.place)
+        return Path(target)
+
     def export(self, to: Path | str | None = None) -> Path:
         """Write what won: a retriever trained here as a folder with its card; of everything else
         the lines of Python that search with it, and the retriever that is a part of it.
@@ -373,7 +378,7 @@ class Compared(corpus_study.Compared):
         """
         won = self.verdict.label or self.best_of(self.trained) or self.chosen
         place = f"{Path(self.study).name}-{slug(won)}"
-        target = Path(to or places.cache_root() / "exports" / place)
+        target = self._outside(to or places.cache_root() / "exports" / place)
         title = f"{named(won)} on {self.collection.name}"
         if won in self.trained:
             title += ", an experiment that won no comparison" * (self.verdict.label != won)
@@ -403,7 +408,7 @@ class Compared(corpus_study.Compared):
         qrels = self.searched.qrels(self.recipe.evaluation.split)
         rankings = [lab.ranking_of(own[0]) for own in self.runs.values()]
         grades = None if self.on_generated else qrels
-        return write_pool(self.searched, rankings, Path(file), grades=grades)
+        return write_pool(self.searched, rankings, self._outside(file), grades=grades)
 
     @property
     def next_steps(self) -> HTML:
@@ -463,7 +468,7 @@ class Compared(corpus_study.Compared):
             "verdict": self.verdict.text.data,
             "parts": {title: "".join(part.data for part in own) for title, own in parts.items()},
         }
-        write_text(Path(file), PAGES.get_template("page.html").render(values))
+        write_text(self._outside(file), PAGES.get_template("page.html").render(values))
         return Path(file)
 
 

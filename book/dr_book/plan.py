@@ -37,7 +37,7 @@ class Block:
     """The runs of one study over the queries of one collection.
 
     Attributes:
-        runs: method -> one record a seed, by seed.
+        runs: method -> records by seed, several of one that was trained again.
     """
 
     runs: Mapping[str, Sequence[Record]]
@@ -74,8 +74,11 @@ class Block:
         return np.asarray(measured.clusters_of(self.first))
 
     def values(self, label: str, measure: str) -> np.ndarray:
-        """`[seeds, queries]` in points."""
-        return measured.per_query(self.runs[label], measure, self.first)
+        """`[seeds, queries]` in points, the mean over a seed's runs where it was trained again."""
+        seeds = measured.Side(self.runs[label], measure).seeds.values()
+        return np.stack(
+            [measured.per_query(runs, measure, self.first).mean(axis=0) for runs in seeds]
+        )
 
     def means(self, measure: str) -> dict[str, list[float]]:
         """Method -> the mean of each seed, in points."""
@@ -145,8 +148,8 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     means = [block.means(measure) for block in blocks]
     shared = [name for name in means[0] if len({len(own.get(name, ())) for own in means}) == 1]
     pooled = seed_variance([np.mean([own[name] for own in means], axis=0) for name in shared])
-    runs = sum(1 / len(blocks[0].runs[label]) for label in (first, second))
-    return combined(parts).with_seeds((pooled.variance * runs, pooled.freedom))
+    seeds = sum(1 / len(means[0][label]) for label in (first, second))
+    return combined(parts).with_seeds((pooled.variance * seeds, pooled.freedom))
 
 
 def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
@@ -259,10 +262,12 @@ def _judged(
     for name in names:
         block, collection = blocks.get(name, Block({})), name.removeprefix("elsewhere ")
         days |= {record.created[:10] for row in rows for record in block.runs.get(row, ())}
-        counts = {row: len(block.runs.get(row, ())) for row in rows}
+        counts = {row: len({run.seed for run in block.runs.get(row, ())}) for row in rows}
         if block.runs:
             there[collection] = block
-        if short := ", ".join(f"{row} {runs} of {k}" for row, runs in counts.items() if runs < k):
+        if short := ", ".join(
+            f"{row} {seeds} of {k}" for row, seeds in counts.items() if seeds < k
+        ):
             lacks.append(f"{collection}: {short}")
         else:
             complete[collection] = block

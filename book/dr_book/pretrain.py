@@ -14,7 +14,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from dr_book.export import made_on, references, write_card, write_modules
-from dr_lib import objectives
+from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.files import check_replaceable, fresh_folder, write_text
 from dr_lib.lab import Cache, Inputs, Recipe, commit
@@ -59,12 +59,13 @@ def pretrain(
         The folders written.
 
     Raises:
-        InputError: nothing to train, a base or collection that cannot be opened, or `to` holds
-            something else.
+        InputError: nothing to train, a base or collection that cannot be opened, `to` lies in
+            the collection or holds something else.
         TimeIsUpError: the training is not finished; the message says how far it is.
     """
     target, cache = Path(to).expanduser(), cache or Cache()
     check_replaceable(target, PRETRAINED)
+    places.check_outside(target, recipe.collection.name)
     inputs = Inputs(recipe)
     check_length(recipe.passage_length, inputs.base, "passage_length")
     made = pretrained(inputs)

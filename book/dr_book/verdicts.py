@@ -20,8 +20,8 @@ ideas/statistics.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import combinations, pairwise
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations, cycle, pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -80,7 +80,8 @@ class PairResult:
         seeds: of each row.
         clusters: of queries.
         apart: whether no precision or kind of device trained runs of both rows.
-        waits: seeds that its rows lack before it may be judged; 0 where it does not wait.
+        lacks: (row, what it is trained on) -> seeds that this training lacks before the pair may be
+            judged; empty where it does not wait.
     """
 
     better: str
@@ -101,7 +102,12 @@ class PairResult:
     seeds: tuple[int, ...] = ()
     clusters: int = 0
     apart: bool = False
-    waits: int = 0
+    lacks: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> int:
+        """Seeds that its rows lack, however many collections each training searches."""
+        return sum(self.lacks.values())
 
     @property
     def said(self) -> str:
@@ -144,7 +150,11 @@ class Verdict:
         ]
         if self.verdict != "open" or not all(pair.waits for pair in undecided):
             return 0
-        return sum(pair.waits for pair in undecided)
+        lacks: dict[tuple[str, str], int] = {}
+        for pair in undecided:
+            for training, seeds in pair.lacks.items():
+                lacks[training] = max(seeds, lacks.get(training, 0))
+        return sum(lacks.values())
 
     @property
     def note(self) -> str:
@@ -155,7 +165,7 @@ class Verdict:
         """Plain values for JSON; what is infinite is None."""
         plain = asdict(self) | {"counts": self.counts, "waits": self.waits}
         for pair in plain["pairs"]:
-            pair["seeds"] = list(pair["seeds"])
+            pair["seeds"], pair["waits"] = list(pair["seeds"]), sum(pair.pop("lacks").values())
             for name, number in pair.items():
                 if isinstance(number, float) and not np.isfinite(number):
                     pair[name] = None
@@ -305,7 +315,7 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         clusters=result.clusters,
         because=because,
         apart=_made_apart(sides),
-        waits=0 if may or result.clusters < FEWEST else _lacking(claim, sides),
+        lacks={} if may or result.clusters < FEWEST else _lacking(claim, check.rows, sides),
     )
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, result, check.width)
@@ -325,10 +335,24 @@ def _waits(claim: Claim, sides: Sequence[Side]) -> str:
     )
 
 
-def _lacking(claim: Claim, sides: Sequence[Side]) -> int:
-    """Seeds that the trained rows of a pair lack: to what the plan gives, or to a second one."""
+def _lacking(
+    claim: Claim, rows: Sequence[str], sides: Sequence[Side]
+) -> dict[tuple[str, str], int]:
+    """Training of a pair -> seeds that it lacks: to what the plan gives, or to a second one.
+
+    Args:
+        claim: of the pair.
+        rows: its names.
+        sides: each of the rows on a first collection, then on the next.
+    """
     least = seeds_of(claim.answered_by.block) if claim.answered_by.block else 2
-    return sum(max(least - len(side.seeds), 0) for side in sides if side.trained)
+    lacks: dict[tuple[str, str], int] = {}
+    for row, side in zip(cycle(rows), sides, strict=False):
+        if side.trained and len(side.seeds) < least:
+            facts = side.runs[0].data
+            training = row, facts.get("trained_on", facts["collection"])["digest"]
+            lacks[training] = max(least - len(side.seeds), lacks.get(training, 0))
+    return lacks
 
 
 def _made_apart(sides: Sequence[Side]) -> bool:

@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from tqdm import tqdm
 
 from dr_book import systems
-from dr_book.commands import EXAMPLES, main, parser
+from dr_book.commands import EXAMPLES, check_collection, main, parser, untaken
 from dr_book.corpus_study import FEWEST_PASSAGES
 from dr_book.plain_log import FORM, PlainLines
 from dr_lib import objectives, places
@@ -457,3 +457,39 @@ print(json.dumps([status, [name for name in {heavy!r} if name in sys.modules]]))
     )
     assert json.loads(done.stdout) == [1, []] and said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["try"], ["pretrain", "--steps", "1"]])
+@pytest.mark.parametrize("to", ["docs", "docs/sub", "docs/sub/below"])
+def test_nothing_is_written_into_the_text_that_is_read(command, to, tmp_path, monkeypatch, capsys):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("Water boils. " * 900)
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "docs", "--to", to]) == 1
+    said = capsys.readouterr().err
+    assert f"{to}: lies inside {tmp_path / 'docs'}, and would be read with it." in said
+    beside = Path(to).name if to != "docs" else "docs-out"
+    assert f"Name another place: {tmp_path / beside}." in said
+    assert [path.name for path in tmp_path.rglob("*")] == ["docs", "a.txt"]
+
+
+def test_a_cache_in_the_text_is_refused_unless_it_is_hidden(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(InputError, match="would be read with it"):
+        check_collection(str(tmp_path))
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / ".cache"))
+    assert len(check_collection(str(tmp_path))) == 1
+
+
+def test_try_in_the_folder_of_the_text_writes_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "docs" / "below").mkdir(parents=True)
+    for inside in ("docs", "docs/below"):
+        monkeypatch.chdir(tmp_path / inside)
+        for name in (".", str(tmp_path / "docs")):
+            place = (tmp_path / inside / name).resolve()
+            assert untaken(name) == place.parent / f"{place.name}-tried"
+    monkeypatch.chdir(tmp_path)
+    assert untaken("docs") == Path("docs-tried")
+    places.check_outside(untaken("docs"), "docs")
+    places.check_outside(tmp_path / "docs" / ".hidden" / "page", "docs")

@@ -242,6 +242,14 @@ def test_an_earlier_export_is_replaced(saved, tmp_path):
     assert "# second (retriever)" in (folder / "README.md").read_text()
 
 
+def test_an_export_is_not_written_into_the_model_that_it_reads(saved):
+    source = saved()
+    for target in (source, source / "exported"):
+        with pytest.raises(InputError, match="lies inside|holds .*, which is no part of"):
+            export(source, target)
+    assert not (source / "exported").exists()
+
+
 def test_an_export_of_several_models_replaces_one_of_one_and_is_replaced_by_it(
     saved, saved_reranker, tmp_path
 ):

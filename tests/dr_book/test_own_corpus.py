@@ -4,6 +4,7 @@ once.
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -338,6 +339,21 @@ def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch,
     retriever = tmp_path / "tiny-tried" / "retriever"
     assert (retriever / "modules.json").is_file()
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in (retriever, *retriever.rglob("*")))
+
+
+def test_nothing_of_a_comparison_is_written_into_its_collection(compare, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds a name, no path
+    compared, text = compare(["bm25", "none"]), tmp_path / "tiny"
+    for write, name in (
+        (compared.export, "retriever"),
+        (compared.save_page, "index.html"),
+        (compared.save_to_judge, "to-judge.csv"),
+        (partial(export.export, compared.runs["none"][0]), "exported"),
+        (partial(export.export_run, compared.runs["BM25"][0]), "run.txt"),
+    ):
+        with pytest.raises(InputError, match=f"would be read with it.*{tmp_path / name}"):
+            write(text / name)
+        assert not (text / name).exists()
 
 
 def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):

@@ -1,5 +1,6 @@
 """The plan's differences, contrasts and parts of variance, against plain numpy and simulations."""
 
+from dataclasses import astuple
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,13 +190,15 @@ def test_a_contrast_is_judged_when_its_last_seed_is_there(block):
     rng = np.random.default_rng(0)
     clusters = np.repeat(np.arange(12), 5)
 
-    def judged(seeds: int) -> plan.Verdict:
+    def judged(seeds: int, again: bool = False) -> plan.Verdict:
         own = {
             name: level + rng.normal(0, 0.01, (3, 60))
             for name, level in (("bow", 0.6), ("none", 0.4))
         }
         own["bow"] = own["bow"][:seeds]
         made = block(own, clusters.tolist())
+        if again:
+            made.runs["bow"].append(block({"bow": own["bow"][:1]}, clusters.tolist()).first)
         for records in made.runs.values():
             for number, record in enumerate(records):
                 record.created = f"2026-11-0{number + 1}T00:00:00"
@@ -206,6 +209,24 @@ def test_a_contrast_is_judged_when_its_last_seed_is_there(block):
     assert (whole.word, whole.lacks, whole.looks) == ("supported", "", 3)
     assert part.word == "waits" and part.lacks == "squad: bow 2 of 3"
     assert part.shown["squad"].value == pytest.approx(20, abs=0.5)
+    assert judged(2, again=True).lacks == "squad: bow 2 of 3", "a run again is no further seed"
+
+
+def test_a_seed_that_was_trained_again_counts_once(block):
+    rng = np.random.default_rng(0)
+    clusters, values = np.repeat(np.arange(12), 5).tolist(), rng.random((3, 60))
+    again = block({"a": values}, clusters)
+    again.runs["a"][2].seed = 1
+    once = np.stack([values[0], values[1:].mean(axis=0)])
+    assert np.allclose(again.values("a", "MRR@10"), 100 * once)
+    rest = {"b": rng.random((2, 60))}
+    found, twin = (
+        plan.together(
+            [plan.Block({**made.runs, **block(rest, clusters).runs})] * 2, "a", "b", "MRR@10"
+        )
+        for made in (again, block({"a": once}, clusters))
+    )
+    assert astuple(found) == pytest.approx(astuple(twin))
 
 
 def test_parts_of_a_simulated_difference_are_found_again(block, parts):

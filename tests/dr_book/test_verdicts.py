@@ -210,6 +210,20 @@ def test_a_single_run_decides_only_where_the_spread_of_seeds_is_known(monkeypatc
     assert judged(ORDER, one).verdict == "open"
 
 
+def test_a_missing_training_counts_once_however_many_collections_and_pairs_it_has():
+    """Of a, b and c each lacks one seed: three trainings, searched on five collections."""
+    places = [f"place{number}" for number in range(5)]
+    searched = {place: rows(seeds=1, place=place, a=0.5, b=0.4, c=0.3) for place in places}
+    apart = verdict(ORDER, searched)
+    for runs in searched.values():
+        for record in (record for own in runs.values() for record in own):
+            record.data["trained_on"] = {"name": "home", "digest": "home"}
+    once = verdict(ORDER, searched)
+    assert [pair.waits for pair in once.pairs] == [2, 2] and once.waits == 3
+    assert [pair["waits"] for pair in once.to_dict()["pairs"]] == [2, 2]
+    assert [pair.waits for pair in apart.pairs] == [10, 10] and apart.waits == 15
+
+
 def test_what_needs_no_training_decides_by_one_run():
     values = rows(seeds=1, a=0.5, b=0.4)
     runs = {row: [run(own[0].per_query("MRR@10"), trained=False)] for row, own in values.items()}
