@@ -407,6 +407,13 @@ def test_fewer_than_ten_queries_decide_nothing():
     assert found.verdict == "open" and "4 clusters of queries are too few" in found.note
 
 
+def test_what_has_too_few_queries_waits_for_no_seed():
+    for queries, waits in ((9, 0), (40, 2)):
+        sides = {row: [run(np.arange(queries) / 99 + gap)] for row, gap in (("a", 0.3), ("b", 0))}
+        pair = judged(claim(pairs=[("a", "b")]), sides).pairs[0]
+        assert (pair.state, pair.waits) == ("open", waits)
+
+
 def test_lower_is_better_turns_the_sign():
     made = claim(pairs=[("a", "b")], measure="CPU ms")
     made = made.model_copy(
