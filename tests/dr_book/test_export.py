@@ -245,7 +245,7 @@ def test_an_earlier_export_is_replaced(saved, tmp_path):
 def test_an_export_is_not_written_into_the_model_that_it_reads(saved):
     source = saved()
     for target in (source, source / "exported"):
-        with pytest.raises(InputError, match="lies inside|holds .*, which is no part of"):
+        with pytest.raises(InputError, match=r"lies inside|holds .*, which is no part of"):
             export(source, target)
     assert not (source / "exported").exists()
 
