@@ -203,9 +203,16 @@ def sentences(text: str) -> list[str]:
 PIECE = _compiled(rf"(?:{UNSPACED}\p{{M}}*){{1,2}}\p{{P}}*|(?:(?!{UNSPACED}).)+").findall
 
 
+LONGEST_WORD, RUN_OF_WORD = 1000, 10
+"""Characters beyond which nothing is a word, and how many of it count as one: about as many as of a
+word with its space.
+"""
+
+
 def pieces(text: str) -> list[str]:
     """A text in pieces that count as a word where length is counted: what stands between spaces,
-    and of scripts that write none, two letters.
+    and of scripts that write none, two letters; of what is longer than any word, such as a picture
+    in base 64, ten characters.
 
     Returns:
         Pieces, each with one space before it where the text has any; joined they are the text with
@@ -216,9 +223,18 @@ def pieces(text: str) -> list[str]:
         ([' One', ' two'], [' 海很', '大。', '水'])
     """
     if text.isascii():
-        return [f" {word}" for word in text.split()]
+        parts = [f" {word}" for word in text.split()]
+    else:
+        parts = [
+            f" {piece}" if not place else piece
+            for word in text.split()
+            for place, piece in enumerate(PIECE(word))
+        ]
+    if max(map(len, parts), default=0) <= LONGEST_WORD:
+        return parts
     return [
-        f" {piece}" if not place else piece
-        for word in text.split()
-        for place, piece in enumerate(PIECE(word))
+        part[start : start + size]
+        for part in parts
+        for size in [RUN_OF_WORD if len(part) > LONGEST_WORD else len(part)]
+        for start in range(0, len(part), size)
     ]

@@ -84,7 +84,7 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
 
 
 def title_and_figure(notebook: Path) -> tuple[str, str]:
-    """Title of a notebook, and its leading figure, else its first, else ""."""
+    """Title of a notebook, and its leading figure as a phone shows it, else its first, else ""."""
     if not notebook.is_file():
         return "", ""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
@@ -96,8 +96,9 @@ def title_and_figure(notebook: Path) -> tuple[str, str]:
     ]
     for kind in (LEADING, FIGURE):
         if found := next(filter(None, map(kind.search, shown)), None):
-            drawing = re.search(r"<svg.*?</svg>", found[0], re.DOTALL)
-            return title, re.sub(r' (role|aria-label)="[^"]*"', "", drawing[0], count=2)
+            # that for a phone, whose letters can still be read
+            *_, drawing = re.findall(r"<svg.*?</svg>", found[0], re.DOTALL)
+            return title, re.sub(r' (role|aria-label)="[^"]*"', "", drawing, count=2)
     return title, ""
 
 

@@ -11,9 +11,11 @@ from IPython.display import HTML
 from pieces import place, write_data, write_place
 
 from dr_book.comparison import provenance
+from dr_book.figures import family
 from dr_book.measured import recorded, value
 from dr_book.price import UNITS, Price, prices
 from dr_book.tables import folded, interval_cell, named, table
+from dr_lib.objectives import FAMILIES
 
 NAME, MEASURE = "price", "MRR@10"
 STUDIES = {"simlm/figure03": "no pre-training", "methods/equal-budgets": "none"}
@@ -37,8 +39,9 @@ def rows() -> list[Price]:
 
 
 def trails(priced: Sequence[Price]) -> list[dict[str, Any]]:
-    """Name of each method and its points, cheapest first: a cost for each of `BUDGETS` or None, and
-    the gain with the ends of its interval.
+    """Name of each method, the number of its family, which is that of its colour in figures, and
+    its points, cheapest first: a cost for each of `BUDGETS` or None, and the gain with the ends of
+    its interval.
     """
     points: dict[str, list[dict[str, Any]]] = {}
     for row in priced:
@@ -48,7 +51,11 @@ def trails(priced: Sequence[Price]) -> list[dict[str, Any]]:
         points.setdefault(named(row.method), []).append(
             point | {"gain": [round(end, 2) for end in ends]}
         )
-    return [{"name": name, "points": found} for name, found in points.items()]
+    numbers: dict[str | None, int] = {name: i for i, name in enumerate(FAMILIES, 1)}
+    return [
+        {"name": name, "family": numbers.get(family(name), 0), "points": found}
+        for name, found in points.items()
+    ]
 
 
 def rows_table(priced: Sequence[Price]) -> HTML:

@@ -217,12 +217,11 @@ class Compared(corpus_study.Compared):
         """The collection in numbers, and the first of the passages that repeat another one."""
         found, passages = self.collection, self.collection.passages
         lengths = np.array([len(pieces(text)) for text in passages["text"][:]])
-        first, repeated = {}, []
-        for name, *parts in zip(
-            passages["id"][:], passages["title"][:], passages["text"][:], strict=True
-        ):
-            if (earlier := first.setdefault(tuple(parts), name)) != name:
-                repeated.append(f"{name} repeats {earlier}")
+        first, ids = found.same_text, passages["id"][:]
+        repeated = [
+            f"{ids[row]} repeats {ids[first[row]]}"
+            for row in ([] if first is None else np.flatnonzero(first != np.arange(len(first))))
+        ]
         documents = len(set(passages["doc"][:]) - {""})
         written, searched = (
             self.generated.counts["queries"] if self.generated else {},

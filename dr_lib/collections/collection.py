@@ -6,7 +6,7 @@ of the book: ideas/evaluation.
 """
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from hashlib import sha256
@@ -35,6 +35,10 @@ JUDGEMENT = datasets.Features(
 Grades = dict[str, dict[str, int]]
 IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
 ROWS_AT_ONCE = 1 << 14
+KINDS = ".txt", ".md", ".rst", ".adoc", ".asciidoc", ".html", ".htm"
+"""Endings of texts; any may be followed by `.gz`."""
+COPIED = "title", "text", "doc"
+"""Columns of `copy_key`."""
 IRREGULAR = {
     "duplicate_texts": "passages that repeat another one",
     "empty_passage_left_out": "passages without title and text, left out",
@@ -264,8 +268,8 @@ class Collection:
 
     @cached_property
     def same_text(self) -> np.ndarray | None:
-        """For each passage the row of the first one with its title and text, `[passages]` int64;
-        None where no passage repeats another.
+        """For each passage the row of the first one that it is a copy of (`copy_key`), `[passages]`
+        int64; None where no passage repeats another.
 
         Training takes passages of equal text for one: a copy of a positive is no negative.
         """
@@ -273,11 +277,11 @@ class Collection:
             return None
         first, hashes = np.arange(len(self)), np.zeros(len(self), np.int64)
         for start in range(0, len(self), IDS_AT_ONCE):
-            part = self.passages.select_columns(["title", "text"])[start : start + IDS_AT_ONCE]
-            hashes[start : start + IDS_AT_ONCE] = list(
-                map(hash, zip(part["title"], part["text"], strict=True))
-            )
-        repeated = np.array([*repeats(hashes, self.passages, "title", "text")], np.int64)
+            part = self.passages.select_columns([*COPIED])[start : start + IDS_AT_ONCE]
+            hashes[start : start + IDS_AT_ONCE] = [
+                hash(copy_key(*row)) for row in zip(*map(part.get, COPIED), strict=True)
+            ]
+        repeated = np.array([*repeats(hashes, self.passages, COPIED, copy_key)], np.int64)
         if not len(repeated):
             return None
         first[repeated[:, 0]] = repeated[:, 1]
@@ -514,25 +518,56 @@ def rows_digest(table: datasets.Dataset) -> str:
     return content.hexdigest()
 
 
+def file_title(name: str) -> str:
+    """The title of a text that has none: its file's name without folders and endings of texts.
+
+    Example:
+        >>> file_title("notes/v1.2.rst.txt.gz")
+        'v1.2'
+    """
+    title = name.rpartition("/")[2].removesuffix(".gz")
+    while Path(title).suffix.lower() in KINDS:
+        title = Path(title).stem
+    return title
+
+
+def copy_key(title: str, text: str, doc: str) -> tuple[str, str]:
+    """What a passage shares with its copies and with no other passage: title and text, or the text
+    alone where the title is only the name of its file.
+
+    Example:
+        >>> copy_key("tides (1)", "Salt.", "tides (1).txt"), copy_key("Tides", "Salt.", "tides.md")
+        (('', 'Salt.'), ('Tides', 'Salt.'))
+    """
+    named = doc.lower().removesuffix(".gz").endswith(KINDS) and title == file_title(doc)
+    return "" if named else title, text
+
+
 def repeats(
-    hashes: np.ndarray, table: datasets.Dataset, *columns: str
+    hashes: np.ndarray,
+    table: datasets.Dataset,
+    columns: Sequence[str],
+    key: Callable[..., Hashable] = lambda *values: values,
 ) -> Iterator[tuple[int, int]]:
-    """Rows that are equal to an earlier one in some columns: (row, the first such row).
+    """Rows that are equal to an earlier one: (row, the first such row).
 
     Args:
-        hashes: `[rows]` int64, equal where the columns are.
+        hashes: `[rows]` int64, equal where the keys are.
         table: the rows.
-        columns: that are compared.
+        columns: from which `key` makes what is compared.
     """
     order = np.argsort(hashes, kind="stable")
     equal = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
     suspects = np.union1d(order[equal], order[equal + 1])
-    values = table.select(suspects).select_columns(list(columns))[:] if len(suspects) else {}
+    if not len(suspects):
+        return
+    values = table.select(suspects).select_columns([*columns])[:]
+    keys = map(key, *map(values.get, columns))
     first: dict[Hashable, int] = {}
     # only here may strings be equal
-    for row, key in zip(suspects.tolist(), zip(*values.values(), strict=True), strict=False):
-        if first.setdefault(key, row) != row:
-            yield row, first[key]
+    for row, shared in zip(suspects.tolist(), keys, strict=True):
+        if first.setdefault(shared, row) != row:
+            yield row, first[shared]
 
 
 def _positives(grades: Grades) -> set[str]:

@@ -28,13 +28,13 @@ from dr_lib.collections.beir import (
     read_table,
     said_of,
 )
+from dr_lib.collections.collection import KINDS, file_title
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.words import pieces, sentences
 
 WORDS = 100
-KINDS = ".txt", ".md", ".rst", ".adoc", ".asciidoc", ".html", ".htm"
 TEXTS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 HTML = ".html", ".htm"
 CONVERTERS = {
@@ -71,14 +71,26 @@ ASCIIDOC = re.compile(
 a line.
 """
 LISTING = re.compile(r"^(-{4,}|\.{4,})\n([\s\S]*?)\n\1$", re.MULTILINE)
+FRONT = re.compile(
+    r"\A(?:---\n(?=(?:#.*\n+)*[\w\"'].*?:\s)(?:(?:[\s#\]}-].*|[\w\"'].*?:.*)?\n)*?---"
+    r"|\+\+\+\n(?:.*\n)*?\+\+\+)$",
+    re.MULTILINE,
+)
+"""The fields before a text of Markdown, in YAML or TOML; prose between two rules is none."""
+TITLE = re.compile(
+    r"^title[ \t]*[:=][ \t]*(?:[>|][+-]?\s+)?(?P<quote>[\"']?)(?P<title>\S.*?)(?P=quote)$",
+    re.MULTILINE | re.IGNORECASE,
+)
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 4, 1
+CUT, CUT_OF_HTML = 5, 2
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 INVISIBLE = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
 )
-"""Controls, marks of no width, halves of surrogate pairs and signs of private use."""
+"""Controls, of the direction of writing too, marks of no width, halves of surrogate pairs and signs
+of private use.
+"""
 
 
 def lines_source(path: Path) -> Source:
@@ -275,22 +287,28 @@ def kind_of(path: Path) -> str:
 
 
 def sections_of(path: Path) -> list[tuple[str, str]]:
-    """The parts of a text file, each with the headings above it; where there are none, with the
-    file's name.
+    """The parts of a text file without signs that nobody sees, each with the headings above it;
+    where there are none, with the file's name.
     """
-    kind = kind_of(path)
+    kind, title = kind_of(path), ""
     if kind in HTML:
         parts = html_sections(_bytes(path))
     else:
         text = "\n".join(line.rstrip() for _, line in read_lines(path))
+        if kind == ".md" and (front := FRONT.match(text)):
+            text = text[front.end() :]
+            title = named["title"] if (named := TITLE.search(front[0])) else ""
         if kind in (".adoc", ".asciidoc"):
             text = LISTING.sub(r"```\n\2\n```", text)
         marks = ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING
         parts = sections(text, marks)
-    name = path.name.removesuffix(".gz")
-    while Path(name).suffix.lower() in KINDS:
-        name = Path(name).stem
-    return [(title or name, text) for title, text in parts]
+    rows = []
+    for above, text in parts:
+        if title and not f"{above}: ".startswith(f"{title}: "):
+            above = f"{title}: {above}" if above else title
+        above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
+        rows.append((above, "\n".join(INVISIBLE.sub(" ", line) for line in text.splitlines())))
+    return rows
 
 
 def _bytes(path: Path) -> bytes:
@@ -309,6 +327,14 @@ def _bytes(path: Path) -> bytes:
 
 UNREAD = "script", "style", "template", "noscript", "nav", "footer", "svg", "head", "button"
 """Elements of HTML that are no text of the page."""
+
+
+def is_unread(element: Any) -> bool:
+    """Whether an element of a page is no text of it or hidden from readers or listeners."""
+    hidden = element.get("hidden", "until-found") != "until-found"
+    return element.name in UNREAD or hidden or element.get("aria-hidden") == "true"
+
+
 INLINE = frozenset(
     [
         "a",
@@ -364,7 +390,7 @@ def html_sections(markup: bytes) -> list[tuple[str, str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is HTML
         page = BeautifulSoup(markup, "lxml")
-    for element in page(UNREAD):
+    for element in page(is_unread):
         if element.name != "head":
             element.decompose()
     title = page.title.get_text(" ", strip=True) if page.title else ""

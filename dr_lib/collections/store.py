@@ -24,7 +24,15 @@ from datasets import Dataset, Features, Value
 from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
-from dr_lib.collections.collection import JUDGEMENT, Collection, Grades, repeats, rows_of
+from dr_lib.collections.collection import (
+    COPIED,
+    JUDGEMENT,
+    Collection,
+    Grades,
+    copy_key,
+    repeats,
+    rows_of,
+)
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.stages import Cache, Stage, stage
@@ -170,7 +178,7 @@ def open_source(
     Args:
         source: what the reader of a format gives.
         root: folder of all collections' files.
-        allow_duplicates: keep (and count) passages that repeat title and text of another one.
+        allow_duplicates: keep (and count) copies of other passages (`collection.copy_key`).
         strict: refuse empty passages and judgements of what is not there; False counts them, as in
             published data.
         place: the name or path by which the reader gave it.
@@ -362,7 +370,7 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
     counts["queries_without_judgement"] = len(queries) - len(asked)
     digest = json_digest({"passages": passage_digest, "queries": query_digest, "splits": digests})
     info = {**source.info, "counts": counts}
-    about = {"name": source.name, "digest": digest, "passages_digest": passage_digest}
+    about = {"digest": digest, "passages_digest": passage_digest}
     return about | {"info": info, "splits": list(files.items())}
 
 
@@ -378,7 +386,8 @@ def _write_texts(
     def noted() -> Iterator[tuple[str, Any]]:
         for where, row in _whole_rows(source, kind, counts):
             ids.append(hash(row.id))
-            texts.append(hash(row[1:3]))  # of a passage its title and text
+            if kind == "passage":
+                texts.append(hash(copy_key(row.title, row.text, row.doc)))
             yield where, row
 
     # the source is read once more, since kept places would take more room than the texts
@@ -390,7 +399,7 @@ def _write_texts(
     )
     written = Dataset.from_file(str(path))
     counts[path.stem] = len(written)
-    for row, first in repeats(np.array(ids, np.int64), written, "id"):
+    for row, first in repeats(np.array(ids, np.int64), written, ["id"]):
         problem = f"duplicate {kind} id {written[row]['id']!r}, first seen in {place(first)}"
         raise InputError(
             problem, where=place(row), fix="Remove one of the two, or give it an id of its own."
@@ -402,12 +411,13 @@ def _write_texts(
                 where=f"collection {source.name}",
                 fix="Give at least one passage.",
             )
-        repeated = list(repeats(np.array(texts, np.int64), written, "title", "text"))
+        repeated = list(repeats(np.array(texts, np.int64), written, COPIED, copy_key))
         counts["duplicate_texts"] = len(repeated)
         if repeated and not (allow_duplicates or source.published):
             row, first = repeated[0]
             twin = f"{place(first)} ({len(repeated)} such in all)"
-            problem = f"duplicate passage: {written[row]['id']!r} repeats title and text of {twin}"
+            what = "title and text" if written[row]["title"] == written[first]["title"] else "text"
+            problem = f"duplicate passage: {written[row]['id']!r} repeats {what} of {twin}"
             fix = (
                 "Remove the repetitions, or load with allow_duplicates=True, which keeps and counts"
                 " them."

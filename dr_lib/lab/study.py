@@ -333,7 +333,7 @@ class Study:
                 "nothing to run", where=name, fix="Give at least one recipe and one seed."
             )
         self.name, self.scale, self.minutes = name, scale, minutes
-        # as `batch --cluster` sets it for the notebooks that it runs
+        # as the runner of notebooks sets it (`run_notebooks.py --cluster`)
         where = os.environ.get("DR_CLUSTER")
         self.executor = executor or (Cluster(where) if where else None)
         # Dask's own executor does not say how many it takes: then all runs are handed over at once.

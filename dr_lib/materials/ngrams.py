@@ -12,9 +12,10 @@ ideas/masking.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -241,7 +242,7 @@ def count_ngrams(
     with tqdm(total=order * len(store), desc="N-grams", unit=" passages") as bar:
         for n in range(1, order + 1):
             least = 1 if n == 1 else min_count or (1 if totals[0] <= SMALL else RARE)
-            keys, counts, total = _count_order(store, folder, n, unit, least, bar)
+            keys, counts, total = _counted(store, folder, unit, partial(_ngrams, n=n), least, bar)
             np.save(folder / f"keys{n}.npy", keys)
             np.save(folder / f"counts{n}.npy", counts)
             totals.append(total)
@@ -249,11 +250,21 @@ def count_ngrams(
     return NgramCounts.open(folder)
 
 
-def _count_order(
-    store: TokenStore, folder: Path, n: int, unit: Unit, least: int, bar: tqdm
+def _ngrams(block: WordBlock, n: int) -> np.ndarray:
+    """Hashes of all n-grams of a block that end before their text does."""
+    return block.ngrams(n)[-1][block.room >= n]
+
+
+def _counted(
+    store: TokenStore,
+    folder: Path,
+    unit: Unit,
+    hashes_of: Callable[[WordBlock], np.ndarray],
+    least: int,
+    bar: tqdm,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """The hashes of the n-grams that occur often enough, sorted, their counts, and how many there
-    are in all.
+    """Of the hashes of all blocks those that occur often enough, sorted, their counts, and how many
+    there are in all.
     """
     # A bucket is a range of hashes, which fill all ranges evenly: what is counted one by one is in
     # order in the end.
@@ -265,7 +276,7 @@ def _count_order(
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in paths]
             for block in word_blocks(store, unit):
-                hashes = np.sort(block.ngrams(n)[-1][block.room >= n])
+                hashes = np.sort(hashes_of(block))
                 for file, part in zip(
                     files, np.split(hashes, np.searchsorted(hashes, borders)), strict=True
                 ):
@@ -490,10 +501,6 @@ def keyword_weights(
         [0.5, 1.0, 0.5]
     """
     store = TokenStore.open(passages / "store")
-    # By hash of the word: how often it occurs in the collection, or in how many passages. A word in
-    # a passage is hashed word first: hashes of two small numbers, a row and a piece, would be the
-    # same for both exchanged.
-    keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     bar = tqdm(total=2 * len(store), desc="Keyword weights", unit=" passages")
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -510,18 +517,15 @@ def keyword_weights(
             yield block.on_pieces(weights)
             bar.update(block.last - block.first)
 
+    # Counted is how often a word occurs in the collection, or in how many passages. A word in a
+    # passage is hashed word first: hashes of two small numbers, a row and a piece, would be the
+    # same for both exchanged.
+    def counted(block: WordBlock) -> np.ndarray:
+        words = block.ngrams(1)[0]
+        if weighting == "inverse_count":
+            return words
+        return words[np.unique(hash64(words, block.rows), return_index=True)[1]]  # once a passage
+
     with bar:
-        for block in word_blocks(store):
-            words = block.ngrams(1)[0]
-            if weighting == "tfidf":  # a word counts once a passage
-                words = words[np.unique(hash64(words, block.rows), return_index=True)[1]]
-            words, times = np.unique(words, return_counts=True)
-            before, (keys, place) = (
-                len(keys),
-                np.unique(np.append(keys, words), return_inverse=True),
-            )
-            counts = np.bincount(place[:before], counts, len(keys)) + np.bincount(
-                place[before:], times, len(keys)
-            )
-            bar.update(block.last - block.first)
+        keys, counts, _ = _counted(store, folder, "word", counted, 1, bar)
         TokenValues.write(store, folder / "values", blocks(), dtype="float32")

@@ -82,15 +82,16 @@ def test_the_trust_figure_counts_every_certain_pair_once_a_collection():
         next(name for name in numbers if name.endswith("other collections")),
     )
     pairs, rest = divmod(sum(numbers[away]), int(away.split()[0]))
-    # of those certain on SQuAD, the ones whose rows have searched the other collections
-    searched = set.intersection(*({*block.runs} for block in home.others()))
+    # a method that waits for seeds decides nothing; the others have searched the other collections
     core = plan.Block.load("plan/core")
+    complete = {label for label, records in core.runs.items() if len(records) >= 3}
+    assert complete <= set.intersection(*({*block.runs} for block in home.others()))
     both = [
         pair
         for pair in itertools.combinations(core.runs, 2)
-        if {*pair} <= searched and home.excludes_zero(core.difference(*pair, home.MEASURE))
+        if {*pair} <= complete and home.excludes_zero(core.difference(*pair, home.MEASURE))
     ]
-    assert sure > pairs == len(both) > 20 and not rest
+    assert sure == pairs == len(both) > 10 and not rest
     assert numbers["other articles"][2:] == [0, 0], "the first page says that other articles agree"
     assert numbers["six layers"][2:] == [0, 0], "and five pairs in a larger model"
     assert sum(numbers["six layers"]) == 5

@@ -23,6 +23,7 @@ from dr_book.statistics import Interval
 from dr_lib import collections, objectives
 from dr_lib.files import read_json
 from dr_lib.models import load_masked_lm
+from dr_lib.objectives import FAMILIES
 from dr_lib.tokens import TokenBatch, load_tokenizer
 
 FOLDER = ROOT / "book" / "extra" / "explorers"
@@ -168,6 +169,7 @@ def test_trails_go_from_cheap_to_dear_and_lack_what_is_not_known():
     assert found == [
         {
             "name": "masked LM",
+            "family": 1 + FAMILIES.index("masked words alone"),
             "points": [
                 {"steps": 500, "operations": 8.0, "seconds": None, "gain": [0.3, -0.7, 1.3]},
                 {"steps": 1000, "operations": None, "seconds": None, "gain": [0.5, -0.5, 1.5]},

@@ -142,6 +142,24 @@ def test_repeated_texts_are_kept_and_counted(text_folder, cache):
     assert collection.info["counts"]["duplicate_texts"] == 1
 
 
+def test_a_copy_under_another_file_s_name_is_a_copy_and_one_under_another_heading_is_none(
+    tmp_path, cache
+):
+    long = f"{sentence('sea', 90)}\n\n{sentence('moon', 90)}"
+    texts = {"deep/r.txt.gz": "", "r (1).txt": long, "r.txt": long, "s.md": f"# Sea\n\n{long}"}
+    texts |= {"t.md": f"# Moon\n\n{long}", "u.rst.txt": "Short."}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "deep" / "r.txt.gz").write_bytes(gzip.compress(long.encode()))
+    collection = collections.load(tmp_path, cache=cache)
+    assert collection.passages["title"][:4] == ["r", "r", "r (1)", "r (1)"]
+    assert collection.same_text.tolist() == [0, 1, 0, 1, 0, 1, 6, 7, 8, 9, 10]
+    assert collection.info["counts"]["duplicate_texts"] == 4
+    with pytest.raises(InputError, match=r"'r \(1\)\.txt#0' repeats text of .*r\.txt\.gz \(4 such"):
+        collections.load(tmp_path, cache=cache, allow_duplicates=False)
+
+
 @pytest.mark.parametrize("held", [(), ("photo.png", "data.parquet")])
 def test_a_folder_without_any_text_says_what_it_holds_and_what_it_needs(tmp_path, cache, held):
     (folder := tmp_path / "other").mkdir()
@@ -232,6 +250,47 @@ def test_headings_are_the_titles_of_the_passages_below_them(tmp_path, cache):
         ("b.rst#1", "Tides: Cause: Salt", "Grains."),
         ("c.txt#0", "c", "# no heading Moon."),
     ]
+
+
+FIELDS = {
+    "---\ntitle: Boilers\ntags: [x, y]\nauthors:\n  - a\n- b\n---\n": "Boilers",
+    "---\nlayout: page\ntitle: 'Boilers: in winter'\n---\n": "Boilers: in winter",
+    "---\n# of a site\n\nlayout: home\ntitle: >-\n  Boilers in\n  winter\n---\n": "Boilers in",
+    "---\ntitle:\ntags: x\n---\n": "",
+    '+++\ntitle = "Boilers"\ntags = [\n"x",\n]\n+++\n': "Boilers",
+}
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+def test_fields_before_a_text_of_markdown_are_no_text_and_name_it(tmp_path, fields):
+    body, title = "Drain it.\n\n## Frost\n\nClose it.\n\n---\nEnd: now\n---\n", FIELDS[fields]
+    (tmp_path / "a.md").write_text(fields + body, encoding="utf-8")
+    (tmp_path / "plain.md").write_text(body, encoding="utf-8")
+    plain = sections_of(tmp_path / "plain.md")
+    assert [text.strip() for _, text in sections_of(tmp_path / "a.md")] == [
+        text.strip() for _, text in plain
+    ]
+    titles = [above for above, _ in sections_of(tmp_path / "a.md")]
+    assert titles[:2] == ([title, f"{title}: Frost"] if title else ["a", "Frost"])
+    text = f"{fields}# {title or 'Sea'}\n\nDrain it."
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    assert sections_of(tmp_path / "a.md")[1][0] == (title or "Sea")  # once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\nKey: it is a rule.\n\n---\nSalt.",
+        "---\nThe moon pulls: so\nit rises.\n---\nSalt.",
+        "---\n- a\n- b\n---\nSalt.",
+        "---\ntitle: never closed\nSalt.",
+        "Salt.\n---\ntitle: x\n---\n",
+    ],
+)
+def test_text_between_two_rules_is_text(tmp_path, text):
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    found = " ".join(f"{above} {part}" for above, part in sections_of(tmp_path / "a.md"))
+    assert {*re.findall(r"\w+", text)} <= {*re.findall(r"\w+", found)}
 
 
 @settings(max_examples=60, deadline=None)
@@ -585,6 +644,45 @@ BESIDE = "<header>Library</header><div>We use cookies.</div>"
 def test_beside_the_main_part_of_a_page_nothing_is_read(body, texts):
     page = f"<html><body>{body}</body></html>"
     assert [text for _, text in html_sections(page.encode())] == texts
+
+
+HIDDEN = ["<p hidden>x</p>", "<div aria-hidden=true>x<p>x</p></div>", "<template>x</template>"]
+
+
+@pytest.mark.parametrize("hidden", [*HIDDEN, '<i hidden=""></i><span hidden=hidden>x</span>'])
+def test_what_a_page_hides_is_not_read(hidden):
+    page = f"<h1>Sea{hidden}</h1><p>Salt.</p>{hidden}<p hidden=until-found>Ice.</p>"
+    page += "<p aria-hidden=false>Tide.</p>"
+    rows = [("", ""), ("Sea", "Salt.\n\nIce.\n\nTide.")]
+    assert html_sections(f"<html><body>{page}</body></html>".encode()) == rows
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.txt", "a.rst", "a.adoc", "a.html", "a.md.gz"])
+def test_signs_that_nobody_sees_are_in_no_passage(tmp_path, cache, name):
+    signs = "\x07\x1b\x9b\u200b\u200f\u202a\u202e\u2066\u2069\ufeff\ue000"
+    text = f"Tides{signs}\n=====\n\nSa\u00adlt{signs}water\u200c,\n\u202e\n\x0cice.\n"
+    text = f"<h1>Tides{signs}</h1><p>{text}</p>" if name.endswith("html") else text
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    (tmp_path / "b.txt").write_text(signs, encoding="utf-8")
+    collection = collections.load(tmp_path, cache=cache)
+    rows = [(row["title"], row["text"].split()) for row in collection.passages]
+    words = ["Sa\u00adlt", "water\u200c,", "ice."]
+    assert [(title, found[-3:]) for title, found in rows] == [("Tides", words)]
+    assert (
+        not re.search(f"[{signs}]", str(rows)) and "without text: 1 .txt" in collection.info["read"]
+    )
+
+
+@pytest.mark.parametrize("code", [False, True])
+def test_a_word_without_end_is_cut(tmp_path, cache, code):
+    long = "A0b1" * 30_000
+    text = f"Begin.\n\n```\nx = {long}\n```\n" if code else f"Begin. {long} End."
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    texts = collections.load(tmp_path, cache=cache).passages["text"][:]
+    assert max(map(len, texts)) <= 1210 and long in "".join(texts).replace("\n", "")
+    address = "https://example.org/" + "a" * 970  # long, and a word
+    assert cut([f"See {address} there."]) == [f"See {address} there."]
 
 
 def test_an_xhtml_page_is_read_without_a_warning(tmp_path, cache, recwarn):

@@ -38,7 +38,8 @@ function priceAndProfit(place, { measure, start, budgets, methods }) {
   const all = methods.flatMap(({ points }) => points);
   const lowest = Math.min(0, ...all.map(({ gain }) => gain[1])), highest = Math.max(...all.map(({ gain }) => gain[2]));
   const trailed = methods.map(({ points }) => points.length > 1);
-  const colours = methods.map((_, i) => (trailed[i] ? 1 + trailed.slice(0, i).filter(Boolean).length : 0));
+  const colours = methods.map(({ family }, i) => (trailed[i] ? family : 0)); // as in the book's figures
+  const dashed = methods.map((_, i) => trailed[i] && colours.slice(0, i).includes(colours[i]));
   const buttons = Object.entries(budgets).map(([budget, [label]]) => element("button", { type: "button", "aria-pressed": "false",
     onclick: () => choose(budget) }, label));
   const slider = element("input", { type: "range", id: "price-cut", min: 0, max: 100, step: 1 });
@@ -76,7 +77,7 @@ function priceAndProfit(place, { measure, start, budgets, methods }) {
       if (!known.length) return [];
       const whiskers = known.map((point, j) => line(places[j][0], y(point.gain[1]), places[j][0], y(point.gain[2]), "whisker"));
       const dots = places.map(([cx, cy]) => svg("circle", { cx, cy, r: trailed[i] ? 4.5 : 3.5 }));
-      const trail = trailed[i] ? [svg("path", { class: "trail", d: `M${places.map((at) => at.join(" ")).join("L")}` })] : [];
+      const trail = trailed[i] ? [svg("path", { class: dashed[i] ? "trail dashed" : "trail", d: `M${places.map((at) => at.join(" ")).join("L")}` })] : [];
       const [cx, cy] = places.at(-1), label = trailed[i] ? [text(Math.min(cx + 8, right), cy - 10, "end", name)] : [];
       return [svg("g", { class: `method colour-${colours[i]}` }, ...whiskers, ...trail, ...dots, ...label)];
     });
