@@ -106,6 +106,12 @@ def test_an_order_that_is_there_is_held():
     assert found.note == "2 for, 0 against, 0 open of 2 pairs."
 
 
+def test_a_claim_that_is_held_is_as_sure_as_its_least_sure_pair():
+    found = judged(ORDER, rows(a=0.5, b=0.4, c=0.37))
+    first, second = (pair.p for pair in found.pairs)
+    assert found.verdict == "held" and first < second == found.p
+
+
 def test_one_carrying_pair_the_other_way_round_contradicts_the_claim():
     found = judged(ORDER, rows(a=0.5, b=0.4, c=0.45))
     assert found.verdict == "contradicted"
@@ -412,6 +418,17 @@ def test_lower_is_better_turns_the_sign():
     }
     pair = judged(made, quick).pairs[0]
     assert (pair.difference, pair.unit, pair.state) == (pytest.approx(1.0), "ms", "supported")
+
+
+def test_a_range_has_no_sign_to_turn():
+    about = {"kind": "within", "rows": ("a",), "low": 35, "high": 45}
+    made = claim(about, pairs=[("a", "b")])
+    lower = made.compare.model_copy(update={"metric": "MRR@10 (lower is better)"})
+    of_order, of_range = judged(
+        made.model_copy(update={"compare": lower}), rows(noise=0.01, a=0.4, b=0.5)
+    ).pairs
+    assert (of_order.difference, of_range.difference) == pytest.approx((10, 40), abs=3)
+    assert (of_order.state, of_range.relation) == ("supported", "within")
 
 
 def test_no_interval_leaves_the_possible_range():
