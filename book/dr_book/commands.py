@@ -433,7 +433,7 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
-    said = [compared.collection.info.get("read"), compared.verdict.plain]
+    said = [compared.collection.info.get("read"), compared.uneven, compared.verdict.plain]
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
     if pool:

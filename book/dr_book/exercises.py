@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+NOTHING = "the function returns nothing"
+
 
 def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
     """Print whether a function satisfies its mark scheme, and if not, why.
@@ -27,13 +29,15 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
         not yet: twice 3 is 6
         >>> check(scheme, lambda x: None)
         not yet: the function returns nothing
+        >>> check(scheme, lambda x: [...][0][x])
+        not yet: the function returns nothing
     """
 
     @wraps(answer)
     def written(*arguments: Any, **named: Any) -> Any:
         value = answer(*arguments, **named)
         if value is None or value is ...:
-            raise AssertionError("the function returns nothing")
+            raise AssertionError(NOTHING)
         return value
 
     try:
@@ -41,6 +45,9 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
     except AssertionError as fault:
         print(f"not yet: {fault}")
     except Exception as error:  # of an answer half written: the lesson goes on
-        print(f"not yet: {type(error).__name__}: {error}")
+        untouched = isinstance(error, TypeError) and "ellipsis" in str(
+            error
+        )  # the dots of the cell
+        print(f"not yet: {NOTHING if untouched else f'{type(error).__name__}: {error}'}")
     else:
         print("correct")

@@ -15,7 +15,16 @@ from IPython.display import HTML
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dr_book.corpus_study import GeneratedQueries
-from dr_book.measured import Pair, Runs, corrected_tests, detectable, mean_intervals, presentable
+from dr_book.measured import (
+    FEWEST,
+    Pair,
+    Runs,
+    corrected_tests,
+    detectable,
+    difference,
+    mean_intervals,
+    presentable,
+)
 from dr_book.tables import named
 from dr_lib.lab import Record
 from dr_lib.stages import spell_seconds
@@ -111,11 +120,11 @@ def advice(
     same = [
         label
         for label in settings
-        if means[label] <= means[BM25] or p_values[frozenset((label, BM25))] >= LEVEL
+        if means[label] <= means[BM25] or not p_values[frozenset((label, BM25))] < LEVEL
     ]
     order = [label for label in order if label not in same]
     best = order[0]
-    rivals = [label for label in order[1:] if p_values[frozenset((best, label))] >= LEVEL]
+    rivals = [label for label in order[1:] if not p_values[frozenset((best, label))] < LEVEL]
     if len(order) < 2:  # BM25 alone, in one setting or another
         case, other = "lexical", same[0]
     elif generated:
@@ -126,6 +135,7 @@ def advice(
         case, other = "open", rivals[0] if best == BM25 else BM25
     pair, count = (best, other), len(runs[best][0].query_ids)
     p = p_values[frozenset(pair)]
+    clusters = difference(runs[best], runs[other], measure).clusters
     ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[other], 1e-9)
     more = count * (ratio**2 - 1)
     learned = templated >= MANY_ALIKE and best != BM25 and not given(runs[best])
@@ -137,8 +147,9 @@ def advice(
         other=other,
         rivals=rivals,
         measure=measure,
-        chance=p >= LEVEL,
+        chance=not p < LEVEL,
         count=count,
+        few=clusters if clusters < FEWEST else 0,
         more=max(10, 10 * math.ceil(more / 10)) if more < MANY_MORE else 0,
         templated=100 * templated if learned else 0,
         beside=next(label for label in order if label == BM25 or given(runs[label])),

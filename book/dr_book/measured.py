@@ -688,10 +688,13 @@ def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, I
 
 
 def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """p-value of each pair that was run, with Holm's correction."""
+    """p-value of each pair that was run, with Holm's correction; NaN, which is no test, where
+    it has fewer than `FEWEST` clusters of queries.
+    """
     gaps = _differences(pairs, runs, measure)
-    p_values = holm([gap.estimate.p() for gap in gaps.values()])
-    return dict(zip(gaps, map(float, p_values), strict=True))
+    tested = [pair for pair, gap in gaps.items() if gap.clusters >= FEWEST]
+    p_values = holm([gaps[pair].estimate.p() for pair in tested])
+    return dict.fromkeys(gaps, np.nan) | dict(zip(tested, map(float, p_values), strict=True))
 
 
 def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:

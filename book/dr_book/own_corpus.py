@@ -5,6 +5,7 @@ Page of the book: your_corpus. Whatever comes from a collection is escaped; the 
 """
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -123,8 +124,8 @@ class Compared(corpus_study.Compared):
         """
         runs = presentable(self.runs)
         caption = (
-            f"BM25 and the retrievers on {self.tested_on}, in percent, with 95 % bootstrap"
-            " intervals over queries and seeds."
+            f"BM25 and the retrievers on {self.tested_on}, in percent, with 95 % intervals"
+            " (Student's, over clusters of queries and over seeds)."
         )
         if self.collection:
             caption += f" {self.chosen_by}"
@@ -200,6 +201,17 @@ class Compared(corpus_study.Compared):
             tokenizer = load_tokenizer(find_model(base) if base in PACKAGED else base)
         return legibility(self.collection.passages["text"][:LOOKED_AT], tokenizer)
 
+    @cached_property
+    def uneven(self) -> str:
+        """That one document makes most of the passages, as a sentence; "" where none does."""
+        passages = Counter(self.collection.passages["doc"][:])
+        passages.pop("", None)
+        document, most = max(passages.items(), key=lambda item: item[1], default=("", 0))
+        if len(passages) < 2 or 2 * most <= len(self.collection.passages):
+            return ""
+        share = 100 * most / len(self.collection.passages)
+        return f"One document, {document}, makes {share:.0f} % of the passages."
+
     @property
     def facts(self) -> HTML:
         """The collection in numbers, and the first of the passages that repeat another one."""
@@ -259,7 +271,8 @@ class Compared(corpus_study.Compared):
             if value is not None
         ]
         warned = "".join(f" {warning}" for warning in self.legible.warnings())
-        caption = f"Collection {data_named(found.name)}.{missing}{named_all}{warned}"
+        uneven = f" {self.uneven}" if self.uneven else ""
+        caption = f"Collection {data_named(found.name)}.{uneven}{missing}{named_all}{warned}"
         return table(["property", "value"], lines, caption=caption)
 
     @property

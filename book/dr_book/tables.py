@@ -328,7 +328,9 @@ def interval_cell(
 
 
 def p_cell(p: float) -> Markup:
-    """A p-value with four decimals."""
+    """A p-value with four decimals; a dash where nothing was tested (NaN)."""
+    if p != p:
+        return Markup("&ndash;", number=True)
     spelled = "&lt; 0.0001" if p < 0.0001 else f"{p:.4f}".removesuffix(".0000")
     return Markup(spelled, number=True)
 

@@ -11,7 +11,9 @@ from scipy import stats
 
 from dr_book.findings import KEPT, advice, next_steps, unfinished
 from dr_book.measured import corrected_tests, detectable, differences, mean_intervals
+from dr_book.tables import p_cell
 from dr_lib import places
+from dr_lib.evaluation import Clusters
 
 
 def questions(train: int = 5000, **queries: int) -> SimpleNamespace:
@@ -105,7 +107,7 @@ def test_what_the_time_did_not_allow_is_told_with_the_time_it_needs(
     assert re.sub("<[^>]+>", "", text).endswith(said)
 
 
-def test_six_generated_questions_show_no_difference_and_a_setting_of_bm25_is_not_spoken_of(record):
+def test_six_generated_questions_are_too_few_and_a_setting_of_bm25_is_not_spoken_of(record):
     lexical = {"evaluation": {"kind": "bm25"}}
     scores = {"BM25": [1, 0.5, 0.25, 1, 1, 0], "k1": [1, 1, 0.5, 1, 1, 0]}
     runs = {name: [record(name, values, recipe=lexical)] for name, values in scores.items()}
@@ -114,8 +116,20 @@ def test_six_generated_questions_show_no_difference_and_a_setting_of_bm25_is_not
     assert alone.label is None and alone.pair == ("BM25", "k1")
     runs["simlm"] = [record("simlm", [0.5, 0.5, 0.5, 1, 1, 0])]
     told = advice(runs, "MRR@10", generated=True).plain
-    assert "No difference shows on 6 questions: BM25 (62.5) and SimLM (58.3)." in told
+    assert "6 questions are too few to decide: BM25 (62.5) and SimLM (58.3)." in told
     assert "ahead" not in told and "k1" not in told
+
+
+@pytest.mark.parametrize("documents", [6, 10])
+def test_questions_about_few_documents_decide_nothing_and_get_no_p_value(record, documents):
+    about = Clusters.named("document", [str(number % documents) for number in range(30)])
+    rng = np.random.default_rng(0)
+    scores = {"BM25": 0.2 + 0.1 * rng.random(30), "simlm": 0.8 + 0.1 * rng.random(30)}
+    runs = {name: [record(name, values, clusters=about)] for name, values in scores.items()}
+    found = advice(runs, "MRR@10", generated=True)
+    few = documents < 10
+    assert ("30 questions about 6 documents are too few to decide" in found.plain) == few
+    assert np.isnan(found.p) == few and (p_cell(found.p).html == "&ndash;") == few
 
 
 def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):

@@ -551,7 +551,8 @@ def test_the_measure_is_chosen_from_the_judgements(
     assert f"{measure} decides" in compared.table.data
 
 
-def test_the_headline_s_pair_is_first_and_every_measure_has_a_p(compare, own_recipe):
+def test_the_headline_s_pair_is_first_and_every_measure_has_a_p(compare, own_recipe, monkeypatch):
+    monkeypatch.setattr("dr_book.measured.FEWEST", 2)  # the collection has six queries
     measures = ["MRR@10", "R@50", "nDCG@10"]
     keys = own_recipe.with_(evaluation__measures=measures).model_dump(mode="json")
     compared = compare(["none"], recipe=keys)
@@ -619,3 +620,17 @@ def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):
     assert "of the words and reads each as [UNK]" in compared.facts.data
     (record,) = compared.runs["BM25"]
     assert record.means["MRR@10"] == 1.0
+
+
+def test_one_document_that_makes_most_of_the_passages_is_named(tmp_path):
+    def uneven() -> str:
+        text = collections.load(tmp_path)
+        return own_corpus.Compared(text, None, None, {}, [], {}, {}).uneven
+
+    (tmp_path / "long.txt").write_text("Nine short words are in each of these sentences. " * 77)
+    assert uneven() == "", "it is all there is"
+    (tmp_path / "short.txt").write_text("Another text.")
+    assert uneven() == "One document, long.txt, makes 88 % of the passages."
+    for number in range(6):
+        (tmp_path / f"other{number}.txt").write_text(f"Text {number}.")
+    assert uneven() == ""
