@@ -544,3 +544,15 @@ def _is_gone(claim: StrictSoftFileClaim) -> bool:
                 return True
         except Timeout:
             return False
+
+
+def visible_files(folder: Path) -> list[Path]:
+    """The files of a folder and of those in it, by name, but for hidden ones and hidden folders."""
+    return [
+        path for path in sorted(folder.rglob("*")) if is_visible(path, folder) and path.is_file()
+    ]
+
+
+def is_visible(path: Path, folder: Path) -> bool:
+    """Whether no part of a path below a folder begins with a dot, which hides it."""
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)

@@ -28,6 +28,7 @@ from dr_lib.collections.collection import (
 )
 from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
 from dr_lib.errors import InputError
+from dr_lib.files import visible_files
 from dr_lib.places import cache_root, find_data, how_to_name_one, primer, unknown_collection
 
 
@@ -164,7 +165,7 @@ def _check_links(folder: Path) -> None:
     whoever made the folder would choose what is shown of other places.
     """
     inside = folder.resolve()
-    for path in plain.visible_files(folder):
+    for path in visible_files(folder):
         if path.is_symlink() and path.name.lower().endswith(plain.TEXTS + plain.LINES):
             target = Path(os.path.realpath(path))  # a circle of links ends
             if target.is_file() and not target.is_relative_to(inside):

@@ -31,7 +31,7 @@ from dr_lib.collections.beir import (
 from dr_lib.collections.collection import KINDS, file_title
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest
+from dr_lib.files import is_visible, json_digest, visible_files
 from dr_lib.words import pieces, sentences
 
 WORDS = 100
@@ -178,19 +178,9 @@ def text_files(place: Path) -> list[Path]:
     return files
 
 
-def visible_files(folder: Path) -> list[Path]:
-    """The files of a folder and of those in it, by name, but for hidden ones and hidden folders."""
-    return [path for path in sorted(folder.rglob("*")) if shown(path, folder) and path.is_file()]
-
-
-def shown(path: Path, folder: Path) -> bool:
-    """Whether no part of a path below a folder begins with a dot, which hides it."""
-    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
 def subfolders(place: Path) -> list[Path]:
     """The folders in a folder, by name, but for hidden ones."""
-    return [path for path in sorted(place.iterdir()) if shown(path, place) and path.is_dir()]
+    return [path for path in sorted(place.iterdir()) if is_visible(path, place) and path.is_dir()]
 
 
 def has_corpus(folder: Path) -> bool:
@@ -203,7 +193,7 @@ def line_files(folder: Path) -> list[Path]:
     return [
         path
         for path in sorted(folder.iterdir())
-        if shown(path, folder) and path.name.lower().endswith(LINES) and path.is_file()
+        if is_visible(path, folder) and path.name.lower().endswith(LINES) and path.is_file()
     ]
 
 
@@ -228,7 +218,7 @@ def texts_source(place: Path) -> Source:
     linked = [
         path
         for path in folder.rglob("*")
-        if shown(path, folder) and path.is_symlink() and path.is_dir()
+        if is_visible(path, folder) and path.is_symlink() and path.is_dir()
     ]
     if place.is_dir() and linked:
         counts["linked_folders_left_out"] = len(linked)
