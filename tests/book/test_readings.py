@@ -573,7 +573,7 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     blocks, overlaps = plan.recorded()
     words = {verdict.contrast["id"]: verdict.word for verdict in plan.verdicts(blocks, overlaps)}
     waiting = sum(word in ("waits", "not run") for word in words.values())
-    assert (waiting, len(words)) == (4, 14), "says the opening: four of fourteen"
+    assert (waiting, len(words)) == (3, 14), "says the opening: three of fourteen"
     assert [name for name, word in words.items() if word == "contradicted"] == ["decoder-unneeded"]
     both, decoders, reddit = (
         blocks[name] for name in ("squad", "squad, decoder", "reddit-retrieval")
@@ -595,7 +595,7 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
         decoders.difference(label, "simlm", "MRR@10").interval()
         for label in ("simlm, 2 layers, 30/100", "simlm, 1 layer, 30/50")
     )
-    assert clean.low > 0 > flat.low and flat.high > 0
+    assert clean.low > 0 and -0.5 < flat.low < flat.high < 0.5, "within half a point"
 
 
 def reading(name: str) -> str:
