@@ -30,9 +30,7 @@ def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
     lines += ["1. Install the project from its checkout, with Python 3.11 or 3.12:", ""]
     lines += [f"     git clone {repository}"] if repository else []
     lines += [f"     pip install -e {folder} jupyterlab", "     jupyter lab", ""]
-    lines += [
-        "2. Open the notebooks in this order. A lesson takes one to two minutes of one core"
-    ]
+    lines += ["2. Open the notebooks in this order. A lesson takes one to two minutes of one core"]
     lines += ["   the first time, and under a minute afterwards.", ""]
     for unit in units:
         page = unit["page"]
