@@ -45,6 +45,9 @@ class Child:
         """What it returned; raises what ended it, and BrokenProcessPool where that was a signal."""
         try:
             return self.future.result(timeout=600)
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)  # to wait for it would have no end
+            raise
         finally:
             self.pool.shutdown()
 

@@ -1,5 +1,7 @@
 """An encoder in miniature under data parallel training, for two processes."""
 
+import gc
+
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -31,7 +33,16 @@ def apart() -> dict[str, float]:
     with the whole batch: by loss.
     """
     distributed.init_process_group("gloo")
-    count, rank = distributed.get_world_size(), distributed.get_rank()
+    found = distances(distributed.get_world_size(), distributed.get_rank())
+    # What data parallel training keeps of the group must go first: were it the last to hold the
+    # group, it would wait for the group's threads with Python's lock, which they need to end.
+    gc.collect()
+    distributed.destroy_process_group()
+    return found
+
+
+def distances(count: int, rank: int) -> dict[str, float]:
+    """The same in the group of `count` processes that is there."""
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5))
     texts, ids = torch.randn(BATCH * (1 + N), 6), torch.arange(BATCH * N) % (BATCH * N - 4)
@@ -48,5 +59,4 @@ def apart() -> dict[str, float]:
         )
         whole = gradient(loss(*encoder(texts).tensor_split([BATCH]), ids, KNOWN), encoder)
         found[name] = ((shared - whole).norm() / whole.norm()).item()
-    distributed.destroy_process_group()
     return found
