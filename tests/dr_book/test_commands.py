@@ -441,7 +441,8 @@ def test_what_needs_no_library_is_refused_without_one(command, said, tmp_path):
     """In a process of its own; by the libraries that it has imported, since seconds depend on the
     machine: with none of them it took a tenth of one.
     """
-    command = [str(tmp_path) if part == "EMPTY" else part for part in command]
+    (tmp_path / "empty").mkdir()
+    command = [str(tmp_path / "empty") if part == "EMPTY" else part for part in command]
     heavy = ["numpy", "torch", "datasets", "transformers", "pandas", "pydantic"]
     code = f"""
 import json, sys
