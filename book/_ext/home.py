@@ -380,8 +380,8 @@ def trust_figure() -> HTML:
             left = 0.0
             for number, (colour, alpha) in zip(counts, looks, strict=True):
                 share = 100 * number / sum(counts)
-                axes.barh(place, share, 0.55, left, fc=(colour, alpha), ec=colour)
-                if number:
+                if number:  # a bar without width would still have an edge
+                    axes.barh(place, share, 0.55, left, fc=(colour, alpha), ec=colour)
                     centre = {"ha": "center", "va": "center", "fontsize": 12}
                     axes.text(left + share / 2, place, str(number), **centre)
                 left += share
