@@ -45,9 +45,8 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
     except AssertionError as fault:
         print(f"not yet: {fault}")
     except Exception as error:  # of an answer half written: the lesson goes on
-        untouched = isinstance(error, TypeError) and "ellipsis" in str(
-            error
-        )  # the dots of the cell
+        # the dots of a cell that nobody has filled in
+        untouched = isinstance(error, TypeError) and "ellipsis" in str(error)
         print(f"not yet: {NOTHING if untouched else f'{type(error).__name__}: {error}'}")
     else:
         print("correct")

@@ -285,6 +285,9 @@ def test_fields_before_a_text_of_markdown_are_no_text_and_name_it(tmp_path, fiel
         "---\n- a\n- b\n---\nSalt.",
         "---\ntitle: never closed\nSalt.",
         "Salt.\n---\ntitle: x\n---\n",
+        "---\ntitle: x\n\nSalt, and no field.\n---\n",
+        # never closed: every way to divide it into lines would be tried, twice as many a line
+        "---\ntitle: x\n" + " y: z\n\n" * 60 + "Salt.",
     ],
 )
 def test_text_between_two_rules_is_text(tmp_path, text):
