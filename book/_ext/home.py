@@ -345,7 +345,7 @@ def trust_figure() -> HTML:
     Methods that still wait for seeds of the plan decide nothing here either.
     """
     home = plan.Block.load("plan/core")
-    complete = [label for label, records in home.runs.items() if len(records) >= plan.seeds_of(1)]
+    complete = [label for label in home.runs if home.seed_count(label) >= plan.seeds_of(1)]
     pairs = [*itertools.combinations(complete, 2)]
     first = {pair: home.difference(*pair, MEASURE) for pair in pairs}
     sure = [pair for pair in pairs if excludes_zero(first[pair])]
@@ -411,7 +411,7 @@ def trust_figure() -> HTML:
 def others() -> list[plan.Block]:
     """The collections that retrievers trained on SQuAD searched with several seeds."""
     blocks = plan.elsewhere().values()
-    return [block for block in blocks if len({run.seed for run in block.runs.get("none", ())}) > 1]
+    return [block for block in blocks if block.seed_count("none") > 1]
 
 
 def excludes_zero(estimate: Estimate) -> bool:

@@ -73,6 +73,10 @@ class Block:
         """`[queries]`, the name of each one's cluster."""
         return np.asarray(measured.clusters_of(self.first))
 
+    def seed_count(self, label: str) -> int:
+        """Of how many seeds a method has runs; 0 where it has none."""
+        return len({run.seed for run in self.runs.get(label, ())})
+
     def values(self, label: str, measure: str) -> np.ndarray:
         """`[seeds, queries]` in points, the mean over a seed's runs where it was trained again."""
         seeds = measured.Side(self.runs[label], measure).seeds.values()
@@ -262,7 +266,7 @@ def _judged(
     for name in names:
         block, collection = blocks.get(name, Block({})), name.removeprefix("elsewhere ")
         days |= {record.created[:10] for row in rows for record in block.runs.get(row, ())}
-        counts = {row: len({run.seed for run in block.runs.get(row, ())}) for row in rows}
+        counts = {row: block.seed_count(row) for row in rows}
         if block.runs:
             there[collection] = block
         if short := ", ".join(
