@@ -688,8 +688,8 @@ def paper_cards(entries: Sequence[Entry]) -> str:
         tested = sum(number[state] for state in SHOWN)
         cards.append(
             f'<a class="dr-paper" href="papers/{key}.html"><strong>{short_name(key)}</strong>'
-            f"<span>{html.escape(idea)}</span>{bar(own)}<small>{tested} pairs tested, of"
-            f" {len(own)} claims</small></a>"
+            f"<span>{html.escape(typographic(idea))}</span>{bar(own)}<small>{tested} pairs"
+            f" tested, of {len(own)} claims</small></a>"
         )
     number = counts(entries)
     said = Counter(map(spoken, pairs_of(entries)))
@@ -720,8 +720,8 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     )
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul><p'
-        f' class="dr-note">{words} <a href="reference/claims.html">Every claim with its'
-        " pairs</a></p>"
+        f' class="dr-note">{typographic(words)} <a href="reference/claims.html">Every claim with'
+        " its pairs</a></p>"
     )
 
 
