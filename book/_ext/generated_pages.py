@@ -312,12 +312,14 @@ def records_page() -> str:
     """What a record is, how to read and rebuild one, and all of the book's."""
     return _page(
         "Records",
-        "All numbers that are called *recorded* come from records. A record is a line of JSON with"
-        " the whole recipe of a run, the score and the cluster of every query, the digests of the"
-        " data and of every stage, seed, versions, machine, times, the loss of every training, the"
-        " commit and the *epoch*: a number that changes only when a change of code has moved the"
+        "Every number that is called *recorded* comes from a record, from which the run can be made"
+        " again. A record is a line of JSON. It has the whole recipe of a run, the"
+        " score and the cluster of every query, the loss of every training, the digests of the data"
+        " and of every stage, and the versions, machine and commit.",
+        "A record also has an *epoch*, a number that changes when a change of code has moved the"
         " scores that the tests hold. Runs of one epoch may be compared seed by seed. A row may"
-        " hold runs of several: what the code moved between them counts as noise of training.",
+        " hold runs of several epochs: what the code moved between them counts as noise of"
+        " training.",
         "The records of a study are one file. Ten lines of Python read it; so does"
         ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
         ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'
@@ -688,8 +690,8 @@ def paper_cards(entries: Sequence[Entry]) -> str:
         tested = sum(number[state] for state in SHOWN)
         cards.append(
             f'<a class="dr-paper" href="papers/{key}.html"><strong>{short_name(key)}</strong>'
-            f"<span>{html.escape(idea)}</span>{bar(own)}<small>{tested} pairs tested, of"
-            f" {len(own)} claims</small></a>"
+            f"<span>{html.escape(typographic(idea))}</span>{bar(own)}<small>{tested} pairs"
+            f" tested, of {len(own)} claims</small></a>"
         )
     number = counts(entries)
     said = Counter(map(spoken, pairs_of(entries)))
@@ -720,8 +722,8 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     )
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul><p'
-        f' class="dr-note">{words} <a href="reference/claims.html">Every claim with its'
-        " pairs</a></p>"
+        f' class="dr-note">{typographic(words)} <a href="reference/claims.html">Every claim with'
+        " its pairs</a></p>"
     )
 
 

@@ -10,7 +10,7 @@
     or `; p` put one part of it {spread}`MRR@10; squad; retriever1` the pooled standard deviation
     from seed to seed
 
-    {seeds}`simlm/table08` how many runs its trained rows have, in words
+    {seeds}`simlm/table08` how many seeds its trained rows have, in words
 
     {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10` the difference of two rows
@@ -48,7 +48,7 @@ from dr_book.measured import (
 )
 from dr_book.papers import load_paper
 from dr_book.papers import number as number_of
-from dr_book.tables import Markup, data_named, minus, named, spell, table
+from dr_book.tables import Markup, data_named, minus, named, seeds_in, spell, table
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.lab import Record, load_records, recorded_folder
@@ -131,17 +131,17 @@ def trained_rows(study: str) -> list[list[Record]]:
     return trained
 
 
-def seeds(rows: Sequence[Sequence[Record]]) -> str:
-    """How many runs some rows have, in words.
+def seeds(numbers: Sequence[int]) -> str:
+    """How many seeds some rows have, in words.
 
     Example:
-        >>> seeds([["a"], ["b", "c"]]), seeds([["a", "b"]])
-        ('one or two runs', 'two runs')
+        >>> seeds([1, 2]), seeds([2, 2])
+        ('one or two seeds', 'two seeds')
     """
-    low, high = min(map(len, rows)), max(map(len, rows))
+    low, high = min(numbers), max(numbers)
     words = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), 1))
     between = "" if low == high else f"{words[low]} {'or' if high == low + 1 else 'to'} "
-    return f"{between}{words.get(high, high)} run{'s' * (high > 1)}"
+    return f"{between}{words.get(high, high)} seed{'s' * (high > 1)}"
 
 
 def differing(cell: str) -> tuple[str, list[Record]]:
@@ -203,7 +203,7 @@ class Seeds(SphinxRole):
         rows = trained_rows(self.text)
         for record in (record for own in rows for record in own):
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
-        return [nodes.Text(seeds(rows))], []
+        return [nodes.Text(seeds([*map(seeds_in, rows)]))], []
 
 
 def printed(cell: str) -> str:

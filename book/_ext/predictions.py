@@ -84,6 +84,9 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
             about,
         )
     runs = presentable(recorded(asked["study"]))
+    for study, rows in asked.get("others", {}).items():
+        beside = presentable(recorded(study))
+        runs |= {here: beside[there] for here, there in rows.items() if there in beside}
     runs = {label: runs[label] for label in asked["options"] if label in runs}
     if runs:
         means = {label: value(own, asked["measure"]).estimate.value for label, own in runs.items()}

@@ -310,11 +310,11 @@ def notes_html(page: str) -> str:
             if table.inferred:
                 columns = ", ".join(table.inferred)
                 told = (
-                    f"{name}: our source lost the column"
+                    f"{name}: the text that we have of the paper lacks the column"
                     f" \N{LEFT DOUBLE QUOTATION MARK}{columns}\N{RIGHT DOUBLE QUOTATION MARK}; its"
                     " values are inferred from the paper's text."
                 )
-                parts.append(f'<p class="dr-note">{html.escape(told)}</p>')
+                parts.append(f'<p class="dr-note">{html.escape(typographic(told))}</p>')
             if table.notes:
                 about = folded(
                     f"{name}: on the numbers", HTML(f"<p>{soft(typographic(table.notes))}</p>")

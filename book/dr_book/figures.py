@@ -567,7 +567,7 @@ def growth(
     told = [
         f"{named(label)}: "
         + ", ".join(
-            f"{(ticks or {}).get(amount, f'{amount:,.10g}')} {line[amount].mean:.1f}"
+            f"{(ticks or {}).get(amount, f'{round(amount, 2):,.10g}')} {line[amount].mean:.1f}"
             for amount in sorted(line)
         )
         for label, line in lines.items()

@@ -347,7 +347,7 @@ def _cell(value: Cell, digits: int) -> str:
     if isinstance(value, bool):
         return f"<td>{'yes' if value else 'no'}</td>"
     if isinstance(value, str):
-        return f"<td>{soft(value)}</td>"
+        return f"<td>{soft(typographic(value))}</td>"
     number = f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
     return f'<td class="number">{minus(number)}</td>'
 

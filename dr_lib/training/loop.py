@@ -8,14 +8,15 @@ autocast. Book: ideas/bottleneck shows it at work, practice/troubleshooting expl
 import math
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
@@ -41,6 +42,9 @@ from dr_lib.training.schedule import TrainSettings, learning_rate, seed_step
 from dr_lib.training.watch import WATCHERS, profiling
 
 AHEAD = 2  # batches that are made while a GPU computes
+WARM = 2  # steps of a shape before its graph; the first one of a run may count operations
+MOST_GRAPHS = 64
+WITHOUT_PEAK = ("cpu",)  # what a few threads reach of a processor's peak says nothing
 
 
 class TrainingError(RuntimeError):
@@ -190,6 +194,7 @@ def train(
     log.compiled = compiles(settings, device)
     if log.compiled:
         compile_layers(module)
+    graphs = replays(settings, device) and not together and processes == 1
     # On one device these are the module and the optimiser themselves.
     model, stepper = accelerator.prepare(module, optimizer)
     generator = torch.Generator(device)
@@ -222,6 +227,19 @@ def train(
         )
         return f"{title}: the {what} of step {step} is not finite ({rows}). {way_out}"
 
+    def forward_backward(batch: Any, share: float) -> dict[str, Tensor | float]:
+        """Add the gradients of a micro-batch to what is there; its scalars."""
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            parts = model(batch, generator)
+        # divided by the accumulation: gradients add up to their mean
+        accelerator.backward(parts["loss"] if share == 1 else share * parts["loss"])
+        # nothing of a step's graph outlives it
+        return {
+            name: part.detach() if isinstance(part, Tensor) else part
+            for name, part in parts.items()
+        }
+
+    micro_step = Graphs(forward_backward, generator) if graphs else forward_backward
     last = settings.last if stop_after is None else min(settings.last, stop_after)
     ready = feed(
         batches,
@@ -229,6 +247,7 @@ def train(
         device,
     )
     shown, asked = progress and is_main, os.environ.get("DR_PROFILE")
+    counts = shown and device.type not in WITHOUT_PEAK
     with (
         profiling(asked, title, device) if asked else nullcontext() as profile,
         tqdm(
@@ -252,14 +271,9 @@ def train(
                 draw = index * processes + accelerator.process_index if together else index
                 # dropout, masks and samples depend on nothing that came before
                 seed_step(settings.seed, draw, generator)
-                with accelerator.accumulate(model), meter.counting(tokens if shown else 0):
+                with accelerator.accumulate(model), meter.counting(tokens if counts else 0):
                     try:
-                        with torch.autocast(
-                            device.type, torch.bfloat16, enabled=precision == "bf16"
-                        ):
-                            parts = model(batch, generator)
-                        # divided by the accumulation: gradients add up to their mean
-                        accelerator.backward(parts["loss"] if share == 1 else share * parts["loss"])
+                        parts = micro_step(batch, share)
                     except torch.OutOfMemoryError as error:
                         raise out_of_memory(title, batch, settings, error) from None
                 meter.add(index, parts | {"tokens": tokens})
@@ -282,7 +296,7 @@ def train(
                 bar.set_postfix_str(meter.progress_text(rate), refresh=False)
                 stops = out_of_time(accelerator)
             stepper.step()
-            stepper.zero_grad()
+            stepper.zero_grad(set_to_none=not graphs)
             log.step = step
             if ends_row:
                 meter.close_row(step, rate)
@@ -386,7 +400,96 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) ->
 
 def compiles(settings: TrainSettings, device: torch.device) -> bool:
     """Whether layers are compiled on a device."""
-    return device.type == "cuda" if settings.compile == "auto" else settings.compile
+    return settings.compile if isinstance(settings.compile, bool) else device.type == "cuda"
+
+
+def replays(settings: TrainSettings, device: torch.device) -> bool:
+    """Whether micro-steps on a device are CUDA graphs."""
+    return settings.compile == "graphs" and device.type == "cuda"
+
+
+def record(
+    step: Callable[[], dict[str, Any]], generator: torch.Generator, pool: Any
+) -> tuple[torch.cuda.CUDAGraph, dict[str, Any]]:
+    """A CUDA graph of `step`, which is not run, and the scalars that each replay fills.
+
+    Args:
+        step: reads what lies at the same place at each replay.
+        generator: one that it draws from, besides the device's own; both draw as they are seeded at
+            a replay.
+        pool: memory that it shares with other graphs, None for its own.
+    """
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    # of this thread alone: another one pins the next batches meanwhile
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        scalars = step()
+    return graph, scalars
+
+
+class Graphs:
+    """Micro-steps of a GPU as CUDA graphs, one for each shape of batch: a replay starts all kernels
+    of a step at once, forward and backward, so the device does not wait for the host.
+
+    The first `WARM` steps of a shape run as ever: kernels are compiled, and gradients get their
+    places, which they must keep (`zero_grad(set_to_none=False)`). Then the step is recorded, and
+    batches of this shape are copied to where the recorded one lies. A replay repeats what the host
+    decided at the recording, so a recorded batch has no arrays of the host
+    (`TokenBatch.lengths`). Shapes beyond `MOST_GRAPHS` run as ever. Page: reference/speed.
+
+    Args:
+        step: `step(batch, share)` adds up gradients and returns scalars that have none.
+        generator: what it draws from.
+    """
+
+    def __init__(
+        self, step: Callable[[Any, float], dict[str, Any]], generator: torch.Generator
+    ) -> None:
+        self.step, self.generator, self.pool = step, generator, None
+        self.seen: Counter[Any] = Counter()
+        self.graphs: dict[Any, tuple[Any, torch.cuda.CUDAGraph, dict[str, Any]]] = {}
+
+    def __call__(self, batch: Any, share: float) -> dict[str, Any]:
+        """The scalars of `step(batch, share)`."""
+        shape = tuple(
+            (part.shape, part.dtype) if isinstance(part, Tensor) else part for part in leaves(batch)
+        )
+        self.seen[shape] += 1
+        if shape not in self.graphs:
+            if self.seen[shape] <= WARM or len(self.graphs) == MOST_GRAPHS:
+                return self.step(batch, share)
+            place = copied(batch)
+            graph, scalars = record(lambda: self.step(place, share), self.generator, self.pool)
+            self.pool = graph.pool()
+            self.graphs[shape] = place, graph, scalars
+        place, graph, scalars = self.graphs[shape]
+        for target, part in zip(leaves(place), leaves(batch), strict=True):
+            if isinstance(part, Tensor):
+                target.copy_(part)
+        graph.replay()
+        # the memory of its results is the next replay's too
+        return {
+            name: part.clone() if isinstance(part, Tensor) else part
+            for name, part in scalars.items()
+        }
+
+
+def leaves(batch: Any) -> Iterator[Any]:
+    """Tensors and values of a batch and of the batches in it; None in place of the host's
+    arrays.
+    """
+    if is_dataclass(batch):
+        for part in fields(batch):
+            yield from leaves(getattr(batch, part.name))
+    else:
+        yield None if isinstance(batch, np.ndarray) else batch
+
+
+def copied(batch: Any) -> Any:
+    """A batch at another place on its device, without the host's arrays."""
+    if is_dataclass(batch):
+        return replace(batch, **{p.name: copied(getattr(batch, p.name)) for p in fields(batch)})
+    return batch.clone() if isinstance(batch, Tensor) else next(leaves(batch))
 
 
 def fetch_every(device: torch.device, settings: TrainSettings) -> int:

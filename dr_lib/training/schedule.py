@@ -95,6 +95,7 @@ class TrainSettings(Training):
     """Numbers that steer one training run.
 
     Args:
+        compile: as in `Pretraining`.
         seed: every random draw of the run comes from it and the number of the micro-step.
 
     Example:
@@ -105,6 +106,7 @@ class TrainSettings(Training):
         dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this key.
     """
 
+    compile: Literal["auto", "graphs"] | bool = False
     seed: int = Field(0, ge=0, lt=2**63)
 
     def identity(self) -> dict[str, Any]:
@@ -198,9 +200,12 @@ class Pretraining(Training):
     """Pre-training (SimLM Table 11: batch 2048 passages, 4,000 warm-up steps of 80,000, rate 3e-4).
 
     Args:
+        compile: "graphs" is "auto", and replays the steps of a GPU as CUDA graphs where one process
+            trains and no rows of a batch are compared with each other.
         tokens_per_batch: padded tokens of one micro-batch.
     """
 
+    compile: Literal["auto", "graphs"] | bool = False
     steps: int = Field(80_000, gt=0)
     learning_rate: float = Field(3e-4, gt=0)
     warmup: float = Field(0.05, ge=0, le=1)

@@ -219,9 +219,11 @@ def test_a_training_alone_leaves_its_speed_and_a_profile_of_one_step(
 ):
     for name in ("DR_CACHE", "DR_PROFILE"):  # it sets both
         monkeypatch.setenv(name, "")
-    made_parts.training(tmp_path, True, ways=(False,))
-    (row,) = read_json(tmp_path / "training.json")["rows"]
-    assert row["tokens a second"] > 0 and row["memory, GiB"] > 0 and not row["compiled"]
+    made_parts.training(tmp_path, True, ways=("eager", "graphs"))
+    row, replayed = read_json(tmp_path / "training.json")["rows"]
+    assert row["tokens a second"] > 0 and row["memory, GiB"] > 0
+    assert [row["way"], replayed["way"]] == ["eager", "graphs"]
+    assert replayed["loss"] == row["loss"]  # a processor has no graphs
     assert row["seconds a step"] * row["tokens a second"] == pytest.approx(row["tokens a step"])
     table = (tmp_path / "profile.txt").read_text()
     assert "steps 5 to 5" in table and "aten::" in table

@@ -15,7 +15,7 @@ from measured_numbers import CHANCE, costs_html, link_chance, measured, printed,
 from sphinx.addnodes import pending_xref
 
 from dr_book.measured import on_processors, recorded
-from dr_book.tables import named
+from dr_book.tables import named, seeds_in
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
@@ -171,10 +171,10 @@ def test_every_number_of_a_paper_that_a_page_names_is_there():
 
 
 def test_seeds_are_counted_by_rows_that_are_trained():
-    assert seeds([["a"]]) == seeds([["a"], ["b"]]) == "one run"
-    assert seeds([["a", "b"]]) == "two runs"
-    assert seeds([["a", "b"], ["c"]]) == "one or two runs"
-    assert seeds([["a", "b", "c"], ["d"]]) == "one to three runs"
+    assert seeds([1]) == seeds([1, 1]) == "one seed"
+    assert seeds([2]) == "two seeds"
+    assert seeds([2, 1]) == "one or two seeds"
+    assert seeds([3, 1]) == "one to three seeds"
 
 
 def test_a_row_that_is_not_trained_counts_no_seed():
@@ -209,8 +209,8 @@ def test_every_study_that_a_page_counts_seeds_of_has_some():
     assert len(studies) > 10
     for study in studies:
         assert re.fullmatch(
-            r"(\w+ (or|to) )?(one|two|three|four|five|six|seven|eight) runs?",
-            seeds(trained_rows(study)),
+            r"(\w+ (or|to) )?(one|two|three|four|five|six|seven|eight) seeds?",
+            seeds([*map(seeds_in, trained_rows(study))]),
         ), study
 
 

@@ -36,6 +36,7 @@ def test_options_are_rows_of_the_papers_table_and_the_page_is_about_it(page):
     assert asked.keys() <= {
         "question",
         "study",
+        "others",
         "measure",
         "printed",
         "paper_measure",
@@ -48,6 +49,8 @@ def test_options_are_rows_of_the_papers_table_and_the_page_is_about_it(page):
         assert asked["options"].keys() <= printed.keys()
     for found, _ in values(asked).values():
         assert found.keys() <= asked["options"].keys()
+    for study, rows in asked.get("others", {}).items():
+        assert rows.keys() <= values(asked)["records"][0].keys(), f"rows that {study} has"
 
 
 @pytest.mark.parametrize("page", QUESTIONS)

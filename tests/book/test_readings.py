@@ -504,6 +504,10 @@ SURE = {
     ],
     "simlm/table10": ["target passages minus general text"],
     "cdmae/table04": ["w/o projection minus w/ projection"],
+    "pair/table03": [
+        *(f"w/o {part} minus Complete (PAIR); R@5" for part in ("PT", "KD", "PSR")),
+        "w/o PSR minus Complete (PAIR); MRR@10",
+    ],
     "simlm/figure03": [
         f"SimLM, {steps} steps minus MLM, {steps} steps" for steps in ("2,000", "4,000", "16,000")
     ],
@@ -547,6 +551,16 @@ def test_a_difference_that_prose_calls_certain_excludes_zero_and_the_others_do_n
     found = difference(runs[first], runs[second], measure)
     assert (found.estimate.p() < 0.05 and not found.why_open) is sure, found
     assert not sure or found.estimate.value > 0
+
+
+def test_posts_help_on_two_of_three_sets_of_dialogues():
+    """As dpr_paq/table03_tuned says of what Reddit adds."""
+    recorded = recorded_by_collection("dpr_paq/table03-tuned")
+    p = {
+        name: difference(runs["Reddit, then dialogues"], runs["dialogues"], "R@1").estimate.p()
+        for name, runs in recorded.items()
+    }
+    assert p["topical-chat"] < 0.05 > p["ubuntu-irc"] and p["sgd"] > 0.05
 
 
 def test_every_difference_that_a_page_names_is_there():

@@ -1,11 +1,13 @@
 """Nothing in a step waits for the device, and a GPU gives what a CPU gives."""
 
+import random
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -14,11 +16,12 @@ from torch._inductor import compile_fx
 from torch._inductor.decomposition import select_decomp_table
 from torch.nn.functional import cross_entropy as cross_entropy_of
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from dr_lib import objectives
 from dr_lib.losses import chunked_cross_entropy
 from dr_lib.models import bottleneck, masked_positions
-from dr_lib.training.loop import to_device
+from dr_lib.training.loop import copied, to_device
 
 cross_entropy = sys.modules["dr_lib.losses.cross_entropy"]
 METHODS = [name for name in objectives.names() if name != "none"]
@@ -264,3 +267,51 @@ def test_a_step_away_from_the_cpu_leaves_no_tensor_behind_and_asks_for_no_value(
     assert {
         weight.grad.device.type for weight in objective.parameters() if weight.grad is not None
     } == {"meta"}
+
+
+class Calls(TorchDispatchMode):
+    """All that a device is asked for: functions, shapes, and numbers that the host gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.made: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        shown = tree_map(
+            lambda given: (
+                (tuple(given.shape), given.dtype)
+                if isinstance(given, torch.Tensor)
+                else "generator"
+                if isinstance(given, torch.Generator)
+                else given
+            ),
+            (args, kwargs or {}),
+        )
+        self.made.append(f"{func} {shown}")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if not objectives.method(n).shares_batches])
+def test_steps_of_one_shape_ask_a_device_for_the_same(name, make, batches, seeded, monkeypatch):
+    """So the first may be recorded and replayed for the others (`loop.Graphs`): nothing that the
+    host draws, counts or knows of a batch decides what a step does, and none of its tensors is read
+    during a step.
+    """
+    monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
+    objective, batch = make(name).to("meta"), to_device(batches(name)(0), "meta")
+    for module in ("dr_lib.models.bert", "dr_lib.tokens.store"):
+        monkeypatch.setattr(
+            f"{module}.to_device", lambda *given: pytest.fail("a copy to the device")
+        )
+    steps = []
+    for seed, given in enumerate((batch, batch, copied(batch))):
+        random.seed(seed)
+        np.random.seed(seed)
+        with Calls() as calls:
+            objective(given, seeded(seed))["loss"].backward()
+        for weight in objective.parameters():
+            weight.grad = None
+        steps.append(calls.made)
+    assert len(steps[0]) > 50
+    assert steps[0] == steps[1] == steps[2]

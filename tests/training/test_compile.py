@@ -3,12 +3,14 @@ end.
 """
 
 import sys
+from collections import Counter
 from functools import cache
 
 import datasets
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors import safe_open
 
 from dr_lib import objectives
@@ -16,8 +18,18 @@ from dr_lib.errors import InputError
 from dr_lib.lab import recipe_at
 from dr_lib.models import DenseEncoder, DenseSettings
 from dr_lib.tokens import BatchStream, Layout, TokenStore
-from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, loop, train
-from dr_lib.training.loop import compiles
+from dr_lib.training import (
+    BiEncoder,
+    CrossEncoderTraining,
+    Examples,
+    Finetuning,
+    Pretraining,
+    RetrievalBatches,
+    TrainSettings,
+    loop,
+    train,
+)
+from dr_lib.training.loop import compiles, replays
 
 cross_entropy = sys.modules["dr_lib.losses.cross_entropy"]
 LONGEST, STEPS = 64, 12
@@ -39,7 +51,11 @@ def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
     """
 
     def run(
-        name: str, compiled: bool | str, progress: bool = False
+        name: str,
+        compiled: bool | str,
+        progress: bool = False,
+        accumulation: int = 1,
+        steps: int = STEPS,
     ) -> tuple[list[torch.Size], dict[str, torch.Tensor]]:
         if name == "fine-tuning":
             rows = np.arange(len(store))
@@ -69,12 +85,11 @@ def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
             )
             return made
 
-        settings = TrainSettings(
-            steps=STEPS, learning_rate=1e-3, precision="fp32", compile=compiled
-        )
+        ways = {"compile": compiled, "accumulation": accumulation}
+        settings = TrainSettings(steps=steps, learning_rate=1e-3, precision="fp32", **ways)
         folder = tmp_path / f"{name}-{compiled}"
         train(module, batch, settings, folder, title=name, progress=progress)
-        with safe_open(folder / f"checkpoint-{STEPS}" / "model.safetensors", "pt") as kept:
+        with safe_open(folder / f"checkpoint-{steps}" / "model.safetensors", "pt") as kept:
             return shapes, {key: kept.get_tensor(key) for key in kept.keys()}  # noqa: SIM118
 
     return run
@@ -118,6 +133,7 @@ def test_a_bar_that_shows_the_share_of_the_peak_keeps_nothing_from_being_compile
     monkeypatch.setattr(
         torch, "compile", lambda module, **options: compile_(module, backend=counting, **options)
     )
+    monkeypatch.setattr(loop, "WITHOUT_PEAK", ())
     monkeypatch.setattr(cross_entropy, "FUSED", (("cpu", torch.float32),))
     monkeypatch.setattr(cross_entropy, "_compiled", cache(cross_entropy._compiled.__wrapped__))
     torch._dynamo.reset()
@@ -127,18 +143,122 @@ def test_a_bar_that_shows_the_share_of_the_peak_keeps_nothing_from_being_compile
 
 @pytest.mark.parametrize(
     ("wanted", "on_cpu", "on_cuda"),
-    [(False, False, False), ("auto", False, True), (True, True, True)],
+    [(False, False, False), ("auto", False, True), ("graphs", False, True), (True, True, True)],
 )
-def test_auto_compiles_on_a_gpu_alone(wanted, on_cpu, on_cuda):
+def test_auto_and_graphs_compile_on_a_gpu_alone(wanted, on_cpu, on_cuda):
     settings = TrainSettings(steps=1, learning_rate=0.1, compile=wanted)
     assert compiles(settings, torch.device("cpu")) is on_cpu
     assert compiles(settings, torch.device("cuda")) is on_cuda
+    assert not replays(settings, torch.device("cpu"))
+    assert replays(settings, torch.device("cuda")) is (wanted == "graphs")
 
 
-def test_auto_changes_no_bit_on_a_processor(trained, monkeypatch):
-    monkeypatch.setattr(loop, "compile_layers", lambda module: pytest.fail("compiled"))
-    expected, found = (trained("simlm", compiled=way)[1] for way in (False, "auto"))
+@pytest.mark.parametrize("way", ["auto", "graphs"])
+def test_a_processor_compiles_and_records_nothing_unasked(way, trained, monkeypatch):
+    for name in ("compile_layers", "Graphs"):
+        monkeypatch.setattr(loop, name, lambda *given: pytest.fail("compiled"))
+    expected, found = (trained("simlm", compiled=way)[1] for way in (False, way))
     assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+class Recorded:
+    """What stands in for a CUDA graph on a processor: a replay runs the step on what lies where the
+    recorded batch lay, and puts its scalars where those of the recording lie. As on a GPU, the
+    recording itself adds nothing to a gradient, and the gradients must not have moved.
+    """
+
+    def __init__(self, step, gradients):
+        self.step, self.gradients = step, gradients
+        before = [None if slope is None else slope.clone() for slope in gradients()]
+        state = torch.get_rng_state()
+        self.scalars = step()
+        self.places = [None if slope is None else slope.data_ptr() for slope in gradients()]
+        for slope, earlier in zip(gradients(), before, strict=True):
+            assert (slope is None) == (earlier is None)  # none is made while it is recorded
+            if slope is not None:
+                slope.copy_(earlier)
+        torch.set_rng_state(state)
+        self.replays = 0
+
+    def replay(self):
+        self.replays += 1
+        places = [None if slope is None else slope.data_ptr() for slope in self.gradients()]
+        assert places == self.places
+        for name, scalar in self.step().items():
+            self.scalars[name].copy_(scalar)
+
+    def pool(self):
+        return "pool"
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Graphs where a processor trains; those that were recorded."""
+    graphs, pools, modules, prepare = [], [], [], Accelerator.prepare
+
+    def record(step, generator, pool):
+        state = generator.get_state()
+        pools.append(pool)
+        graphs.append(Recorded(step, lambda: [weight.grad for weight in modules[-1].parameters()]))
+        generator.set_state(state)
+        return graphs[-1], graphs[-1].scalars
+
+    def noting(accelerator, module, *others):
+        modules.append(module)
+        return prepare(accelerator, module, *others)
+
+    monkeypatch.setattr(Accelerator, "prepare", noting)
+    monkeypatch.setattr(loop, "record", record)
+    monkeypatch.setattr(loop, "replays", lambda settings, device: settings.compile == "graphs")
+    yield graphs
+    assert pools == [None, *["pool"] * (len(graphs) - 1)]
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("name", ["mlm", "simlm", "retromae", "condenser"])
+def test_replayed_steps_train_as_plain_ones_to_the_bit(
+    name, accumulation, trained, recorded, monkeypatch
+):
+    monkeypatch.setattr(loop, "WARM", 1)
+    expected = trained(name, compiled=False, accumulation=accumulation, steps=30)[1]
+    shapes, found = trained(name, compiled="graphs", accumulation=accumulation, steps=30)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    often = [count for count in Counter(shapes).values() if count > 1]
+    assert len(often) > 2 and len(recorded) == len(often)
+    assert sorted(graph.replays for graph in recorded) == sorted(count - 1 for count in often)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["mlm", "simlm", "retromae"])
+def test_graphs_of_a_gpu_train_as_its_compiled_steps(name, trained):
+    expected, found = (trained(name, compiled=way, steps=30)[1] for way in (True, "graphs"))
+    assert all(torch.allclose(found[key], expected[key], atol=1e-4) for key in expected)
+
+
+def test_shapes_beyond_the_most_graphs_train_as_ever(trained, recorded, monkeypatch):
+    monkeypatch.setattr(loop, "WARM", 1)
+    monkeypatch.setattr(loop, "MOST_GRAPHS", 1)
+    expected, found = (trained("mlm", compiled=way, steps=30)[1] for way in (False, "graphs"))
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    assert len(recorded) == 1
+
+
+@pytest.mark.parametrize("kind", [Finetuning, CrossEncoderTraining])
+def test_only_pre_training_is_recorded(kind):
+    """Others decide by lengths, on the host, how they sort a batch."""
+    assert Pretraining(compile="graphs").with_seed(0).compile == "graphs"
+    with pytest.raises(InputError, match="compile"):
+        kind(compile="graphs")
+
+
+def test_what_the_host_knows_of_a_batch_is_no_part_of_a_recording(store):
+    batch = store.batch(np.arange(4), max_length=LONGEST)
+    assert batch.lengths is not None
+    place = loop.copied(batch)
+    assert place.lengths is None and torch.equal(place.input_ids, batch.input_ids)
+    assert place.input_ids.data_ptr() != batch.input_ids.data_ptr()
+    other = store.batch(np.arange(4, 8), max_length=LONGEST)
+    assert [type(part) for part in loop.leaves(place)] == [type(p) for p in loop.leaves(other)]
 
 
 @pytest.mark.parametrize("scale", ["gpu", "paper", "paper-24gb"])
