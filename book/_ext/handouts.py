@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 from table_pages import bibtex
 from teaching import archive_name, has_notebooks, load_plan
 
+from dr_book.tables import seeds_in
 from dr_lib.places import project_root
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -29,7 +30,7 @@ DIRECTIVE = re.compile(r"^```\{(\w+)\}([^\n]*)\n(.*?)^```$", re.MULTILINE | re.D
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
 NUMBERS = {
     "measured": measured,
-    "seeds": lambda study: seeds(trained_rows(study)),
+    "seeds": lambda study: seeds([*map(seeds_in, trained_rows(study))]),
     "difference": lambda cell: differing(cell)[0],
     "paper": printed,
 }

@@ -10,7 +10,6 @@ Sphinx renders the rest.
 """
 
 import hashlib
-import json
 import os
 import re
 import shutil
