@@ -312,12 +312,14 @@ def records_page() -> str:
     """What a record is, how to read and rebuild one, and all of the book's."""
     return _page(
         "Records",
-        "All numbers that are called *recorded* come from records. A record is a line of JSON with"
-        " the whole recipe of a run, the score and the cluster of every query, the digests of the"
-        " data and of every stage, seed, versions, machine, times, the loss of every training, the"
-        " commit and the *epoch*: a number that changes only when a change of code has moved the"
+        "Every number that is called *recorded* comes from a record, from which the run can be made"
+        " again. A record is a line of JSON. It has the whole recipe of a run, the"
+        " score and the cluster of every query, the loss of every training, the digests of the data"
+        " and of every stage, and the versions, machine and commit.",
+        "A record also has an *epoch*, a number that changes when a change of code has moved the"
         " scores that the tests hold. Runs of one epoch may be compared seed by seed. A row may"
-        " hold runs of several: what the code moved between them counts as noise of training.",
+        " hold runs of several epochs: what the code moved between them counts as noise of"
+        " training.",
         "The records of a study are one file. Ten lines of Python read it; so does"
         ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
         ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'
@@ -916,6 +918,10 @@ def data_page() -> str:
         table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
         "## Sheets",
+        "Every conversion has a test. The published files were not at hand for most collections:"
+        " there the test converts small made-up files of the same format and compares the result"
+        " with that of the script that first made the collection. The other sheets say what their"
+        " digest was compared with.",
         *sheet_sections([data["name"] for data in known], used_by),
     )
 

@@ -438,7 +438,8 @@ def try_folder(options: argparse.Namespace) -> int:
     ready = exported / "search.py"
     if pool:
         print(f"to judge: {pool} (then run again with --judged and that file)")
-    print(f"page: {page}\n" + (f"search: {ready}" if ready.is_file() else f"retriever: {exported}"))
+    search = "search" if compared.runs else "search by BM25, compared with nothing"
+    print(f"page: {page}\n" + (f"{search}: {ready}" if ready.is_file() else f"retriever: {exported}"))
     return 0
 
 

@@ -345,7 +345,7 @@ def pretrained(
         store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer
     )
     batches = objective.batches(settings, source)
-    title = f"pre-training {method.__name__}"
+    title = f"pre-training {method.title}"
     train(
         objective,
         batches,

@@ -44,6 +44,7 @@ from dr_lib.training.watch import WATCHERS, profiling
 AHEAD = 2  # batches that are made while a GPU computes
 WARM = 2  # steps of a shape before its graph; the first one of a run may count operations
 MOST_GRAPHS = 64
+WITHOUT_PEAK = ("cpu",)  # what a few threads reach of a processor's peak says nothing
 
 
 class TrainingError(RuntimeError):
@@ -246,6 +247,7 @@ def train(
         device,
     )
     shown, asked = progress and is_main, os.environ.get("DR_PROFILE")
+    counts = shown and device.type not in WITHOUT_PEAK
     with (
         profiling(asked, title, device) if asked else nullcontext() as profile,
         tqdm(
@@ -269,7 +271,7 @@ def train(
                 draw = index * processes + accelerator.process_index if together else index
                 # dropout, masks and samples depend on nothing that came before
                 seed_step(settings.seed, draw, generator)
-                with accelerator.accumulate(model), meter.counting(tokens if shown else 0):
+                with accelerator.accumulate(model), meter.counting(tokens if counts else 0):
                     try:
                         parts = micro_step(batch, share)
                     except torch.OutOfMemoryError as error:
