@@ -918,6 +918,10 @@ def data_page() -> str:
         table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
         "## Sheets",
+        "Every conversion has a test. The published files were not at hand for most collections:"
+        " there the test converts small made-up files of the same format and compares the result"
+        " with that of the script that first made the collection. The other sheets say what their"
+        " digest was compared with.",
         *sheet_sections([data["name"] for data in known], used_by),
     )
 
