@@ -9,15 +9,10 @@ from IPython.display import HTML
 
 from dr_book.data.make import differences
 from dr_book.data.sheets import Sheet, sheets
-from dr_book.tables import Cell, Markup, link, table
+from dr_book.tables import Cell, Markup, link, soft, table
 from dr_lib import places
 
 HOST = "https://github.com/{repository}"
-COMPARED = (
-    "gives what the script gave that had made this collection, on made-up sources of its format;"
-    " the source itself was not at hand for its digest"
-)
-"""What is known of most conversions."""
 DIGEST = 10
 """Letters shown of a digest."""
 
@@ -27,7 +22,9 @@ def anchor(name: str) -> str:
     return f"sheet-{name}" if name in {one.name for one in sheets()} else ""
 
 
-def sheet_sections(recorded: Sequence[str], used_by: Mapping[str, Cell]) -> list[str | HTML]:
+def sheet_sections(
+    recorded: Sequence[str], used_by: Mapping[str, Markup | str]
+) -> list[str | HTML]:
     """A section for every sheet: Primer, then what records were made on, then the others.
 
     Args:
@@ -38,43 +35,50 @@ def sheet_sections(recorded: Sequence[str], used_by: Mapping[str, Cell]) -> list
     parts: list[str | HTML] = []
     for sheet in sorted(sheets(), key=lambda one: (order.get(one.name, len(order)), one.name)):
         words = re.sub("^#+ (.*)$", r"**\1**", sheet.text, flags=re.MULTILINE)
-        facts = facts_table(sheet, used_by.get(sheet.name))
+        facts = facts_list(sheet, used_by.get(sheet.name))
         parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", facts, words]
     return parts
 
 
-def facts_table(sheet: Sheet, used_by: Cell = None) -> HTML:
+def facts_list(sheet: Sheet, used_by: Markup | str | None = None) -> HTML:
     """Sizes, digest, licence, source and command of a collection."""
-    rows: list[list[Cell]] = [["name", sheet.name]]
+    facts: list[tuple[str, str]] = [("name", soft(sheet.name))]
     for what, count in sheet.counts.items():
         each = count.items() if isinstance(count, dict) else []
         words = ", ".join(f"{number:,} {split}" for split, number in each) or f"{count:,}"
-        rows.append([what, words])
-    if isinstance(sheet.digest, str):
-        digest = "<wbr>".join(re.findall(".{16}", sheet.digest))  # a phone breaks it there
-        rows += [["digest", Markup(digest)]] if digest else []
+        facts.append((what, html.escape(words)))
+    if sheet.digest and isinstance(sheet.digest, str):
+        facts.append(("digest", "<wbr>".join(re.findall(".{16}", sheet.digest))))
     for name, digest in sheet.digest.items() if isinstance(sheet.digest, dict) else ():
-        rows.append(
-            [
-                f"digest of {name}",
-                f"{digest[:DIGEST]}, unpacked" if ".gz" in name else digest[:DIGEST],
-            ]
-        )
-    rows.append(["licence", sheet.licence])
+        unpacked = ", unpacked" if ".gz" in name else ""
+        facts.append((f"digest of {name}", f"{digest[:DIGEST]}{unpacked}"))
+    facts.append(("licence", html.escape(sheet.licence)))
     for source in sheet.sources:
         known = source["commit"] != "HEAD"
         state = f"commit {source['commit'][:DIGEST]}" if known else "default branch"
         target = f"{HOST.format(**source)}/tree/{source['commit']}"
-        files = html.escape(", ".join(source["files"]))
         place = link(source["repository"], target).html
-        rows.append(["source", Markup(f"{place}, {state}: {files}")])
-    if sheet.sources:
-        rows.append(["conversion", sheet.checked or COMPARED])
+        files = "".join(f"<li>{joints(name)}</li>" for name in source["files"])
+        facts.append(("source", f"{place}, {state}<ul>{files}</ul>"))
+    if sheet.checked:
+        facts.append(("conversion", html.escape(sheet.checked)))
     if sheet.command:
-        rows.append(["to get it", Markup(f"<code>{html.escape(sheet.command)}</code>")])
+        facts.append(("to get it", command(sheet).html))
     if used_by is not None:
-        rows.append(["used by", used_by])
-    return table(["property", "value"], rows, caption=f"{sheet.title}: facts.")
+        spelled = used_by.html if isinstance(used_by, Markup) else html.escape(used_by)
+        facts.append(("used by", spelled))
+    shown = "".join(f"<dt>{html.escape(name)}</dt><dd>{fact}</dd>" for name, fact in facts)
+    return HTML(f'<dl class="dr-facts">{shown}</dl>')
+
+
+def joints(text: str) -> str:
+    """A path or a call as safe HTML that may break behind its joints."""
+    return re.sub(r"(?<=[/:(_])(?=\w)", "<wbr>", html.escape(text, quote=False))
+
+
+def command(sheet: Sheet) -> Markup:
+    """What gets a collection; it may break on a phone."""
+    return Markup(f"<code>{joints(sheet.command)}</code>")
 
 
 def here_table(recorded: Sequence[Mapping[str, Any]]) -> HTML:
@@ -93,8 +97,8 @@ def here_table(recorded: Sequence[Mapping[str, Any]]) -> HTML:
             continue
         if name not in states:
             states[name] = is_here(sheet)
-        command = Markup(f"<code>{html.escape(sheet.command)}</code>") if sheet.command else None
-        rows.append([link(sheet.title, f"data.html#{anchor(name)}"), digest, states[name], command])
+        place = link(sheet.title, f"data.html#{anchor(name)}")
+        rows.append([place, digest, states[name], command(sheet) if sheet.command else None])
     caption = (
         "Collections of the records. The part of one that a run draws has a digest of its own."
     )

@@ -1,21 +1,114 @@
-"""Sphinx extension: the notebooks of each session as one archive, for a class to take home.
+"""Sphinx extension: notebooks to take home, from their pages and as one archive a session.
 
-An archive has the notebooks as the repository has them, without outputs and without solutions, and
-a README that says how to run them. The same sources give the same bytes.
+An archive has the notebooks without outputs and without solutions, and a README that says how to
+run them. Their words are plain Markdown: what Sphinx would fill in, such as a link, a citation or a
+recorded number, is written out. The same sources give the same bytes.
 """
 
+import json
+import posixpath
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from measured_numbers import differing, measured, printed, seeds, trained_rows
 from sphinx.application import Sphinx
-from teaching import archive_name, load_plan
+from table_pages import bibtex
+from teaching import archive_name, has_notebooks, load_plan
 
+from dr_book.tables import seeds_in
 from dr_lib.places import project_root
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Time of every file in an archive: the earliest that the format knows."""
+
+
+ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
+DIRECTIVE = re.compile(r"^```\{(\w+)\}([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
+NUMBERS = {
+    "measured": measured,
+    "seeds": lambda study: seeds([*map(seeds_in, trained_rows(study))]),
+    "difference": lambda cell: differing(cell)[0],
+    "paper": printed,
+}
+"""Roles that stand for a number of the records or of a paper."""
+
+
+def plain(text: str, page: str) -> str:
+    """The MyST of a notebook as Markdown that any notebook program shows.
+
+    Args:
+        text: of a cell.
+        page: the notebook's page, "notebooks/lessons/1_retriever", which links start from.
+
+    Example:
+        >>> plain("See {doc}`masks <2_masking>` and {py:func}`dr_lib.train`.", "notebooks/x")
+        'See masks and `dr_lib.train`.'
+    """
+    text = DIRECTIVE.sub(_written_out, LABEL.sub("", text))
+    return ROLE.sub(lambda role: _spelled(role[1], role[2], page), text)
+
+
+def _written_out(directive: re.Match) -> str:
+    kind, title, words = directive[1], directive[2].strip(), directive[3].strip()
+    words = re.sub(r"\A(:\w+:.*\n)+\n?", "", words)
+    return words if kind == "raw" else f"**{title or kind.capitalize()}.**\n\n{words}"
+
+
+def _spelled(role: str, content: str, page: str) -> str:
+    if role in NUMBERS:
+        return NUMBERS[role](content)
+    if role.startswith("cite:"):
+        return _cited(content, in_sentence=role == "cite:t")
+    if role.startswith("py:"):
+        return f"`{content.rpartition('.')[2] if content[0] == '~' else content}`"
+    words, _, target = content.removesuffix(">").rpartition("<")
+    if words:
+        return words.strip()
+    if role == "doc":
+        start = posixpath.dirname(page)
+        return f"*{title_of(posixpath.normpath(posixpath.join('/', start, target))[1:])}*"
+    return target.replace("-", " ")
+
+
+def _cited(keys: str, *, in_sentence: bool) -> str:
+    named = []
+    for key in keys.split(","):
+        entry = bibtex()[key.strip()]
+        authors = re.search(r"author\s*=\s*\{(.*)\},", entry)[1].split(" and ")
+        first = authors[0].partition(",")[0].strip("{}")
+        others = f" and {authors[1].partition(',')[0]}" if len(authors) == 2 else " et al."
+        year = re.search(r"year\s*=\s*\{(\d+)\}", entry)[1]
+        who = f"{first}{others if len(authors) > 1 else ''}"
+        named.append(f"{who} ({year})" if in_sentence else f"{who}, {year}")
+    return "; ".join(named) if in_sentence else f"({'; '.join(named)})"
+
+
+def title_of(page: str) -> str:
+    """The title of a page of the book; of one that is generated, its name."""
+    root = project_root()
+    if (root / f"{page}.ipynb").is_file():
+        text = "".join(
+            json.loads((root / f"{page}.ipynb").read_text("utf-8"))["cells"][0]["source"]
+        )
+    else:
+        source = root / "book" / f"{page}.md"
+        text = source.read_text("utf-8") if source.is_file() else ""
+    found = re.search("^# (.*)$", text, re.MULTILINE)
+    return found[1] if found else page.rpartition("/")[2].replace("-", " ")
+
+
+def to_take_home(notebook: dict[str, Any], page: str) -> str:
+    """A notebook without outputs, its words plain: the text of its file."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell.update(outputs=[], execution_count=None)
+        elif cell["cell_type"] == "markdown":
+            cell["source"] = plain("".join(cell["source"]), page).splitlines(keepends=True)
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
 def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
@@ -53,7 +146,8 @@ def write_archive(
     for unit in units:
         if unit["page"].startswith("notebooks/"):
             name = f"{unit['page']}.ipynb"
-            contents[name] = (project_root() / name).read_bytes()
+            notebook = json.loads((project_root() / name).read_text(encoding="utf-8"))
+            contents[name] = to_take_home(notebook, unit["page"]).encode()
     place.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(place, "w") as archive:
         for name, content in contents.items():
@@ -65,19 +159,31 @@ def write_archive(
 
 
 def write_archives(folder: Path, plan: Mapping[str, Any], repository: str = "") -> list[Path]:
-    """Write the archive of every session of every route."""
+    """Write the archive of every session that has a notebook."""
     written = []
     for route in plan["routes"]:
         for number, session in enumerate(route["sessions"], 1):
-            written.append(folder / archive_name(route, number))
             units = [plan["units"][name] for name in session]
-            write_archive(written[-1], units, repository)
+            if has_notebooks(units):
+                written.append(folder / archive_name(route, number))
+                write_archive(written[-1], units, repository)
     return written
+
+
+def strip_downloads(html: Path) -> None:
+    """Make the notebooks that pages offer ones to take home, without outputs: 10 MB less."""
+    folder = html / "_sources"
+    for path in folder.rglob("*.ipynb"):
+        page = path.relative_to(folder).with_suffix("").as_posix()
+        text = path.read_text(encoding="utf-8")
+        if (stripped := to_take_home(json.loads(text), page)) != text:
+            path.write_text(stripped, encoding="utf-8")
 
 
 def write(app: Sphinx, failure: Exception | None) -> None:
     """Write them beside the page of routes."""
     if failure is None and app.builder.format == "html":
+        strip_downloads(Path(app.outdir))
         write_archives(Path(app.outdir, "teaching"), load_plan(), app.config.book_repository)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from handouts import to_take_home
+
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = ROOT / "book" / "teaching" / "solutions"
 CHECKED = re.compile(r"^check\(.*\)$", re.MULTILINE)
@@ -82,8 +84,8 @@ def write_copies(to: Path) -> list[Path]:
     for path in with_exercises():
         place = to / path.relative_to(ROOT / "notebooks")
         place.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(lecturers_copy(path), indent=1, ensure_ascii=False)
-        place.write_text(text + "\n", encoding="utf-8")
+        page = path.relative_to(ROOT).with_suffix("").as_posix()
+        place.write_text(to_take_home(lecturers_copy(path), page), encoding="utf-8")
         written.append(place)
     return written
 

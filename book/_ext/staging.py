@@ -10,7 +10,6 @@ Sphinx renders the rest.
 """
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -156,14 +155,6 @@ def finish(root: Path) -> None:
         for path in unread:
             path.unlink()
     only_used_symbols(html)
-    # to take along: the page shows what came out, 10 MB
-    for path in html.glob("_sources/**/*.ipynb"):
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        for cell in notebook["cells"]:
-            cell.update(
-                {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
-            )
-        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (root / "_build" / "building.key").replace(root / "_build" / "built.key")
 
 

@@ -42,8 +42,7 @@ AT_WORK, BEFORE = "by hand", (LOSSES, "What to try next", "What this page cannot
 verdicts.
 """
 ALL_MISSING = re.compile(
-    r"\s*<details[^>]*><summary>Not measured yet: (\d+) of \1 rows\.</summary>.*?</details>\s*",
-    re.DOTALL,
+    r"<details[^>]*><summary>Not measured yet: (?P<n>\d+) of (?P=n) rows\..*?</details>", re.DOTALL
 )
 """What `comparison.notice` shows where no row was measured."""
 TO_NOTEBOOK = re.compile(r'(href=\\"\.\./\w+/\w+)\.ipynb(?=\\")')
@@ -77,7 +76,8 @@ def arrange(
         _fold_code(cells)
         _fold_losses(cells)
         figure = _taken(cells, LEADING)
-        cells = _one_fold(_method_behind_result(_without_empty_sections(cells)))
+        cells = _missing_last(_method_behind_result(_without_empty_sections(cells)))
+        cells = _one_fold(cells)
         head, *rest = _text(cells[0]).split("\n\n", 3)
         question, seen, *more = [*rest, "", ""][: max(2, len(rest))]
         claims = claims_html(entries, sourced="dr-source" in figure)
@@ -127,14 +127,21 @@ def _fold_code(cells: Sequence[Cell]) -> None:
 
 
 def _fold_losses(cells: Sequence[Cell]) -> None:
-    """Fold the figures below a heading `LOSSES`."""
-    below = False
+    """Fold the figures below a heading `LOSSES`, all in one place."""
+    first: Cell | None = None
     for cell in cells:
         if cell["cell_type"] == "markdown" and "\n#" in f"\n{_text(cell)}":
-            below = f"# {LOSSES}" in _text(cell)
-        for output in cell.get("outputs", []) if below else []:
-            if "dr-figure" in (shown := _html(output)):
-                output["data"]["text/html"] = folded("The curves", HTML(shown)).data
+            first = {} if f"# {LOSSES}" in _text(cell) else None
+        for output in cell.get("outputs", []) if first is not None else []:
+            if "dr-figure" not in (shown := _html(output)):
+                continue
+            if first:
+                output["data"]["text/html"] = ""
+                first["figures"] += shown
+            else:
+                first = {"output": output, "figures": shown}
+            curves = folded("The curves", HTML(first["figures"]))
+            first["output"]["data"]["text/html"] = curves.data
 
 
 def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
@@ -209,37 +216,40 @@ def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
 
 
 def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells without the headings below which only `NOT_YET` stands, or only the line that all
-    rows are missing, which then ends the section before.
-    """
+    """The cells without the headings and words below which nothing was measured."""
     kept: list[Cell] = []
     for place, cell in enumerate(cells):
         below = [*takewhile(lambda one: one["cell_type"] == "code", cells[place + 1 :])]
         shown = "".join(_html(output) for one in below for output in one.get("outputs", []))
-        if (
-            cell["cell_type"] == "markdown"
-            and not re.search(r"\n\s*\S", _text(cell))
-            and ALL_MISSING.fullmatch(shown)
-        ):
-            continue
+        rest = ALL_MISSING.sub("", shown).replace(NOT_YET.data, "")
         # what would be measured, and that this build ran it
-        says = "dr-folded" in shown and "\n\n" in _text(cell)
-        if (
-            cell["cell_type"] == "code"
-            or NOT_YET.data not in shown
-            or says
-            or re.search("<(table|svg|img)", shown)
-        ):
+        says = "dr-folded" in rest and "\n\n" in _text(cell)
+        empty = rest != shown and not says and not re.search("<(table|svg|img)", rest)
+        if cell["cell_type"] == "code" or not empty:
             kept.append(cell)
-            continue
-        for one in below:
-            for output in one.get("outputs", []):
-                if NOT_YET.data in _html(output):
-                    output["data"]["text/html"] = _html(output).replace(NOT_YET.data, "")
-            one["outputs"] = [
-                output for output in one.get("outputs", []) if "data" not in output or _html(output)
-            ]
+        else:
+            _without(below, re.compile(re.escape(NOT_YET.data)))
     return kept
+
+
+def _missing_last(cells: Sequence[Cell]) -> list[Cell]:
+    """Which rows are missing, where all rows of a table are, folded at the end of the page."""
+    missing = "".join(_without(cells, ALL_MISSING)).replace("\n", " ")
+    last = {"cell_type": "markdown", "id": "missing", "metadata": {}, "source": missing}
+    return [*cells, last] if missing else [*cells]
+
+
+def _without(cells: Sequence[Cell], kind: re.Pattern) -> list[str]:
+    """Take all such parts out of the outputs of cells, and outputs that are empty then."""
+    taken: list[str] = []
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            if found := [one[0] for one in kind.finditer(_html(output))]:
+                output["data"]["text/html"] = kind.sub("", _html(output))
+            taken += found
+        if "outputs" in cell:
+            cell["outputs"] = [one for one in cell["outputs"] if "data" not in one or _html(one)]
+    return taken
 
 
 def claims_html(entries: Sequence[Entry], *, sourced: bool = False) -> str:

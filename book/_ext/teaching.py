@@ -45,13 +45,13 @@ def routes_page(plan: Plan) -> str:
             *table(["", "page", "teach, min", "do, min"]),
         ]
         for number, names in enumerate(route["sessions"], 1):
-            for name in names:
-                unit = plan["units"][name]
+            units = [plan["units"][name] for name in names]
+            for name, unit in zip(names, units, strict=True):
                 about = f"{page(unit)}<br>{unit['question']}"
                 lines.append(
                     row(
                         [
-                            session_cell(route, number) if name == names[0] else "",
+                            session_cell(route, number, units) if name == names[0] else "",
                             about,
                             unit["teach"],
                             unit["do"],
@@ -82,11 +82,17 @@ INTRODUCTION = (
 )
 
 
-def session_cell(route: Mapping[str, Any], number: int) -> str:
-    """A session's name, and its notebooks to download."""
-    return (
-        f'Session&nbsp;{number}<br><a href="{archive_name(route, number)}" download>notebooks</a>'
-    )
+def has_notebooks(units: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a session has something to hand out."""
+    return any(unit["page"].startswith("notebooks/") for unit in units)
+
+
+def session_cell(route: Mapping[str, Any], number: int, units: Sequence[Mapping[str, Any]]) -> str:
+    """A session's name, and its notebooks to download, if it has any."""
+    name = f"Session&nbsp;{number}"
+    if not has_notebooks(units):
+        return name
+    return f'{name}<br><a href="{archive_name(route, number)}" download>notebooks</a>'
 
 
 def page(unit: Mapping[str, Any]) -> str:

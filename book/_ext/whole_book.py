@@ -17,7 +17,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-from dr_book.tables import per_cent
+from dr_book.tables import per_cent, typographic
 from dr_lib import places
 from dr_lib.files import read_yaml
 from dr_lib.training import machine
@@ -63,13 +63,13 @@ SCRIPT = re.compile(r'<script src="[^"]+"></script>')
 
 def unbroken(body: str) -> str:
     """A page whose per cent signs and units stay in the line of their number, single letters in
-    that of their word; code stays.
+    that of their word, with the apostrophes of print; code stays.
     """
     parts = CODE_OR_TAG.split(body)
-    parts[::2] = [
-        HYPHEN.sub("\N{NON-BREAKING HYPHEN}", UNIT.sub("\N{NO-BREAK SPACE}", per_cent(part)))
-        for part in parts[::2]
-    ]
+    for place, part in enumerate(parts[::2]):
+        text = per_cent(typographic(part.replace("&#x27;", "'")))
+        units = UNIT.sub("\N{NO-BREAK SPACE}", text)
+        parts[2 * place] = HYPHEN.sub("\N{NON-BREAKING HYPHEN}", units)
     return "".join(parts)
 
 

@@ -5,7 +5,7 @@ import re
 import data_sheets
 import generated_pages
 import pytest
-from data_sheets import anchor, facts_table, here_table, sheet_sections
+from data_sheets import anchor, facts_list, here_table, sheet_sections
 
 from dr_book.data.sheets import Sheet, sheet, sheets
 from dr_book.measured import recorded_collections
@@ -52,11 +52,20 @@ def test_what_was_recorded_comes_behind_primer_and_before_the_others():
 def test_facts_are_escaped_and_say_whether_the_conversion_was_seen():
     source = {"repository": "a/<b>", "commit": "HEAD", "files": {"x<y": None}}
     facts = {"licence": "<i>", "digest": {"pairs/test.jsonl.gz": "ab" * 32}, "sources": [source]}
-    shown = facts_table(Sheet(name="n", title="<N>", text="", **facts)).data
+    shown = facts_list(Sheet(name="n", title="<N>", text="", **facts)).data
     assert "<i>" not in shown and "<b>" not in shown and "<N>" not in shown and "x<y" not in shown
     assert "default branch" in shown and "abababab" in shown and "unpacked" in shown
-    assert "the source itself was not at hand" in shown
-    assert "gives this digest on files in the official format" in facts_table(sheet("squad")).data
+    assert "conversion" not in shown  # the page says it once
+    assert "gives this digest on files in the official format" in facts_list(sheet("squad")).data
+    page = generated_pages.data_page()
+    assert page.count("made-up files") == 1 and "gives what the script gave" not in page
+
+
+def test_long_paths_and_calls_may_break_at_their_joints():
+    shown = facts_list(sheet("beir")).data
+    assert "collections.load(" in re.sub("<wbr>", "", shown)
+    longest = max(re.split(r"<[^>]+>|\s", shown), key=len)
+    assert len(longest) <= 30, longest
 
 
 @pytest.mark.parametrize("state", ["yes", "no", "another state of it"])

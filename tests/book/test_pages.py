@@ -256,6 +256,9 @@ def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
     code = '<pre>5 % n</pre><i title="5 % x"></i><code>5 s</code>'
     assert unbroken(f"<p>95 % of</p>{code}") == f"<p>95\N{NO-BREAK SPACE}% of</p>{code}"
     assert (
+        unbroken("<td>a pupil&#x27;s</td><code>a'b</code>") == "<td>a pupil’s</td><code>a'b</code>"
+    )
+    assert (
         unbroken("in 91 s, 3 of 2 min, 4 seconds")
         == "in 91\N{NO-BREAK SPACE}s, 3 of 2\N{NO-BREAK SPACE}min, 4 seconds"
     )

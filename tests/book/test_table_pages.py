@@ -5,6 +5,7 @@ can be taken along.
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from browser import needs_chromium, opened, visit
@@ -119,11 +120,13 @@ def test_loss_curves_are_folded_and_other_figures_are_not():
     own["cells"] += [
         markdown("## Is the loss normal?\n\nIt falls."),
         code("loss", html=curve),
+        code("loss of the other", html=curve),
         markdown("## Next"),
         code("next", html=curve),
     ]
-    loss, _, last = arrange(own, "notebooks/simlm/x", [])["cells"][-3:]
-    assert "<summary>The curves</summary>" in loss["outputs"][0]["data"]["text/html"]
+    loss, *_, last = arrange(own, "notebooks/simlm/x", [])["cells"][-4:]
+    shown = loss["outputs"][0]["data"]["text/html"]
+    assert shown.count("<summary>The curves</summary>") == 1 and shown.count("curve</div>") == 2
     assert last["outputs"][0]["data"]["text/html"] == curve
 
 
@@ -166,13 +169,18 @@ def test_a_section_without_content_is_left_out():
     assert {"## More", "a"} <= {cell["source"] for cell in cells}
 
 
-def test_a_line_on_missing_rows_has_no_section_of_its_own():
+def test_what_was_not_measured_at_all_stands_folded_at_the_end():
     own = notebook()
     missing = notice("study", {}, ["a", "b"], "The rows.").data
+    part = notice("study", {"a": [SimpleNamespace(scale="laptop")]}, ["a", "b"], "The rows.").data
     own["cells"] += [markdown("## Costs"), code("costs", html=missing)]
     own["cells"] += [markdown("## More\n\nWords."), code("more", html=missing)]
-    cells = str(arrange(own, "notebooks/simlm/x", [])["cells"])
-    assert "## Costs" not in cells and "## More" in cells and cells.count("2 of 2 rows") == 2
+    own["cells"] += [markdown("## Some\n\nSeen."), code("some", html=f"<table></table>{part}")]
+    own["cells"] += [markdown("## Next")]
+    cells = arrange(own, "notebooks/simlm/x", [])["cells"]
+    assert "## Costs" not in str(cells) and "Words." not in str(cells) and "Seen." in str(cells)
+    assert cells[-1]["source"].count("2 of 2 rows") == 2 == str(cells).count("2 of 2 rows")
+    assert [cell["source"] for cell in cells if "1 of 2 rows" in str(cell)] == ["some"]
 
 
 def test_a_heading_with_words_and_a_run_of_this_build_stays():

@@ -13,7 +13,7 @@ import nbformat
 import numpy as np
 import pytest
 from check_pages import ROOT, expected_pages
-from handouts import readme, write_archive, write_archives
+from handouts import plain, readme, to_take_home, write_archive, write_archives
 from lecturer import solutions, with_exercises
 from teaching import archive_name, load_plan, minutes, routes_page
 
@@ -102,10 +102,34 @@ def test_an_archive_has_the_notebooks_as_they_are_stored_and_is_the_same_twice(t
         assert archive.namelist() == names
         for name in names[1:]:
             content = archive.read(name)
-            assert content == (ROOT / name).read_bytes()
             cells = json.loads(content)["cells"]
+            stored = json.loads((ROOT / name).read_bytes())["cells"]
+            assert len(cells) == len(stored)
+            for cell, before in zip(cells, stored, strict=True):
+                same = "".join(cell["source"]) == "".join(before["source"])
+                assert same or cell["cell_type"] == "markdown"
             assert not any(cell.get("outputs") for cell in cells)
             assert not any("solution" in cell["metadata"].get("tags", []) for cell in cells)
+
+
+def test_words_to_take_home_are_plain_markdown():
+    page = "notebooks/lessons/4_negatives"
+    words = plain("{doc}`../evaluation/traps`, {doc}`masks <3_masking>` {cite:p}`simlm`", page)
+    assert words == "*Traps of evaluation, with their size*, masks (Wang et al., 2023)"
+    assert plain("{cite:t}`robertson2009`", page) == "Robertson and Zaragoza (2009)"
+    exercise = plain("```{admonition} Exercise 1\n:class: tip\n\nWhy?\n```\nBecause.", page)
+    assert exercise == "**Exercise 1.**\n\nWhy?\nBecause."
+    assert plain("(here)=\n# A\n\n{py:class}`~dr_lib.lab.Study`", page) == "# A\n\n`Study`"
+
+
+def test_no_notebook_to_take_home_has_a_role_or_directive_of_the_books():
+    for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):
+        page = path.relative_to(ROOT).with_suffix("").as_posix()
+        cells = json.loads(to_take_home(json.loads(path.read_text()), page))["cells"]
+        for cell in cells:
+            if cell["cell_type"] == "markdown":
+                words = "".join(cell["source"])
+                assert not re.search(r"\{[a-z:]+\}`|```\{|^\([\w-]+\)=$", words, re.M), path.name
 
 
 def test_every_file_of_solutions_belongs_to_a_notebook():
