@@ -55,7 +55,7 @@ function testSetsPage(place, { measure, pairs }) {
   function redraw() {
     const sets = testSets.draw(state, SETS), found = sets.map(testSets.verdict);
     const count = (kind) => found.filter((one) => one === kind).length;
-    const most = Math.max(...sets.map(({ mean, half }) => Math.abs(mean) + half), 1);
+    const most = Math.max(...sets.map(({ mean, half }) => Math.abs(mean) + half), 1) * 1.03; // the longest stays inside
     const across = (value) => PICTURE.width / 2 * (1 + value / most);
     const lines = sets.flatMap(({ mean, half }, i) => {
       const y = PICTURE.top + i * PICTURE.line;
