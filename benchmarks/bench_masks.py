@@ -35,8 +35,9 @@ WANTED = {
     "keyword": 1.1,
     "complementary": 1.1,
 }
-WANTED |= {"per_row": 3.0}
-"""Milliseconds of each mask."""
+WANTED |= {"per_row": 15.0}
+"""Milliseconds of each mask. `per_row` draws 150 for each passage, whose random numbers alone take
+3.7 to 4.3."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 

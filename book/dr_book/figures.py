@@ -38,14 +38,24 @@ from dr_lib.objectives import FAMILIES
 BASELINES = {"BERT-base", "BERT", "BM25"}
 """Labels of papers for what is not pre-trained here."""
 PARTS = {
+    "decoder": "decoder",
+    "encoder": "encoder",
+    "contrastive": "contrastive",
+    "in_batch": "contrastive",
+    "": "contrastive",
+    "complement_encoder": "complement encoder",
     "mkp": "masked keywords",
     "cmp": "complementary mask",
     "npr": "neighbouring passage",
     "dor": "questions",
     "gor": "continuations",
     "follows": "next sentence",
+    "divergence": "divergence",
+    "generator": "generator",
 }
-"""What a figure calls the parts of MASTER's loss, and of BERT's."""
+"""What a figure calls the parts of a loss and of an accuracy; the place of a name is that of its
+colour. What logs no parts is a contrastive training.
+"""
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""
 THOUSANDS = "{x:,.10g}"
@@ -78,8 +88,12 @@ class Palette(NamedTuple):
         return self.width < WIDE
 
     def figure(self, height: float) -> Figure:
-        """An empty figure of this width."""
-        return Figure(figsize=(self.width, height), layout="constrained")
+        """An empty figure of this width, between whose panels the numbers of two axes keep clear of
+        each other.
+        """
+        figure = Figure(figsize=(self.width, height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.08)
+        return figure
 
     def line(self, number: int) -> dict[str, str]:
         """Colour and dash of one of up to thirty lines."""
@@ -283,6 +297,7 @@ def intervals(
         letters = int(72 * palette.width / len(filled) / 7.5)  # in a line of a panel's name
         names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
         more = title.count("\n") + max(name.count("\n") for name in names)
+        more += (len(families) if palette.phone else 1) if len(families) > 1 else 0
         height = 1.2 + 0.2 * more + (0.52 if palette.phone else 0.36) * len(labels)
         figure = palette.figure(height)
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
@@ -300,7 +315,8 @@ def intervals(
                     markerfacecolor="none" if one.role == "paper" else colour,
                 )
             axes.set(title=name if len(filled) > 1 else "", xlabel=one.unit)
-            axes.locator_params(axis="x", nbins=8 // len(filled), steps=[1, 2, 5, 10])
+            marks = (6 if palette.phone else 8) // len(filled)
+            axes.locator_params(axis="x", nbins=marks, steps=[1, 2, 5, 10])
             # panels of one unit have one scale, so that equal lengths mean equal values
             first = next(
                 panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit
@@ -308,13 +324,9 @@ def intervals(
             if axes is not first:
                 axes.sharex(first)
                 axes.autoscale_view(scaley=False)
-            if palette.phone:
-                axes.grid(visible=False, axis="y")
             axes.spines["left"].set_visible(False)
-            if zero:  # in view, however far away the points are; not through names above points
-                at = np.array([*places.values()])
-                below, above = (0.35, 0.15) if palette.phone else (0.5, 0.5)
-                axes.vlines([0] * len(at), at - below, at + above, palette.text, linewidth=0.9)
+            if zero:  # in view, however far away the points are
+                _upright(axes, palette, len(labels), [0], palette.text)
         for axes, one in zip(panels, filled, strict=True):
             low, high = axes.get_xlim()
             if (one.unit.endswith("%") or "points" in one.unit) and high - low < LEAST_SPAN:
@@ -326,6 +338,12 @@ def intervals(
         panels[0].set_ylim(-0.6, len(labels) - (0.1 if palette.phone else 0.4))
         if palette.phone:
             _names_above(panels[0], places)
+            for axes in panels:
+                axes.grid(visible=False)
+                low, high = axes.get_xlim()
+                marks = [m for m in axes.get_xticks() if low <= m <= high and (m or not zero)]
+                _upright(axes, palette, len(labels), marks, palette.grid)
+                axes.set_xlim(low, high)
         figure.suptitle(title, x=0.01, ha="left", style="italic", size=12)
         if len(families) > 1:
             dots = [Line2D([], [], marker="o", linestyle="") for _ in families]
@@ -336,6 +354,15 @@ def intervals(
         return figure
 
     return show(draw, alt, leading=leading, source=source)
+
+
+def _upright(
+    axes: Axes, palette: Palette, rows: int, marks: Sequence[float], colour: str
+) -> None:
+    """Upright lines through all rows of a panel; on a phone not through the names above points."""
+    below, above = (0.35, 0.15) if palette.phone else (0.5, 0.5)
+    at, row = map(np.ravel, np.meshgrid(marks, np.arange(rows)))
+    axes.vlines(at, row - below, row + above, colour, linewidth=0.9, zorder=1)
 
 
 def _names_above(axes: Axes, places: Mapping[str, int]) -> None:
@@ -457,7 +484,7 @@ def _lines(
 def curves(
     lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1
 ) -> HTML:
-    """Curves over training steps; several are named in a legend below them.
+    """Curves over training steps; several are named at their ends.
 
     Args:
         lines: label -> (steps, values), both `[points]`.
@@ -468,19 +495,20 @@ def curves(
     """
 
     def draw(palette: Palette) -> Figure:
-        figure = palette.figure(3.3 + 0.25 * len(lines) / (1 if palette.phone else 3))
+        figure = palette.figure(3.4)
         axes = figure.subplots()
         styles = palette.styles(lines)
         for label, (steps, values) in lines.items():
-            axes.plot(
-                steps, smoothed(values, smooth), linewidth=2, label=tick(label), **styles[label]
-            )
+            axes.plot(steps, smoothed(values, smooth), linewidth=2, **styles[label])
         axes.set(xlabel=x, ylabel=y)
-        axes.locator_params(axis="x", nbins=5)
+        axes.locator_params(axis="x", nbins=3 if palette.phone and len(lines) > 1 else 5)
         axes.xaxis.set_major_formatter(THOUSANDS)
         if len(lines) > 1:
-            columns = 1 if palette.phone or any(len(tick(label)) > 20 for label in lines) else 3
-            figure.legend(loc="outside lower left", ncols=columns)
+            ends = {
+                label: (smoothed(values, smooth)[-1], steps[-1], styles[label]["color"])
+                for label, (steps, values) in lines.items()
+            }
+            _named_ends(axes, ends)
         return figure
 
     return show(draw, alt)
@@ -582,7 +610,7 @@ def _crowded(axes: Axes, width: float) -> bool:
     places = axes.transLimits.transform(scaled)[:, 0]
     lengths = [len(tick.get_text()) for tick in axes.get_xticklabels()]
     ends = [
-        (place * width - length * 0.05, place * width + length * 0.05)
+        (place * width - (length + 1) * 0.05, place * width + (length + 1) * 0.05)
         for place, length in sorted(zip(places, lengths, strict=True))
     ]
     return any(before[1] > after[0] for before, after in pairwise(ends))
@@ -682,9 +710,9 @@ def heat_map(
             )
         for top, (row, own) in zip(tops, cells.items(), strict=True):
             for j, cell in ((columns.index(column), cell) for column, cell in own.items()):
-                value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean + 0.0:+.1f}")
+                value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean:+z.1f}")
                 known = cell.low < cell.high and np.isfinite([cell.low, cell.high]).all()
-                interval = minus(f"{cell.low:.1f} to {cell.high:.1f}") if known else ""
+                interval = minus(f"{cell.low:z.1f} to {cell.high:z.1f}") if known else ""
                 small = interval and not palette.phone and len(columns) < 6
                 look = {"ha": "center", "color": palette.text}
                 weight = "bold" if sure(cell) else "normal"
@@ -710,7 +738,7 @@ def heat_map(
         + ", ".join(
             f"{named(column)} {cell.mean:.1f}"
             if centre is None
-            else f"{named(column)} {cell.mean:+.1f}"
+            else f"{named(column)} {cell.mean:+z.1f}"
             for column, cell in own.items()
         )
         for row, own in cells.items()
@@ -849,7 +877,7 @@ def training_curves(
     leading: bool = False,
 ) -> HTML:
     """One panel per method, with its logged values over training; a part has the same colour in all
-    panels.
+    panels of all figures.
 
     Values are running means over five logged points. The total is drawn only where it has no parts:
     of several it is the sum, and would squeeze them.
@@ -872,16 +900,19 @@ def training_curves(
         label: [name for name in found if name not in ("step", ending)] or [ending]
         for label, found in panels.items()
     }
-    kinds = sorted(
-        {name for names in drawn.values() for name in names},
-        key=lambda name: (name == ending, name),
+
+    def part(name: str) -> str:
+        plain = name.removesuffix(ending).rstrip("_")
+        return PARTS.get(plain, plain.replace("_", " "))
+
+    everything = [*dict.fromkeys(PARTS.values())]
+    words = sorted(
+        {part(name) for names in drawn.values() for name in names},
+        key=lambda word: (word not in everything, [*everything, word].index(word)),
     )
+    numbers = {word: [*everything, word].index(word) for word in words}
 
     def draw(palette: Palette) -> Figure:
-        words = [
-            PARTS.get(part := name.removesuffix(f"_{ending}"), part.replace("_", " "))
-            for name in kinds
-        ]
         columns = (1 if palette.phone else 2) + (max(map(len, words)) <= 18)
         across = min(len(panels), 2 if palette.phone else 3)
         height = -(-len(panels) // across)
@@ -893,7 +924,7 @@ def training_curves(
                     found["step"],
                     smoothed(found[name], 5),
                     linewidth=1.6,
-                    **palette.line(kinds.index(name)),
+                    **palette.line(numbers[part(name)]),
                 )
             # a longer line runs into the next panel's
             wrapped = textwrap.fill(
@@ -907,8 +938,8 @@ def training_curves(
             lowest.set_xlabel("training step", fontsize=11)
         for empty in places[len(panels) :]:
             empty.set_visible(False)
-        lines = [Line2D([], [], **palette.line(i)) for i in range(len(kinds))]
-        if kinds != [ending]:  # which the axis names
+        lines = [Line2D([], [], **palette.line(numbers[word])) for word in words]
+        if any(names != [ending] for names in drawn.values()):  # else the axis names it
             figure.legend(lines, words, loc="outside lower center", ncols=columns)
         figure.supylabel(unit, fontsize=12)
         return figure

@@ -26,7 +26,7 @@ PASSAGES_ALONE = ("mlm", "rtd", "simlm", "encdec_mlm", "encdec_rtd", "autoencode
 PASSAGES_ALONE += ("condenser", "retromae", "cdmae")
 """Methods that read nothing but passages, so that a batch of random pieces has all their work."""
 SEQUENCES, LENGTH = 16, 96
-UNITS = {"steps": "steps", "operations": "operations, 10¹²", "seconds": "seconds on one H100"}
+UNITS = {"steps": "steps", "operations": "10¹² operations", "seconds": "seconds on one H100"}
 """The three budgets that a comparison can hold equal, and their units."""
 
 
@@ -154,7 +154,7 @@ def drawn(
     ticks = {m: f"{m:,}" for m in marks if costs and costs[0] / 2 < m < costs[-1] * 1.5}
     return figures.growth(
         lines,
-        x=f"{UNITS[budget]} of pre-training",
+        x=f"pre-training, {UNITS[budget]}",
         y=f"points of {measure} gained",
         alt=f"Points of {measure} over no pre-training by {UNITS[budget]}.",
         levels={"no pre-training": Interval(0, 0, 0)},

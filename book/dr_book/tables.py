@@ -38,7 +38,7 @@ first marked one.
 
 
 TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 """A hyphen that stands for a minus sign: before a digit and behind nothing that it could join to
 it.
@@ -157,11 +157,11 @@ def typographic(text: str) -> str:
 
 def per_cent(text: str) -> str:
     """Text with the spaces that do not break: before a per cent sign, around a slash between
-    numbers, after w/o, in ``s(p, q)``.
+    numbers, after w/o, in ``s(p, q)``, whose signs are raised.
 
     Example:
-        >>> per_cent("30% of 95 %, 0.9 / 0.1, w/o PT, s(q, p)").replace("\N{NO-BREAK SPACE}", "_")
-        '30_% of 95_%, 0.9_/_0.1, w/o_PT, s(q,_p)'
+        >>> per_cent("30% of 95 %, 0.9 / 0.1, w/o PT, s(q, p-)").replace("\N{NO-BREAK SPACE}", "_")
+        '30_% of 95_%, 0.9_/_0.1, w/o_PT, s(q,_p⁻)'
     """
     fixed = re.sub(
         r"(?<=\d) ?%",
@@ -169,7 +169,8 @@ def per_cent(text: str) -> str:
         re.sub(r"(?<=\bw/o) |(?<=\bw/) ", "\N{NO-BREAK SPACE}", text),
     )
     fixed = re.sub(r"(?<=[\d%]) / (?=\d)", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}", fixed)
-    return re.sub(r"(?<=\bs\()(\S{1,2}), (?=\S{1,2}\))", "\\1,\N{NO-BREAK SPACE}", fixed)
+    fixed = re.sub(r"(?<=\bs\()(\S{1,2}), (?=\S{1,2}\))", "\\1,\N{NO-BREAK SPACE}", fixed)
+    return re.sub(r"\bp[+-](?=[,)])", lambda sign: sign[0].translate(RAISED), fixed)
 
 
 def times(text: str) -> str:

@@ -65,15 +65,41 @@ TOO_SMALL = """[...document.querySelectorAll("main svg text")]
   .map(([one, size]) => `${size.toFixed(1)}: ${one.textContent.trim()}`).slice(0, 5)"""
 
 
-# Texts of a drawing that lie on each other; those that are turned have boxes larger than they are.
+# Texts of a drawing that lie on each other or run together; those that are turned have boxes larger
+# than they are.
 OVERLAPS = """[...document.querySelectorAll("main svg")].filter((svg) => svg.checkVisibility())
   .flatMap((svg) => {
     const texts = [...svg.querySelectorAll("text")].filter((one) => one.textContent.trim()
       && !one.closest("[transform*=rotate]")).map((one) => [one, one.getBoundingClientRect()]);
     return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) =>
-      Math.min(a.right, b.right) - Math.max(a.left, b.left) > 4 &&
+      Math.min(a.right, b.right) - Math.max(a.left, b.left) > -2 &&
       Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 8)
       .map(([other]) => `${one.textContent.trim()} on ${other.textContent.trim()}`));
+  }).slice(0, 5)"""
+
+# Texts of a drawing that reach beyond it, where they are cut off, and texts of a figure that a line
+# runs through; those of the grid may.
+CUT_OR_STRUCK = """[...document.querySelectorAll("main svg")]
+  .filter((svg) => svg.checkVisibility() && !svg.closest(".dr-grid"))
+  .flatMap((svg) => {
+    const edge = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll("text")].filter((one) => one.textContent.trim()
+      && one.checkVisibility()).map((one) => [one, one.getBoundingClientRect()]);
+    const cut = texts.filter(([, box]) => box.left < edge.left - 4 || box.right > edge.right + 4
+      || box.top < edge.top - 4 || box.bottom > edge.bottom + 4);
+    const level = texts.filter(([one]) => !one.closest("[transform*=rotate]"));
+    const lines = !svg.closest(".dr-figure") ? [] : [...svg.querySelectorAll("path")].filter((one) =>
+      getComputedStyle(one).stroke !== "none" && !one.closest("defs, clipPath")
+      && !one.getAttribute("style").includes("-grid"));
+    const points = lines.flatMap((one) => {
+      const length = one.getTotalLength(), to = one.getScreenCTM();
+      const steps = Math.min(200, Math.round(length / 4) + 1);
+      return Array.from({ length: steps + 1 }, (_, i) =>
+        one.getPointAtLength(length * i / steps).matrixTransform(to));
+    });
+    const struck = level.filter(([, box]) => points.some(({ x, y }) => x > box.left + 1
+      && x < box.right - 1 && y > box.top + 4 && y < box.bottom - 4));
+    return [...cut, ...struck].map(([one]) => one.textContent.trim());
   }).slice(0, 5)"""
 
 
@@ -134,8 +160,10 @@ def test_page(browser, name):
         found["dark"] = findings(browser, "rule", ["color-contrast"], same)
     found["figures not drawn once"] = browser.run(NOT_ONCE)
     found["texts on each other"] = browser.run(OVERLAPS)
+    found["texts cut or struck"] = browser.run(CUT_OR_STRUCK)
     browser.resize(PHONE)
     found["texts on each other on a phone"] = browser.run(OVERLAPS)
+    found["texts cut or struck on a phone"] = browser.run(CUT_OR_STRUCK)
     found["too wide"] = browser.run(TOO_WIDE)
     found["figures not drawn once on a phone"] = browser.run(NOT_ONCE)
     found["letters too small on a phone"] = browser.run(TOO_SMALL)

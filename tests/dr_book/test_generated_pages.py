@@ -127,7 +127,9 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert '<i class="supported hollow" style="flex:1"></i>' in html
     assert '<i class="contradicted" style="flex:1"></i>' in html
     assert "3 pairs tested, of 25 claims" in html and "0 pairs tested" in html
-    assert "3 were tested here: 2 of them on other data than the paper" in html and "(hollow)" in html
+    assert (
+        "3 were tested here: 2 of them on other data than the paper" in html and "(hollow)" in html
+    )
     assert (
         f"Of {len(made)} claims, 1 are held (0 of these in their direction alone),"
         " 1 contradicted and 0 open" in html

@@ -108,9 +108,9 @@ function claimsGlance(place, { papers, pairs }) {
       choice("protocol", "Data", present("protocol")), withWords),
     picture, facts,
     element("p", { class: "legend" }, key("supported", "stand-in", "supported"), key("contradicted", "stand-in", "contradicted"),
-      key("open", "stand-in", "open"), key("open hollow", "stand-in", "hollow: waits for seeds"), key("open", "stand-in", "stand-in data"),
-      ...(pairs.some((pair) => pair.protocol === "scaled") ? [key("open", "scaled", "the paper\u2019s data, scaled")] : []),
-      ...(pairs.some((pair) => pair.protocol === "same") ? [key("open", "same", "the same data")] : []),
+      key("open", "stand-in", "open"), key("open hollow", "stand-in", "hollow: waits for seeds"), key("shape", "stand-in", "stand-in data"),
+      ...(pairs.some((pair) => pair.protocol === "scaled") ? [key("shape", "scaled", "the paper\u2019s data, scaled")] : []),
+      ...(pairs.some((pair) => pair.protocol === "same") ? [key("shape", "same", "the same data")] : []),
       element("br"), "Dashed: ours equals the paper\u2019s. Point at a dot for its interval, click it for its claim. ",
       "Keys: Tab to the dots, \u2190 \u2192 along the paper\u2019s difference, \u2191 \u2193 along ours, Enter opens the claim."));
   place.hidden = false;

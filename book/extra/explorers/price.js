@@ -72,20 +72,22 @@ function priceAndProfit(place, { measure, start, budgets, methods }) {
         ...(start === null ? [] : [text(right + 6, y(value) + 4, "start", (start + value).toFixed(1))])]),
       text(0, 14, "start", "\u2191 points gained"), text(width, 14, "end", start === null ? "" : measure),
       text(right, bottom + 38, "end", `${unit()} of pre-training \u2192`)];
+    const names = [];  // above the cut, which gives way to them
     const drawn = methods.flatMap(({ name, points }, i) => {
       const known = points.filter((point) => point[state.budget]), places = known.map((point) => [x(point[state.budget]), y(point.gain[0])]);
       if (!known.length) return [];
       const whiskers = known.map((point, j) => line(places[j][0], y(point.gain[1]), places[j][0], y(point.gain[2]), "whisker"));
       const dots = places.map(([cx, cy]) => svg("circle", { cx, cy, r: trailed[i] ? 4.5 : 3.5 }));
       const trail = trailed[i] ? [svg("path", { class: dashed[i] ? "trail dashed" : "trail", d: `M${places.map((at) => at.join(" ")).join("L")}` })] : [];
-      const [cx, cy] = places.at(-1), label = trailed[i] ? [text(Math.min(cx + 8, right), cy - 10, "end", name)] : [];
-      return [svg("g", { class: `method colour-${colours[i]}` }, ...whiskers, ...trail, ...dots, ...label)];
+      const [cx, cy] = places.at(-1), of = `method colour-${colours[i]}`;
+      if (trailed[i]) names.push(svg("g", { class: of }, text(Math.min(cx + 8, right), cy - 10, "end", name)));
+      return [svg("g", { class: of }, ...whiskers, ...trail, ...dots)];
     });
     const at = x(cost()), found = price.ranking(methods, state.budget, cost());
     const cut = svg("g", { class: "cut" }, line(at, top, at, bottom, ""), ...found.map((row) =>
       svg("circle", { cx: at, cy: y(row.gain[0]), r: row === found[0] ? 6 : 2.5 })));
     picture.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `Points of ${measure} gained by ${unit()} of pre-training; the list beside it says who is best at the cut` }, ...grid, ...drawn, cut));
+      "aria-label": `Points of ${measure} gained by ${unit()} of pre-training; the list beside it says who is best at the cut` }, ...grid, ...drawn, cut, ...names));
     shown.textContent = price.spelled(cost());
     slider.setAttribute("aria-valuetext", `${shown.textContent} ${unit()}`);
     const level = found.slice(1).filter((row) => row.level).map((row) => row.name);

@@ -55,8 +55,8 @@ function testSetsPage(place, { measure, pairs }) {
   function redraw() {
     const sets = testSets.draw(state, SETS), found = sets.map(testSets.verdict);
     const count = (kind) => found.filter((one) => one === kind).length;
-    const most = Math.max(...sets.map(({ mean, half }) => Math.abs(mean) + half), 1) * 1.03; // the longest stays inside
-    const across = (value) => PICTURE.width / 2 * (1 + value / most);
+    const most = Math.max(...sets.map(({ mean, half }) => Math.abs(mean) + half), 1);
+    const across = (value) => PICTURE.width / 2 * (1 + 0.97 * value / most);
     const lines = sets.flatMap(({ mean, half }, i) => {
       const y = PICTURE.top + i * PICTURE.line;
       return [["line", { class: found[i], x1: across(mean - half), x2: across(mean + half), y1: y, y2: y }],

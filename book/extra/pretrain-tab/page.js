@@ -10,7 +10,8 @@ const CURVES = { height: 200, left: 34, right: 104, top: 12, bottom: 30 };
 function curves(lines, { label, unit, floor, ceiling, steps, width, turn }) {
   const { height, left, right, top, bottom } = CURVES;
   const x = (step) => left + (width - left - right) * step / steps;
-  const y = (value) => height - bottom - (height - bottom - top) * (value - floor) / (ceiling - floor);
+  const inside = (value) => Math.min(ceiling, Math.max(floor, value));
+  const y = (value) => height - bottom - (height - bottom - top) * (inside(value) - floor) / (ceiling - floor);
   const drawn = lines.filter(({ points }) => points.length);
   const ends = drawn.map(({ points }) => y(points.at(-1)[1])), places = [...ends.keys()].sort((a, b) => ends[a] - ends[b]);
   places.forEach((one, i) => { if (i) ends[one] = Math.max(ends[one], ends[places[i - 1]] + 14); });  // names do not overlap
@@ -25,7 +26,7 @@ function curves(lines, { label, unit, floor, ceiling, steps, width, turn }) {
       ["text", { class: "tick", x: x(turn) - 5, y: top + 8 }, "here it turns"]);
   }
   drawn.forEach(({ points, name, kind }, i) => {
-    const path = points.map(([step, value]) => `${x(step).toFixed(1)},${y(Math.min(ceiling, Math.max(floor, value))).toFixed(1)}`);
+    const path = points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`);
     parts.push(["polyline", { class: kind, points: path.join(" ") }], ["text", { class: `name ${kind}`, x: x(points.at(-1)[0]) + 6, y: ends[i] + 4 }, name]);
   });
   const said = drawn.map(({ points, name }) => `${name} ${points.at(-1)[1].toFixed(2)} at step ${points.at(-1)[0]}`).join(", ");
@@ -76,7 +77,7 @@ function pretrainPage(place, data) {
       curves(losses, { label: "Loss", unit: "nats", floor: Math.ceil(guess) - 4, ceiling: Math.ceil(guess), steps, width, turn: state.bottleneck ? turn : undefined }),
       element("h2", {}, "MRR@10 of the judged queries, in percent"),
       curves([{ name: modeName(), kind: "mrr", points: run.mrr }, old(state.bottleneck ? "masked LM" : "bottleneck", "mrr", other?.mrr),
-        { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 60, steps, width, turn }));
+        { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 100, steps, width, turn }));
     const last = (points) => points.at(-1)?.[1].toFixed(2).replace("-", "\u2212");
     const worth = state.bottleneck ? ` What the vector is worth to the decoder: ${last(run.worth)} nats${turn === undefined ? "; so far the decoder learns to do without it" : ""}.` : "";
     const speed = model.steps && spent ? ` ${(1000 * model.steps / spent).toFixed(0)} steps a second on this machine.` : "";
