@@ -538,7 +538,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
         " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
         " test, whatever their numbers, decides nothing. A claim is *held* where all pairs that"
         " its sentence is about are supported, *contradicted* where one of them is, else *open*."
-        " A pair *waits for seeds* where it is open because a row has too few runs, whatever its"
+        " A pair *waits for seeds* where it is open because a row has too few seeds, whatever its"
         " interval. *Direction held* is said of a held claim where the size that its sentence names"
         " is not tested, or the paper's difference lies outside of our interval.",
         "*Scaled* is the paper's kind of data, smaller; a *stand-in* is other data. Click a claim"

@@ -97,13 +97,16 @@ class Block:
         return self.values(first, measure).mean(axis=0) - self.values(second, measure).mean(axis=0)
 
     def difference(self, first: str, second: str, measure: str) -> Estimate:
-        """First minus second; where no record tells how seeds scatter, its error is not known."""
+        """First minus second; where no record tells how seeds scatter, or too few clusters tell how
+        queries do, its error is not known.
+        """
         sides = [measured.Side(records, measure) for records in self.runs.values()]
         beside = [side for side in sides if side.trained]
         rows = self.runs[first], self.runs[second]
-        estimate = measured.difference(*rows, measure, beside=beside).estimate
+        gap = measured.difference(*rows, measure, beside=beside)
         pools = measured.pools_of(beside).values()
-        return estimate if all(pool.freedom for pool in pools) else replace(estimate, freedom=0)
+        known = gap.effective >= measured.FEWEST and all(pool.freedom for pool in pools)
+        return gap.estimate if known else replace(gap.estimate, freedom=0)
 
     def by_group(self, first: str, second: str, measure: str, groups: np.ndarray) -> list[Estimate]:
         """The difference in each group of queries; seeds, which move all groups, are left out.

@@ -315,7 +315,7 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         clusters=result.clusters,
         because=because,
         apart=_made_apart(sides),
-        lacks={} if may or result.clusters < FEWEST else _lacking(claim, check.rows, sides),
+        lacks={} if may or result.effective < FEWEST else _lacking(claim, check.rows, sides),
     )
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, result, check.width)
