@@ -405,6 +405,44 @@ def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, 
         (site / name).unlink()
 
 
+def test_try_writes_into_no_folder_of_other_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("A single passage.")
+    (notes := tmp_path / "notes").mkdir()
+    (notes / "monday.md").write_text("mine")
+    assert main(["try", "one.txt", "--to", "notes"]) == 1
+    assert "notes: holds monday.md, which try has not written. Name" in capsys.readouterr().err
+    assert [path.name for path in notes.iterdir()] == ["monday.md"]
+    assert main(["try", "one.txt", "--to", "notes/monday.md"]) == 1
+    assert "monday.md: is a file. Name a new or empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 9, 10])
+def test_copies_of_a_text_are_asked_about_once(compare, tmp_path, distinct):
+    for number in range(30):
+        text = f"The tide number {number % distinct} rises twice a day."
+        (tmp_path / "copies" / f"report ({number}).txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "copies" / f"report ({number}).txt").write_text(text)
+    start = lab.Recipe(collection=str(tmp_path / "copies"))
+    try:
+        corpus_study.generate_queries(start, cache=Cache().within(0))
+    except InputError as error:
+        assert distinct < 10
+        several = "s" * (distinct > 1)
+        assert f"{distinct} passage{several} (30, but copies) to write" in error.problem
+    except corpus_study.TimeIsUpError:
+        assert distinct == 10
+
+
+def test_what_stands_before_the_texts_of_an_encoder_is_shown(tmp_path, tiny_bert, tiny_tokenizer):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
+    assert own_corpus.prompts_of(str(tmp_path)) == "none"
+    prompts = {"query": "query: ", "document": ""}
+    told = json.dumps({"prompts": prompts})
+    (tmp_path / "config_sentence_transformers.json").write_text(told)
+    assert own_corpus.prompts_of(str(tmp_path)) == "query 'query: '"
+
+
 @pytest.mark.parametrize("name", ["index.html", "index.html/mine", ""])
 def test_where_a_page_cannot_be_written_is_said_before_the_work(
     tmp_path, monkeypatch, capsys, counted, name
