@@ -525,6 +525,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
         own = [_claim_line(entry, blocks) for entry in entries if entry["paper"] == key]
         parts += [f"## {short_name(key)}", HTML(f'<div class="dr-claim-list">{"".join(own)}</div>')]
     looks = [one for one in entries if one["verdict"] in ("held", "contradicted")]
+    judged = [one for one in entries if one["verdict"] in ("held", "contradicted", "open")]
     sure = sum(entry["p_over_claims"] < 0.05 for entry in looks)
     drawn = drawn_pairs(entries)
     return _page(
@@ -546,7 +547,8 @@ def claims_page(entries: Sequence[Entry]) -> str:
         " built, to the records that `book/papers` names; `python -m dr_book ledger` prints the"
         ' same, and `--json` everything that is known, as in <a href="../claims.json"'
         f" download>claims.json</a>. Of the {len(looks)} decided claims {sure} stay significant"
-        " when the share of false ones among all of them is held at 5 % (Benjamini and Hochberg).",
+        f" when all {len(judged)} that were judged are tested together and the share of false"
+        " decisions is held at 5 % (Benjamini and Hochberg).",
         counts_table(entries),
         _bm25(entries),
         HTML(_filter(entries, blocks)),

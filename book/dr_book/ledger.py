@@ -58,12 +58,18 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
             named = claim.answered_by
             about |= {name: getattr(named, name, None) for name in ANSWERED}
             entries.append(about | described(claim, judgement, table) | evidence(records))
-    decided = [entry for entry in entries if entry["p"] is not None]
-    # Benjamini and Hochberg (1995)
-    p_values = false_discovery_control([entry["p"] for entry in decided])
-    for entry, p in zip(decided, p_values.tolist(), strict=True):
-        entry["p_over_claims"] = p
+    over_claims(entries)
     return entries
+
+
+def over_claims(entries: Sequence[dict[str, Any]]) -> None:
+    """Give each claim that was judged, open ones too, its p-value `p_over_claims`, corrected over
+    all of them (Benjamini and Hochberg 1995); an open one counts with p = 1.
+    """
+    judged = [entry for entry in entries if entry["verdict"] in ("held", "contradicted", "open")]
+    p_values = [1.0 if entry["p"] is None else entry["p"] for entry in judged]
+    for entry, p in zip(judged, false_discovery_control(p_values), strict=True):
+        entry["p_over_claims"] = float(p)
 
 
 def described(claim: Claim, judgement: Verdict, table: Table | None) -> dict[str, Any]:

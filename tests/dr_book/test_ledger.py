@@ -7,7 +7,7 @@ import pytest
 
 from dr_book import comparison, measured
 from dr_book.commands import main
-from dr_book.ledger import answer, counts, ledger, pairs
+from dr_book.ledger import answer, counts, ledger, over_claims, pairs
 from dr_book.papers import PAPERS, load_papers
 from dr_lib import lab, places
 from dr_lib.evaluation import Scores
@@ -308,6 +308,20 @@ def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
     )
     assert hurts["pairs"][0]["paper"] == pytest.approx(38.0 - 36.6)
     assert entries["simlm-generator-variants-equal"]["verdict"] == "not run"
+
+
+def test_claims_that_stay_open_count_among_all_that_were_judged():
+    """By hand: ranks 1 and 2 of five, so the limits are .01 and .02; of two alone both stay."""
+    words = ("held", "contradicted", "open", "open", "open", "not run")
+    entries = [
+        {"verdict": word, "p": p}
+        for word, p in zip(words, (0.005, 0.03, None, None, None, None), strict=True)
+    ]
+    over_claims(entries[:2])
+    assert [entry["p_over_claims"] for entry in entries[:2]] == pytest.approx([0.01, 0.03])
+    over_claims(entries)
+    found = [entry.get("p_over_claims") for entry in entries]
+    assert found[:2] == pytest.approx([0.025, 0.075]) and found[2:] == [1.0, 1.0, 1.0, None]
 
 
 def test_pairs_of_all_claims_are_counted_and_listed(recorded):
