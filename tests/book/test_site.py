@@ -65,13 +65,14 @@ TOO_SMALL = """[...document.querySelectorAll("main svg text")]
   .map(([one, size]) => `${size.toFixed(1)}: ${one.textContent.trim()}`).slice(0, 5)"""
 
 
-# Texts of a drawing that lie on each other; those that are turned have boxes larger than they are.
+# Texts of a drawing that lie on each other or run together; those that are turned have boxes larger
+# than they are.
 OVERLAPS = """[...document.querySelectorAll("main svg")].filter((svg) => svg.checkVisibility())
   .flatMap((svg) => {
     const texts = [...svg.querySelectorAll("text")].filter((one) => one.textContent.trim()
       && !one.closest("[transform*=rotate]")).map((one) => [one, one.getBoundingClientRect()]);
     return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) =>
-      Math.min(a.right, b.right) - Math.max(a.left, b.left) > 4 &&
+      Math.min(a.right, b.right) - Math.max(a.left, b.left) > -2 &&
       Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 8)
       .map(([other]) => `${one.textContent.trim()} on ${other.textContent.trim()}`));
   }).slice(0, 5)"""

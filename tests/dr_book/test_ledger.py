@@ -310,24 +310,23 @@ def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
     assert entries["simlm-generator-variants-equal"]["verdict"] == "not run"
 
 
-def test_claims_that_stay_open_count_among_all_that_were_judged():
-    """By hand: ranks 1 and 2 of five, so the limits are .01 and .02; of two alone both stay."""
-    words = ("held", "contradicted", "open", "open", "open", "not run")
-    entries = [
-        {"verdict": word, "p": p}
-        for word, p in zip(words, (0.005, 0.03, None, None, None, None), strict=True)
-    ]
-    over_claims(entries[:2])
-    assert [entry["p_over_claims"] for entry in entries[:2]] == pytest.approx([0.01, 0.03])
-    over_claims(entries)
-    found = [entry.get("p_over_claims") for entry in entries]
-    assert found[:2] == pytest.approx([0.025, 0.075]) and found[2:] == [1.0, 1.0, 1.0, None]
-
-
 def test_pairs_of_all_claims_are_counted_and_listed(recorded):
     entries = ledger()
     assert sum(counts(entries).values()) == len(pairs(entries))
     assert all({"claim", "protocol", "state"} <= pair.keys() for pair in pairs(entries))
+
+
+def test_the_family_of_claims_has_the_open_ones(recorded):
+    """Benjamini and Hochberg by hand: p times judged claims over rank, from the largest down."""
+    (simlm,) = [entry for entry in ledger() if entry["claim"] == "simlm-decoder-100-hurts"]
+    assert simlm["verdict"] == "open" and simlm["p"] == simlm["p_over_claims"] == 1.0
+    shown = [0.001, 0.02, 0.049, 1.0, 1.0]  # a decided claim has p below 0.05, whatever its rank
+    corrected = over_claims([{"p": p} for p in shown] + [{"p": None}])
+    by_hand = [0.001 * 5 / 1, 0.02 * 5 / 2, 0.049 * 5 / 3, 1.0, 1.0]
+    assert [entry["p_over_claims"] for entry in corrected[:5]] == pytest.approx(by_hand)
+    assert corrected[5] == {"p": None}
+    alone = over_claims([{"p": p} for p in shown[:3]])
+    assert all(entry["p_over_claims"] < 0.05 for entry in alone), "without them none can fall"
 
 
 def test_without_records_nothing_has_run(book):
