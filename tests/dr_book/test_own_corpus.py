@@ -365,6 +365,9 @@ def test_nothing_of_a_comparison_is_written_into_its_collection(compare, tmp_pat
         with pytest.raises(InputError, match=f"would be read with it.*{tmp_path / name}"):
             write(text / name)
         assert not (text / name).exists()
+    monkeypatch.delenv("DR_DATA")  # nor does the name alone lead to it
+    with pytest.raises(InputError, match="would be read with it"):
+        export.export(compared.runs["none"][0], text / "below" / "exported")
 
 
 def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
