@@ -267,6 +267,9 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
 LARGEST = 2**24  # bytes of a configuration or a list of weights
 MOST_LABELS = 50_000  # for each of which the library makes a name
 FIX = "Save the model again with sentence-transformers or transformers, or give another."
+# keys of a configuration that count layers
+LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+LAYER_KEYS += ("num_decoder_layers", "encoder_layers", "decoder_layers")
 # keys of a configuration whose value, with a slash in it, is fetched from a hub and run
 CODE_KEYS = ("attn_implementation", "experts_implementation", "kernel_config", "use_kernels")
 
@@ -325,7 +328,7 @@ def _check_configuration(folder: Path) -> None:
         if key == "num_labels" and isinstance(value, int) and value > MOST_LABELS:
             problem = f"num_labels is {value:,}, more than {MOST_LABELS:,}"
             raise InputError(problem, where=path, fix=FIX)
-        if "layer" in key and isinstance(value, int) and tensors and value > tensors:
+        if key in LAYER_KEYS and isinstance(value, int) and tensors and value > tensors:
             problem = f"{visible(key)} is {value:,}, but its weights have {tensors:,} tensors"
             raise InputError(problem, where=path, fix=FIX)
 

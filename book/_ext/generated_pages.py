@@ -416,8 +416,13 @@ def _remade(record: Record, found: Mapping[str, Any], again: str) -> list[Cell]:
     """A run and what made it again, as a row of the table."""
     name = f"{record.study}, {named(record.label)}, seed {record.seed}"
     target = f"{RECORDS}/{record.scale}/{record.file_name}"
-    means = found["means"][found["measure"]] if record.training else [None, None]
-    ends = [found[end] for end in ("difference", "low", "high")] if record.training else []
+    if record.training:
+        means = found["means"][found["measure"]]
+        ends = [found[end] for end in ("difference", "low", "high")]
+    else:  # nothing was drawn, so a difference has no interval
+        scores = next(iter(found["measures"].values()))
+        means = [100 * scores["recorded"], 100 * scores["rebuilt"]]
+        ends = [means[1] - means[0]] * 3
     gap = interval_cell(Interval(*ends), sign=True, digits=2) if ends and None not in ends else None
     made = made_by(record) or _chip(record.machine)
     return [link(name, target), made, again, *means, gap, found["outcome"]]
@@ -524,8 +529,6 @@ def claims_page(entries: Sequence[Entry]) -> str:
     for key in dict.fromkeys(entry["paper"] for entry in entries):
         own = [_claim_line(entry, blocks) for entry in entries if entry["paper"] == key]
         parts += [f"## {short_name(key)}", HTML(f'<div class="dr-claim-list">{"".join(own)}</div>')]
-    looks = [one for one in entries if one["verdict"] in ("held", "contradicted")]
-    sure = sum(entry["p_over_claims"] < 0.05 for entry in looks)
     drawn = drawn_pairs(entries)
     return _page(
         "All claims",
@@ -538,20 +541,33 @@ def claims_page(entries: Sequence[Entry]) -> str:
         " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
         " test, whatever their numbers, decides nothing. A claim is *held* where all pairs that"
         " its sentence is about are supported, *contradicted* where one of them is, else *open*."
-        " A pair *waits for seeds* where it is open because a row has too few runs, whatever its"
+        " A pair *waits for seeds* where it is open because a row has too few seeds, whatever its"
         " interval. *Direction held* is said of a held claim where the size that its sentence names"
         " is not tested, or the paper's difference lies outside of our interval.",
         "*Scaled* is the paper's kind of data, smaller; a *stand-in* is other data. Click a claim"
         " for its pairs. The {doc}`rules <../ideas/statistics>` are applied when the book is"
         " built, to the records that `book/papers` names; `python -m dr_book ledger` prints the"
         ' same, and `--json` everything that is known, as in <a href="../claims.json"'
-        f" download>claims.json</a>. Of the {len(looks)} decided claims {sure} stay significant"
-        " when the share of false ones among all of them is held at 5 % (Benjamini and Hochberg).",
+        f" download>claims.json</a>. {survivors(entries)}",
         counts_table(entries),
         _bm25(entries),
         HTML(_filter(entries, blocks)),
         *parts,
         wide=True,
+    )
+
+
+def survivors(entries: Sequence[Entry]) -> str:
+    """How many decisions survive a bound on the share of false ones, and links to the others."""
+    judged = [entry for entry in entries if entry["verdict"] in ("held", "contradicted", "open")]
+    decided = [entry for entry in judged if entry["verdict"] != "open"]
+    fallen = [entry for entry in decided if entry["p_over_claims"] >= 0.05]
+    links = ", ".join(f'<a href="#{one["claim"]}">{one["claim"]}</a>' for one in fallen)
+    return (
+        f"Of the {len(decided)} decided claims {len(decided) - len(fallen)} stay significant when"
+        f" the share of false ones is held at 5 % over all {len(judged)} judged claims (Benjamini"
+        " and Hochberg; an open claim counts with p = 1)."
+        + (f" The others are less sure: {links}." if fallen else "")
     )
 
 

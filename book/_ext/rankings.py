@@ -107,7 +107,7 @@ def ranks_table(questions: Sequence[Mapping[str, Any]], titles: Sequence[str]) -
         for one in questions
     ]
     columns = ["question", "relevant passage", *SIDES.values()]
-    about = "Rank of the relevant passage by words and by meaning; a dash: not among 1,000."
+    about = "Rank of the relevant passage by words and by meaning; a dash: not found."
     return folded("The same as a table", table(columns, rows, caption=about))
 
 

@@ -315,7 +315,8 @@ def intervals(
                     markerfacecolor="none" if one.role == "paper" else colour,
                 )
             axes.set(title=name if len(filled) > 1 else "", xlabel=one.unit)
-            axes.locator_params(axis="x", nbins=8 // len(filled), steps=[1, 2, 5, 10])
+            marks = (6 if palette.phone else 8) // len(filled)
+            axes.locator_params(axis="x", nbins=marks, steps=[1, 2, 5, 10])
             # panels of one unit have one scale, so that equal lengths mean equal values
             first = next(
                 panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit
@@ -340,7 +341,7 @@ def intervals(
             for axes in panels:
                 axes.grid(visible=False)
                 low, high = axes.get_xlim()
-                marks = [mark for mark in axes.get_xticks() if low <= mark <= high]
+                marks = [m for m in axes.get_xticks() if low <= m <= high and (m or not zero)]
                 _upright(axes, palette, len(labels), marks, palette.grid)
                 axes.set_xlim(low, high)
         figure.suptitle(title, x=0.01, ha="left", style="italic", size=12)
@@ -355,9 +356,7 @@ def intervals(
     return show(draw, alt, leading=leading, source=source)
 
 
-def _upright(
-    axes: Axes, palette: Palette, rows: int, marks: Sequence[float], colour: str
-) -> None:
+def _upright(axes: Axes, palette: Palette, rows: int, marks: Sequence[float], colour: str) -> None:
     """Upright lines through all rows of a panel; on a phone not through the names above points."""
     below, above = (0.35, 0.15) if palette.phone else (0.5, 0.5)
     at, row = map(np.ravel, np.meshgrid(marks, np.arange(rows)))
@@ -483,7 +482,7 @@ def _lines(
 def curves(
     lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1
 ) -> HTML:
-    """Curves over training steps; several are named in a legend below them.
+    """Curves over training steps; several are named at their ends.
 
     Args:
         lines: label -> (steps, values), both `[points]`.
@@ -494,19 +493,20 @@ def curves(
     """
 
     def draw(palette: Palette) -> Figure:
-        figure = palette.figure(3.3 + 0.25 * len(lines) / (1 if palette.phone else 3))
+        figure = palette.figure(3.4)
         axes = figure.subplots()
         styles = palette.styles(lines)
         for label, (steps, values) in lines.items():
-            axes.plot(
-                steps, smoothed(values, smooth), linewidth=2, label=tick(label), **styles[label]
-            )
+            axes.plot(steps, smoothed(values, smooth), linewidth=2, **styles[label])
         axes.set(xlabel=x, ylabel=y)
-        axes.locator_params(axis="x", nbins=5)
+        axes.locator_params(axis="x", nbins=3 if palette.phone and len(lines) > 1 else 5)
         axes.xaxis.set_major_formatter(THOUSANDS)
         if len(lines) > 1:
-            columns = 1 if palette.phone or any(len(tick(label)) > 20 for label in lines) else 3
-            figure.legend(loc="outside lower left", ncols=columns)
+            ends = {
+                label: (smoothed(values, smooth)[-1], steps[-1], styles[label]["color"])
+                for label, (steps, values) in lines.items()
+            }
+            _named_ends(axes, ends)
         return figure
 
     return show(draw, alt)

@@ -135,7 +135,7 @@ def advice(
         case, other = "open", rivals[0] if best == BM25 else BM25
     pair, count = (best, other), len(runs[best][0].query_ids)
     p = p_values[frozenset(pair)]
-    clusters = difference(runs[best], runs[other], measure).clusters
+    gap = difference(runs[best], runs[other], measure)
     ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[other], 1e-9)
     more = count * (ratio**2 - 1)
     learned = templated >= MANY_ALIKE and best != BM25 and not given(runs[best])
@@ -149,7 +149,8 @@ def advice(
         measure=measure,
         chance=not p < LEVEL,
         count=count,
-        few=clusters if clusters < FEWEST else 0,
+        few=gap.clusters if gap.effective < FEWEST else 0,
+        uneven=gap.clusters >= FEWEST,
         more=max(10, 10 * math.ceil(more / 10)) if more < MANY_MORE else 0,
         templated=100 * templated if learned else 0,
         beside=next(label for label in order if label == BM25 or given(runs[label])),

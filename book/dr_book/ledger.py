@@ -58,12 +58,27 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
             named = claim.answered_by
             about |= {name: getattr(named, name, None) for name in ANSWERED}
             entries.append(about | described(claim, judgement, table) | evidence(records))
-    decided = [entry for entry in entries if entry["p"] is not None]
-    # Benjamini and Hochberg (1995)
-    p_values = false_discovery_control([entry["p"] for entry in decided])
-    for entry, p in zip(decided, p_values.tolist(), strict=True):
-        entry["p_over_claims"] = p
-    return entries
+    return over_claims(entries)
+
+
+def over_claims(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries, those of judged claims with their p-value after the correction of Benjamini and
+    Hochberg (1995) as `p_over_claims`.
+
+    The family is every claim that was judged, the open ones among them: among the decided ones
+    alone, whose p-values all lie below 0.05, none could fall.
+
+    Example:
+        >>> judged = over_claims([{"p": 0.01}, {"p": 0.04}, {"p": 1.0}, {"p": None}])
+        >>> [round(entry["p_over_claims"], 2) for entry in judged[:3]], judged[3]
+        ([0.03, 0.06, 1.0], {'p': None})
+    """
+    p_values = [entry["p"] for entry in entries if entry["p"] is not None]
+    corrected = iter(false_discovery_control(p_values).tolist())
+    return [
+        entry if entry["p"] is None else entry | {"p_over_claims": next(corrected)}
+        for entry in entries
+    ]
 
 
 def described(claim: Claim, judgement: Verdict, table: Table | None) -> dict[str, Any]:

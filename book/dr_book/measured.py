@@ -24,6 +24,7 @@ from dr_book.statistics import (
     Interval,
     SeedVariance,
     combined,
+    effective_clusters,
     holm,
     influence,
     scatter,
@@ -488,6 +489,7 @@ class Compared:
             seed hides it.
         seeds: of each configuration.
         clusters: of its queries.
+        effective: how many equally large ones these count as (`statistics.effective_clusters`).
         why_open: why it decides nothing; "" where it may.
     """
 
@@ -495,6 +497,7 @@ class Compared:
     floor: float | None
     seeds: tuple[int, ...]
     clusters: int
+    effective: float
     why_open: str = ""
 
     @property
@@ -508,7 +511,10 @@ class Compared:
 
 
 FEWEST = 10
-"""Clusters below which nothing is decided: the spread of fewer is hardly known."""
+"""Equally large clusters below which nothing is decided: the spread of fewer is hardly known. Of
+simulated intervals 95 % cover the truth over ten clusters of one size, and 90 % over MedQuAD's
+eighteen, of which four have most of the queries (they count as eight).
+"""
 
 
 def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -> Compared:
@@ -550,10 +556,19 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     if any(len(side.seeds) == 1 for _, side in trained):
         floor = None
     variances, why = _of_seeds(trained, counted, beside)
-    if clusters < FEWEST:
-        why = f"{clusters} clusters of queries are too few to decide anything"
+    effective = min(_effective(side.runs[0], side.measure) for _, side in terms)
+    if effective < FEWEST:
+        uneven = f", which count as {effective:.0f} of one size," * (clusters >= FEWEST)
+        why = f"{clusters} clusters of queries{uneven} are too few to decide anything"
     seeds = tuple(len(side.seeds) for _, side in terms)
-    return Compared(estimate.with_seeds(*variances), floor, seeds, clusters, why)
+    return Compared(estimate.with_seeds(*variances), floor, seeds, clusters, effective, why)
+
+
+def _effective(record: Record, measure: str) -> float:
+    """How many clusters of one size a record's count as; of a whole set's measure, its rows."""
+    if measure in OF_A_SET and "predicted" in record.measured.values:
+        return float(len(record.query_ids))
+    return effective_clusters(clusters_of(record))
 
 
 def _of_seeds(
@@ -689,10 +704,10 @@ def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, I
 
 def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
     """p-value of each pair that was run, with Holm's correction; NaN, which is no test, where
-    it has fewer than `FEWEST` clusters of queries.
+    its clusters of queries count as fewer than `FEWEST`.
     """
     gaps = _differences(pairs, runs, measure)
-    tested = [pair for pair, gap in gaps.items() if gap.clusters >= FEWEST]
+    tested = [pair for pair, gap in gaps.items() if gap.effective >= FEWEST]
     p_values = holm([gaps[pair].estimate.p() for pair in tested])
     return dict.fromkeys(gaps, np.nan) | dict(zip(tested, map(float, p_values), strict=True))
 

@@ -109,6 +109,18 @@ def _sums(values: np.ndarray, clusters: Sequence | None) -> pd.Series:
     return pd.Series(values).groupby(names).sum()
 
 
+def effective_clusters(clusters: Sequence) -> float:
+    """How many equally large clusters `[queries]` count as: 1 over the sum of squared shares (Kish
+    1965). An interval over few of them is too narrow, whatever the number of names.
+
+    Example:
+        >>> effective_clusters(["a", "b", "c"]), round(effective_clusters(["a", "a", "a", "b"]), 2)
+        (3.0, 1.6)
+    """
+    sizes = np.unique(np.asarray(clusters), return_counts=True)[1]
+    return float(sizes.sum() ** 2 / np.square(sizes).sum())
+
+
 def _averaged(values: np.ndarray) -> np.ndarray:
     """`[queries]` of `[queries]` or `[seeds, queries]`, all of them numbers."""
     values = np.atleast_2d(np.asarray(values, np.float64))

@@ -125,7 +125,7 @@ class Verdict:
         pairs: all its pairs, run or not.
         missing: row names without a run, or measures that a run lacks.
         notes: what the pairs say, a sentence each.
-        p: of a decided claim, for a correction over claims; else None.
+        p: of a judged claim, for a correction over claims: 1 of an open one; else None.
     """
 
     claim: str
@@ -315,7 +315,7 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         clusters=result.clusters,
         because=because,
         apart=_made_apart(sides),
-        lacks={} if may or result.clusters < FEWEST else _lacking(claim, check.rows, sides),
+        lacks={} if may or result.effective < FEWEST else _lacking(claim, check.rows, sides),
     )
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, result, check.width)
@@ -418,7 +418,9 @@ def _with_holm(pairs: Sequence[PairResult]) -> tuple[PairResult, ...]:
 
 
 def _joined(pairs: Sequence[PairResult]) -> tuple[Word, float | None]:
-    """The word for a claim, and the p-value that a correction over claims takes."""
+    """The word for a claim, and the p-value that a correction over claims takes: that of an open
+    one can only lower how many survive it.
+    """
     testable = [pair for pair in pairs if pair.testable]
     carrying = [pair for pair in testable if pair.carrying]
     if not carrying:
@@ -430,7 +432,7 @@ def _joined(pairs: Sequence[PairResult]) -> tuple[Word, float | None]:
         return "contradicted", min(pair.p_holm for pair in against)
     if all(pair.state == "supported" for pair in carrying):
         return "held", max(pair.p for pair in carrying)
-    return "open", None
+    return "open", 1.0
 
 
 def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:

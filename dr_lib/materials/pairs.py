@@ -6,23 +6,17 @@ files):
 
 - DPR: `question`, `positive_ctxs`, `hard_negative_ctxs` (PAQ as published for DPR-PAQ, NQ,
   TriviaQA);
-- DPR's results: `question`, `ctxs` with `has_answer`; where no passage has it, the first counts as
-  positive;
 - pairs: `context` and `response` (dialogues; a list of turns is joined), `title` and `body`,
-  `question` and `passage`;
-- a table of tabs: question, passage.
+  `question` and `passage`.
 
-JSON comes as one object per line or as one array over many lines; all of it plain or .gz. A file is
-read line by line: in memory are 16 bytes per text and nothing of the texts themselves. Page:
-ideas/generators.
+A line is a JSON object; the file is plain or .gz. It is read line by line: in memory are 16 bytes
+per text and nothing of the texts themselves. Page: ideas/generators.
 """
 
-import json
 import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,13 +35,7 @@ from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 PAIRS = (("context", "response"), ("title", "body"), ("question", "passage"), ("query", "passage"))
-FORMATS = "question with positive_ctxs, question with ctxs, or one of " + ", ".join(
-    f"{a}/{b}" for a, b in PAIRS
-)
-CHUNK = 256  # lines that are read at a time, or as many as an item has so far
-# characters of one item of an array; what is longer is taken for a missing bracket
-LONGEST = 1 << 27
-SPACE = re.compile(r"[\s,]*")
+FORMATS = "question with positive_ctxs, or one of " + ", ".join(f"{a}/{b}" for a, b in PAIRS)
 SURROGATE = re.compile("[\ud800-\udfff]")
 SCRATCH = "checkpoint-pairs"  # dropped by the cache of stages when the stage is finished
 
@@ -208,7 +196,7 @@ def pairs_of(path: Path, limit: int | None = None, seed: int = 0) -> Iterator[Pa
     """The rows of a file of any of the formats, or a random part of them.
 
     Args:
-        path: ends in .tsv, .json or .jsonl, with or without .gz.
+        path: a JSON object a line, with or without .gz.
         limit: number of rows to draw; None takes all. A larger limit contains a smaller one.
         seed: of the draw.
 
@@ -217,8 +205,8 @@ def pairs_of(path: Path, limit: int | None = None, seed: int = 0) -> Iterator[Pa
 
     Example:
         >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "pairs.tsv"
-        >>> _ = path.write_text("who wrote it?\\tIt was written by nobody.\\n")
+        >>> path = Path(tempfile.mkdtemp()) / "pairs.jsonl"
+        >>> _ = path.write_text('{"question": "who wrote it?", "passage": "Nobody."}\\n')
         >>> [row.question for row in pairs_of(path)]
         ['who wrote it?']
     """
@@ -228,78 +216,21 @@ def pairs_of(path: Path, limit: int | None = None, seed: int = 0) -> Iterator[Pa
         wanted = np.bincount(drawn, minlength=1) > 0
     for row, (where, raw) in enumerate(_raw_rows(path)):
         if wanted is None or (row < len(wanted) and wanted[row]):
-            yield _parse(raw, path, where)
+            yield _parse(raw, where)
 
 
-def _raw_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """The place that errors name, and the unparsed row: a line as text, or an item of a JSON array
-    as it is.
-    """
+def _raw_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """The place that errors name, and the unparsed row."""
     if not path.is_file():
         raise InputError("no such file", where=path, fix="Check the path.")
-    lines = enumerate(read_lines(path), start=1)
-    begin = next(((number, *line) for number, line in lines if line[1].strip()), None)
-    if begin is None:
-        return
-    number, where, first = begin
-    if first.lstrip().startswith("[") and not _is_table(path):
-        yield from _array_items(path, number, first, (line for _, (_, line) in lines))
-    else:
-        yield where, first
-        yield from ((where, line) for _, (where, line) in lines if line.strip())
+    yield from ((where, line) for where, line in read_lines(path) if line.strip())
 
 
-def _is_table(path: Path) -> bool:
-    return re.search(r"\.tsv(\.gz)?$", path.name) is not None
-
-
-def _array_items(
-    path: Path, line: int, text: str, lines: Iterator[str]
-) -> Iterator[tuple[str, Any]]:
-    """The items, with their places, of the one array that begins in a line and goes on in others
-    (DPR's training data).
-    """
-    decoder, place = json.JSONDecoder(), text.index("[") + 1
-    while True:
-        start = SPACE.match(text, place).end()  # type: ignore[union-attr]
-        line, place = line + text.count("\n", place, start), start
-        if text[place : place + 1] == "]":
-            return
-        try:
-            item, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError) as error:
-            # Mostly the item only goes on in lines not read yet: read as much again, so that no
-            # text is tried often.
-            cut = isinstance(error, json.JSONDecodeError) and len(text) - place < LONGEST
-            if (
-                more := "".join(
-                    f"\n{piece}" for piece in islice(lines, max(CHUNK, text.count("\n", place)))
-                )
-                if cut
-                else ""
-            ):
-                text, place = text[place:] + more, 0
-                continue
-            problem = (
-                "the file ends inside the array" if place == len(text) else f"not JSON ({error})"
-            )
-            at = line + text.count("\n", place, getattr(error, "pos", place))
-            raise InputError(
-                problem, where=f"{path} line {at}", fix="Copy the file again, or mend it."
-            ) from None
-        yield f"{path} line {line}", item
-        line, place = line + text.count("\n", place, end), end
-
-
-def _parse(raw: Any, path: Path, where: str) -> PairRow:
+def _parse(raw: str, where: str) -> PairRow:
     """Turn an unparsed row into a question with its passages; `InputError` names file and line."""
-    if isinstance(raw, str) and _is_table(path):
-        cells = raw.split("\t")
-        if len(cells) != 2:
-            raise InputError(
-                f"{len(cells)} columns instead of 2", where=where, fix="Give question and passage."
-            )
-        return PairRow(cells[0], (Context("", cells[1]),))
+    if raw.lstrip().startswith("["):
+        fix = "Write an object a line: jq -c '.[]' FILE."
+        raise InputError("an array in place of an object", where=where, fix=fix)
     record = record_of(raw, where)
     if "positive_ctxs" in record:
         positives = _contexts(record, "positive_ctxs", where)
@@ -308,14 +239,6 @@ def _parse(raw: Any, path: Path, where: str) -> PairRow:
             positives,
             _contexts(record, "hard_negative_ctxs", where),
         )
-    if "ctxs" in record:
-        contexts = _contexts(record, "ctxs", where)
-        answering = [bool(context.get("has_answer")) for context in record["ctxs"] or []]
-        if contexts and not any(answering):
-            answering[0] = True
-        kinds = list(zip(contexts, answering, strict=True))
-        split = (tuple(kind for kind, has in kinds if has is wanted) for wanted in (True, False))
-        return PairRow(_joined(record, "question", where), *split)
     for left, right in PAIRS:
         if left in record and right in record:
             passages = tuple(Context("", text) for text in _texts(record, right, where))

@@ -211,22 +211,34 @@ def read_pretrained(
         raise InputError(
             f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix
         ) from error
-    lost = sorted(str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]])
-    lost = [name for name in lost if not fresh(model, name)]
-    if lost:
-        problem = (
-            f"the checkpoint lacks {len(lost)} weights"
-            f" ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"
-        )
-        raise InputError(
-            problem,
-            where=name_or_path,
-            fix="Name a checkpoint that was saved whole, with its head.",
-        )
+    check_whole(info, name_or_path, lambda name: fresh(model, name))
     check_finite(model.named_parameters(), name_or_path)
     if isinstance(model.base_model, (BertModel, ElectraModel)):
         half_norms(model)
     return model.to(device).eval()
+
+
+def check_whole(info: Mapping[str, Any], where: object, spared: Callable[[str], bool]) -> None:
+    """Raise `InputError` that names the first weights that a checkpoint lacks: the library draws
+    them at random.
+
+    Args:
+        info: what the library says of its loading.
+        where: of the error.
+        spared: whether a weight, by its name, may be missing.
+    """
+    names = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
+    lost = [name for name in names if not spared(name)]
+    if not lost:
+        return
+    problem = f"the checkpoint lacks {len(lost)} weights ({', '.join(lost[:3])}"
+    problem += ", ...)" if len(lost) > 3 else ")"
+    fix = "Name a checkpoint that was saved whole, with its head."
+    for name in info["unexpected_keys"]:
+        if name.endswith(f".{lost[0]}"):
+            prefix = name.removesuffix(lost[0])
+            fix = f"Its names begin with {prefix!r}: save the model itself, not what wraps it."
+    raise InputError(problem, where=where, fix=fix)
 
 
 def attention_for(device: torch.device | str) -> str:

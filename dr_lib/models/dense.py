@@ -22,6 +22,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest
 from dr_lib.models.bert import (
     TextModel,
+    check_whole,
     first_states,
     fresh_linear,
     hidden_states,
@@ -162,8 +163,8 @@ class SentenceEncoder(nn.Module):
         device: where to load it.
 
     Raises:
-        InputError: sentence-transformers cannot open the model; it has no weights in safetensors;
-            or it compares vectors neither by cosine nor by inner product.
+        InputError: sentence-transformers cannot open the model; it has no weights in safetensors,
+            or not all; or it compares vectors neither by cosine nor by inner product.
     """
 
     def __init__(self, name_or_path: str | Path, *, device: torch.device | str = "cpu"):
@@ -187,9 +188,31 @@ class SentenceEncoder(nn.Module):
                 f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix
             ) from error
         check_finite(self.model.named_parameters(), name_or_path)
+        self._check_transformers(name_or_path)
         if (similarity := self.model.similarity_fn_name) not in ("cosine", "dot"):
             fix = "Give a model that compares by cosine or inner product."
             raise InputError(f"compares vectors by {similarity}", where=name_or_path, fix=fix)
+
+    def _check_transformers(self, name_or_path: str | Path) -> None:
+        """Refuse weights that are missing, but for those of a pooler that nothing reads; cut texts
+        to the positions that there are.
+        """
+        from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+        parts = [*self.model.modules()]
+        pooled = any(isinstance(part, Pooling) for part in parts)
+        for part in (part for part in parts if isinstance(part, Transformer)):
+            model, how = part.auto_model, {"use_safetensors": True, "device_map": "meta"}
+            with quiet_transformers():  # the names and shapes alone
+                _, info = type(model).from_pretrained(
+                    model.name_or_path, config=model.config, output_loading_info=True, **how
+                )
+            check_whole(info, name_or_path, lambda name: pooled and "pooler." in name)
+            for name, table in model.named_modules():
+                if name.endswith("position_embeddings") and isinstance(table, nn.Embedding):
+                    skipped = 0 if table.padding_idx is None else table.padding_idx + 1
+                    longest = table.num_embeddings - skipped
+                    part.max_seq_length = min(part.max_seq_length or longest, longest)
 
     def encode(
         self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False

@@ -65,13 +65,14 @@ TOO_SMALL = """[...document.querySelectorAll("main svg text")]
   .map(([one, size]) => `${size.toFixed(1)}: ${one.textContent.trim()}`).slice(0, 5)"""
 
 
-# Texts of a drawing that lie on each other; those that are turned have boxes larger than they are.
+# Texts of a drawing that lie on each other or run together; those that are turned have boxes larger
+# than they are.
 OVERLAPS = """[...document.querySelectorAll("main svg")].filter((svg) => svg.checkVisibility())
   .flatMap((svg) => {
     const texts = [...svg.querySelectorAll("text")].filter((one) => one.textContent.trim()
       && !one.closest("[transform*=rotate]")).map((one) => [one, one.getBoundingClientRect()]);
     return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) =>
-      Math.min(a.right, b.right) - Math.max(a.left, b.left) > 4 &&
+      Math.min(a.right, b.right) - Math.max(a.left, b.left) > -2 &&
       Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 8)
       .map(([other]) => `${one.textContent.trim()} on ${other.textContent.trim()}`));
   }).slice(0, 5)"""
@@ -281,6 +282,16 @@ def test_the_first_page_answers_before_and_after_somebody_types(browser):
     )
     assert browser.run("document.querySelectorAll('#home-ask section li').length") > 3
     assert browser.complaints == []
+
+
+def test_a_page_opens_with_what_was_found_and_ends_with_what_was_not_measured():
+    for path in sorted((HTML / "notebooks").rglob("*.html")):
+        article = path.read_text(encoding="utf-8").partition("<article")[2]
+        top = article.partition("<h2")[0]
+        assert ("dr-leading" in top) == ("dr-leading" in article), path
+        assert "easured yet" not in top, path
+        for nothing in re.finditer(r"Not measured yet: (\d+) of \1 rows\.", article):
+            assert "<h2" not in article[nothing.end() :], path
 
 
 def test_every_page_is_reached_from_the_sidebar_or_an_article():

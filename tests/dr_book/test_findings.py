@@ -120,15 +120,18 @@ def test_six_generated_questions_are_too_few_and_a_setting_of_bm25_is_not_spoken
     assert "ahead" not in told and "k1" not in told
 
 
-@pytest.mark.parametrize("documents", [6, 10])
-def test_questions_about_few_documents_decide_nothing_and_get_no_p_value(record, documents):
-    about = Clusters.named("document", [str(number % documents) for number in range(30)])
+@pytest.mark.parametrize(("documents", "most"), [(6, 0), (10, 0), (12, 18)])
+def test_questions_about_few_documents_decide_nothing_and_get_no_p_value(record, documents, most):
+    """Nor where most are about one of many."""
+    names = [str(max(number - most, 0) % documents) for number in range(30)]
+    about = Clusters.named("document", names)
     rng = np.random.default_rng(0)
     scores = {"BM25": 0.2 + 0.1 * rng.random(30), "simlm": 0.8 + 0.1 * rng.random(30)}
     runs = {name: [record(name, values, clusters=about)] for name, values in scores.items()}
     found = advice(runs, "MRR@10", generated=True)
-    few = documents < 10
-    assert ("30 questions about 6 documents are too few to decide" in found.plain) == few
+    few = documents < 10 or most > 0
+    told = f"30 questions about {documents} documents{', most of them about a few,' * (most > 0)}"
+    assert (f"{told} are too few to decide" in found.plain) == few
     assert np.isnan(found.p) == few and (p_cell(found.p).html == "&ndash;") == few
 
 

@@ -186,8 +186,17 @@ def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on()
     assert "Waits for block 4 of the plan: re-ranker." in page
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
     assert "1 pairs compare a dense retriever with BM25" in page
-    assert "Of the 2 decided claims 2 stay significant" in page
+    assert "Of the 2 decided claims 2 stay significant" in page and "over all 2 judged" in page
     assert "Each of the 3 dots is a pair" in page and page.index("Each of") < page.index("## SimLM")
+
+
+def test_a_decision_that_falls_among_all_judged_claims_is_named():
+    made = entries()
+    made[1] |= {"p_over_claims": 0.06}
+    made[2] |= {"verdict": "open", "p_over_claims": 1.0}
+    page = claims_page(made)
+    assert "Of the 2 decided claims 1 stay" in page and "over all 3 judged claims" in page
+    assert f'The others are less sure: <a href="#{made[1]["claim"]}">' in page
 
 
 def test_claims_can_be_filtered_by_what_they_rest_on():

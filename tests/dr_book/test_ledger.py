@@ -7,7 +7,7 @@ import pytest
 
 from dr_book import comparison, measured
 from dr_book.commands import main
-from dr_book.ledger import answer, counts, ledger, pairs
+from dr_book.ledger import answer, counts, ledger, over_claims, pairs
 from dr_book.papers import PAPERS, load_papers
 from dr_lib import lab, places
 from dr_lib.evaluation import Scores
@@ -314,6 +314,19 @@ def test_pairs_of_all_claims_are_counted_and_listed(recorded):
     entries = ledger()
     assert sum(counts(entries).values()) == len(pairs(entries))
     assert all({"claim", "protocol", "state"} <= pair.keys() for pair in pairs(entries))
+
+
+def test_the_family_of_claims_has_the_open_ones(recorded):
+    """Benjamini and Hochberg by hand: p times judged claims over rank, from the largest down."""
+    (simlm,) = [entry for entry in ledger() if entry["claim"] == "simlm-decoder-100-hurts"]
+    assert simlm["verdict"] == "open" and simlm["p"] == simlm["p_over_claims"] == 1.0
+    shown = [0.001, 0.02, 0.049, 1.0, 1.0]  # a decided claim has p below 0.05, whatever its rank
+    corrected = over_claims([{"p": p} for p in shown] + [{"p": None}])
+    by_hand = [0.001 * 5 / 1, 0.02 * 5 / 2, 0.049 * 5 / 3, 1.0, 1.0]
+    assert [entry["p_over_claims"] for entry in corrected[:5]] == pytest.approx(by_hand)
+    assert corrected[5] == {"p": None}
+    alone = over_claims([{"p": p} for p in shown[:3]])
+    assert all(entry["p_over_claims"] < 0.05 for entry in alone), "without them none can fall"
 
 
 def test_without_records_nothing_has_run(book):

@@ -26,7 +26,7 @@ from dr_book.measured import (
 from dr_book.statistics import cluster_mean
 from dr_book.tables import spell_data
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores
+from dr_lib.evaluation import Clusters, Scores
 
 
 def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
@@ -128,6 +128,15 @@ def test_a_single_run_decides_nothing_where_seeds_are_not_known(runs):
 def test_too_few_clusters_decide_nothing(record):
     few = [record("a", [1.0] * 4)], [record("b", [0.0] * 4)]
     assert "4 clusters" in measured.difference(*few, "MRR@10").why_open
+    # names do not count: nine of twenty queries each on their own, and eleven on one document
+    rng = np.random.default_rng(0)
+    for sizes, decides in (([11, *[1] * 9], False), ([2] * 10, True)):
+        about = Clusters.named("document", np.repeat(np.arange(10), sizes).astype(str))
+        pair = [[record(name, rng.random(20), clusters=about)] for name in ("BM25", "a")]
+        pair[1][0].recipe["evaluation"] = {"kind": "bm25"}
+        gap = measured.difference(*pair, "MRR@10")
+        assert gap.clusters == 10 and gap.effective == pytest.approx(400 / np.square(sizes).sum())
+        assert ("10 clusters of queries, which count as 3" in gap.why_open) is not decides
 
 
 def test_smoke_runs_are_not_presentable(record):

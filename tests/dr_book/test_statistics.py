@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dr_book.measured import FEWEST
 from dr_book.statistics import (
     Estimate,
     SeedVariance,
     cluster_mean,
     combined,
+    effective_clusters,
     holm,
     influence,
     scatter,
@@ -21,6 +23,8 @@ from dr_lib.errors import InputError
 
 ARTICLES = np.random.default_rng(0).integers(50, 400, 48)
 """Sizes of clusters about as uneven as those of SQuAD's test articles."""
+MEDQUAD = [1, 1, 5, 9, 10, 15, 19, 24, 33, 36, 55, 65, 89, 110, 112, 188, 231, 275]
+"""Test questions of each of MedQuAD's templates."""
 
 
 def nested(seed: int, articles: int = 30, spread: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -73,6 +77,41 @@ def test_the_interval_is_that_of_scipys_bootstrap_over_clusters():
     assert (found.interval().low, found.interval().high) == pytest.approx(
         (ends.low, ends.high), abs=0.3 * found.error
     )
+
+
+def covered(sizes: np.ndarray, between: float = 0.05, cases: int = 10_000) -> float:
+    """Share of intervals of 95 % over nested clusters of these sizes that hold the true mean."""
+    rng, clusters, queries = np.random.default_rng(0), len(sizes), sizes.sum()
+    sums = sizes * np.sqrt(between) * rng.standard_normal((cases, clusters))
+    sums += np.sqrt(sizes) * rng.standard_normal((cases, clusters))
+    means = sums.sum(axis=1) / queries
+    moves = (sums - means[:, None] * sizes) / queries
+    errors = np.sqrt(clusters / (clusters - 1) * np.square(moves).sum(axis=1))
+    found = combined([(1.0, means[0], dict(enumerate(moves[0])))])
+    assert (found.error, found.freedom) == pytest.approx((errors[0], clusters - 1))
+    return float((np.abs(means) < stats.t.ppf(0.975, clusters - 1) * errors).mean())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_uneven_clusters_count_as_fewer_and_ten_of_one_size_cover_nine_times_in_ten(seed):
+    rng = np.random.default_rng(seed)
+    sizes = np.exp(rng.normal(3, rng.uniform(0, 1.5), rng.integers(2, 40))).astype(int) + 1
+    clusters = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    shares = [sum(clusters == name) / len(clusters) for name in set(clusters.tolist())]
+    counted = effective_clusters(clusters.tolist())
+    assert counted == pytest.approx(1 / sum(share**2 for share in shares))
+    assert 1 <= counted <= len(sizes) + 1e-9
+    assert effective_clusters(np.repeat(np.arange(len(sizes)), 7)) == pytest.approx(len(sizes))
+    assert counted < FEWEST or covered(sizes) > 0.89
+
+
+def test_eighteen_clusters_that_count_as_eight_cover_too_rarely():
+    """Names of clusters are no measure of what an interval over them is worth."""
+    queries = np.repeat(np.arange(len(MEDQUAD)), MEDQUAD)
+    assert len(MEDQUAD) > FEWEST > effective_clusters(queries) == pytest.approx(7.86, abs=0.01)
+    assert covered(np.array(MEDQUAD)) < 0.92 and covered(np.array([180, *[20] * 9])) < 0.88
+    for clusters in (10, 18):
+        assert 0.94 < covered(np.full(clusters, 70)) < 0.96
 
 
 @pytest.mark.parametrize("inflation", [1.25, 1.9])

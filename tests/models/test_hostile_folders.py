@@ -14,10 +14,20 @@ from safetensors.torch import load_file, save_file
 
 from dr_lib.errors import InputError
 from dr_lib.lab.inputs import model_digest, open_checkpoint
-from dr_lib.models import SentenceEncoder, load_masked_lm, save_masked_lm
+from dr_lib.models import (
+    CrossEncoder,
+    DenseEncoder,
+    LateInteraction,
+    SentenceEncoder,
+    load_masked_lm,
+    open_encoder,
+    save_masked_lm,
+    with_fresh_head,
+)
 from dr_lib.places import find_model
 from dr_lib.tokens import load_tokenizer
 
+INNER = "bert.encoder.layer.1.attention.self.query.weight"
 EVIL = "from pathlib import Path\nPath({!r}).write_text('ran')\nclass Evil: pass\n"
 
 
@@ -66,6 +76,34 @@ def number(value: float) -> Callable[[Path], None]:
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
     return change
+
+
+def names(change: Callable[[str], str]) -> Callable[[Path], None]:
+    """Other names in the weights; those that become empty are left out."""
+
+    def rename(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        renamed = {change(name): tensor for name, tensor in weights.items() if change(name)}
+        save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+
+    return rename
+
+
+def without(part: str) -> Callable[[Path], None]:
+    return names(lambda name: "" if part in name else name)
+
+
+LACKING: dict[str, tuple[Callable[[Path], None], str]] = {
+    "one tensor": (without(INNER), "layer.1.attention.self.query.weight"),
+    "a layer": (without("layer.0."), "layer.0.attention.output.LayerNorm.bias"),
+    "word embeddings": (without("word_embeddings"), "embeddings.word_embeddings.weight"),
+    "all, by a prefix": (names("foo.{}".format), "begin with 'foo."),
+    "all, by that of a wrapper": (names("module.{}".format), "begin with 'module."),
+    "all, by another prefix in their midst": (
+        names(lambda name: name.replace("bert.", "lm_q.")),
+        "embeddings.LayerNorm.bias",
+    ),
+}
 
 
 def code(folder: Path) -> None:
@@ -184,6 +222,50 @@ def test_a_hostile_folder_ends_in_one_line_and_runs_nothing(folder, kind, way, c
 @pytest.mark.parametrize("way", WAYS)
 def test_the_sound_folder_opens(folder, way):
     WAYS[way](folder)
+
+
+WEIGHED = {name: WAYS[name] for name in ("masked LM", "sentence encoder")} | {
+    "retriever of a recipe": open_encoder,
+    "start of an encoder": DenseEncoder.from_pretrained,
+    "start of a re-ranker": CrossEncoder.from_pretrained,
+    "start of late interaction": LateInteraction.from_pretrained,
+    "encoder without a head": with_fresh_head,
+}
+
+
+@pytest.mark.parametrize("way", WEIGHED)
+@pytest.mark.parametrize("kind", LACKING)
+def test_weights_that_are_missing_are_named_on_every_way(folder, kind, way):
+    """Else the library draws them at random, and each opening answers otherwise."""
+    change, named = LACKING[kind]
+    change(folder)
+    with pytest.raises(InputError, match=r"lacks \d+ weights") as caught:
+        WEIGHED[way](folder)
+    assert named in str(caught.value), caught.value
+
+
+def test_a_pooler_that_nothing_reads_may_be_missing(folder):
+    """A masked LM has none; where pooling reads the last layer, vectors do not depend on it."""
+    assert not any("pooler" in name for name in load_file(folder / "model.safetensors"))
+    texts = ["a text", "another"]
+    first, second = (SentenceEncoder(folder).encode(texts) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_texts_are_cut_to_the_positions_that_there_are(folder, tiny_tokenizer):
+    """A folder may say that its texts are longer, and the library believes it."""
+    positions = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    write("sentence_bert_config.json", json.dumps({"max_seq_length": 9 * positions}))(folder)
+    words = ["text"] * 8 * positions
+    found = SentenceEncoder(folder).encode([" ".join(words), " ".join(words[: positions - 2])])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("key", ["max_window_layers", "every_n_layers"])
+def test_a_number_that_counts_no_layers_may_be_any(folder, key):
+    config(**{key: 10_000})(folder)
+    for open_by in WAYS.values():
+        open_by(folder)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
