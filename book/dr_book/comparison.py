@@ -336,10 +336,18 @@ class Comparison:
         )
 
 
-def provenance(runs: Runs) -> str:
+def provenance(*sources: Runs) -> str:
     """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
     queries, laptop scale; 1 to 3 seeds a row.``
+
+    Args:
+        sources: runs by label, one mapping for each collection or study of the figure.
     """
+    runs = {
+        f"{number} {label}": records
+        for number, source in enumerate(sources)
+        for label, records in source.items()
+    }
     numbers = {
         tables.seeds_in(records)
         for records in runs.values()

@@ -388,6 +388,9 @@ def slopes(
     """The order of the same configurations in two sources, best on top. Strong lines
     change places for certain; crossings of grey ones are ties in the second source.
 
+    Values that are equal as printed share one height, the mean of their ranks: their lines meet
+    there, beside the value and a stack of their names.
+
     Args:
         first, second: left and right; only places are drawn, so their levels and units may differ.
         labels: the configurations; those that one source lacks are left out, and of fewer than
@@ -399,7 +402,8 @@ def slopes(
     places = {
         label: [round(one.points[label].mean, 1) for one in (first, second)] for label in shared
     }
-    # equal values do not change places
+    ranks = pd.DataFrame(places).T.rank() - 1  # equal values share their mean rank
+    # equal values stand in the order of the other side, where their lines lead
     sides = [sorted(shared, key=lambda label: places[label][::step]) for step in (1, -1)]
     if len(shared) < 3:
         return HTML("")
@@ -419,20 +423,27 @@ def slopes(
             for label in shared
         }
         gap = 0.13 if palette.phone else 0.08  # between a point and its value
-        row = 0.34 if all(len(lines) == 1 for lines in names.values()) else 0.5
+        row = 0.18 + 0.16 * max(map(len, names.values()))
         figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + row * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
-        for label, lines in names.items():
-            ends = [side.index(label) for side in sides]
-            style = {"color": palette.text if label in movers else palette.paper}
+        axes.set_ylim(-0.3, len(shared) - 0.7)
+        colours = {label: palette.text if label in movers else palette.paper for label in shared}
+        for label in shared:
             width = 2.8 if label in movers else 1.6
-            axes.plot([0, 1], ends, "o-", linewidth=width, markersize=6, clip_on=False, **style)
-            left, right = (f"{one.points[label].mean:.1f}" for one in (first, second))
-            end = right if palette.phone else f"{right}\N{EM SPACE}{tick(label)}"
-            axes.text(1 + gap, ends[1], end, va="center", **style)
-            axes.text(-gap, ends[0], left, ha="right", va="center", **style)
-            _lines(axes, lines, (-gap, ends[0]), left=2.8, ha="right", **style)
+            style = {"color": colours[label], "linewidth": width, "markersize": 6}
+            axes.plot([0, 1], [*ranks.loc[label]], "o-", clip_on=False, **style)
+        for column, x, away, align in ((0, -gap, -1, "right"), (1, 1 + gap, 1, "left")):
+            for height, group in ranks[column].groupby(ranks[column]):
+                equal = [label for label in reversed(sides[column]) if label in group]
+                value = f"{places[equal[0]][column]:.1f}"
+                colour = palette.text if movers & {*equal} else palette.paper
+                axes.text(x, height, value, ha=align, va="center", color=colour)
+                if palette.phone and column:  # names stand on the left alone
+                    continue
+                lines = ",\n".join("\n".join(names[label]) for label in equal).split("\n")
+                shade = [colours[label] for label in equal for _ in names[label]]
+                _lines(axes, lines, (x, height), left=-2.8 * away, colours=shade, ha=align)
         for x, side, one in ((-gap, "right", first), (1 + gap, "left", second)):
             head = [one.name, one.unit]
             _lines(axes, head, (x, len(shared) + 0.15), ha=side, weight="bold")
@@ -453,7 +464,12 @@ def slopes(
 
 
 def _lines(
-    axes: Axes, lines: Sequence[str], at: tuple[float, float], left: float = 0.0, **style: str
+    axes: Axes,
+    lines: Sequence[str],
+    at: tuple[float, float],
+    left: float = 0.0,
+    colours: Sequence[str] = (),
+    **style: str,
 ) -> None:
     """Lines of text around a point, each anchored by itself: a browser's letters are not as wide
     as those that matplotlib measures.
@@ -463,10 +479,12 @@ def _lines(
         lines: from top to bottom.
         at: the point, in the axes' data.
         left: how many letters left of it.
+        colours: one a line; without any, that of text.
         style: of the text.
     """
     size = mpl.rcParams["font.size"]
-    for number, line in enumerate(lines):
+    colours = colours or [mpl.rcParams["text.color"]] * len(lines)
+    for number, (line, colour) in enumerate(zip(lines, colours, strict=True)):
         down = 1.2 * (number - (len(lines) - 1) / 2)
         axes.annotate(
             line,
@@ -475,6 +493,7 @@ def _lines(
             textcoords="offset points",
             annotation_clip=False,
             va="center",
+            color=colour,
             **style,
         )
 

@@ -3,7 +3,7 @@ words.
 """
 
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -352,7 +352,41 @@ def test_values_that_look_equal_do_not_change_places(drawn):
         Series("r", "recorded", points(a=43.52, b=43.48, c=43.0), "%"),
     )
     slopes(*sides, ["a", "b", "c"])
-    assert [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines] == [(0, 1), (2, 2), (1, 0)]
+    axes = drawn[0].axes[0]
+    heights = [tuple(line.get_ydata()) for line in axes.lines]
+    assert heights == [(0, 1.5), (1.5, 1.5), (1.5, 0)], "equal as printed: the mean rank"
+
+
+@pytest.mark.parametrize("drawings", ["drawn", "on_a_phone"])
+def test_equal_values_are_printed_once_beside_a_stack_of_their_names(drawings, request):
+    labels = [f"some method, named {letter} in many words" for letter in "abcde"]
+    sides = [
+        Series("s", role, {label: Interval(*[value] * 3) for label, value in values}, "%")
+        for role, values in (
+            ("paper", zip(labels, (5, 4, 3, 2, 1), strict=True)),
+            ("recorded", zip(labels, (44.0, 44.01, 43.99, 7, 7), strict=True)),
+        )
+    ]
+    made = request.getfixturevalue(drawings)
+    slopes(*sides, labels)
+    axes = made[0].axes[0]
+    assert [line.get_ydata()[1] for line in axes.lines] == [3, 3, 3, 0.5, 0.5]
+    texts = [text.get_text() for text in axes.texts]
+    assert texts.count("44.0") == texts.count("7.0") == 1
+    made[0].draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    letter = axes.texts[0].get_fontsize() * made[0].dpi / 72
+    overlaps = [
+        (first.y0, second.y0)
+        for first, second in combinations(boxes, 2)
+        if first.x0 < second.x1
+        and second.x0 < first.x1
+        and abs(first.y0 + first.y1 - second.y0 - second.y1) < 2 * letter
+    ]
+    assert not overlaps
+    right = " ".join(text.get_text() for text in axes.texts if text.get_ha() == "left")
+    stacked = ", ".join(labels[:3])
+    assert (stacked in right) == (drawings == "drawn")
 
 
 def test_parts_of_a_loss_have_names_in_words(drawn, record):
