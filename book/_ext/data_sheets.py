@@ -49,17 +49,19 @@ def facts_list(sheet: Sheet, used_by: Markup | str | None = None) -> HTML:
         facts.append((what, html.escape(words)))
     if sheet.digest and isinstance(sheet.digest, str):
         facts.append(("digest", "<wbr>".join(re.findall(".{16}", sheet.digest))))
-    for name, digest in sheet.digest.items() if isinstance(sheet.digest, dict) else ():
-        unpacked = ", unpacked" if ".gz" in name else ""
-        facts.append((f"digest of {name}", f"{digest[:DIGEST]}{unpacked}"))
+    if isinstance(sheet.digest, dict):
+        each = [
+            f"{joints(name)}{', unpacked' if '.gz' in name else ''}: {digest[:DIGEST]}"
+            for name, digest in sheet.digest.items()
+        ]
+        facts.append(("digests", items(each)))
     facts.append(("licence", html.escape(sheet.licence)))
     for source in sheet.sources:
         known = source["commit"] != "HEAD"
         state = f"commit {source['commit'][:DIGEST]}" if known else "default branch"
         target = f"{HOST.format(**source)}/tree/{source['commit']}"
         place = link(source["repository"], target).html
-        files = "".join(f"<li>{joints(name)}</li>" for name in source["files"])
-        facts.append(("source", f"{place}, {state}<ul>{files}</ul>"))
+        facts.append(("source", f"{place}, {state}{items([*map(joints, source['files'])])}"))
     if sheet.checked:
         facts.append(("conversion", html.escape(sheet.checked)))
     if sheet.command:
@@ -71,6 +73,11 @@ def facts_list(sheet: Sheet, used_by: Markup | str | None = None) -> HTML:
     return HTML(f'<dl class="dr-facts">{shown}</dl>')
 
 
+def items(parts: Sequence[str]) -> str:
+    """A list of such HTML."""
+    return f"<ul>{''.join(f'<li>{part}</li>' for part in parts)}</ul>"
+
+
 def joints(text: str) -> str:
     """A path or a call as safe HTML that may break behind its joints."""
     return re.sub(r"(?<=[/:(_])(?=\w)", "<wbr>", html.escape(text, quote=False))
@@ -78,7 +85,8 @@ def joints(text: str) -> str:
 
 def command(sheet: Sheet) -> Markup:
     """What gets a collection; it may break on a phone."""
-    return Markup(f"<code>{joints(sheet.command)}</code>")
+    shown = re.sub(r"(--\w+)", r'<span class="option">\1</span>', joints(sheet.command))
+    return Markup(f"<code>{shown}</code>")
 
 
 def here_table(recorded: Sequence[Mapping[str, Any]]) -> HTML:

@@ -416,8 +416,13 @@ def _remade(record: Record, found: Mapping[str, Any], again: str) -> list[Cell]:
     """A run and what made it again, as a row of the table."""
     name = f"{record.study}, {named(record.label)}, seed {record.seed}"
     target = f"{RECORDS}/{record.scale}/{record.file_name}"
-    means = found["means"][found["measure"]] if record.training else [None, None]
-    ends = [found[end] for end in ("difference", "low", "high")] if record.training else []
+    if record.training:
+        means = found["means"][found["measure"]]
+        ends = [found[end] for end in ("difference", "low", "high")]
+    else:  # nothing was drawn, so a difference has no interval
+        scores = next(iter(found["measures"].values()))
+        means = [100 * scores["recorded"], 100 * scores["rebuilt"]]
+        ends = [means[1] - means[0]] * 3
     gap = interval_cell(Interval(*ends), sign=True, digits=2) if ends and None not in ends else None
     made = made_by(record) or _chip(record.machine)
     return [link(name, target), made, again, *means, gap, found["outcome"]]

@@ -52,6 +52,8 @@ TAG = re.compile(r"<[^>]+>")
 OPTION = re.compile(
     r'(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+|<span class="o">(?:-|\*\*?)</span>[(\w]+'
 )
+FLAG = re.compile(r'<span class="pre">(--?[a-z][\w-]*)</span>')
+"""An option as a word of a literal."""
 RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
 """Code without a space, with the tags in it."""
 JOINT = re.compile(
@@ -123,7 +125,8 @@ def _break_literals(
 ) -> None:
     """Let long names in sentences break where code does."""
     if "body" in context:
-        context["body"] = LITERAL.sub(_with_joints, context["body"])
+        body = LITERAL.sub(_with_joints, context["body"])
+        context["body"] = FLAG.sub(r'<span class="pre option">\1</span>', body)
 
 
 def _mark_whole(app: Sphinx, tree: nodes.document) -> None:

@@ -152,9 +152,13 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
             drawing = cropped(drawing, part)
         drawn = f'<div class="shown">{drawing}</div>'
         text = f'<div class="beside">{drawn}<div>{text}</div></div>'
-    notes = f"<aside hidden>{html.escape(slide['notes'])}</aside>"
+    notes = _notes(slide["notes"])
     foot = _footer(slide.get("page", page))
     return f"<section><h3>{html.escape(slide['title'])}</h3>{text}{notes}{foot}</section>"
+
+
+def _notes(words: str) -> str:
+    return f"<aside hidden>{html.escape(words)}</aside>"
 
 
 def _footer(page: str) -> str:
@@ -169,16 +173,20 @@ def unit_slides(
 ) -> Iterator[str]:
     """The slides of a unit: its question, its ideas, what to remember."""
     page = unit["page"]
+    ask = _notes("Collect answers before you go on, and write them down. They return at the end.")
+    done = "Read out the answers from the beginning. Which of them would you still give?"
+    done += f" Then come the exercises: {unit['do']} minutes." if unit["do"] else ""
     about = f"{unit['teach']} minutes, and {unit['do']} for exercises"
     yield (
         f'<section id="{name}"><h2>{html.escape(unit["question"])}</h2>'
-        f"<p><small>{about}</small></p>{_footer(page)}</section>"
+        f"<p><small>{about}</small></p>{ask}{_footer(page)}</section>"
     )
     for slide in slides:
         yield slide_html(slide, built, page)
     yield (
         f"<section><h3>Remember</h3><p><strong>{html.escape(unit['point'])}</strong></p>"
-        f"<p>Afterwards you can {html.escape(unit['able'])}.</p>{_footer(page)}</section>"
+        f"<p>Afterwards you can {html.escape(unit['able'])}.</p>{_notes(done)}{_footer(page)}"
+        "</section>"
     )
 
 

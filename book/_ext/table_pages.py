@@ -146,6 +146,7 @@ def _fold_losses(cells: Sequence[Cell]) -> None:
 
 def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
     """The method at work, which a notebook runs first, behind the tables and verdicts."""
+    cells = [part for cell in cells for part in _at_heading(cell)]
     headings = {place: found for place, cell in enumerate(cells) if (found := _heading(cell))}
     start = next((place for place, found in headings.items() if AT_WORK in found), 0)
     if not start:
@@ -164,6 +165,15 @@ def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
     ]
     to = len(found) - len(later) + ends[0] if ends else len(rest)
     return [*rest[:to], *section, *rest[to:]]
+
+
+def _at_heading(cell: Cell) -> list[Cell]:
+    """A cell of text whose first words belong to the section before, as two."""
+    before, mark, after = _text(cell).partition("\n## ")
+    if cell["cell_type"] != "markdown" or not mark or before.startswith("#"):
+        return [cell]
+    rest = {**cell, "source": f"## {after}"} | ({"id": f"{cell['id']}-2"} if "id" in cell else {})
+    return [{**cell, "source": before}, rest]
 
 
 def _heading(cell: Cell) -> str:

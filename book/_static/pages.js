@@ -150,10 +150,10 @@ addEventListener("DOMContentLoaded", () => {
 
 /* A table that would scroll, that spells verdicts or whose cells are squeezed uses the margin as well: the theme hides the
    page's contents beside it. What does not fit on a phone takes another form there, which book.css sets. A table of
-   sentences, one of few numbers that would be cut off, and one of two columns that would be cut off or squeezed are marked
-   "prose": each row is a block, each cell has its column's name. Of a table of numbers that would be cut off, or whose names
-   would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below them what a column of words
-   says. What does not fit even so scrolls, with its names in view. */
+   sentences, one of few numbers or rows that would be cut off, and one of two columns that would be cut off or squeezed are
+   marked "prose": each row is a block, each cell has its column's name. Of a table of numbers that would be cut off, or
+   whose names would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below them what a
+   column of words says. What does not fit even so scrolls, with its names in view. */
 (() => {
   const WIDE = "full-width"; // the theme's own class, which it looks for when the page is ready: hence one state earlier
   const room = matchMedia("(min-width: 1200px)"); // below it there is no margin
@@ -161,6 +161,7 @@ addEventListener("DOMContentLoaded", () => {
   const SENTENCE = 40; // characters in a cell: more are read, not compared
   const WORDS = 14; // characters: longer words do not stand beside numbers
   const LINES = 2.5; // lines of a name: more are squeezed
+  const FEW = 3; // rows: so few are read one by one
   const TALL = 6.5; // lines of any other cell on a wide page
   const FORMS = ["prose", "stacked", "scrolls"];
   let wide = [];
@@ -218,7 +219,9 @@ addEventListener("DOMContentLoaded", () => {
       if (named && (cut || names.some((name) => squeezed(name))) && stack(table, heads, cells)) {
         return;
       }
-      if (numbers < 3 && (cut || (heads.length === 2 && names.some((name) => squeezed(name))))) {
+      if (cut && (numbers < 3 || table.tBodies[0].rows.length <= FEW)) {
+        prose();
+      } else if (numbers < 3 && heads.length === 2 && names.some((name) => squeezed(name))) {
         prose();
       } else if (cut) {
         table.classList.add("scrolls");

@@ -46,6 +46,13 @@ EXAMPLES = """Examples:
   dr-lib data squad --to data/squad
   dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
+WAYS_OUT = {
+    FileNotFoundError: "the path",
+    FileExistsError: "the path: a file is in the way of a folder",
+    NotADirectoryError: "the path: a file is in the way of a folder",
+    PermissionError: "the permissions",
+}
+WRITTEN = "index.html", "retriever", "to-judge.csv", "-judged"  # by `try`
 # what no reader of a file has named
 BEYOND = {
     UnicodeError: "something that was given is no text. Save it as UTF-8.",
@@ -77,9 +84,8 @@ def main(arguments: list[str] | None = None) -> int:
         }.items():
             if (given := getattr(options, name, None)) is not None and not 0 < given < math.inf:
                 where = f"--{name.replace('_', '-')}"
-                raise InputError(
-                    f"{given:g} {unit}", where=where, fix="Give a number above 0, such as 30."
-                )
+                fix = f"Give a number above 0, such as {0.5 if name == 'margin' else 30}."
+                raise InputError(f"{given:g} {unit}", where=where, fix=fix)
         # before the libraries of the models are imported, which takes seconds
         for path in missing(options):
             raise InputError("no such file or folder", where=path, fix="Check the path.")
@@ -98,10 +104,8 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         told = f"{error.filename or 'files'}: {error.strerror or error}"
-        print(
-            f"error: {visible(told)}. Check the path, its permissions and the free disk space.",
-            file=sys.stderr,
-        )
+        what = WAYS_OUT.get(type(error), "the path, its permissions and the free disk space")
+        print(f"error: {visible(told)}. Check {what}.", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:  # else Python says so once more as it ends
@@ -356,7 +360,10 @@ def check_collection(name: str, *written: Path) -> "Collection":
         raise InputError("the folder is empty", where=place, fix=fix)
     from dr_lib import collections
 
-    return collections.load(name)
+    collection = collections.load(name)
+    if "; " in (read := collection.info.get("read", "")):  # something was left out
+        print(visible(read), file=sys.stderr)
+    return collection
 
 
 def untaken(collection: str) -> Path:
@@ -394,6 +401,13 @@ def try_folder(options: argparse.Namespace) -> int:
     # the export imports as much again, on a machine that is as busy
     minutes = max(0.0, options.minutes - 2 * (time.monotonic() - started) / 60)
     try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError("is a file", where=folder, fix="Name a new or empty folder (--to).")
+        names = sorted(path.name for path in folder.glob("[!.]*"))
+        others = [name for name in names if not name.endswith(WRITTEN)]
+        if others and not page.exists():  # who has a page of try may put other things beside it
+            problem = f"holds {others[0]}, which try has not written"
+            raise InputError(problem, where=folder, fix="Name a new or empty folder (--to).")
         check_replaceable(retriever, EXPORT)
         if page.is_dir() or (
             page.is_file()
@@ -439,7 +453,8 @@ def try_folder(options: argparse.Namespace) -> int:
     if pool:
         print(f"to judge: {pool} (then run again with --judged and that file)")
     search = "search" if compared.runs else "search by BM25, compared with nothing"
-    print(f"page: {page}\n" + (f"{search}: {ready}" if ready.is_file() else f"retriever: {exported}"))
+    ends = f"{search}: {ready}" if ready.is_file() else f"retriever: {exported}"
+    print(f"page: {page}\n{ends}")
     return 0
 
 
@@ -496,10 +511,11 @@ def pretrain_base(options: argparse.Namespace) -> int:
 def publish_records(options: argparse.Namespace) -> None:
     """copy this machine's records of a study into the book, or those of a file"""
     is_file = options.study.endswith((".jsonl.xz", ".json"))
+    check_record(options.study)
+    check_public([options.study], options.yes)
     if not is_file and not options.scale:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
-    check_public([options.study], options.yes)
     from dr_lib.lab.records import live_folder, load_records, publish, read_records, unknown_study
 
     if is_file:

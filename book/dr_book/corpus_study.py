@@ -20,9 +20,11 @@ import numpy as np
 from dr_book.systems import BM25, sort_systems, study_name
 from dr_lib import materials, objectives
 from dr_lib.collections import Collection
+from dr_lib.collections.collection import rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab import trainings
+from dr_lib.lab.checks import check_reported
 from dr_lib.lab.inputs import TUNING, Inputs, open_writer
 from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
@@ -147,6 +149,8 @@ class Compared:
         start = start.with_(
             evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
         )
+        if trained and judgements and {"train", start.evaluation.split} <= {*sample.splits}:
+            check_reported(sample, start.evaluation.split)
         for name in given.values():
             open_encoder(name)  # what cannot be opened is named now, not after the trainings
         options = {
@@ -543,10 +547,14 @@ def generate_queries(
     collection, cache = open_sample(recipe.collection), cache or Cache()
     judged = list(collection.splits) if use_judgements else []
     held = relevant_ids(collection, judged)
-    if (free := len(collection) - len(held)) < FEWEST_PASSAGES:
+    same = np.arange(len(collection)) if collection.same_text is None else collection.same_text
+    # passages of one text are asked about once
+    free = len(np.setdiff1d(same, same[rows_of(list(held), collection.passages["id"])]))
+    if free < FEWEST_PASSAGES:
+        copies = f" ({len(collection)}, but copies)" * (len({*same}) < len(same))
         problem = (
-            f"{free} passage{'s' * (free != 1)} to write questions about, too few to train and to"
-            " test"
+            f"{free} passage{'s' * (free != 1)}{copies} to write questions about, too few to train"
+            " and to test"
         )
         told = f" ({len(held)} are judged already, and kept for that)" if held else ""
         fix = f"Give text for {FEWEST_PASSAGES} or more passages."

@@ -356,9 +356,7 @@ def intervals(
     return show(draw, alt, leading=leading, source=source)
 
 
-def _upright(
-    axes: Axes, palette: Palette, rows: int, marks: Sequence[float], colour: str
-) -> None:
+def _upright(axes: Axes, palette: Palette, rows: int, marks: Sequence[float], colour: str) -> None:
     """Upright lines through all rows of a panel; on a phone not through the names above points."""
     below, above = (0.35, 0.15) if palette.phone else (0.5, 0.5)
     at, row = map(np.ravel, np.meshgrid(marks, np.arange(rows)))

@@ -252,6 +252,7 @@ class Compared(corpus_study.Compared):
             },
             "words that BM25 drops, of one character": f"{self.legible.lost:.1%}",
             "words that the model does not know": f"{self.legible.unknown:.1%}",
+            **{f"prompts of {label}": prompts_of(name) for label, name in self.given.items()},
             "licence": found.licence,
             "digest": found.digest[:16],
             "study of its records": self.study,
@@ -483,6 +484,15 @@ class Compared(corpus_study.Compared):
         }
         write_text(self._outside(file), PAGES.get_template("page.html").render(values))
         return Path(file)
+
+
+def prompts_of(name: str) -> str:
+    """What an encoder says is put before queries and passages, "none" where its folder names
+    nothing.
+    """
+    file = find_model(name) / "config_sentence_transformers.json"
+    prompts = read_json(file).get("prompts") if file.is_file() else None
+    return ", ".join(f"{kind} {text!r}" for kind, text in (prompts or {}).items() if text) or "none"
 
 
 def joined(label: str) -> tuple[str, str]:

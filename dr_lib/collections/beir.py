@@ -195,6 +195,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
             lines = iter(partial(file.readline, LONGEST_LINE + 1), b"")
             for number, line in enumerate(lines, start=1):
                 where = f"{path} line {number}"
+                if number == 1:
+                    check_start(line, where)
                 if len(line) > LONGEST_LINE:
                     problem = f"the line has more than {LONGEST_LINE:,} bytes"
                     raise InputError(problem, where=where, fix="Break it into lines.")
@@ -212,6 +214,24 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         )
         fix = "Remove .gz from its name, or compress it." if plain else "Copy or compress it again."
         raise InputError(problem, where=where, fix=fix) from None
+
+
+STARTS = {
+    b"\xff\xfe": ("UTF-16", "Save it as UTF-8 (iconv -f utf-16 -t utf-8 FILE > NEW)."),
+    b"\xfe\xff": ("UTF-16", "Save it as UTF-8 (iconv -f utf-16 -t utf-8 FILE > NEW)."),
+    b"PK\x03\x04": ("a spreadsheet or packed", "Save a spreadsheet as CSV UTF-8, else unpack it."),
+    b"\xd0\xcf\x11\xe0": ("of an office program", "Save a spreadsheet as CSV UTF-8, else as text."),
+    b"%PDF-": ("a PDF", "Make a text of it: pdftotext FILE NEW.txt."),
+    b"\x1f\x8b": ("packed by gzip", "Add .gz to its name."),
+}
+"""First bytes of files that are no text, whatever their names say."""
+
+
+def check_start(content: bytes, where: object) -> None:
+    """Raise `InputError` where a file begins as one of `STARTS`."""
+    for start, (kind, fix) in STARTS.items():
+        if content.startswith(start):
+            raise InputError(f"the file is {kind}, not UTF-8 text", where=where, fix=fix)
 
 
 def read_records(
@@ -355,6 +375,8 @@ def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
             yield where, Judgement(cells[1], cells[2], int(cells[3]))
         elif line.strip():
             fix = "Give query-id, corpus-id and a whole number (0, 1, 2, ...), separated by tabs."
+            if len(line.split()) == 4:
+                fix += " Of a file for trec_eval, drop the second column."
             raise InputError(f"{line[:80]!r} is no judgement", where=where, fix=fix)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from dr_lib.collections.beir import (
     LONGEST_LINE,
+    check_start,
     files_digest,
     licence_of,
     passage_of,
@@ -253,8 +254,8 @@ def _read(files: Mapping[str, Path]) -> dict[str, Path]:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        named = "; ".join(f"{error.where}: {error.problem}" for error in errors[:10])
-        more = f"; and {len(errors) - 10} more" * (len(errors) > 10)
+        named = "; ".join(f"{error.where}: {error.problem}" for error in errors[:3])
+        more = f"; and {len(errors) - 3} more" * (len(errors) > 3)
         ways = " ".join(dict.fromkeys(error.fix for error in errors))
         raise InputError(
             f"{len(errors)} files cannot be read: {named}{more}",
@@ -282,7 +283,9 @@ def sections_of(path: Path) -> list[tuple[str, str]]:
     """
     kind, title = kind_of(path), ""
     if kind in HTML:
-        parts = html_sections(_bytes(path))
+        content = _bytes(path)
+        check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
+        parts = html_sections(content)
     else:
         text = "\n".join(line.rstrip() for _, line in read_lines(path))
         if kind == ".md" and (front := FRONT.match(text)):

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dr_lib import evaluation, objectives
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.lab.inputs import TUNING, Checkpoint, Inputs
 from dr_lib.lab.recipe import Recipe, open_sample
@@ -27,6 +28,11 @@ RUN_BY = {
     "distilled": ("pretraining", "finetuning", "finetuning2", "cross_encoder", "distillation"),
 }
 """Where a pipeline ends -> the trainings that it has run by then, by the keys of their settings."""
+
+REPEATED = 0.05
+"""Most queries with the text of a training query, as a share; public collections have less than
+one in a hundred.
+"""
 
 
 def check(inputs: Inputs) -> None:
@@ -82,6 +88,8 @@ def check_trainings(inputs: Inputs) -> None:
     """Refuse trainings that the collection or the base model does not allow."""
     recipe, collection, base = inputs.recipe, inputs.collection, inputs.base
     collection.qrels("train")
+    if inputs.searched is collection:
+        check_reported(collection, recipe.evaluation.split)
     trainings = {name: chosen for name in TRAININGS if (chosen := getattr(recipe, name))}
     for name, chosen in trainings.items():
         check_validation(name, chosen, inputs)
@@ -119,6 +127,24 @@ def check_trainings(inputs: Inputs) -> None:
                 where=f"{name}.answers",
                 fix="Leave it out, or give the queries their answers (queries.jsonl).",
             )
+
+
+def check_reported(collection: Collection, split: str) -> None:
+    """Refuse to report queries that are learned from: one by its id, or many by their texts."""
+    if split == "train":
+        return
+    asked, learned = (collection.queries(name) for name in (split, "train"))
+    ids, texts = {*learned["id"]}, {" ".join(text.casefold().split()) for text in learned["text"]}
+    same = [name for name in asked["id"] if name in ids]
+    alike = [row["id"] for row in asked if " ".join(row["text"].casefold().split()) in texts]
+    if same or len(alike) > REPEATED * len(asked):
+        several = same or alike
+        raise InputError(
+            f"{len(several):,} of {len(asked):,} queries of the split {split!r} are training"
+            f" queries too, such as {several[0]!r}: what is learned would be reported",
+            where=f"collection {collection.name}",
+            fix="Remove them from qrels/train.tsv.",
+        )
 
 
 def check_pretraining(inputs: Inputs) -> None:

@@ -76,5 +76,6 @@ def test_the_status_page_says_what_this_machine_has(state, monkeypatch):
         {"name": "made tokens", "digest": "50a2" * 16},
     ]
     shown = here_table(rows).data
-    assert f"<td>{state}</td>" in shown and "dr-lib data squad --to FOLDER" in shown
+    assert f"<td>{state}</td>" in shown
+    assert "dr-lib data squad --to FOLDER" in re.sub("<(/?span[^>]*|wbr)>", "", shown)
     assert "made tokens" in shown and shown.count("<code>") == 1

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import generated_pages
 import pytest
 from browser import PageLeftError, needs_chromium, opened
 from check_pages import (
@@ -23,6 +24,7 @@ from staging import UNSEEN
 from whole_book import scripts_once, unbroken
 
 from dr_book.figures import PALETTE, VARIABLES
+from dr_book.measured import all_recorded
 from dr_book.statistics import Interval
 from dr_book.tables import interval_cell, named, per_cent, table
 from dr_lib import objectives
@@ -301,3 +303,10 @@ def test_what_is_waited_for_may_hold_in_the_next_page(leaving, tmp_path):
         )
         with pytest.raises(RuntimeError, match="ReferenceError"):
             browser.wait("noSuchName")
+
+
+def test_a_run_that_was_made_again_has_its_numbers_with_or_without_a_training():
+    shown = generated_pages.rebuilt_section(all_recorded())[1].data
+    rows = re.findall("<tr>.*?</tr>", shown.partition("<tbody>")[2])
+    assert rows and all(row.count('class="number"') >= 2 for row in rows)
+    assert any("BM25" in row for row in rows)

@@ -284,6 +284,16 @@ def test_the_first_page_answers_before_and_after_somebody_types(browser):
     assert browser.complaints == []
 
 
+def test_a_page_opens_with_what_was_found_and_ends_with_what_was_not_measured():
+    for path in sorted((HTML / "notebooks").rglob("*.html")):
+        article = path.read_text(encoding="utf-8").partition("<article")[2]
+        top = article.partition("<h2")[0]
+        assert ("dr-leading" in top) == ("dr-leading" in article), path
+        assert "easured yet" not in top, path
+        for nothing in re.finditer(r"Not measured yet: (\d+) of \1 rows\.", article):
+            assert "<h2" not in article[nothing.end() :], path
+
+
 def test_every_page_is_reached_from_the_sidebar_or_an_article():
     pages = {name for name in expected_pages(ROOT / "_toc.yml") if name not in ALWAYS}
     linked: set[str] = set()

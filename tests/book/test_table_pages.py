@@ -130,6 +130,14 @@ def test_loss_curves_are_folded_and_other_figures_are_not():
     assert last["outputs"][0]["data"]["text/html"] == curve
 
 
+def test_words_above_a_heading_stay_with_their_section():
+    own = notebook()
+    own["cells"].append(markdown("So it is.\n\n## What to try next\n\nMore."))
+    cells = [cell["source"] for cell in arrange(own, "notebooks/methods/x", [])["cells"]]
+    by_hand = cells.index("## One step by hand")
+    assert cells.index("So it is.\n") < by_hand < cells.index("## What to try next\n\nMore.")
+
+
 def test_advice_stands_above_the_leading_figure():
     own = notebook()
     own["cells"].append(code("advice", html='<div class="dr-advice"><p>Use BM25.</p></div>'))

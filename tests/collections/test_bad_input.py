@@ -170,6 +170,7 @@ ADDED_LINES = {
     ),
     "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 'q1\\tp2' is no judgement. Give"),
     "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 'q1\\t0\\tp2\\t1' is no judgement"),
+    "four columns, of trec_eval": ("qrels", "q1\t0\tp2\t1", "drop the second column"),
 }
 MISSING = {
     "no passages": ({"corpus": ""}, "collection tiny: there is no passage in it"),

@@ -119,6 +119,41 @@ def test_a_bad_text_file_is_named(text_folder, cache, content, problem):
     assert "a.rst" in str(caught.value) or "a.txt" in str(caught.value)
 
 
+STARTS = {
+    "UTF-16": "sea".encode("utf-16"),
+    "UTF-16, the other way": b"\xfe\xff" + "sea".encode("utf-16-be"),
+    "spreadsheet": b"PK\x03\x04\x14\x00",
+    "office": b"\xd0\xcf\x11\xe0\xa1",
+    "PDF": b"%PDF-1.4\nBT /F1 12 Tf (sea) Tj ET",
+    "gzip": b"\x1f\x8b\x08\x00",
+}
+
+
+@pytest.mark.parametrize("ending", [".txt", ".csv", ".jsonl"])
+@pytest.mark.parametrize("kind", STARTS)
+def test_what_is_no_text_is_told_by_its_first_bytes(tmp_path, cache, kind, ending):
+    """And not to make UTF-8 of it as if it were Latin-1, after which it would be read."""
+    (tmp_path / f"a{ending}").write_bytes(STARTS[kind])
+    with pytest.raises(InputError, match=kind.split(",")[0]) as caught:
+        collections.load(tmp_path / f"a{ending}", cache=cache)
+    assert "latin1" not in str(caught.value)
+
+
+def test_a_page_in_utf_16_is_read_and_a_pdf_with_its_ending_is_not(tmp_path, cache):
+    (tmp_path / "a.html").write_bytes("<p>The sea is salt.</p>".encode("utf-16"))
+    assert collections.load(tmp_path, cache=cache).passages["text"][:] == ["The sea is salt."]
+    (tmp_path / "a.html").write_bytes(STARTS["PDF"])
+    with pytest.raises(InputError, match="pdftotext"):
+        collections.load(tmp_path, cache=cache)
+
+
+def test_of_many_bad_files_three_are_named(tmp_path, cache):
+    for number in range(12):
+        (tmp_path / f"{number:02}.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(InputError, match=r"12 files .*02\.txt[^;]*; and 9 more"):
+        collections.load(tmp_path, cache=cache)
+
+
 def test_files_without_text_are_left_out_and_counted(text_folder, cache):
     before = [row["id"] for row in collections.load(text_folder, cache=cache).passages]
     for name, content in {"0.txt": b"", "zz.txt": b" \n\n", "bom.txt": b"\xef\xbb\xbf\n"}.items():

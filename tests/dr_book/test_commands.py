@@ -483,6 +483,31 @@ def test_a_cache_in_the_text_is_refused_unless_it_is_hidden(tmp_path, monkeypatc
     assert len(check_collection(str(tmp_path))) == 1
 
 
+def test_what_a_search_leaves_out_is_said(tmp_path, capsys):
+    (docs := tmp_path / "docs").mkdir()
+    (docs / "a.md").write_text("The moon pulls the sea.")
+    assert main(["search", str(docs), "moon"]) == 0
+    assert "read 1 of" not in capsys.readouterr().err
+    (docs / "b.py").write_text("moon = 1")
+    assert main(["search", str(docs), "moon"]) == 0
+    assert "read 1 of 2 files: 1 .md; not read: 1 .py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["verify", "a/b", "c", "--margin", "-1"], "-1 points. Give a number above 0, such as 0.5"),
+        (["try", "primer", "--minutes", "-1"], "such as 30"),
+        (["publish", "FILE"], "is no record"),
+        (["publish", "your_corpus/x"], "query ids and scores of your own text"),
+    ],
+)
+def test_the_way_out_fits_the_mistake(line, said, tmp_path, capsys):
+    (tmp_path / "file.txt").write_text("text")
+    assert main([str(tmp_path / "file.txt") if part == "FILE" else part for part in line]) == 1
+    assert said in capsys.readouterr().err
+
+
 def test_try_in_the_folder_of_the_text_writes_beside_it(tmp_path, monkeypatch):
     (tmp_path / "docs" / "below").mkdir(parents=True)
     for inside in ("docs", "docs/below"):

@@ -120,6 +120,17 @@ def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_re
         own_corpus.compare(collection.sample(30), ["none"])
 
 
+def test_test_queries_that_are_trained_on_are_refused_before_anything_is_run(
+    own_recipe, tmp_path, monkeypatch
+):
+    train, test = (tmp_path / "tiny" / "qrels" / f"{split}.tsv" for split in ("train", "test"))
+    train.write_text(train.read_text() + test.read_text().partition("\n")[2])
+    monkeypatch.setattr(corpus_study, "Study", None)
+    keys = own_recipe.model_dump(mode="json")
+    with pytest.raises(InputError, match="are training queries too"):
+        own_corpus.compare(own_recipe.collection.name, ["none"], recipe=keys)
+
+
 @pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
 def test_what_is_no_system_is_refused_at_once(compare, systems):
     with pytest.raises(InputError, match=r"no system 'nosuch'.*bm25, |one name where a list"):
@@ -392,6 +403,44 @@ def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, 
             and (site / name).read_text() == "mine"
         )
         (site / name).unlink()
+
+
+def test_try_writes_into_no_folder_of_other_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("A single passage.")
+    (notes := tmp_path / "notes").mkdir()
+    (notes / "monday.md").write_text("mine")
+    assert main(["try", "one.txt", "--to", "notes"]) == 1
+    assert "notes: holds monday.md, which try has not written. Name" in capsys.readouterr().err
+    assert [path.name for path in notes.iterdir()] == ["monday.md"]
+    assert main(["try", "one.txt", "--to", "notes/monday.md"]) == 1
+    assert "monday.md: is a file. Name a new or empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 9, 10])
+def test_copies_of_a_text_are_asked_about_once(compare, tmp_path, distinct):
+    for number in range(30):
+        text = f"The tide number {number % distinct} rises twice a day."
+        (tmp_path / "copies" / f"report ({number}).txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "copies" / f"report ({number}).txt").write_text(text)
+    start = lab.Recipe(collection=str(tmp_path / "copies"))
+    try:
+        corpus_study.generate_queries(start, cache=Cache().within(0))
+    except InputError as error:
+        assert distinct < 10
+        several = "s" * (distinct > 1)
+        assert f"{distinct} passage{several} (30, but copies) to write" in error.problem
+    except corpus_study.TimeIsUpError:
+        assert distinct == 10
+
+
+def test_what_stands_before_the_texts_of_an_encoder_is_shown(tmp_path, tiny_bert, tiny_tokenizer):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
+    assert own_corpus.prompts_of(str(tmp_path)) == "none"
+    prompts = {"query": "query: ", "document": ""}
+    told = json.dumps({"prompts": prompts})
+    (tmp_path / "config_sentence_transformers.json").write_text(told)
+    assert own_corpus.prompts_of(str(tmp_path)) == "query 'query: '"
 
 
 @pytest.mark.parametrize("name", ["index.html", "index.html/mine", ""])

@@ -367,6 +367,31 @@ def test_queries_that_are_reported_or_trained_on_choose_nothing(untrained, split
         pipeline(untrained.with_(evaluation__split=reported, distillation__validation=looks))
 
 
+@pytest.mark.parametrize("change", ["id", "text", "case and blanks"])
+def test_queries_that_are_trained_on_are_not_reported(own_recipe, tmp_path, change):
+    """Else a retriever that has seen its test finds it all: 100.0, and significant."""
+    recipe = own_recipe.with_(final="retriever1")
+    train, test = (tmp_path / "tiny" / "qrels" / f"{split}.tsv" for split in ("train", "test"))
+    pipeline(recipe)
+    lines = test.read_text().splitlines()[1:]
+    if change == "id":
+        train.write_text("\n".join([*train.read_text().splitlines(), lines[0], ""]))
+    else:
+        file = tmp_path / "tiny" / "queries.jsonl"
+        rows = {row["_id"]: row for row in map(json.loads, file.read_text().splitlines())}
+        for number, line in enumerate(lines):
+            copy = dict(rows[line.split("\t")[0]], _id=f"copy-{number}")
+            if change != "text":
+                copy["text"] = f" {copy['text'].upper()}  "
+            rows[copy["_id"]] = copy
+            with train.open("a") as judged:
+                judged.write(line.replace(line.split("\t")[0], copy["_id"], 1) + "\n")
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
+    with pytest.raises(InputError, match="queries of the split 'test' are training queries too"):
+        pipeline(recipe)
+    pipeline(recipe.with_(evaluation__kind="bm25", evaluation__measures=["MRR@10"]))
+
+
 def test_dev_queries_may_choose_what_is_reported_on_another_collection(
     untrained, beir_folder, tmp_path
 ):
