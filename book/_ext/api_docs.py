@@ -103,6 +103,19 @@ def without_completions(
     return ("(**changes)", "Recipe") if name.endswith("Recipe.with_") else None
 
 
+DEFAULT = re.compile(r"(=\s*[A-Z]\w*)\((?=[^()])[^()]*(?:\([^()]*\)[^()]*)*\)")
+"""A default that is an object with its settings, which may hold tuples."""
+
+
+def short_defaults(
+    app: Sphinx, what: str, name: str, thing: object, options: object, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """Write `training=Pretraining(...)`: the settings stand on the page of their class."""
+    if signature and (short := DEFAULT.sub(r"\1(...)", signature)) != signature:
+        return short, returns
+    return None
+
+
 def own_sources(app: Sphinx, env: BuildEnvironment) -> None:
     """Leave Python's own modules out of the sources to read: a cached property counts as one of
     functools.
@@ -122,6 +135,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("object-description-transform", plain_types, priority=900)
     app.connect("doctree-read", no_mail)
     app.connect("autodoc-process-signature", without_completions)
+    app.connect("autodoc-process-signature", short_defaults, priority=600)
     app.connect("autodoc-skip-member", skip_pydantic)
     app.connect("env-updated", own_sources)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

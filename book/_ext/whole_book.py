@@ -55,7 +55,9 @@ CODE_OR_TAG = re.compile(
 )
 
 
-UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats|seeds?)\b)")
+UNIT = re.compile(
+    r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats|seeds?)\b)|(?<=&[lg]t;) (?=\d)"
+)
 HYPHEN = re.compile(r"(?<=\w)-(?=[A-Z]\b|\d-[A-Z])|(?<=\b[A-Z])-(?=\w)|(?<=-\d)-(?=[A-Z])")
 """One beside a single letter or digit: STS-B, R-precision, BSD-3-Clause."""
 SCRIPT = re.compile(r'<script src="[^"]+"></script>')

@@ -133,6 +133,24 @@ class Block:
             parts.append((weight, float(gaps[rows].mean()), moves))
         return combined(parts)
 
+    def shares_gained(
+        self, first: str, second: str, measure: str, groups: np.ndarray
+    ) -> list[Estimate]:
+        """First minus second in each group, in per cent of what second has there, and then the last
+        group's share minus the first's. The error of a ratio of means is linearised: a query moves
+        it by how far first is from its share of second.
+        """
+        over, under = (self.values(label, measure).mean(axis=0) for label in (first, second))
+        parts = []
+        for group in range(groups.max() + 1):
+            rows = groups == group
+            level = under[rows].mean()
+            ratio = over[rows].mean() / level
+            moves = 100 * (over[rows] - ratio * under[rows]) / level
+            parts.append((100 * (ratio - 1), influence(moves, self.clusters[rows])))
+        ends = [(1.0, *parts[-1]), (-1.0, *parts[0])]
+        return [*(combined([(1.0, *part)]) for part in parts), combined(ends)]
+
 
 def joined(test: Record, dev: Record) -> Record:
     """One training's test and dev questions as those of one record; no cluster has both."""
@@ -211,6 +229,8 @@ class Verdict:
             and "not run" where one of its rows has none.
         lacks: what the plan asked for and is not there.
         looks: days on which runs of it came in: each time somebody may have looked.
+        apart: what all runs of one of its two rows have otherwise than all of the other, as
+            `made_apart`.
     """
 
     contrast: Mapping[str, Any]
@@ -218,6 +238,7 @@ class Verdict:
     word: str = "not run"
     lacks: str = ""
     looks: int = 0
+    apart: str = ""
 
 
 @cache
@@ -293,7 +314,8 @@ def _judged(
             lacks.append(f"{collection}: {short}")
         else:
             complete[collection] = block
-    told = {"lacks": "; ".join(lacks), "looks": len(days)}
+    apart = dict.fromkeys(filter(None, (made_apart(block, rows) for block in there.values())))
+    told = {"lacks": "; ".join(lacks), "looks": len(days), "apart": "; ".join(apart)}
     # what is there is shown, but decides nothing
     judged = complete or dict(list(there.items())[:1])
     if not (judged and contrast.get("rule")):
@@ -303,6 +325,24 @@ def _judged(
     except LookupError:  # a row of it is not there
         return Verdict(contrast, **told)
     return Verdict(contrast, shown, "waits" if lacks else word, **told)
+
+
+def made_apart(block: Block, rows: Sequence[str]) -> str:
+    """In what the trainings of two rows differ throughout: "code", "device" (or precision), "code
+    and device"; "" where a run of each has the same, and where there are not two rows.
+    """
+    if len(rows) != 2 or not all(block.runs.get(row) for row in rows):
+        return ""
+
+    def code(record: Record) -> str | None:
+        return record.code.get("retriever")
+
+    differ = []
+    for name, made in (("code", code), ("device", measured.made_by)):
+        former, latter = ({made(run) for run in block.runs[row]} for row in rows)
+        if not former & latter:
+            differ.append(name)
+    return " and ".join(differ)
 
 
 ENOUGH = 0.6

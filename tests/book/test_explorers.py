@@ -17,6 +17,7 @@ import torch
 from browser import needs_chromium, opened
 from scipy import stats
 
+from dr_book.measured import difference, recorded
 from dr_book.statistics import cluster_mean
 from dr_lib.losses import contrastive
 
@@ -95,6 +96,17 @@ def test_spreads_come_from_records(monkeypatch):
         np.std([1, -1, 1, 0], ddof=1), abs=0.01
     )
     assert explorers.spreads({}) == [explorers.EXAMPLE]
+
+
+def test_squads_questions_show_less_than_as_many_independent_ones():
+    """As ideas/queries-explorer says of SimLM and masked LM: more than twice the difference."""
+    told = (ROOT / "book/ideas/queries-explorer.md").read_text(encoding="utf-8")
+    assert "more than twice as large" in told
+    runs = recorded(explorers.COMPARED)
+    (pair,) = (one for one in explorers.spreads(runs) if one["name"] == "SimLM and masked LM")
+    asked = len(runs["simlm"][0].query_ids)
+    alone = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * pair["spread"] / asked**0.5
+    assert 2 < difference(runs["simlm"], runs["mlm"], "MRR@10").detectable / alone < 3
 
 
 def test_text_is_only_ever_set_as_text():

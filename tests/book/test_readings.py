@@ -640,6 +640,12 @@ def test_gains_by_shared_words_are_read_from_one_column():
     first, *grow, perhaps = grown.values()
     assert first.low > max(gap.high for gap in grow), "the auto-encoder's grows by far the most"
     assert all(gap.low > 0 for gap in grow) and perhaps.low <= 0 <= perhaps.high
+    shares = {label: both.shares_gained(label, "none", "MRR@10", groups)[-1] for label in labels}
+    first, *flat = (share.interval() for share in shares.values())
+    assert first.low > 0, "only the auto-encoder's grows as a share too"
+    assert all(gap.low < 0 < gap.high and abs(gap.mean) < 2 for gap in flat)
+    level = both.values("none", "MRR@10").mean(axis=0)
+    assert 1.6 < level[groups == 4].mean() / level[groups == 0].mean() < 1.75, "two thirds more"
     for label in labels[:-1]:
         assert both.by_group(label, "none", "MRR@10", groups)[0].interval().low > 0
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-from api_docs import keep_sentence, link_pages, no_mail, plain_types, split_names
+from api_docs import keep_sentence, link_pages, no_mail, plain_types, short_defaults, split_names
 from docutils import nodes
 from native_math import to_mathml
 from plain_code import NARROW, FoldedCode, PlainCode
@@ -181,3 +181,10 @@ def test_code_without_a_space_may_break_at_its_joints_and_a_number_nowhere():
         "papermill notebooks/simlm/table08_replace_rates.ipynb", BashLexer(), FoldedCode()
     )
     assert "notebooks/<wbr>simlm/<wbr>table08_replace_rates<wbr>.ipynb" in path
+
+
+def test_the_settings_of_a_default_do_not_fill_a_signature():
+    signature = "(n=2, training=Pretraining(steps=8, betas=(0.9, 0.99)), rates=(1, 2), seed=0)"
+    short, _ = short_defaults(None, "class", "a", None, None, signature, "")
+    assert short == "(n=2, training=Pretraining(...), rates=(1, 2), seed=0)"
+    assert short_defaults(None, "class", "a", None, None, "(x=None, y=Path())", "") is None

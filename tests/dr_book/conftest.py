@@ -26,6 +26,7 @@ def record():
             "clusters": Clusters.alone(len(ids)),
             "epoch": None,
             "machine": {},
+            "code": {"retriever": "c0"},
             "study": "simlm/table08",
             "created": "2026-01-01T00:00:00+00:00",
             "data": {"collection": {"name": "tiny", "digest": "c0", "passages": 1200}},

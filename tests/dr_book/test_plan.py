@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from dr_book import measured, plan
-from dr_book.statistics import Estimate
+from dr_book.statistics import Estimate, cluster_mean, seed_variance
 from dr_lib.evaluation import Clusters, Scores
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,7 @@ def block(record):
 def parts() -> SimpleNamespace:
     """What the page on seeds computes itself."""
     space = {"np": np, "pd": pd, "plan": plan, "Estimate": Estimate}
+    space["seed_variance"] = seed_variance
     exec("\n".join(PARTS), space)
     return SimpleNamespace(**space)
 
@@ -131,6 +132,48 @@ def test_groups_of_queries_are_compared_with_what_their_clusters_share(drawn):
     assert [one.value for one in each] == pytest.approx(
         [gaps[groups == group].mean() for group in range(5)], rel=1e-5
     )
+
+
+def test_a_gain_as_a_share_has_the_error_of_a_jackknife_over_clusters(block):
+    """The slow twin leaves one cluster out at a time."""
+    rng = np.random.default_rng(5)
+    clusters = np.repeat(np.arange(80), rng.integers(3, 15, 80))
+    groups = rng.integers(0, 3, len(clusters))
+    low = 0.2 + 0.1 * groups + rng.normal(0, 0.05, 80)[clusters]
+    high = low * (1.1 + 0.05 * groups) + rng.normal(0, 0.03, 80)[clusters]
+    made = block({"a": high[None], "b": low[None]}, clusters.tolist())
+
+    def shares(rows: np.ndarray) -> np.ndarray:
+        means = [[own[rows & (groups == g)].mean() for g in (0, 2)] for own in (high, low)]
+        first, last = 100 * (np.divide(*means) - 1)
+        return np.array([first, last, last - first])
+
+    whole = shares(np.ones(len(clusters), bool))
+    left = np.array([shares(clusters != name) for name in range(80)])
+    errors = np.sqrt(79 / 80 * np.square(left - left.mean(axis=0)).sum(axis=0))
+    first, _, last, grown = made.shares_gained("a", "b", "MRR@10", groups)
+    assert [one.value for one in (first, last, grown)] == pytest.approx(whole, rel=1e-4)
+    assert [one.error for one in (first, last, grown)] == pytest.approx(errors, rel=0.05)
+
+
+def test_rows_that_differ_in_code_or_device_throughout_are_named(block):
+    made = block({"a": np.ones((2, 24)), "b": np.zeros((2, 24))}, [*range(12)] * 2)
+    assert plan.made_apart(made, ["a", "b"]) == plan.made_apart(made, ["a", "c"]) == ""
+    for record in made.runs["a"]:
+        record.training, record.epoch = {"retriever": {"precision": "bf16"}}, 5
+        record.machine = {"gpus": ["NVIDIA H200"]}
+    assert plan.made_apart(made, ["a", "b"]) == "device"
+    made.runs["b"][0].code = made.runs["b"][1].code = {"retriever": "other"}
+    assert plan.made_apart(made, ["a", "b"]) == "code and device"
+    made.runs["b"].append(made.runs["a"][0])
+    assert plan.made_apart(made, ["a", "b"]) == ""
+
+
+def test_the_contrast_of_decoders_is_apart_in_code_and_device():
+    """As the page of the plan says where it rests on it."""
+    found = {one.contrast["id"]: one.apart for one in plan.verdicts(*plan.recorded())}
+    assert found["trained-decoder"] == "code and device"
+    assert found["autoencoder-leads"] == found["autoencoder-leads-on-titles"] == ""
 
 
 def test_collections_weigh_the_same_whatever_their_size(drawn, block):
@@ -318,17 +361,29 @@ def test_more_seeds_and_more_articles_show_smaller_differences(parts):
 
 
 @pytest.mark.parametrize("study", ["plan/core", "plan/core-dev"])
-def test_half_a_point_takes_three_hundred_articles_and_questions_make_two_fifths_of_a_seed(
+def test_half_a_point_takes_a_hundred_and_fifty_articles_and_articles_differ_by_the_gap(
     parts, study
 ):
-    """As methods/how_many_seeds begins, and says below its table."""
+    """As methods/how_many_seeds begins, and says below its tables."""
     told = (ROOT / "notebooks/methods/how_many_seeds.ipynb").read_text(encoding="utf-8")
-    assert "Three seeds and three hundred articles show a gap of half a point." in told
+    assert "Three seeds and a hundred and fifty articles show a gap of half a point." in told
+    assert "worth two to eight thousand independent ones, by pair" in told
     assert "Questions that flip by themselves make up two fifths of its variance." in told
     block = plan.Block.load(study)
     labels = [label for label, records in block.runs.items() if len(records) > 2]
-    made = parts.parts_of(block, [*combinations(labels, 2)], "MRR@10")
-    few, enough = (parts.with_error(0.0, made, 3, articles).detectable for articles in (250, 300))
-    assert few > 0.5 > enough
+    pairs = [*combinations(labels, 2)]
+    made = parts.parts_of(block, pairs, "MRR@10")
+    gaps = {pair: block.differences(*pair, "MRR@10") for pair in pairs}
+    near = [pair for pair, own in gaps.items() if abs(own.mean()) < 1]
+    alike = parts.parts_of(block, near, "MRR@10")
+    few, enough = (parts.with_error(0.0, alike, 3, articles).detectable for articles in (71, 150))
+    assert few > 0.5 > enough and len(near) == 4
+    each = [parts.parts_of(block, [pair], "MRR@10").article for pair in pairs]
+    apart = [own.mean() ** 2 for own in gaps.values()]
+    assert np.corrcoef(apart, each)[0, 1] > 0.6 and alike.article < made.article / 2
+    worth = [
+        own.var(ddof=1) / cluster_mean(own, block.clusters).error ** 2 for own in gaps.values()
+    ]
+    assert 1_500 < min(worth) < 2_500 and 7_500 < max(worth) < 9_500
     draws = made.draw / len(block.clusters)
     assert 0.35 < draws / (draws + made.seed) < 0.45

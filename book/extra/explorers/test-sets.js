@@ -1,4 +1,4 @@
-/* How many queries a difference needs: the formula of dr_lib.evaluation.smallest_detectable_difference, and test sets
+/* How many queries a difference needs: the formula of dr_book.statistics.Estimate.detectable for independent queries, and test sets
    drawn by it. `book/_ext/explorers.py` writes test-sets-data.js from the book's records. Page: ideas/queries-explorer. */
 
 "use strict";
