@@ -13,6 +13,7 @@ practice/own-corpus.
 """
 
 import ast
+import errno
 import functools
 import inspect
 import os
@@ -643,6 +644,8 @@ class Cache:
             # a full disk, a read-only cache: say which stage, and the way out
             except OSError as error:
                 problem = f"{stage.name}: {error.strerror or error}"
+                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    fix = "Set DR_CACHE to a folder that you may write to."
                 raise InputError(problem, where=error.filename or self.root, fix=fix) from error
             except SafetensorError as error:
                 if "I/O error" not in str(error):

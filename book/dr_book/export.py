@@ -128,10 +128,12 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
 
 
 def _check_outside(target: Path, record: Record | None, models: Iterable[Path] = ()) -> None:
-    """Refuse to write into a model's folder, or into the collection of a run where its name finds
-    it.
+    """Refuse to write into a model's folder, or into the collection of a run: a record holds its
+    name and no path, so that a folder above the target counts where it has that name.
     """
-    for read in (*models, *([record.recipe["collection"]["name"]] if record else [])):
+    names = [record.recipe["collection"]["name"]] if record else []
+    above = [folder for folder in Path(target).resolve().parents if folder.name in names]
+    for read in (*models, *names, *above):
         places.check_outside(target, read)
 
 

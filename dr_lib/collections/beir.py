@@ -90,6 +90,7 @@ def folder_source(folder: Path) -> Source:
         queries=partial(read_records, queries, _query) if queries else tuple,
         judgements={split: partial(_judgements, path) for split, path in splits.items()},
         info=info,
+        readers=writer is None,
         # a folder with generated questions is a copy, perhaps of published data
         published=writer is not None,
     )
@@ -221,6 +222,7 @@ STARTS = {
     b"\xfe\xff": ("UTF-16", "Save it as UTF-8 (iconv -f utf-16 -t utf-8 FILE > NEW)."),
     b"PK\x03\x04": ("a spreadsheet or packed", "Save a spreadsheet as CSV UTF-8, else unpack it."),
     b"\xd0\xcf\x11\xe0": ("of an office program", "Save a spreadsheet as CSV UTF-8, else as text."),
+    b"{\\rtf": ("of an office program", "Save it as plain text in UTF-8."),
     b"%PDF-": ("a PDF", "Make a text of it: pdftotext FILE NEW.txt."),
     b"\x1f\x8b": ("packed by gzip", "Add .gz to its name."),
 }

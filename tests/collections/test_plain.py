@@ -125,6 +125,7 @@ STARTS = {
     "spreadsheet": b"PK\x03\x04\x14\x00",
     "office": b"\xd0\xcf\x11\xe0\xa1",
     "PDF": b"%PDF-1.4\nBT /F1 12 Tf (sea) Tj ET",
+    "office program": b"{\\rtf1\\ansi sea}",
     "gzip": b"\x1f\x8b\x08\x00",
 }
 

@@ -365,6 +365,9 @@ def test_nothing_of_a_comparison_is_written_into_its_collection(compare, tmp_pat
         with pytest.raises(InputError, match=f"would be read with it.*{tmp_path / name}"):
             write(text / name)
         assert not (text / name).exists()
+    monkeypatch.delenv("DR_DATA")  # nor does the name alone lead to it
+    with pytest.raises(InputError, match="would be read with it"):
+        export.export(compared.runs["none"][0], text / "below" / "exported")
 
 
 def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
@@ -669,6 +672,16 @@ def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):
     assert "of the words and reads each as [UNK]" in compared.facts.data
     (record,) = compared.runs["BM25"]
     assert record.means["MRR@10"] == 1.0
+
+
+def test_training_queries_that_are_tested_on_are_said(compare, tmp_path):
+    trained = [f"q{n}\tp{n}\t1" for n in (*range(12), 18, 19)]  # 18 and 19 are test queries
+    judge(tmp_path / "tiny", "train", trained)
+    compared = compare(["bm25"])
+    told = "2 training queries that are asked in dev or test too, left out of train"
+    assert compared.trained_on_test == f"{told}." and len(compared.searched.qrels("train")) == 12
+    assert told in compared.table.data and told.split(" ", 1)[1] in compared.facts.data
+    assert told in compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_one_document_that_makes_most_of_the_passages_is_named(tmp_path):
