@@ -15,7 +15,7 @@ import reprlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -337,10 +337,16 @@ def check_record(given: str | Path | None) -> None:
         raise InputError("is no record", where=given, fix=fix)
 
 
-def check_public(studies: list[str], agreed: bool) -> None:
-    """Refuse to publish studies of a text of one's own, unless that is agreed to."""
+def check_public(studies: Iterable[str], collections: Iterable[str] = ()) -> None:
+    """Refuse to publish what was measured on a text of one's own: a collection without a data
+    sheet, or a study of `dr-lib try`.
+    """
+    from dr_book.data.sheets import sheets
+
+    public = {"made tokens", *(sheet.name for sheet in sheets())}  # of notebooks/cdmae/table06
     own = [name for name in studies if name.startswith("your_corpus/")]
-    if own and not agreed:
+    own += [name for name in {*collections} - public if not name.startswith("ir_datasets:")]
+    if own:
         problem = "query ids and scores of your own text would go into the book"
         raise InputError(problem, where=own[0], fix="Add --yes if they may be public.")
 
@@ -447,7 +453,8 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
-    said = [compared.collection.info.get("read"), compared.uneven, compared.verdict.plain]
+    said = [compared.collection.info.get("read"), compared.uneven, compared.trained_on_test]
+    said.append(compared.verdict.plain)
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
     if pool:
@@ -512,7 +519,8 @@ def publish_records(options: argparse.Namespace) -> None:
     """copy this machine's records of a study into the book, or those of a file"""
     is_file = options.study.endswith((".jsonl.xz", ".json"))
     check_record(options.study)
-    check_public([options.study], options.yes)
+    if not options.yes:
+        check_public([options.study])
     if not is_file and not options.scale:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
@@ -526,7 +534,6 @@ def publish_records(options: argparse.Namespace) -> None:
         records = load_records(live_folder(options.scale), options.study)
         if not records:
             raise unknown_study(options.study, options.scale, live=True)
-    check_public([record.study for record in records], options.yes)
     found = [
         record
         for record in records
@@ -538,6 +545,9 @@ def publish_records(options: argparse.Namespace) -> None:
             where=f"{options.study} at {options.scale}" if options.scale else options.study,
             fix=f"There are: {', '.join({one.data['collection']['name']: 0 for one in records})}.",
         )
+    if not options.yes:
+        measured_on = [record.data["collection"]["name"] for record in found]
+        check_public([record.study for record in found], measured_on)
     print("\n".join(str(path) for path in publish(found)))
 
 

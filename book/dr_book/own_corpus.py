@@ -91,6 +91,13 @@ class Compared(corpus_study.Compared):
         return templated(tested, trained)
 
     @property
+    def trained_on_test(self) -> str:
+        """How many training queries are tested on too, as a sentence; "" where none is."""
+        named = IRREGULAR["left_out_of_train"], IRREGULAR["tested_too"]
+        counts = self.collection.irregular if self.collection else {}
+        return " ".join(f"{counts[name]:,} {name}." for name in named if name in counts)
+
+    @property
     def pairs(self) -> list[Pair]:
         """What is tested: every system against BM25, every way to pre-train against none."""
         pairs = [(label, BM25) for label in self.runs if label != BM25]
@@ -128,7 +135,7 @@ class Compared(corpus_study.Compared):
             " (Student's, over clusters of queries and over seeds)."
         )
         if self.collection:
-            caption += f" {self.chosen_by}"
+            caption += " ".join(["", *filter(None, [self.chosen_by, self.trained_on_test])])
         if not runs:
             return self._comparison.table(list(self.runs), caption)
         if self.on_generated:

@@ -48,6 +48,8 @@ IRREGULAR = {
     ),
     "judgements_left_out": "judgements of unknown queries, or given twice, left out",
     "queries_without_judgement": "queries without a judgement",
+    "left_out_of_train": "training queries that are asked in dev or test too, left out of train",
+    "tested_too": "training queries that are asked in dev or test too, kept in train",
 }
 """Counts of a collection's `info` that a reader should see."""
 OWN_PASSAGE = "own_passage"  # in `info`: whether a query that is a passage may find itself
@@ -155,7 +157,7 @@ class Collection:
     @property
     def irregular(self) -> dict[str, int]:
         """What was left out or stands out, in words, with its number; of a sample, in the whole."""
-        counts = self.info.get("counts", {})
+        counts = {"tested_too": len(self.tested_too())} | self.info.get("counts", {})
         return {words: counts[name] for name, words in IRREGULAR.items() if counts.get(name)}
 
     @property
@@ -255,6 +257,49 @@ class Collection:
             self._grades[split] = grades
         return self._grades[split]
 
+    def tested_too(self) -> set[str]:
+        """Queries of train that are asked in another split too, by their id or by their text
+        without regard to case and spaces; of splits that are read when they are used, those that
+        were.
+        """
+        read = [split for split, judged in self._judgements.items() if judged is not None]
+        others = [self.queries(split) for split in read if not split.startswith("train")]
+        if "train" not in read or not others:
+            return set()
+        asked = {id_ for queries in others for id_ in queries["id"][:]}
+        texts = {_folded(text) for queries in others for text in queries["text"][:]}
+        trained = self.queries("train")
+        return {
+            id_
+            for id_, text in zip(trained["id"][:], trained["text"][:], strict=True)
+            if id_ in asked or _folded(text) in texts
+        }
+
+    def without_tested(self) -> "Collection":
+        """The same collection without the queries of `tested_too` in train, counted in `info`:
+        who trains on them has seen the answers of the test. The test stays whole.
+
+        Raises:
+            InputError: train holds no other queries.
+        """
+        if not (tested := self.tested_too()):
+            return self
+        train = {id_: grades for id_, grades in self.qrels("train").items() if id_ not in tested}
+        if not train:
+            raise InputError(
+                "every query of train is asked in another split too",
+                where=f"collection {self.name}",
+                fix="Remove qrels/train.tsv, or judge other queries for training.",
+            )
+        apart = copy(self)
+        apart._judgements = self._judgements | {"train": _table(train)}
+        apart._grades, apart._own_rows, apart._parts = {}, {}, {}
+        apart.digest = json_digest([self.digest, {"left_out_of_train": sorted(tested)}])
+        sizes = {"queries": len(train), "judgements": sum(map(len, train.values()))}
+        counts = self.info["counts"] | {"train": sizes, "left_out_of_train": len(tested)}
+        apart.info = {**self.info, "counts": counts}
+        return apart
+
     def relevant_rows(self, split: str, grade: int = 1) -> list[np.ndarray]:
         """Rows of the relevant passages of each query of a split, in the order of `queries`.
 
@@ -350,7 +395,7 @@ class Collection:
             return False
         passage = self.passages[int(row)]
         texts = (query["text"], passage["text"], f"{passage['title']} {passage['text']}")
-        asked, *held = (" ".join(text.split()).casefold() for text in texts)
+        asked, *held = map(_folded, texts)
         return asked in held
 
     def documents(self) -> tuple[np.ndarray, np.ndarray]:
@@ -568,6 +613,10 @@ def repeats(
     for row, shared in zip(suspects.tolist(), keys, strict=True):
         if first.setdefault(shared, row) != row:
             yield row, first[shared]
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def _positives(grades: Grades) -> set[str]:

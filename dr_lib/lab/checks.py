@@ -399,7 +399,7 @@ def fitted(recipe: Recipe, memory: int | None = None) -> Recipe:
     Returns:
         A recipe with a key of its own. Its numbers are those of the first up to rounding.
 
-    Example: ``lab.Study("mine/rates", {"paper": lab.fitted(recipe)}).run()``
+    Example: ``lab.Study("mine/rates", {"paper": lab.fitted(recipe)}, scale="paper").run()``
     """
     changes: dict[str, int] = {}
     if memory := memory or machine.gpu_memory():

@@ -33,7 +33,7 @@ class Cluster(Executor):
 
     Example:
         >>> with Cluster(2) as cluster:  # doctest: +SKIP
-        ...     lab.Study("mine/rates", recipes, executor=cluster).run()
+        ...     lab.Study("mine/rates", recipes, scale="laptop", executor=cluster).run()
     """
 
     def __init__(self, where: str | int):

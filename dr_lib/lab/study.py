@@ -304,7 +304,8 @@ class Study:
         recipes: label -> recipe; the labels are the paper's names of the rows.
         seeds: seeds to run each recipe with; the first seed of all recipes comes before the second
             of any.
-        scale: name of the scale, for the records.
+        scale: name of the scale that the recipes are of, for the records; it has no default, since
+            a recipe does not tell it.
         minutes: time budget of one call of `run`; None for no limit. What is under way when the
             time is up is stopped, a training with a checkpoint of its last step, encoding and
             writing with what they have; other stages are finished first.
@@ -321,7 +322,7 @@ class Study:
         recipes: Mapping[str, Recipe],
         seeds: Sequence[int] = (0,),
         *,
-        scale: str = "laptop",
+        scale: str,
         minutes: float | None = None,
         executor: Executor | None = None,
         cache: Cache | None = None,
@@ -563,7 +564,7 @@ def zero_shot(
         InputError: something cannot be run (before anything has started).
         StudyError: a run failed; what did finish has left its records.
 
-    Example: ``lab.zero_shot(recipe, ["scifact", "ir_datasets:beir/nfcorpus/test"])``
+    Example: ``lab.zero_shot(recipe, ["scifact", "cacm"], scale="laptop")``
     """
     recipes = {recipes.objective.name: recipes} if isinstance(recipes, Recipe) else dict(recipes)
     if isinstance(collections, str | Path):

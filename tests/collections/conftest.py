@@ -30,8 +30,9 @@ QUERIES = [
     {"_id": "q1", "text": "what is thin", "answers": ["the boundary layer", "it"]},
     {"_id": "q2", "text": "what is hot"},
     {"_id": "q3", "text": "nobody judged this"},
+    {"_id": "q4", "text": "what flows", "answers": ["air"]},
 ]
-QRELS = {"test": ["q2\tp4\t2", "q1\tp2\t1", "q1\tp1\t0"], "train": ["q1\tp2\t1"]}
+QRELS = {"test": ["q2\tp4\t2", "q1\tp2\t1", "q1\tp1\t0"], "train": ["q4\tp1\t1"]}
 HEADER = "query-id\tcorpus-id\tscore"
 
 

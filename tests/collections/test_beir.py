@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dr_lib import collections
-from dr_lib.collections import Judgement, Query, write_folder
+from dr_lib.collections import Judgement, Query, store, write_folder
 from dr_lib.errors import InputError
 
 
@@ -32,7 +32,8 @@ def test_passages_keep_file_order_and_get_defaults(beir_folder, cache):
 
 
 def test_splits_are_listed_train_first(beir_folder, cache):
-    qrels = {split: ["q1\tp1\t1"] for split in ("zebra", "test", "dev", "alpha", "train")}
+    qrels = {split: ["q1\tp1\t1"] for split in ("zebra", "test", "dev", "alpha")}
+    qrels["train"] = ["q4\tp1\t1"]
     collection = collections.load(beir_folder(qrels=qrels), cache=cache)
     assert collection.splits == ("train", "dev", "test", "alpha", "zebra")
 
@@ -41,12 +42,12 @@ def test_queries_of_a_split_are_the_judged_ones_in_file_order(beir_folder, cache
     collection = collections.load(beir_folder(), cache=cache)
     assert collection.queries("test")["id"][:] == ["q1", "q2"]
     assert collection.queries("train")[0] == {
-        "id": "q1",
-        "text": "what is thin",
-        "answers": ["the boundary layer", "it"],
+        "id": "q4",
+        "text": "what flows",
+        "answers": ["air"],
     }
     assert collection.queries("test")[1]["answers"] == []
-    assert collection.queries()["id"][:] == ["q1", "q2", "q3"]
+    assert collection.queries()["id"][:] == ["q1", "q2", "q3", "q4"]
 
 
 def test_grades_are_kept_with_zero(beir_folder, cache):
@@ -54,9 +55,49 @@ def test_grades_are_kept_with_zero(beir_folder, cache):
     assert collection.qrels("test") == {"q2": {"p4": 2}, "q1": {"p2": 1, "p1": 0}}
 
 
+def test_what_is_tested_is_left_out_of_train_and_counted(beir_folder, cache):
+    asked = [
+        {"_id": "q1", "text": "what is thin"},
+        {"_id": "q2", "text": "what is hot"},
+        {"_id": "q3", "text": "What  is HOT "},  # the text of q2
+        {"_id": "q4", "text": "what flows"},
+        {"_id": "q5", "text": "what is loud"},
+    ]
+    train = [f"q{number}\tp{number % 4 + 1}\t1" for number in (1, 3, 4, 5)]
+    qrels = {"train": train, "dev": ["q1\tp2\t1"], "test": ["q2\tp4\t1"]}
+    apart = qrels | {"train": train[2:]}
+    collection = collections.load(beir_folder("mine", queries=asked, qrels=qrels), cache=cache)
+    alone = collections.load(beir_folder("apart", queries=asked, qrels=apart), cache=cache)
+    assert collection.qrels("train") == alone.qrels("train") == {"q4": {"p1": 1}, "q5": {"p2": 1}}
+    assert collection.queries("train")["id"][:] == ["q4", "q5"]
+    assert [*collection.qrels("dev"), *collection.qrels("test")] == ["q1", "q2"]
+    assert collection.only("train").digest == alone.only("train").digest
+    assert collection.info["counts"]["train"] == {"queries": 2, "judgements": 2}
+    told = {"training queries that are asked in dev or test too, left out of train": 2}
+    assert collection.irregular == told
+    kept = {"queries without a judgement": 1}  # q3, which only train had judged
+    assert alone.irregular == kept and collection.digest != alone.digest
+    nothing = beir_folder("nothing", queries=asked, qrels=qrels | {"train": train[:2]})
+    with pytest.raises(InputError, match="every query of train is asked in another split too"):
+        collections.load(nothing, cache=cache)
+
+
+def test_of_published_data_what_is_tested_stays_in_train_and_is_counted(
+    beir_folder, cache, monkeypatch
+):
+    qrels = {"train": ["q1\tp2\t1", "q4\tp1\t1"], "test": ["q1\tp2\t1"]}
+    folder = beir_folder(qrels=qrels)
+    left_out = collections.load(folder, cache=cache)
+    monkeypatch.setattr(store, "AS_PUBLISHED", {left_out.passages_digest})
+    published = collections.load(folder, cache=cache)
+    assert [*left_out.qrels("train")] == ["q4"] and [*published.qrels("train")] == ["q1", "q4"]
+    told = "training queries that are asked in dev or test too, kept in train"
+    assert published.irregular[told] == 1 and published.digest != left_out.digest
+
+
 def test_info_counts_what_is_there(beir_folder, cache):
     counts = collections.load(beir_folder(), cache=cache).info["counts"]
-    assert (counts["passages"], counts["queries"], counts["queries_without_judgement"]) == (4, 3, 1)
+    assert (counts["passages"], counts["queries"], counts["queries_without_judgement"]) == (4, 4, 1)
     assert counts["test"] == {"queries": 2, "judgements": 3}
 
 
@@ -81,8 +122,8 @@ def test_digest_changes_with_content(beir_folder, cache, part):
             {"_id": "p2", "text": "Two."},
             {"_id": "p4", "text": "Four."},
         ],
-        "queries": [{"_id": "q1", "text": "what is thick"}, {"_id": "q2", "text": "what is hot"}],
-        "qrels": {"test": ["q2\tp4\t1", "q1\tp2\t1", "q1\tp1\t0"], "train": ["q1\tp2\t1"]},
+        "queries": [{"_id": f"q{n}", "text": f"what is {n}"} for n in (1, 2, 4)],
+        "qrels": {"test": ["q2\tp4\t1", "q1\tp2\t1", "q1\tp1\t0"], "train": ["q4\tp1\t1"]},
     }[part]
     before = collections.load(beir_folder("before"), cache=cache)
     assert (
@@ -194,7 +235,7 @@ def test_equal_texts_under_other_titles_are_no_duplicates(beir_folder, cache):
 def test_a_folder_without_judgements_is_text_for_pretraining(beir_folder, cache):
     collection = collections.load(beir_folder(qrels=None), cache=cache)
     assert collection.splits == () and len(collection.passages) == 4
-    assert len(collection.queries()) == 3
+    assert len(collection.queries()) == 4
     with pytest.raises(InputError, match="no judgements"):
         collection.queries("test")
 

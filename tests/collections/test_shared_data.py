@@ -56,7 +56,7 @@ def test_repeated_passages_are_refused_unless_allowed(name, cache):
         InputError,
         match=rf"repeats title and text .*\({WITH_REPEATED_PASSAGES[name]} such in all\)",
     ):
-        collections.load(name, cache=cache)
+        collections.load(name, cache=cache, allow_duplicates=False)
 
 
 def test_passages_without_judgements_serve_as_text(cache):

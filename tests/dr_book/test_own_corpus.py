@@ -674,6 +674,16 @@ def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):
     assert record.means["MRR@10"] == 1.0
 
 
+def test_training_queries_that_are_tested_on_are_said(compare, tmp_path):
+    trained = [f"q{n}\tp{n}\t1" for n in (*range(12), 18, 19)]  # 18 and 19 are test queries
+    judge(tmp_path / "tiny", "train", trained)
+    compared = compare(["bm25"])
+    told = "2 training queries that are asked in dev or test too, left out of train"
+    assert compared.trained_on_test == f"{told}." and len(compared.searched.qrels("train")) == 12
+    assert told in compared.table.data and told.split(" ", 1)[1] in compared.facts.data
+    assert told in compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
+
+
 def test_one_document_that_makes_most_of_the_passages_is_named(tmp_path):
     def uneven() -> str:
         text = collections.load(tmp_path)

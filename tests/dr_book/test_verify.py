@@ -253,6 +253,17 @@ def test_a_slip_in_the_name_of_a_record_is_told_what_there_is(named, said, book,
     assert said in line
 
 
+def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, capsys):
+    for study, name in (("mine/objectives", "mydata"), ("mine/scifact", "scifact")):
+        data = {"collection": {"name": name, "digest": "d"}}
+        made(VALUES, study=study, data=data, scale="smoke").save(live_folder("smoke"))
+    assert main(["publish", "mine/objectives", "--scale", "smoke"]) == 1
+    assert "mydata: query ids and scores of your own text" in capsys.readouterr().err
+    assert not (book / "smoke" / "mine").exists()
+    assert main(["publish", "mine/scifact", "--scale", "smoke"]) == 0
+    assert main(["publish", "mine/objectives", "--scale", "smoke", "--yes"]) == 0
+
+
 @pytest.mark.parametrize("command", ["export --to new --study", "publish"])
 @pytest.mark.parametrize(
     ("named", "said"),

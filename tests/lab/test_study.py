@@ -240,6 +240,8 @@ def test_an_empty_study_is_refused(study):
     for options in ({"labels": []}, {"seeds": []}):
         with pytest.raises(InputError, match="nothing to run"):
             study(**options)
+    with pytest.raises(TypeError, match="scale"):  # it would name smoke runs "laptop"
+        Study("mine/quick", {"first": lab.recipe_at("smoke")})
 
 
 # Budget -------------------------------------------------------------------------------------------
