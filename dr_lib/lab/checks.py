@@ -10,6 +10,7 @@ step, on a device without values. Page of the book: practice/gpu.
 import math
 import warnings
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dr_lib import evaluation, objectives
@@ -129,18 +130,24 @@ def check_trainings(inputs: Inputs) -> None:
             )
 
 
+@lru_cache(maxsize=8)  # it reads every query, for each recipe of a study
 def check_reported(collection: Collection, split: str) -> None:
     """Refuse to report queries that are learned from: one by its id, or many by their texts."""
     if split == "train":
         return
-    asked, learned = (collection.queries(name) for name in (split, "train"))
-    ids, texts = {*learned["id"]}, {" ".join(text.casefold().split()) for text in learned["text"]}
-    same = [name for name in asked["id"] if name in ids]
-    alike = [row["id"] for row in asked if " ".join(row["text"].casefold().split()) in texts]
-    if same or len(alike) > REPEATED * len(asked):
+    columns = [
+        collection.queries(name)[column][:]
+        for name in (split, "train")
+        for column in ("id", "text")
+    ]
+    ids, learned = columns[0], {*columns[2]}
+    texts, read = ([" ".join(text.casefold().split()) for text in part] for part in columns[1::2])
+    same, read = [name for name in ids if name in learned], {*read}
+    alike = [name for name, text in zip(ids, texts, strict=True) if text in read]
+    if same or len(alike) > REPEATED * len(ids):
         several = same or alike
         raise InputError(
-            f"{len(several):,} of {len(asked):,} queries of the split {split!r} are training"
+            f"{len(several):,} of {len(ids):,} queries of the split {split!r} are training"
             f" queries too, such as {several[0]!r}: what is learned would be reported",
             where=f"collection {collection.name}",
             fix="Remove them from qrels/train.tsv.",

@@ -587,7 +587,15 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     blocks, overlaps = plan.recorded()
     words = {verdict.contrast["id"]: verdict.word for verdict in plan.verdicts(blocks, overlaps)}
     waiting = sum(word in ("waits", "not run") for word in words.values())
-    assert (waiting, len(words)) == (3, 14), "says the opening: three of fourteen"
+    assert (waiting, len(words)) == (2, 14), "says the opening: two of fourteen"
+    assert words["autoencoder-leads-elsewhere"] == "supported"
+    others = {name: block for name, block in plan.elsewhere().items() if name != "squad"}
+    rows = ("autoencoder", "simlm", "nDCG@10")
+    whole, without = (
+        plan.together([block for name, block in others.items() if name != left_out], *rows)
+        for left_out in ("", "medline")
+    )
+    assert without.value < 0.6 * whole.value and without.interval().low < 0, "half is Medline's"
     assert [name for name, word in words.items() if word == "contradicted"] == ["decoder-unneeded"]
     both, decoders, reddit = (
         blocks[name] for name in ("squad", "squad, decoder", "reddit-retrieval")

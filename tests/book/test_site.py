@@ -88,7 +88,8 @@ CUT_OR_STRUCK = """[...document.querySelectorAll("main svg")]
     const cut = texts.filter(([, box]) => box.left < edge.left - 4 || box.right > edge.right + 4
       || box.top < edge.top - 4 || box.bottom > edge.bottom + 4);
     const level = texts.filter(([one]) => !one.closest("[transform*=rotate]"));
-    const lines = !svg.closest(".dr-figure") ? [] : [...svg.querySelectorAll("path")].filter((one) =>
+    const paths = svg.closest(".dr-figure") ? [...svg.querySelectorAll("path")] : [];
+    const lines = paths.filter((one) =>
       getComputedStyle(one).stroke !== "none" && !one.closest("defs, clipPath")
       && !one.getAttribute("style").includes("-grid"));
     const points = lines.flatMap((one) => {

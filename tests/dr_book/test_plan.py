@@ -184,6 +184,43 @@ def test_collections_weigh_the_same_whatever_their_size(drawn, block):
     assert found.value == pytest.approx(np.mean(each))
 
 
+def test_what_a_training_draws_in_each_cluster_counts_once_over_collections(drawn, block):
+    made, values, clusters = drawn
+    alone = plan.together([made], "a", "b", "MRR@10")
+    home = made.difference("a", "b", "MRR@10")
+    assert (alone.value, alone.error) == pytest.approx((home.value, home.error))
+    # over two collections, by sums of each seed's deviations in each cluster
+    halves = [np.arange(60) < 30, np.arange(60) >= 30]
+    blocks = [
+        block({name: rows[:, half] for name, rows in values.items()}, clusters[half].tolist())
+        for half in halves
+    ]
+    kept = {name: 100 * np.float64(rows) for name, rows in values.items()}
+
+    def sums(rows: np.ndarray) -> np.ndarray:
+        """`[..., clusters of both halves]`."""
+        shares = []
+        for half in halves:
+            moved = (rows[..., half] - rows[..., half].mean(-1, keepdims=True)) / 30 / 2
+            names = clusters[half]
+            shares += [moved[..., names == name].sum(-1) for name in np.unique(names)]
+        return np.stack(shares, -1)
+
+    count = len(sums(kept["a"][0]))
+    factor = count / (count - 1)
+    queries = factor * (sums(kept["a"].mean(0) - kept["b"].mean(0)) ** 2).sum()
+    trainings = {name: len(rows) for name, rows in kept.items()}
+    once = sum(
+        factor * sums(kept[name]).var(0, ddof=1).sum() / trainings[name] for name in ("a", "b")
+    )
+    spreads = [(len(kept[name]) - 1, kept[name].mean(1).var(ddof=1)) for name in "ab"]
+    pooled = np.average([spread for _, spread in spreads], weights=[free for free, _ in spreads])
+    seeds = pooled * (1 / trainings["a"] + 1 / trainings["b"])
+    found = plan.together(blocks, "a", "b", "MRR@10")
+    assert once > 0
+    assert found.error**2 == pytest.approx(queries + max(seeds - once, 0), rel=1e-5)
+
+
 def test_fifths_are_equally_large_and_in_order(drawn):
     made, _, _ = drawn
     shares = np.random.default_rng(1).permutation(60) / 60
