@@ -664,6 +664,14 @@ def test_gains_by_shared_words_are_read_from_one_column():
         assert both.by_group(label, "none", "MRR@10", groups)[0].interval().low > 0
 
 
+def test_the_rank_correlation_of_coverage_stands_on_nine_rows_three_of_them_short_of_seeds():
+    told = (ROOT / "notebooks/methods/what_the_bottleneck_buys.ipynb").read_text(encoding="utf-8")
+    assert "on nine of ten rows so far (MASTER is missing), three of them short" in told
+    shares, core = plan.coverage(), plan.Block.load("plan/core")
+    short = [label for label in shares if core.seed_count(label) < plan.seeds_of(1)]
+    assert "master" not in shares and (len(shares), len(short)) == (9, 3)
+
+
 def test_bag_of_words_gains_about_as_much_as_retromae():
     """As the first page says: less than a point either way, which is what the plan calls level."""
     gap = plan.Block.load("plan/core").difference("bow", "retromae", "MRR@10").interval()
