@@ -21,6 +21,7 @@ from dr_book.statistics import (
     SeedVariance,
     cluster_mean,
     combined,
+    holm,
     influence,
     scatter,
     seed_variance,
@@ -402,6 +403,29 @@ def level(estimate: Estimate) -> str:
     if estimate.p_within(1.0) < 0.05:
         return "supported"
     return "contradicted" if estimate.interval().high < -1.0 else "open"
+
+
+def opened_by_holm(verdicts: Sequence[Verdict]) -> list[str]:
+    """Ids of the decided contrasts that Holm's correction over all judged ones would leave open.
+
+    A contrast of several collections has the largest of their p-values where all support it; of
+    those that contradict it, the smallest, times their number. An order has none.
+    """
+    p_values = {}
+    for verdict in verdicts:
+        shown = [one for one in verdict.shown.values() if isinstance(one, Estimate)]
+        if not shown or verdict.word not in ("supported", "contradicted", "open"):
+            continue
+        if verdict.contrast["rule"] == "level":
+            held = verdict.word == "supported"
+            each = [one.p_within(1.0) if held else one.p(-1.0) for one in shown]
+        else:
+            each = [one.p() for one in shown]
+        against = verdict.word == "contradicted"
+        p_values[verdict.contrast["id"]] = min(each) * len(each) if against else max(each)
+    words = {verdict.contrast["id"]: verdict.word for verdict in verdicts}
+    corrected = zip(p_values, holm([*p_values.values()]), strict=True)
+    return [name for name, p in corrected if p >= 0.05 and words[name] != "open"]
 
 
 WORDS = {"above": sign, "below": below, "level": level}

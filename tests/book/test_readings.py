@@ -585,7 +585,13 @@ def test_no_page_says_which_way_a_claim_leans():
 
 def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contradicted_one():
     blocks, overlaps = plan.recorded()
-    words = {verdict.contrast["id"]: verdict.word for verdict in plan.verdicts(blocks, overlaps)}
+    judged = plan.verdicts(blocks, overlaps)
+    words = {verdict.contrast["id"]: verdict.word for verdict in judged}
+    assert plan.opened_by_holm(judged) == [
+        "autoencoder-leads-on-titles",
+        "bottleneck-over-masking",
+        "masking-over-none",
+    ], "all on Reddit titles"
     waiting = sum(word in ("waits", "not run") for word in words.values())
     assert (waiting, len(words)) == (2, 14), "says the opening: two of fourteen"
     assert words["autoencoder-leads-elsewhere"] == "supported"

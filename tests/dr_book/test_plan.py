@@ -237,6 +237,24 @@ def test_a_side_of_zero_decides(value, error, word):
     assert plan.sign(Estimate(value, error, 30)) == word
 
 
+def test_contrasts_are_corrected_as_one_family():
+    def verdict(name: str, word: str, *shown: float, rule: str = "above") -> plan.Verdict:
+        found = {str(place): Estimate(value, 1.0, 1e9) for place, value in enumerate(shown)}
+        return plan.Verdict({"id": name, "rule": rule}, found, word)
+
+    # two-sided p: 2.5 standard errors .0124, 2.3 .0214, 2.0 .0455, 1.0 .317
+    judged = [verdict("sure", "supported", 4.0), verdict("half", "supported", 2.5)]
+    assert plan.opened_by_holm(judged) == []
+    both = verdict("both", "supported", 4.0, 2.0)  # as sure as the less sure of its collections
+    assert plan.opened_by_holm([*judged, both]) == []
+    judged += [both, verdict("open", "open", 1.0)]
+    judged.append(verdict("level", "contradicted", -3.3, rule="level"))
+    # ranks: sure, half x 4, level (2.3 beyond its border) x 3, both x 2 = .091, open
+    assert plan.opened_by_holm(judged) == ["both", "level"]
+    waiting = plan.Verdict({"id": "w", "rule": "above"}, {"": Estimate(2.0, 1.0, 1e9)}, "waits")
+    assert plan.opened_by_holm([*judged[:2], waiting]) == []
+
+
 def test_one_seed_of_unknown_scatter_leaves_the_error_open(block):
     values = {name: np.random.default_rng(4).random((1, 60)) for name in "ab"}
     found = block(values, np.repeat(np.arange(12), 5).tolist()).difference("a", "b", "MRR@10")
