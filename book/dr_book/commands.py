@@ -568,7 +568,8 @@ def verify_record(options: argparse.Namespace) -> int:
         )
     )
     took = spell_seconds(verify.cost(record))
-    print(f"{record.study}, {record.label}, seed {record.seed}: took {took}", flush=True)
+    made = f"{record.study}, {record.label}, seed {record.seed}"
+    print(f"{made}: took {took} when it was recorded; a busy machine takes longer", flush=True)
     certificate = verify.verify(record, collection=options.collection, margin=options.margin)
     print("\n".join(verify.certificate_lines(record, certificate)))
     if options.keep:

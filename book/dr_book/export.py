@@ -94,8 +94,7 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
     """Write what a run found as a TREC run file, and the judgements that it was measured by beside
     it (`.qrels`).
 
-    Tools that read the two (trec_eval, ir-measures) give the record's measures, but for queries
-    with equal scores, which each tool orders its own way.
+    Tools that read the two (trec_eval, ir-measures) give the record's measures.
 
     Args:
         record: of this machine.

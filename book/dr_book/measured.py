@@ -501,6 +501,12 @@ class Compared:
     why_open: str = ""
 
     @property
+    def certain(self) -> bool:
+        """Whether its 95 % interval lies on one side of zero and may decide."""
+        interval = self.estimate.interval()
+        return not (self.why_open or interval.low <= 0 <= interval.high)
+
+    @property
     def detectable(self) -> float:
         """The difference that is found with power 0.8; where all agree, what so many clusters
         cannot rule out of a share (Clopper and Pearson 1934).

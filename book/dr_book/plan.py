@@ -21,7 +21,9 @@ from dr_book.statistics import (
     SeedVariance,
     cluster_mean,
     combined,
+    holm,
     influence,
+    scatter,
     seed_variance,
 )
 from dr_lib import places
@@ -97,6 +99,10 @@ class Block:
         return self.values(first, measure).mean(axis=0) - self.values(second, measure).mean(axis=0)
 
     def difference(self, first: str, second: str, measure: str) -> Estimate:
+        """The estimate of `compared`."""
+        return self.compared(first, second, measure).estimate
+
+    def compared(self, first: str, second: str, measure: str) -> measured.Compared:
         """First minus second; where no record tells how seeds scatter, or too few clusters tell how
         queries do, its error is not known.
         """
@@ -106,7 +112,7 @@ class Block:
         gap = measured.difference(*rows, measure, beside=beside)
         pools = measured.pools_of(beside).values()
         known = gap.effective >= measured.FEWEST and all(pool.freedom for pool in pools)
-        return gap.estimate if known else replace(gap.estimate, freedom=0)
+        return gap if known else replace(gap, estimate=replace(gap.estimate, freedom=0))
 
     def by_group(self, first: str, second: str, measure: str, groups: np.ndarray) -> list[Estimate]:
         """The difference in each group of queries; seeds, which move all groups, are left out.
@@ -163,18 +169,28 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     """The mean difference over several collections, each with the same weight.
 
     Collections share no cluster, and one training moves all of them, so the variance of seeds is
-    that of a run's mean over the collections.
+    that of a run's mean over the collections; what a training draws in each cluster is in it, too,
+    and counted once (`statistics.scatter`).
     """
-    parts = []
+    parts, weight = [], 1 / len(blocks)
+    draws: dict[str, list[dict[object, float]]] = {
+        label: [{} for _ in range(blocks[0].seed_count(label))] for label in (first, second)
+    }
     for number, block in enumerate(blocks):
+        names = [f"{number} {cluster}" for cluster in block.clusters]
         gaps = block.differences(first, second, measure)
-        moves = influence(gaps, [f"{number} {cluster}" for cluster in block.clusters])
-        parts.append((1 / len(blocks), float(gaps.mean()), moves))
+        parts.append((weight, float(gaps.mean()), influence(gaps, names)))
+        for label, seeds in draws.items():
+            for moves, values in zip(seeds, block.values(label, measure), strict=False):
+                shares = influence(values, names).items()
+                moves.update({cluster: weight * move for cluster, move in shares})
     means = [block.means(measure) for block in blocks]
     shared = [name for name in means[0] if len({len(own.get(name, ())) for own in means}) == 1]
     pooled = seed_variance([np.mean([own[name] for own in means], axis=0) for name in shared])
     seeds = sum(1 / len(means[0][label]) for label in (first, second))
-    return combined(parts).with_seeds((pooled.variance * seeds, pooled.freedom))
+    counted = sum(scatter(moves) for moves in draws.values())
+    added = max(pooled.variance * seeds - counted, 0.0)
+    return combined(parts).with_seeds((added, pooled.freedom))
 
 
 def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
@@ -387,6 +403,29 @@ def level(estimate: Estimate) -> str:
     if estimate.p_within(1.0) < 0.05:
         return "supported"
     return "contradicted" if estimate.interval().high < -1.0 else "open"
+
+
+def opened_by_holm(verdicts: Sequence[Verdict]) -> list[str]:
+    """Ids of the decided contrasts that Holm's correction over all judged ones would leave open.
+
+    A contrast of several collections has the largest of their p-values where all support it; of
+    those that contradict it, the smallest, times their number. An order has none.
+    """
+    p_values = {}
+    for verdict in verdicts:
+        shown = [one for one in verdict.shown.values() if isinstance(one, Estimate)]
+        if not shown or verdict.word not in ("supported", "contradicted", "open"):
+            continue
+        if verdict.contrast["rule"] == "level":
+            held = verdict.word == "supported"
+            each = [one.p_within(1.0) if held else one.p(-1.0) for one in shown]
+        else:
+            each = [one.p() for one in shown]
+        against = verdict.word == "contradicted"
+        p_values[verdict.contrast["id"]] = min(each) * len(each) if against else max(each)
+    words = {verdict.contrast["id"]: verdict.word for verdict in verdicts}
+    corrected = zip(p_values, holm([*p_values.values()]), strict=True)
+    return [name for name, p in corrected if p >= 0.05 and words[name] != "open"]
 
 
 WORDS = {"above": sign, "below": below, "level": level}

@@ -255,7 +255,13 @@ def collection_of(
     spec, expected = CollectionSettings(**(other or record.recipe["collection"])), facts["digest"]
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
     for one in [place] if place else [*map(str, written), spec.name]:
-        collection = open_sample(spec.model_copy(update={"name": one}))
+        try:
+            collection = open_sample(spec.model_copy(update={"name": one}))
+        except InputError as error:
+            if place or places.find_data(one):
+                raise
+            fix = "A record holds no path: go to the folder above it, or set DR_DATA to that folder."
+            raise InputError(error.problem, where=record.name, fix=fix) from None
         collection = collection.with_own_passage(record.recipe["evaluation"].get("own_passage"))
         if collection.digest == expected:
             return collection

@@ -43,6 +43,10 @@ MODEL_FILES = (
 """
 
 
+TAKEN_OVER = "Transformer", "Pooling", "Normalize", "Dropout"
+"""Modules of sentence-transformers of which a training that starts from them loses no weight."""
+
+
 class Shape(NamedTuple):
     """The size of a model."""
 
@@ -342,9 +346,14 @@ def pooling_of(folder: Path) -> str | None:
     any other folder.
 
     Raises:
-        InputError: it pools in another way.
+        InputError: it pools in another way, or has a module, such as a projection, that a training
+            would not take over.
     """
     modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    for kind in (module["type"].rpartition(".")[2] for module in modules):
+        if kind not in TAKEN_OVER:
+            problem = f"has a module {kind}, which trainings from it would leave out"
+            raise InputError(problem, where=folder, fix="Use it as it comes (key retriever).")
     for path in (
         folder / module["path"] / "config.json"
         for module in modules
@@ -364,8 +373,10 @@ def pooling_of(folder: Path) -> str | None:
 
 def has_head(folder: Path) -> bool:
     """Whether the weights of a folder include a masked-LM head."""
-    with safe_open(folder / "model.safetensors", "pt") as weights:
-        names = weights.keys()
+    names: list[str] = []
+    for path in folder.glob("model*.safetensors"):  # a large model's lie in several files
+        with safe_open(path, "pt") as weights:
+            names += weights.keys()
     return any(name.startswith(("cls.predictions", "generator_predictions")) for name in names)
 
 

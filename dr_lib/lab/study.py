@@ -267,6 +267,12 @@ class StudyResult:
     failures: dict[Run, str] = field(default_factory=dict)
     needed: float = 0.0
 
+    def __repr__(self) -> str:
+        waiting = {run.name: far or "not begun" for run, far in self.pending.items()}
+        failed = {run.name: error for run, error in self.failures.items()}
+        others = [f"{name}: {state}" for name, state in (waiting | failed).items()]
+        return "\n".join([*map(repr, self.records.values()), *others]) or "no runs"
+
     def runs(self, searched: str | None = None) -> dict[str, list[Record]]:
         """Label -> records in the order of their seeds, as tables and figures take them; of one
         searched collection, if named.

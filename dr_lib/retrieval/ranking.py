@@ -184,7 +184,8 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
     """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); padding is left out.
 
     Scores get nine significant digits, which give every float32 back unchanged. Programs like
-    trec_eval ignore the rank and sort by score, equal scores by passage id.
+    trec_eval ignore the rank and sort by score, so of equal scores each is written as the next
+    smaller float32 than the one before it: every program finds this order.
 
     Args:
         ranking: what is to be written.
@@ -196,11 +197,14 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
         InputError: an id or the tag holds a blank, which the format cannot carry.
     """
     query, rank = np.nonzero(ranking.rows >= 0)
+    scores = ranking.scores.astype(np.float32)
+    for left, right in zip(scores.T, scores.T[1:], strict=False):  # views: one rank after another
+        np.minimum(right, np.nextafter(left, np.float32(-np.inf)), out=right)
     passages = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(
         pa.array(ranking.rows[query, rank])
     )
     names = np.array(ranking.query_ids, object)[query]
-    columns = (names, "Q0", passages.to_pylist(), rank + 1, ranking.scores[query, rank], tag)
+    columns = (names, "Q0", passages.to_pylist(), rank + 1, scores[query, rank], tag)
     table = pd.DataFrame(dict(zip(RUN_COLUMNS, columns, strict=True)))
     try:
         text = table.to_csv(

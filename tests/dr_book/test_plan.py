@@ -184,6 +184,43 @@ def test_collections_weigh_the_same_whatever_their_size(drawn, block):
     assert found.value == pytest.approx(np.mean(each))
 
 
+def test_what_a_training_draws_in_each_cluster_counts_once_over_collections(drawn, block):
+    made, values, clusters = drawn
+    alone = plan.together([made], "a", "b", "MRR@10")
+    home = made.difference("a", "b", "MRR@10")
+    assert (alone.value, alone.error) == pytest.approx((home.value, home.error))
+    # over two collections, by sums of each seed's deviations in each cluster
+    halves = [np.arange(60) < 30, np.arange(60) >= 30]
+    blocks = [
+        block({name: rows[:, half] for name, rows in values.items()}, clusters[half].tolist())
+        for half in halves
+    ]
+    kept = {name: 100 * np.float64(rows) for name, rows in values.items()}
+
+    def sums(rows: np.ndarray) -> np.ndarray:
+        """`[..., clusters of both halves]`."""
+        shares = []
+        for half in halves:
+            moved = (rows[..., half] - rows[..., half].mean(-1, keepdims=True)) / 30 / 2
+            names = clusters[half]
+            shares += [moved[..., names == name].sum(-1) for name in np.unique(names)]
+        return np.stack(shares, -1)
+
+    count = len(sums(kept["a"][0]))
+    factor = count / (count - 1)
+    queries = factor * (sums(kept["a"].mean(0) - kept["b"].mean(0)) ** 2).sum()
+    trainings = {name: len(rows) for name, rows in kept.items()}
+    once = sum(
+        factor * sums(kept[name]).var(0, ddof=1).sum() / trainings[name] for name in ("a", "b")
+    )
+    spreads = [(len(kept[name]) - 1, kept[name].mean(1).var(ddof=1)) for name in "ab"]
+    pooled = np.average([spread for _, spread in spreads], weights=[free for free, _ in spreads])
+    seeds = pooled * (1 / trainings["a"] + 1 / trainings["b"])
+    found = plan.together(blocks, "a", "b", "MRR@10")
+    assert once > 0
+    assert found.error**2 == pytest.approx(queries + max(seeds - once, 0), rel=1e-5)
+
+
 def test_fifths_are_equally_large_and_in_order(drawn):
     made, _, _ = drawn
     shares = np.random.default_rng(1).permutation(60) / 60
@@ -198,6 +235,24 @@ def test_fifths_are_equally_large_and_in_order(drawn):
 )
 def test_a_side_of_zero_decides(value, error, word):
     assert plan.sign(Estimate(value, error, 30)) == word
+
+
+def test_contrasts_are_corrected_as_one_family():
+    def verdict(name: str, word: str, *shown: float, rule: str = "above") -> plan.Verdict:
+        found = {str(place): Estimate(value, 1.0, 1e9) for place, value in enumerate(shown)}
+        return plan.Verdict({"id": name, "rule": rule}, found, word)
+
+    # two-sided p: 2.5 standard errors .0124, 2.3 .0214, 2.0 .0455, 1.0 .317
+    judged = [verdict("sure", "supported", 4.0), verdict("half", "supported", 2.5)]
+    assert plan.opened_by_holm(judged) == []
+    both = verdict("both", "supported", 4.0, 2.0)  # as sure as the less sure of its collections
+    assert plan.opened_by_holm([*judged, both]) == []
+    judged += [both, verdict("open", "open", 1.0)]
+    judged.append(verdict("level", "contradicted", -3.3, rule="level"))
+    # ranks: sure, half x 4, level (2.3 beyond its border) x 3, both x 2 = .091, open
+    assert plan.opened_by_holm(judged) == ["both", "level"]
+    waiting = plan.Verdict({"id": "w", "rule": "above"}, {"": Estimate(2.0, 1.0, 1e9)}, "waits")
+    assert plan.opened_by_holm([*judged[:2], waiting]) == []
 
 
 def test_one_seed_of_unknown_scatter_leaves_the_error_open(block):

@@ -351,6 +351,20 @@ def test_a_collection_that_has_changed_is_not_searched_under_a_record(run):
         search.collection_of(changed)
 
 
+def test_a_collection_that_is_not_found_by_its_name_says_where_to_stand(run, monkeypatch, tmp_path):
+    record, recipe, _ = run
+    monkeypatch.delenv("DR_DATA", raising=False)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    moved = record.model_copy(deep=True)
+    moved.recipe["collection"]["name"] = "tiny"
+    with pytest.raises(InputError, match="'tiny'.*folder above it, or set DR_DATA") as caught:
+        search.collection_of(moved)
+    assert caught.value.where == moved.name
+    monkeypatch.chdir(Path(recipe.collection.name).parent)
+    assert search.collection_of(moved).digest == record.data["collection"]["digest"]
+
+
 def test_a_collection_is_found_in_the_folder_that_a_notebook_was_given(run):
     record, recipe, _ = run
     found = search.collection_of(record, place=recipe.collection.name)

@@ -210,6 +210,7 @@ def test_a_run_is_rebuilt_from_its_record(own_recipe, book, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert main(["verify", str(path), "--keep"]) == 0
     told = capsys.readouterr().out
+    assert "when it was recorded; a busy machine takes longer\n" in told
     (record,) = load_records(path.parent)
     (certificate,) = record.rebuilt
     assert certificate["outcome"] in GOOD and certificate["outcome"] in told

@@ -186,6 +186,31 @@ def test_a_fresh_head_is_drawn_and_the_encoder_kept(encoder, shared):
     assert headed.cls.predictions.transform.dense.weight.std() > 0
 
 
+def test_weights_in_several_files_are_the_same_start(encoder, tiny_bert, shared):
+    whole = load_masked_lm(shared.get(open_checkpoint(str(encoder)).model.stage) / "model")
+    (encoder / "model.safetensors").unlink()
+    tiny_bert().bert.save_pretrained(encoder, max_shard_size="20KB")
+    assert len([*encoder.glob("model-*.safetensors")]) > 1
+    found = open_checkpoint(str(encoder))
+    assert found.fresh_head
+    parts = load_masked_lm(shared.get(found.model.stage) / "model")
+    for name, weight in whole.named_parameters():
+        assert torch.equal(weight, parts.get_parameter(name)), name
+
+
+def test_a_projection_that_a_training_would_lose_is_refused(encoder):
+    modules = json.loads((encoder / "modules.json").read_text())
+    kinds = {"2_Normalize": "Normalize", "3_Dense": "Dense"}
+    for path, kind in kinds.items():
+        modules.append({"path": path, "type": f"sentence_transformers.models.{kind}"})
+        (encoder / path).mkdir()
+    (encoder / "modules.json").write_text(json.dumps(modules[:3]))
+    assert open_checkpoint(str(encoder)).pooling == "mean"
+    (encoder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match="has a module Dense, which trainings from it would"):
+        open_checkpoint(str(encoder))
+
+
 def test_every_file_that_decides_how_it_encodes_is_in_its_digest(encoder):
     digests = [model_digest(encoder)]
     for name in (

@@ -85,6 +85,7 @@ def test_every_label_and_seed_gets_a_record_and_seeds_take_turns(study):
 
 def test_configurations_share_stages_and_a_second_call_runs_nothing(study, cache):
     first = study(seeds=[0, 1]).run()
+    assert repr(first).splitlines() == [repr(record) for record in first.records.values()]
     built = kinds(cache)
     assert (built.count("passage_tokens"), built.count("query_tokens"), built.count("untuned")) == (
         1,
