@@ -409,8 +409,8 @@ def trust_figure() -> HTML:
         source=f"{len(sure)} of {len(pairs)} pairs of the {len(complete)} methods with"
         f" {plan.seeds_of(1)} seeds are certain on SQuAD, in {MEASURE}. Other articles are asked of"
         f" the same trainings. At six layers {sum(rows['six layers'])} pairs were trained, once"
-        f" each: one seed is never certain. The last bar counts the pairs on each of the {len(away)}"
-        f" collections in {ELSEWHERE}, as the plan fixed:"
+        " each: one seed is never certain. The last bar counts the pairs on each of the"
+        f" {len(away)} collections in {ELSEWHERE}, as the plan fixed:"
         f" {100 * sum(away_counts[:2]) / sum(away_counts):.0f} % keep their order. A coin would"
         " keep half; pairs share trainings, so they move together.",
     )

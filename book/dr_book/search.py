@@ -260,7 +260,7 @@ def collection_of(
         except InputError as error:
             if place or places.find_data(one):
                 raise
-            fix = "A record holds no path: go to the folder above it, or set DR_DATA to that folder."
+            fix = "A record has no path: go to the folder above it, or set DR_DATA to that folder."
             raise InputError(error.problem, where=record.name, fix=fix) from None
         collection = collection.with_own_passage(record.recipe["evaluation"].get("own_passage"))
         if collection.digest == expected:

@@ -358,7 +358,7 @@ def test_a_collection_that_is_not_found_by_its_name_says_where_to_stand(run, mon
     monkeypatch.chdir(tmp_path / "elsewhere")
     moved = record.model_copy(deep=True)
     moved.recipe["collection"]["name"] = "tiny"
-    with pytest.raises(InputError, match="'tiny'.*folder above it, or set DR_DATA") as caught:
+    with pytest.raises(InputError, match=r"'tiny'.*folder above it, or set DR_DATA") as caught:
         search.collection_of(moved)
     assert caught.value.where == moved.name
     monkeypatch.chdir(Path(recipe.collection.name).parent)
