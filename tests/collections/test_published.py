@@ -34,11 +34,11 @@ def registered(tmp_path) -> str:
         return LocalDownload(tmp_path / path)
 
     docs = TsvDocs(local("docs.tsv", "7\tAir flows.\n8\tHeat passes.\n9\tAir flows.\n10\t\n"))
-    train = TsvQueries(local("train.tsv", "1\twhat flows\n2\twhat passes\n"))
+    train = TsvQueries(local("train.tsv", "1\twhat flows\n5\twhat is passed\n"))
     small = TsvQueries(
         local("small.tsv", "2\twhat passes\n3\twhat is judged twice\n4\tnot judged\n")
     )
-    judged = TrecQrels(local("train.qrels", "1 0 7 1\n2 0 8 1\n"), {})
+    judged = TrecQrels(local("train.qrels", "1 0 7 1\n5 0 8 1\n"), {})
     graded = TrecQrels(local("small.qrels", "2 0 8 3\n3 0 9 0\n3 0 404 2\n"), {})
     ir_datasets.registry.register(name, Dataset(docs))
     ir_datasets.registry.register(f"{name}/train", Dataset(docs, train, judged))
@@ -50,9 +50,9 @@ def registered(tmp_path) -> str:
 def test_sub_ids_with_judgements_are_the_splits(registered, cache):
     collection = collections.load(f"ir_datasets:{registered}", cache=cache)
     assert collection.splits == ("train", "dev/small")
-    assert collection.qrels("train") == {"1": {"7": 1}, "2": {"8": 1}}
+    assert collection.qrels("train") == {"1": {"7": 1}, "5": {"8": 1}}
     assert collection.queries("dev/small")["id"][:] == ["2", "3"]
-    assert collection.queries()["id"][:] == ["1", "2", "3", "4"]
+    assert collection.queries()["id"][:] == ["1", "5", "2", "3", "4"]
 
 
 def test_a_sub_id_gives_its_split_alone_over_all_passages(registered, cache):
@@ -191,7 +191,7 @@ def test_a_split_is_read_when_it_is_first_asked_for(out_of_reach, cache):
     assert collection.splits == ("train", "dev/small", "hard")
     read = [path.name for path in cache.iterdir() if path.name.startswith("split_files")]
     assert read == [] and "queries, hard</th><td>not read yet" in collection._repr_html_()
-    assert collection.qrels("train") == {"1": {"7": 1}, "2": {"8": 1}}
+    assert collection.qrels("train") == {"1": {"7": 1}, "5": {"8": 1}}
     assert collection.only("train", "dev/small").queries("dev/small")["id"][:] == ["2", "3"]
     with pytest.raises(InputError, match="hard: its files could not be had"):
         collection.qrels("hard")
