@@ -238,7 +238,7 @@ def test_masked_terms_lead_with_records_and_say_what_the_build_computed():
 
 
 def test_no_page_gives_a_verdict_of_a_smoke_run():
-    """The badge of a verdict is a record's or a larger run's; a plan has verdicts of records alone."""
+    """The badge of a verdict is a record's or a larger run's; a plan's is of records alone."""
     for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):
         for cell in read_json(path)["cells"]:
             source = "".join(cell["source"])
