@@ -41,11 +41,7 @@ def test_splits_are_listed_train_first(beir_folder, cache):
 def test_queries_of_a_split_are_the_judged_ones_in_file_order(beir_folder, cache):
     collection = collections.load(beir_folder(), cache=cache)
     assert collection.queries("test")["id"][:] == ["q1", "q2"]
-    assert collection.queries("train")[0] == {
-        "id": "q4",
-        "text": "what flows",
-        "answers": ["air"],
-    }
+    assert collection.queries("train")[0] == {"id": "q4", "text": "what flows", "answers": ["air"]}
     assert collection.queries("test")[1]["answers"] == []
     assert collection.queries()["id"][:] == ["q1", "q2", "q3", "q4"]
 
