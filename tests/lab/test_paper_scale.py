@@ -4,6 +4,7 @@ recipe which is cut to a GPU keeps its updates.
 
 import re
 
+import datasets
 import pytest
 import yaml
 
@@ -31,6 +32,9 @@ class MsMarco(Collection):
         self._grades = {
             split: dict.fromkeys(map(str, range(size)), one) for split, size in sizes.items()
         }
+
+    def queries(self, split=None):
+        return datasets.Dataset.from_dict({key: [f"{split} 1"] for key in ("id", "text")})
 
     def own_rows(self, split):
         return None
