@@ -388,8 +388,10 @@ def trust_figure() -> HTML:
                 share = 100 * number / sum(counts)
                 if number:  # a bar without width would still have an edge
                     axes.barh(place, share, 0.55, left, fc=(colour, alpha), ec=colour)
-                    centre = {"ha": "center", "va": "center", "fontsize": 12}
-                    axes.text(left + share / 2, place, str(number), **centre)
+                    # a number that its bar cannot hold stands above it
+                    y, align = (place, "center") if share > 4 else (place - 0.3, "bottom")
+                    text = {"ha": "center", "va": align, "fontsize": 12}
+                    axes.text(left + share / 2, y, str(number), **text)
                 left += share
         for (colour, alpha), name in zip(looks, states, strict=True):
             axes.barh(0, 0, fc=(colour, alpha), ec=colour, label=name)
