@@ -394,7 +394,7 @@ def trust_figure() -> HTML:
                     axes.text(left + share / 2, y, str(number), **text)
                 left += share
         for (colour, alpha), name in zip(looks, states, strict=True):
-            axes.barh(0, 0, fc=(colour, alpha), ec=colour, label=name)
+            axes.fill([], [], fc=(colour, alpha), ec=colour, label=name)
         axes.set_xlim(0, 100)
         axes.set_xlabel("% of the pairs certain on SQuAD")
         figure.legend(loc="outside upper left", ncols=2, borderaxespad=0, columnspacing=1)

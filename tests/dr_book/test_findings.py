@@ -133,6 +133,10 @@ def test_questions_about_few_documents_decide_nothing_and_get_no_p_value(record,
     told = f"30 questions about {documents} documents{', most of them about a few,' * (most > 0)}"
     assert (f"{told} are too few to decide" in found.plain) == few
     assert np.isnan(found.p) == few and (p_cell(found.p).html == "&ndash;") == few
+    judged = advice(runs, "MRR@10", generated=False).plain
+    told = f"30 questions stand on {documents} documents or templates"
+    assert (told + ", most of them on a few" * (most > 0) in judged) == few
+    assert ("Use SimLM" in judged) != few and "more queries" not in judged
 
 
 def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
