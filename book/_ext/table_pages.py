@@ -151,8 +151,9 @@ def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
     start = next((place for place, found in headings.items() if AT_WORK in found), 0)
     if not start:
         return [*cells]
-    below = takewhile(lambda cell: not _heading(cell) and not _silent(cell), cells[start + 1 :])
-    section = [cells[start], *below]
+    below = [*takewhile(lambda cell: not _heading(cell), cells[start + 1 :])]
+    before = len([*takewhile(_silent, below)])  # what the step defines before it shows something
+    section = [cells[start], *below[:before], *takewhile(lambda c: not _silent(c), below[before:])]
     rest = [cell for cell in cells if not any(cell is moved for moved in section)]
     found = [_heading(cell) for cell in rest]
     verdicts = [place for place, heading in enumerate(found) if heading.startswith("Verdict")]

@@ -114,6 +114,14 @@ def test_the_method_at_work_stands_behind_the_verdicts():
     assert [source.rpartition("\n")[2] for source in sources[-7:]] == [*order, "step()", "## More"]
 
 
+def test_what_a_step_defines_and_what_it_shows_move_together():
+    own = notebook()
+    own["cells"].insert(5, code("show()", html="step"))  # the cell above it shows nothing
+    own["cells"] += [markdown("## Verdicts"), code("judge()", html="v"), markdown("## More")]
+    last = [cell["source"] for cell in arrange(own, "notebooks/simlm/x", [])["cells"]][-3:]
+    assert last[0] == "## One step by hand" and last[1].split() == ["step()", "show()"]
+
+
 def test_loss_curves_are_folded_and_other_figures_are_not():
     own = notebook()
     curve = '<div class="dr-figure">curve</div>'
@@ -157,11 +165,10 @@ def test_folded_code_that_shows_nothing_joins_the_code_below_it():
         code("d"),
     ]
     cells = arrange(own, "notebooks/simlm/x", [])["cells"]
-    assert [cell["source"] for cell in cells[-3:-1]] == ["a\n\n\nb\n\n\nc", "d"]
-    assert (
-        cells[-3]["outputs"][0]["data"]["text/html"] == "<p>c</p>"
-        and "hide-input" in cells[-3]["metadata"]["tags"]
-    )
+    joined, last = cells[-4:-2]  # behind them stands the step by hand
+    assert (joined["source"], last["source"]) == ("a\n\n\nb\n\n\nc", "d")
+    assert joined["outputs"][0]["data"]["text/html"] == "<p>c</p>"
+    assert "hide-input" in joined["metadata"]["tags"]
 
 
 def test_a_section_without_content_is_left_out():
