@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from IPython.display import HTML
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.lines import Line2D
 from safetensors.numpy import load_file
 from search_page import (
@@ -393,11 +394,15 @@ def trust_figure() -> HTML:
                     text = {"ha": "center", "va": align, "fontsize": 12}
                     axes.text(left + share / 2, y, str(number), **text)
                 left += share
-        for (colour, alpha), name in zip(looks, states, strict=True):
-            axes.fill([], [], fc=(colour, alpha), ec=colour, label=name)
+        key = [
+            Patch(fc=(colour, alpha), ec=colour, label=name)
+            for (colour, alpha), name in zip(looks, states, strict=True)
+        ]
         axes.set_xlim(0, 100)
         axes.set_xlabel("% of the pairs certain on SQuAD")
-        figure.legend(loc="outside upper left", ncols=2, borderaxespad=0, columnspacing=1)
+        figure.legend(
+            handles=key, loc="outside upper left", ncols=2, borderaxespad=0, columnspacing=1
+        )
         return figure
 
     alt = "; ".join(
