@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from IPython.display import HTML
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from safetensors.numpy import load_file
 from search_page import (
     FOLDER,
