@@ -19,8 +19,7 @@ import numpy as np
 
 from dr_book.systems import BM25, sort_systems, study_name
 from dr_lib import materials, objectives
-from dr_lib.collections import Collection
-from dr_lib.collections.collection import rows_of
+from dr_lib.collections import Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab import trainings

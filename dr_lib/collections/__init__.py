@@ -22,6 +22,7 @@ from dr_lib.collections.beir import (
 from dr_lib.collections.collection import (
     Collection,
     document_numbers,
+    folded,
     id_chunks,
     judged_rows,
     rows_of,

@@ -267,12 +267,12 @@ class Collection:
         if "train" not in read or not others:
             return set()
         asked = {id_ for queries in others for id_ in queries["id"][:]}
-        texts = {_folded(text) for queries in others for text in queries["text"][:]}
+        texts = {folded(text) for queries in others for text in queries["text"][:]}
         trained = self.queries("train")
         return {
             id_
             for id_, text in zip(trained["id"][:], trained["text"][:], strict=True)
-            if id_ in asked or _folded(text) in texts
+            if id_ in asked or folded(text) in texts
         }
 
     def without_tested(self) -> "Collection":
@@ -395,7 +395,7 @@ class Collection:
             return False
         passage = self.passages[int(row)]
         texts = (query["text"], passage["text"], f"{passage['title']} {passage['text']}")
-        asked, *held = map(_folded, texts)
+        asked, *held = map(folded, texts)
         return asked in held
 
     def documents(self) -> tuple[np.ndarray, np.ndarray]:
@@ -615,7 +615,8 @@ def repeats(
             yield row, first[shared]
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
+    """A text without regard to case and spaces, as questions are compared."""
     return " ".join(text.split()).casefold()
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dr_lib import evaluation, objectives
-from dr_lib.collections import Collection
+from dr_lib.collections import Collection, folded
 from dr_lib.errors import InputError
 from dr_lib.lab.inputs import TUNING, Checkpoint, Inputs
 from dr_lib.lab.recipe import Recipe, open_sample
@@ -141,7 +141,7 @@ def check_reported(collection: Collection, split: str) -> None:
         for column in ("id", "text")
     ]
     ids, learned = columns[0], {*columns[2]}
-    texts, read = ([" ".join(text.casefold().split()) for text in part] for part in columns[1::2])
+    texts, read = ([*map(folded, part)] for part in columns[1::2])
     same, read = [name for name in ids if name in learned], {*read}
     alike = [name for name, text in zip(ids, texts, strict=True) if text in read]
     if same or len(alike) > REPEATED * len(ids):
