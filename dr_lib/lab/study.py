@@ -102,7 +102,7 @@ def execute(run: Run, cache: Cache) -> Record:
                     for file, facts in files.items()
                     if file.endswith(".safetensors")
                 }
-                # of the last part, likewise
+                # of the last part, if it was resumed
                 spent = {"processor_seconds": manifests[name].get("processor_seconds")}
                 trainings[name] = log | spent | {"weights": weights}
     code = {stage.kind: stage.code for stage in stages.values()}

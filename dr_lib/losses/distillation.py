@@ -54,10 +54,8 @@ def distillation(
     if present is not None:
         # The lowest number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
         lowest = -1e30
-        student, teacher = (
-            student.masked_fill(~present, lowest),
-            teacher.masked_fill(~present, lowest),
-        )
+        student = student.masked_fill(~present, lowest)
+        teacher = teacher.masked_fill(~present, lowest)
     expected, predicted = teacher.log_softmax(1), student.log_softmax(1)
     terms = expected.exp() * (expected - predicted)
     if present is not None:
@@ -111,8 +109,8 @@ def r_drop(first: Tensor, second: Tensor) -> Tensor:
     """Half the sum of both KL divergences between the softmax of two score lists, mean over
     queries.
 
-    R-Drop (Liang et al. 2021): two passes with different dropout should agree, as in SimLM's released
-    cross-encoder. Unlike in distillation both sides have a gradient.
+    R-Drop (Liang et al. 2021): two passes with different dropout should agree, as in SimLM's
+    released cross-encoder. Unlike in distillation both sides have a gradient.
 
     Args:
         first, second: `[queries, passages]` float scores of the same pairs.
