@@ -490,7 +490,9 @@ def _page_of(study: str) -> tuple[str, str]:
     if notebook := places.notebook_of(whole):
         return f"{title_of(notebook)} ({end})", f"../{notebook.removesuffix('.ipynb')}.html"
     page = places.project_root() / "book" / f"{study}.md"
-    return (_first_heading(page), f"../{study}.html") if page.is_file() else (f"{data_named(folder)}: {name}", "")
+    if page.is_file():
+        return _first_heading(page), f"../{study}.html"
+    return f"{data_named(folder)}: {name}", ""
 
 
 def _record_row(record: Record) -> list[Cell]:

@@ -86,7 +86,8 @@ class Punctuated(SphinxPostTransform):
         """Join what opens before a formula, the formula and what closes behind it in one span."""
         for formula in [*self.document.findall(nodes.math)]:
             span = nodes.inline("", "", classes=["unbroken"])
-            before, after = formula.previous_sibling(), formula.next_node(descend=False, siblings=True)
+            before = formula.previous_sibling()
+            after = formula.next_node(descend=False, siblings=True)
             if isinstance(before, nodes.Text) and (opened := OPENING.search(before)):
                 before.parent.replace(before, nodes.Text(before[: opened.start()]))
                 span += nodes.Text(opened[0])
