@@ -629,7 +629,7 @@ def entry_badge(entry: Entry) -> Markup:
 
 
 def counted_pairs(entry: Entry) -> str:
-    """How the pairs of a claim stand: ``3 for, 1 against, 2 open``; "" where none was tested.
+    """How the pairs of a claim stand: ``3 pairs for, 1 against, 2 open``; "" where none was tested.
 
     Beside a claim that is held in its direction alone, by several pairs, stand the paper's
     differences and ours.
@@ -638,9 +638,11 @@ def counted_pairs(entry: Entry) -> str:
     if not sum(number[state] for state in SPOKEN):
         return ""
     words = {"supported": "for", "contradicted": "against", "open": "open"}
-    told = [f"{number[state]} {word}" for state, word in words.items()]
-    told += [f"{number[WAITS]} waiting for seeds"] * bool(number[WAITS])
-    told += [f"{number['not run']} not run"] * bool(number["not run"])
+    words |= {WAITS: "waiting for seeds", "not run": "not run"}
+    states = [state for state in words if number[state]]
+    told = [f"{number[state]} {words[state]}" for state in states]
+    pairs = f"{number[states[0]]} pair{'s' * (number[states[0]] > 1)}"
+    told[0] = f"{pairs} {words[states[0]]}"
     # of one pair the badge has the sizes
     if entry.get("verdict") == "held" and direction_held(entry) and len(sizes_of(entry)) > 1:
         told += [minus(f"paper {paper:+.1f}, here {ours:+.1f}") for ours, paper in sizes_of(entry)]
