@@ -5,7 +5,7 @@ practice/own-corpus.
 """
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,6 +59,13 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
             label = Path(name).name
             given[name if label in {BM25, *trained, *given} else label] = name
     return given, trained
+
+
+def check_prompts(prompts: Mapping[str, Mapping[str, str]], encoders: Sequence[str]) -> None:
+    """Refuse prompts of what is no encoder that is used as it comes."""
+    for name in prompts.keys() - {*encoders}:
+        fix = f"Encoders here: {', '.join(encoders) or 'none'}."
+        raise InputError("prompts for what is no encoder", where=name, fix=fix)
 
 
 def check_encoders(models: Sequence[Path]) -> None:
