@@ -650,7 +650,9 @@ def search_collection(options: argparse.Namespace) -> None:
     # what is wrong is said before the libraries of the models are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
     check_encoders(options.model)
-    encoders = [str(path) for path in options.model if word_of(str(path), methods()) not in methods()]
+    encoders = [
+        str(path) for path in options.model if word_of(str(path), methods()) not in methods()
+    ]
     check_prompts(options.prompts or {}, encoders)
     collection = None
     if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record

@@ -123,8 +123,8 @@ class Compared:
                 compared. What a verdict needs comes first: questions to test on where people have
                 judged none, BM25, encoders and fusions; then the questions to train on, and the
                 trainings.
-            prompts: an encoder of `systems` as it is named there -> `{"query": ..., "passage": ...}`,
-                which it reads before texts in place of what its folder names.
+            prompts: an encoder, as `systems` names it -> `{"query": ..., "passage": ...}`: what it
+                reads before texts, in place of what its folder names.
             show: is called with what is compared before anything is trained.
 
         Raises:

@@ -6,7 +6,7 @@ Page of the book: your_corpus. Whatever comes from a collection is escaped; the 
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path

@@ -205,9 +205,7 @@ def open_dense(
     return search
 
 
-def vectors_of(
-    collection: Collection, folder: Path, prompts: Prompts | None = None
-) -> list[Stage]:
+def vectors_of(collection: Collection, folder: Path, prompts: Prompts | None = None) -> list[Stage]:
     """Every passage as a vector of a saved or given retriever: the same stages as of a run."""
     count = len(collection.passages)
     if not (folder / "dense.json").is_file():

@@ -279,10 +279,7 @@ def encoder_digest(folder: Path) -> str:
 
 
 def open_encoder(
-    name_or_path: str | Path,
-    *,
-    device: torch.device | str = "cpu",
-    prompts: Prompts | None = None,
+    name_or_path: str | Path, *, device: torch.device | str = "cpu", prompts: Prompts | None = None
 ) -> DenseEncoder | SentenceEncoder:
     """Open a trained encoder of any origin: one that was saved here, else through
     sentence-transformers.

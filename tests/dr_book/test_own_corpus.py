@@ -438,6 +438,7 @@ def test_copies_of_a_text_are_asked_about_once(compare, tmp_path, distinct):
     except corpus_study.TimeIsUpError:
         assert distinct == 10
 
+
 @pytest.mark.parametrize("name", ["index.html", "index.html/mine", ""])
 def test_where_a_page_cannot_be_written_is_said_before_the_work(
     tmp_path, monkeypatch, capsys, counted, name
