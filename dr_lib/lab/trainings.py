@@ -362,7 +362,7 @@ def importances(
 
 
 def keyword_weights(inputs: Inputs, **options: Any) -> Stage:
-    """The keyword weight of each piece (MASTER section 3.2)."""
+    """The keyword weight of each piece (MASTER section 4.2)."""
     return materials.keyword_weights(inputs.passages(inputs.corpus), **options)
 
 

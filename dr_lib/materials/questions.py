@@ -1,7 +1,7 @@
 """doc2query: learn from a collection's own queries to ask about a passage, ask about all, keep what
 leads back to it.
 
-Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 3.3 takes such
+Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 4.2 takes such
 questions as decoder text, the DPR-PAQ paper pairs as PAQ does.
 
 PAQ (Lewis et al. 2021) answers every question again and keeps it where the answer is the one it was
