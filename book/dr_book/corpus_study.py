@@ -23,7 +23,6 @@ from dr_lib.collections import Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab import trainings
-from dr_lib.lab.checks import check_reported
 from dr_lib.lab.inputs import TUNING, Inputs, open_writer
 from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
@@ -152,8 +151,6 @@ class Compared:
         start = start.with_(
             evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
         )
-        if trained and judgements and {"train", start.evaluation.split} <= {*sample.splits}:
-            check_reported(sample, start.evaluation.split)
         for row in rows(start, given, [], (), prompts=prompts).values():
             if row.retriever:  # what cannot be opened is named now, not after the trainings
                 open_encoder(row.retriever, prompts=row.prompts)
