@@ -439,15 +439,6 @@ def test_copies_of_a_text_are_asked_about_once(compare, tmp_path, distinct):
         assert distinct == 10
 
 
-def test_what_stands_before_the_texts_of_an_encoder_is_shown(tmp_path, tiny_bert, tiny_tokenizer):
-    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
-    assert own_corpus.prompts_of(str(tmp_path)) == "none"
-    prompts = {"query": "query: ", "document": ""}
-    told = json.dumps({"prompts": prompts})
-    (tmp_path / "config_sentence_transformers.json").write_text(told)
-    assert own_corpus.prompts_of(str(tmp_path)) == "query 'query: '"
-
-
 @pytest.mark.parametrize("name", ["index.html", "index.html/mine", ""])
 def test_where_a_page_cannot_be_written_is_said_before_the_work(
     tmp_path, monkeypatch, capsys, counted, name
