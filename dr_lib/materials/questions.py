@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from datasets import Dataset, concatenate_datasets
 from torch import Tensor, nn
@@ -714,13 +715,14 @@ def draw_splits(
 
 
 def first_of_each(sources: np.ndarray) -> np.ndarray:
-    """The first question of each passage, `[questions]` bool; `sources` is ascending.
+    """The first question of each passage, `[questions]` bool; `sources` are rows in any order, as
+    those of passages that were drawn by document.
 
     Example:
-        >>> first_of_each(np.array([2, 2, 5])).tolist()
-        [True, False, True]
+        >>> first_of_each(np.array([5, 2, 2, 5])).tolist()
+        [True, True, False, False]
     """
-    return np.diff(sources, prepend=-1) > 0
+    return ~pd.Series(sources).duplicated().to_numpy()
 
 
 def shared_words(questions: Sequence[str], passages: Sequence[str]) -> float:
