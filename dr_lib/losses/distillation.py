@@ -111,7 +111,7 @@ def r_drop(first: Tensor, second: Tensor) -> Tensor:
     """Half the sum of both KL divergences between the softmax of two score lists, mean over
     queries.
 
-    R-Drop (Wu et al. 2021): two passes with different dropout should agree, as in SimLM's released
+    R-Drop (Liang et al. 2021): two passes with different dropout should agree, as in SimLM's released
     cross-encoder. Unlike in distillation both sides have a gradient.
 
     Args:

@@ -1,7 +1,7 @@
 """doc2query: learn from a collection's own queries to ask about a passage, ask about all, keep what
 leads back to it.
 
-Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 3.3 takes such
+Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 4.2 takes such
 questions as decoder text, the DPR-PAQ paper pairs as PAQ does.
 
 PAQ (Lewis et al. 2021) answers every question again and keeps it where the answer is the one it was
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from datasets import Dataset, concatenate_datasets
 from torch import Tensor, nn
@@ -714,13 +715,14 @@ def draw_splits(
 
 
 def first_of_each(sources: np.ndarray) -> np.ndarray:
-    """The first question of each passage, `[questions]` bool; `sources` is ascending.
+    """The first question of each passage, `[questions]` bool; `sources` are rows in any order, as
+    those of passages that were drawn by document.
 
     Example:
-        >>> first_of_each(np.array([2, 2, 5])).tolist()
-        [True, False, True]
+        >>> first_of_each(np.array([5, 2, 2, 5])).tolist()
+        [True, True, False, False]
     """
-    return np.diff(sources, prepend=-1) > 0
+    return ~pd.Series(sources).duplicated().to_numpy()
 
 
 def shared_words(questions: Sequence[str], passages: Sequence[str]) -> float:

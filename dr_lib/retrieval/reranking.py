@@ -1,10 +1,10 @@
 """Re-ranking: a scorer judges the first passages of a ranking anew; the rest keeps its order below
 them.
 
-SimLM section 4.1 (the first 200 passages, for NQ 100). The same scoring gives a teacher's scores
-for distillation and the probabilities behind PAIR's pseudo-labels. The scorer is a cross-encoder,
-or a late-interaction model, which reads each text once however many pairs it stands in. Page of the
-book: ideas/distillation.
+SimLM Table 13 (the first 200 passages; its scripts: 100 for NQ). The same scoring gives a teacher's
+scores for distillation and the probabilities behind PAIR's pseudo-labels. The scorer is a
+cross-encoder, or a late-interaction model, which reads each text once however many pairs it stands
+in. Page of the book: ideas/distillation.
 """
 
 from collections.abc import Sequence

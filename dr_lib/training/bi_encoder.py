@@ -380,7 +380,7 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     """
     options = training.validation
     relevant, same = collection.positives(options.split), collection.same_text
-    usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
+    usable = np.flatnonzero([len(rows) > 0 for rows in relevant])
     # By the validation's own seed: runs of a study are compared on the same dev queries.
     drawn = np.random.default_rng([options.seed, VALIDATION_DRAW]).permutation(usable)[
         : options.queries

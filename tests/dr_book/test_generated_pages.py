@@ -126,7 +126,7 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert 'aria-label="1 supported, 1 open, 1 contradicted"' in html
     assert '<i class="supported hollow" style="flex:1"></i>' in html
     assert '<i class="contradicted" style="flex:1"></i>' in html
-    assert "3 pairs tested, of 25 claims" in html and "0 pairs tested" in html
+    assert "3 pairs tested, of 26 claims" in html and "0 pairs tested" in html
     assert (
         "3 were tested here: 2 of them on other data than the paper" in html and "(hollow)" in html
     )
