@@ -69,6 +69,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
 CARRIERS += ("dr_lib.training.watch",)
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
+OURS = ("dr_lib", "dr_book")
 _started, _written = time.time(), {}
 
 
@@ -155,11 +156,14 @@ def _libraries() -> tuple[str, ...]:
 
 @functools.cache
 def _source(module: str) -> Path | None:
-    """The file of a module of this project or of the reader's own; None for one of a library."""
+    """The file of a module of this project, of the reader's own or of a package that registers a
+    method; None for one of a library.
+    """
     path = getattr(sys.modules.get(module), "__file__", None)
     if path is None or not path.endswith(".py"):
         return None
-    if path.startswith(_libraries()) and module.split(".")[0] not in ("dr_lib", "dr_book"):
+    followed = {entry.module.split(".")[0] for entry in places.methods_of_others().values()}
+    if path.startswith(_libraries()) and module.split(".")[0] not in {*followed, *OURS}:
         return None
     if _edited(path):
         fix = "Restart the kernel or process, so that it runs the code as it is now."

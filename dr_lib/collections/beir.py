@@ -88,7 +88,6 @@ def folder_source(folder: Path) -> Source:
         queries=partial(read_records, queries, _query) if queries else tuple,
         judgements={split: partial(_judgements, path) for split, path in splits.items()},
         info=info,
-        readers=writer is None,
         # a folder with generated questions is a copy, perhaps of published data
         published=writer is not None,
     )

@@ -130,6 +130,11 @@ class Inputs:
         self.searched = self.collection
         if elsewhere:
             self.searched = open_sample(elsewhere).with_own_passage(itself)
+        elif not recipe.retriever and recipe.evaluation.kind != "bm25":
+            read = {"train", recipe.evaluation.split} & {*self.collection.splits}
+            for split in read:  # of what is read when it is asked for
+                self.collection.qrels(split)
+            self.searched = self.collection = self.collection.without_tested()
         self.corpus = open_sample(corpus) if corpus else self.collection
         self.base = open_checkpoint(recipe.base)
 

@@ -35,6 +35,7 @@ from dr_lib.lab.records import (
     load_records,
     training_log,
 )
+from dr_lib.models import Prompts
 from dr_lib.settings import check_parameters
 from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, check_alone, now, spell_seconds
 from dr_lib.training import TrainLog, machine
@@ -224,7 +225,9 @@ def data_facts(plan: Plan) -> dict[str, Any]:
         measured_on = _collection_facts(inputs.searched, options.split)
     facts = {"collection": measured_on}
     if name := recipe.portable().get("retriever"):
-        return facts | {"retriever": {"name": name, "digest": plan.retriever.digest}}
+        prompts = recipe.prompts or Prompts.of(Path(plan.retriever.place))
+        read = {"prompts": prompts.model_dump()} if any(prompts.model_dump().values()) else {}
+        return facts | {"retriever": {"name": name, "digest": plan.retriever.digest, **read}}
     facts |= (
         {"trained_on": _collection_facts(inputs.collection, "train")} if task or options.on else {}
     )

@@ -215,8 +215,8 @@ def vectors(
     recipe, collection = inputs.recipe, collection or inputs.collection
     passages, dtype = len(collection.passages), recipe.evaluation.vector_type
     if isinstance(encoder, Data):
-        title = recipe.title != "none"
-        make = partial(retrieval.given_vectors, encoder, collection, dtype=dtype, title=title)
+        how = {"dtype": dtype, "title": recipe.title != "none", "prompts": recipe.prompts}
+        make = partial(retrieval.given_vectors, encoder, collection, **how)
         return in_shards(make, passages)
     make = partial(retrieval.vectors, encoder, inputs.passages(collection), dtype=dtype)
     return in_shards(make, passages, inputs.base.shape.encoding(recipe.passage_length))
@@ -233,6 +233,7 @@ def dense_run(
     collection, where = collection or inputs.collection, {"split": split, "depth": depth}
     shards = vectors(inputs, encoder, collection)
     if isinstance(encoder, Data):
+        where |= {"prompts": inputs.recipe.prompts}
         return retrieval.given_run(encoder, shards, collection, **where)
     queries, asked = inputs.queries(split, collection), len(collection.qrels(split))
     made = retrieval.dense_run(encoder, shards, queries, collection, **where)

@@ -120,19 +120,6 @@ def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_re
         own_corpus.compare(collection.sample(30), ["none"])
 
 
-def test_test_queries_that_are_trained_on_are_refused_before_anything_is_run(
-    own_recipe, tmp_path, monkeypatch
-):
-    train, test = (tmp_path / "tiny" / "qrels" / f"{split}.tsv" for split in ("train", "test"))
-    train.write_text(train.read_text() + test.read_text().partition("\n")[2])
-    # as of published data: of a reader's own folder they are left out of train
-    monkeypatch.setattr(collections.Collection, "without_tested", lambda self: self)
-    monkeypatch.setattr(corpus_study, "Study", None)
-    keys = own_recipe.model_dump(mode="json")
-    with pytest.raises(InputError, match="are training queries too"):
-        own_corpus.compare(own_recipe.collection.name, ["none"], recipe=keys)
-
-
 @pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
 def test_what_is_no_system_is_refused_at_once(compare, systems):
     with pytest.raises(InputError, match=r"no system 'nosuch'.*bm25, |one name where a list"):
@@ -437,15 +424,6 @@ def test_copies_of_a_text_are_asked_about_once(compare, tmp_path, distinct):
         assert f"{distinct} passage{several} (30, but copies) to write" in error.problem
     except corpus_study.TimeIsUpError:
         assert distinct == 10
-
-
-def test_what_stands_before_the_texts_of_an_encoder_is_shown(tmp_path, tiny_bert, tiny_tokenizer):
-    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
-    assert own_corpus.prompts_of(str(tmp_path)) == "none"
-    prompts = {"query": "query: ", "document": ""}
-    told = json.dumps({"prompts": prompts})
-    (tmp_path / "config_sentence_transformers.json").write_text(told)
-    assert own_corpus.prompts_of(str(tmp_path)) == "query 'query: '"
 
 
 @pytest.mark.parametrize("name", ["index.html", "index.html/mine", ""])

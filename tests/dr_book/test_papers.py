@@ -11,7 +11,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
 
 COUNTS = {
-    "simlm": (14, 1, 25, 17),  # one says that a gap means nothing, which is no order
+    "simlm": (14, 1, 26, 17),  # one says that a gap means nothing, which is no order
     "cdmae": (6, 3, 22, 15),  # of two the gain counts, and no pair: on one set against the others
     "dpr_paq": (6, 1, 27, 23),  # one says that little is gained
     "master": (9, 1, 24, 21),
@@ -59,7 +59,7 @@ def test_all_tables_figures_and_claims_are_there(papers):
         compared = sum(claim.compare is not None for claim in paper.claims)
         found = (tables, len(paper.tables) - tables, len(paper.claims), compared)
         assert found == COUNTS[key], key
-    assert sum(len(paper.claims) for paper in papers.values()) == 117
+    assert sum(len(paper.claims) for paper in papers.values()) == 118
 
 
 def test_every_claim_agrees_with_the_papers_own_numbers(papers):

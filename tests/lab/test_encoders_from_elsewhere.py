@@ -4,6 +4,7 @@ trained; and training that starts from a model of sentence-transformers.
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from dr_book.commands import main
 from dr_book.export import save_for_others
+from dr_book.own_corpus import trained_by
 from dr_book.search import open_searcher, searcher_for
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -106,6 +108,60 @@ def test_what_does_not_fit_a_given_retriever_is_refused(own_recipe, folder, cach
         run({"fused": fused.with_(evaluation__split="test")}, cache, tmp_path)
     with pytest.raises(InputError, match="no such model here"):
         run({"given": own_recipe.with_(retriever="nobody/has-this")}, cache, tmp_path)
+
+
+def test_prompts_of_a_recipe_are_read_keyed_recorded_and_shown(
+    own_recipe, folder, cache, tmp_path, monkeypatch, capsys
+):
+    from sentence_transformers import SentenceTransformer
+
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
+    stated = {"query": "masked ", "passage": "words "}
+    plain = own_recipe.with_(retriever=str(folder))
+    rows = {"plain": plain, "prompted": plain.with_(prompts=stated)}
+    records = {label: own[0] for label, own in run(rows, cache, tmp_path).runs().items()}
+    assert records["prompted"].data["retriever"]["prompts"] == stated
+    assert records["prompted"].recipe["prompts"] == stated
+    assert "prompts" not in records["plain"].data["retriever"]
+    assert records["plain"].keys["run"] != records["prompted"].keys["run"]
+    collection = open_sample(own_recipe.collection)
+    passages, queries = collection.passages, collection.queries("test")
+    whole = [f"{p['title']} {p['text']}".strip() for p in passages]
+    model = SentenceTransformer(str(folder), device="cpu")
+    found = model.encode(whole, prompt=stated["passage"], normalize_embeddings=True)
+    asked = model.encode(queries["text"][:], prompt=stated["query"], normalize_embeddings=True)
+    ranking = ranking_of(records["prompted"], cache)
+    expected = -np.sort(-(asked @ found.T))[:, :10]
+    np.testing.assert_allclose(ranking.scores[:, :10], expected, atol=1e-5)
+    shown = {label: trained_by(record) for label, record in records.items()}
+    assert shown["plain"] == "others; prompts: none"
+    assert shown["prompted"] == "others; prompts: query 'masked ', passage 'words '"
+
+    # the same words on the command line, for the encoder before them
+    command = ["search", own_recipe.collection.name, queries["text"][0], "--no-bm25", "--json"]
+    command += ["--model", str(folder)]
+    scores, _ = [], capsys.readouterr()
+    for more in ([], ["--prompts", "masked ", "words "]):
+        assert main([*command, *more]) == 0
+        scores.append(json.loads(capsys.readouterr().out)["hits"]["given"][0]["score"])
+    assert scores[1] == pytest.approx(ranking.scores[0, 0], abs=1e-4) != scores[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["--prompts", "a", "b"], "name the encoder before it"),
+        (["--model", "simlm", "--prompts", "a", "b"], "simlm: prompts for what is no encoder"),
+    ],
+)
+def test_prompts_without_an_encoder_are_refused(own_recipe, capsys, more, problem):
+    with suppress(SystemExit):
+        assert main(["search", own_recipe.collection.name, "tides", *more]) == 1
+    assert problem in capsys.readouterr().err
+    with pytest.raises(InputError, match="prompts are for a given retriever"):
+        own_recipe.with_(prompts={"query": "a"})
+    with pytest.raises(InputError, match="Valid keys here: query, passage"):
+        own_recipe.with_(retriever="x/y", prompts={"queries": "a"})
 
 
 def test_a_collection_with_test_queries_alone_will_do(own_recipe, folder, cache, tmp_path):

@@ -12,7 +12,14 @@ import torch
 from dr_book.export import save_for_others
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.models import DenseEncoder, SentenceEncoder, hidden_states, open_encoder, save_masked_lm
+from dr_lib.models import (
+    DenseEncoder,
+    Prompts,
+    SentenceEncoder,
+    hidden_states,
+    open_encoder,
+    save_masked_lm,
+)
 from dr_lib.tokens import TokenStore
 
 
@@ -162,4 +169,18 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     # its own prompt stands before a query
     asked = open_encoder(theirs).encode(["words"], queries=True)
     np.testing.assert_allclose(asked, ours.encode(["masked words"]), atol=1e-5)
+    for name in ("passage", "corpus"):  # the library's `encode_document` passes over these names
+        told["prompts"] = {"query": "masked ", name: "two "}
+        write_json(theirs / "config_sentence_transformers.json", told)
+        asked = open_encoder(theirs).encode(["words"])
+        np.testing.assert_allclose(asked, ours.encode(["two words"]), atol=1e-5)
+    stated = Prompts(query="q ", document="d ")  # in place of all that the folder names
+    for queries, text in ((True, "q words"), (False, "d words")):
+        asked = open_encoder(theirs, prompts=stated).encode(["words"], queries=queries)
+        np.testing.assert_allclose(asked, ours.encode([text]), atol=1e-5)
+    with pytest.raises(InputError, match="was trained without prompts"):
+        open_encoder(tmp_path / "ours", prompts=stated)
+    write_json(theirs / "config_sentence_transformers.json", {"prompts": "query"})
+    with pytest.raises(InputError, match="its prompts are no mapping"):
+        Prompts.of(theirs)
     np.testing.assert_allclose(found.encode(["b c"], ["a"]), ours.encode(["a b c"]), atol=1e-5)
