@@ -528,8 +528,8 @@ def question_collection(
     once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]
     retriever, documents = ByWords(Bm25.open(index / "index"), all_texts), collection.documents()[0]
     same = collection.same_text
-    found = consistent(retriever, sources, documents, top_k=top_k, same=same)
-    passing = np.flatnonzero(once & found)
+    leads_back = consistent(retriever, sources, documents, top_k=top_k, same=same)
+    passing = np.flatnonzero(once & leads_back)
     if same is not None:  # no text in two splits: the first passage with it is asked about
         passing = passing[same[sources[passing]] == sources[passing]]
     chosen = _choose(passing, sources, collection, judged, splits or [*GENERATED_SHARES], seed=seed)
