@@ -29,6 +29,7 @@ from dr_lib.errors import InputError, similar, visible, word_of
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection
+    from dr_lib.lab import Record
 
 UNFINISHED = 75  # the status that sysexits.h calls "try again"
 EXAMPLES = """Examples:
@@ -357,18 +358,20 @@ def check_record(given: str | Path | None) -> None:
         raise InputError("is no record", where=given, fix=fix)
 
 
-def check_public(studies: Iterable[str], collections: Iterable[str] = ()) -> None:
-    """Refuse to publish what was measured on a text of one's own: a collection without a data
-    sheet, or a study of `dr-lib try`.
+def check_public(records: Iterable["Record"], consent: bool) -> None:
+    """Refuse to publish what was measured on a text of one's own (`sheets.is_public`) without
+    consent, and in any case what would pass for a collection of the book.
     """
-    from dr_book.data.sheets import sheets
+    from dr_book.data.sheets import is_public, sheets
 
-    public = {"made tokens", *(sheet.name for sheet in sheets())}  # of notebooks/cdmae/table06
-    own = [name for name in studies if name.startswith("your_corpus/")]
-    own += [name for name in {*collections} - public if not name.startswith("ir_datasets:")]
-    if own:
-        problem = "query ids and scores of your own text would go into the book"
-        raise InputError(problem, where=own[0], fix="Add --yes if they may be public.")
+    own = [record for record in records if not is_public(record)]
+    for name in (record.data["collection"]["name"] for record in own):
+        if name in {sheet.name for sheet in sheets()}:
+            problem = "a collection of the book bears this name, and this is another one"
+            raise InputError(problem, where=name, fix="Rename its folder and run again.")
+        if not consent:
+            problem = "query ids and scores of your own text would go into the book"
+            raise InputError(problem, where=name, fix="Add --yes if they may be public.")
 
 
 def check_collection(name: str, *written: Path) -> "Collection":
@@ -540,8 +543,6 @@ def publish_records(options: argparse.Namespace) -> None:
     """copy this machine's records of a study into the book, or those of a file"""
     is_file = options.study.endswith((".jsonl.xz", ".json"))
     check_record(options.study)
-    if not options.yes:
-        check_public([options.study])
     if not is_file and not options.scale:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
@@ -566,9 +567,7 @@ def publish_records(options: argparse.Namespace) -> None:
             where=f"{options.study} at {options.scale}" if options.scale else options.study,
             fix=f"There are: {', '.join({one.data['collection']['name']: 0 for one in records})}.",
         )
-    if not options.yes:
-        measured_on = [record.data["collection"]["name"] for record in found]
-        check_public([record.study for record in found], measured_on)
+    check_public(found, options.yes)
     print("\n".join(str(path) for path in publish(found)))
 
 

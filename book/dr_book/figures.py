@@ -66,7 +66,13 @@ must not look large.
 """
 STRONGEST = 0.5
 """Opacity of the strongest cell of a map: the text of light and of dark pages can be read on it."""
+LEGIBLE = 3
+"""Lines that can be told apart in a small panel."""
 DASHES = ("-", "--", ":", "-.")
+DASH_OF = {"auto-encoder": "-", "SimLM": "--", "RetroMAE": ":", "MASTER": "-."}
+"""The dash of a method in every figure, by its title, where several of a family are drawn as
+lines.
+"""
 MARKS = {"paper": "D", "recorded": "o", "live": "s"}
 """Shape of a source's points; the paper's are hollow."""
 
@@ -105,15 +111,24 @@ class Palette(NamedTuple):
         return kinds.get(family(label) or "", self.text)
 
     def styles(self, labels: Collection[str]) -> dict[str, dict[str, str]]:
-        """Lines of several methods: the colour is the family's, the dash tells its methods apart;
-        labels without a family have the colours of series.
+        """Lines of several methods: the colour is the family's, the dash the method's own in every
+        figure (`DASH_OF`). What has none of its own, and a variant beside its method, has the first
+        that is free; labels without a family have the colours of series.
         """
-        found: dict[str, dict[str, str]] = {}
-        for number, label in enumerate(labels):
-            colour = self.of(label) if family(label) else self.series[number % 8]
-            used = sum(style["color"] == colour for style in found.values())
-            found[label] = {"color": colour, "linestyle": DASHES[used % 4]}
-        return found
+        colours = {
+            label: self.of(label) if family(label) else self.series[number % 8]
+            for number, label in enumerate(labels)
+        }
+        dashes: dict[str, str] = {}
+        for label in sorted(colours, key=lambda label: named(label) not in DASH_OF):
+            alike = [other for other in dashes if colours[other] == colours[label]]
+            free = [dash for dash in DASHES if dash not in map(dashes.get, alike)] or DASHES
+            own = DASH_OF.get(named(re.split(r", | / ", label)[0]))
+            dashes[label] = own if own in free else free[0]
+        return {
+            label: {"color": colour, "linestyle": dashes[label]}
+            for label, colour in colours.items()
+        }
 
 
 SERIES = ("#0a5fb4", "#9a6700", "#a3215f", "#0b7d86", "#8250a8", "#4d5a66", "#1a7f4b", "#b3541e")
@@ -266,6 +281,7 @@ def intervals(
     *,
     alt: str,
     zero: bool = False,
+    sides: tuple[str, str] | None = None,
     rows: str = "",
     leading: bool = False,
     source: str = "",
@@ -281,6 +297,7 @@ def intervals(
         labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
         zero: draw a line at zero (for differences).
+        sides: what it means to lie below zero and above, written left and right of that line.
         rows: what the lines are, written above the panels.
         leading, source: as of `show`.
     """
@@ -298,7 +315,7 @@ def intervals(
         names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
         more = title.count("\n") + max(name.count("\n") for name in names)
         more += (len(families) if palette.phone else 1) if len(families) > 1 else 0
-        height = 1.2 + 0.2 * more + (0.52 if palette.phone else 0.36) * len(labels)
+        height = 1.2 + 0.2 * more + (0.52 if palette.phone else 0.36) * (len(labels) + bool(sides))
         figure = palette.figure(height)
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
         for axes, one, name in zip(panels, filled, names, strict=True):
@@ -314,7 +331,8 @@ def intervals(
                     elinewidth=2.2,
                     markerfacecolor="none" if one.role == "paper" else colour,
                 )
-            axes.set(title=name if len(filled) > 1 else "", xlabel=one.unit)
+            alone = len(filled) == 1 and one.role != "paper"
+            axes.set(title="" if alone else name, xlabel=one.unit)
             marks = (6 if palette.phone else 8) // len(filled)
             axes.locator_params(axis="x", nbins=marks, steps=[1, 2, 5, 10])
             # panels of one unit have one scale, so that equal lengths mean equal values
@@ -335,7 +353,12 @@ def intervals(
             for axes in {*panels} - {panels[len(panels) // 2]}:
                 axes.set_xlabel("")
         panels[0].set_yticks([*places.values()], map(tick, labels))
-        panels[0].set_ylim(-0.6, len(labels) - (0.1 if palette.phone else 0.4))
+        top = len(labels) - (0.1 if palette.phone else 0.4)
+        for axes in panels if sides else ():
+            for side, align, away in zip(sides, ("right", "left"), (-6, 6), strict=True):
+                about = {"textcoords": "offset points", "ha": align, "va": "bottom", "size": 11}
+                axes.annotate(side, (0, top), (away, 0), style="italic", **about)
+        panels[0].set_ylim(-0.6, top + (0.7 if sides else 0))
         if palette.phone:
             _names_above(panels[0], places)
             for axes in panels:
@@ -385,8 +408,9 @@ def slopes(
     ties: Collection[frozenset[str]] = (),
     source: str = "",
 ) -> HTML:
-    """The order of the same configurations in two sources, best on top. Strong lines
-    change places for certain; crossings of grey ones are ties in the second source.
+    """The order of the same configurations in two sources, best on top. Both lines of a pair that
+    changes places for certain are dark, and their crossing is circled; other crossings are ties in
+    the second source. The key below the figure says what there is of these.
 
     Values that are equal as printed share one height, the mean of their ranks: their lines meet
     there, beside the value and a stack of their names.
@@ -408,14 +432,13 @@ def slopes(
     if len(shared) < 3:
         return HTML("")
 
-    crossings = {
-        frozenset(pair)
-        for pair in combinations(shared, 2)
-        if np.prod(np.subtract(*(places[label] for label in pair))) < 0
-    } - {*ties}
-    movers: set[str] = set()  # the fewest lines that take part in every certain crossing
-    while left := [pair for pair in crossings if not pair & movers]:
-        movers.add(max(shared, key=lambda label: sum(label in pair for pair in left)))
+    crossings = [
+        (one, other)
+        for one, other in combinations(shared, 2)
+        if np.prod(np.subtract(places[one], places[other])) < 0
+    ]
+    certain = [pair for pair in crossings if frozenset(pair) not in ties]
+    dark = {label for pair in certain for label in pair}
 
     def draw(palette: Palette) -> Figure:
         names = {
@@ -428,16 +451,22 @@ def slopes(
         axes = figure.subplots()
         axes.axis("off")
         axes.set_ylim(-0.3, len(shared) - 0.7)
-        colours = {label: palette.text if label in movers else palette.paper for label in shared}
+        colours = {label: palette.text if label in dark else palette.paper for label in shared}
         for label in shared:
-            width = 2.8 if label in movers else 1.6
+            width = 2.4 if label in dark else 1.6
             style = {"color": colours[label], "linewidth": width, "markersize": 6}
             axes.plot([0, 1], [*ranks.loc[label]], "o-", clip_on=False, **style)
+        for pair in certain:
+            left, right = ranks.loc[pair[0]].to_numpy() - ranks.loc[pair[1]].to_numpy()
+            x = left / (left - right)
+            ring = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.6}
+            start, end = ranks.loc[pair[0]]
+            axes.plot(x, start + x * (end - start), "o", color=palette.series[7], **ring)
         for column, x, away, align in ((0, -gap, -1, "right"), (1, 1 + gap, 1, "left")):
             for height, group in ranks[column].groupby(ranks[column]):
                 equal = [label for label in reversed(sides[column]) if label in group]
                 value = f"{places[equal[0]][column]:.1f}"
-                colour = palette.text if movers & {*equal} else palette.paper
+                colour = palette.text if dark & {*equal} else palette.paper
                 axes.text(x, height, value, ha=align, va="center", color=colour)
                 if palette.phone and column:  # names stand on the left alone
                     continue
@@ -457,10 +486,19 @@ def slopes(
         f"Order from best to worst. {first.name} ({first.unit}): {orders[0]}. {second.name}"
         f" ({second.unit}): {orders[1]}."
     )
-    certain = ", ".join(named(label) for label in shared if label in movers)
-    alt += f" Changed places for certain: {certain or 'none'}."
-    key = "Strong lines change places for certain; other crossings may be chance."
-    return show(draw, alt, leading=True, source=f"{key} {source}")
+    changed = "; ".join(f"{named(one)} and {named(other)}" for one, other in certain)
+    alt += f" Changed places for certain: {changed or 'none'}."
+    key = ""
+    if certain:
+        key = "Circled crossings are certain"
+        key += "; the others may be chance. " if certain != crossings else ". "
+    elif crossings:
+        key = (
+            "Each crossing may be chance. "
+            if len(crossings) > 1
+            else "The crossing may be chance. "
+        )
+    return show(draw, alt, leading=True, source=f"{key}{source}")
 
 
 def _lines(
@@ -538,6 +576,7 @@ def growth(
     y: str,
     alt: str = "",
     levels: Mapping[str, Interval] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
     ticks: Mapping[float, str] | None = None,
     log: bool = False,
     apart: Collection[str] = (),
@@ -545,19 +584,23 @@ def growth(
     source: str = "",
 ) -> HTML:
     """Curves with bands: what grows with steps, pairs or any other amount; each is named at its
-    end.
+    end. Lines of one or two amounts are no curves: if there are no others, each of their points is
+    a row of `intervals`, with its name.
 
     Args:
         lines: label -> amount -> value with its 95 % interval; a band spans the intervals.
         x, y: labels of the axes, with their units.
         alt: what comes before the numbers in words.
         levels: values that do not depend on the amount: a dotted line with its band.
+        ranges: from where to where something lies, in no place of its own: a band without a line.
         ticks: names of amounts, in place of the numbers.
         log: an axis by factors; an amount of zero stands left of all others.
         apart: labels drawn as points with bars, where amounts between theirs were not measured;
             so is a line of fewer than three amounts, whose band would show what nobody measured.
         leading, source: as of `show`.
     """
+    if lines and all(len(line) < 3 for line in lines.values()):
+        return _as_rows(lines, x, y, alt, levels or {}, ticks or {}, leading, source)
     bars = [label for label, line in lines.items() if label in apart or len(line) < 3]
     amounts = sorted({amount for line in lines.values() for amount in line})
 
@@ -568,7 +611,7 @@ def growth(
     def draw(palette: Palette) -> Figure:
         figure = palette.figure(3.4 if palette.phone else 4.0)
         axes = figure.subplots()
-        styles = palette.styles([*lines, *(levels or {})])
+        styles = palette.styles([*lines, *(levels or {}), *(ranges or {})])
         ends = {}
         for label, line in lines.items():
             at = sorted(line)
@@ -598,6 +641,9 @@ def growth(
             axes.axhspan(level.low, level.high, color=colour, alpha=0.1, linewidth=0)
             axes.axhline(level.mean, color=colour, linestyle=":")
             ends[label] = level.mean, right, colour
+        for label, (low, high) in (ranges or {}).items():
+            axes.axhspan(low, high, color=styles[label]["color"], alpha=0.12, linewidth=0)
+            ends[label] = (low + high) / 2, right, styles[label]["color"]
         if log:
             axes.set_xscale("log")
         names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
@@ -621,6 +667,35 @@ def growth(
     return show(draw, f"{alt} {'; '.join(told)}.".strip(), leading=leading, source=source)
 
 
+def _as_rows(
+    lines: Mapping[str, Mapping[float, Interval]],
+    x: str,
+    y: str,
+    alt: str,
+    levels: Mapping[str, Interval],
+    ticks: Mapping[float, str],
+    leading: bool,
+    source: str,
+) -> HTML:
+    """Points of lines that are too short for curves, one a row: ``SimLM, 2,000``."""
+    zero = any(level == Interval(0, 0, 0) for level in levels.values())
+    points = {label: level for label, level in levels.items() if level != Interval(0, 0, 0)}
+    for label, line in lines.items():
+        for amount in sorted(line):
+            name = ticks.get(amount, THOUSANDS.format(x=amount))
+            points[f"{named(label)}, {name}"] = line[amount]
+    told = ", ".join(f"{label} {point.mean:.1f}" for label, point in points.items())
+    return intervals(
+        [Series("recorded", "recorded", points, y)],
+        [*points],
+        alt=f"{alt} {told}.".strip(),
+        zero=zero,
+        rows=f"by {x}",
+        leading=leading,
+        source=source,
+    )
+
+
 def _crowded(axes: Axes, width: float) -> bool:
     """Whether names along the horizontal axis, so many inches wide, would touch."""
     scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
@@ -633,16 +708,18 @@ def _crowded(axes: Axes, width: float) -> bool:
     return any(before[1] > after[0] for before, after in pairwise(ends))
 
 
-def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
+def _named_ends(
+    axes: Axes, ends: Mapping[str, tuple[float, float, str]], inches: float = 0.0
+) -> None:
     """The names of curves right of their last points, in lines that keep clear of each other.
 
     Args:
         axes: of which the limits are final.
         ends: name -> height, place and colour of its end.
+        inches: height of the axes, where the figure has several.
     """
     low, high = axes.get_ylim()
-    figure = axes.get_figure()
-    line = (high - low) * 0.24 / (figure.get_figheight() - 0.9)
+    line = (high - low) * 0.24 / (inches or axes.get_figure().get_figheight() - 0.9)
     top = -np.inf  # of the name below
     for label, (height, _, colour) in sorted(ends.items(), key=lambda end: end[1][0]):
         lines = textwrap.wrap(tick(label), 15)
@@ -894,7 +971,8 @@ def training_curves(
     leading: bool = False,
 ) -> HTML:
     """One panel per method, with its logged values over training; a part has the same colour in all
-    panels of all figures.
+    panels of all figures. A method of more than `LEGIBLE` parts has a wide panel with an axis of
+    its own, where each line is named at its end.
 
     Values are running means over five logged points. The total is drawn only where it has no parts:
     of several it is the sum, and would squeeze them.
@@ -929,36 +1007,56 @@ def training_curves(
     )
     numbers = {word: [*everything, word].index(word) for word in words}
 
+    small, wide = (
+        [label for label in panels if (len(drawn[label]) <= LEGIBLE) == few]
+        for few in (True, False)
+    )
+    keyed = [word for word in words if word in {part(n) for own in small for n in drawn[own]}]
+
+    def plot(axes: Axes, label: str, palette: Palette) -> dict[str, tuple[float, float, str]]:
+        """The lines of a method; returns their ends."""
+        found, ends = panels[label], {}
+        for name in drawn[label]:
+            style, values = palette.line(numbers[part(name)]), smoothed(found[name], 5)
+            axes.plot(found["step"], values, linewidth=1.6, **style)
+            ends[part(name)] = values[-1], found["step"][-1], style["color"]
+        axes.tick_params(labelsize=11, labelbottom=True)
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(THOUSANDS)
+        return ends
+
     def draw(palette: Palette) -> Figure:
         columns = (1 if palette.phone else 2) + (max(map(len, words)) <= 18)
-        across = min(len(panels), 2 if palette.phone else 3)
-        height = -(-len(panels) // across)
-        figure = palette.figure(1.2 + 1.8 * height + 0.22 * (len(words) // columns))
-        places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
-        for axes, (label, found) in zip(places, panels.items(), strict=False):
-            for name in drawn[label]:
-                axes.plot(
-                    found["step"],
-                    smoothed(found[name], 5),
-                    linewidth=1.6,
-                    **palette.line(numbers[part(name)]),
-                )
-            # a longer line runs into the next panel's
-            wrapped = textwrap.fill(
-                tick(label).replace("\N{NO-BREAK SPACE}", " "), 17 if palette.phone else 26
-            )
-            axes.set_title(wrapped, fontsize=11)
-            axes.tick_params(labelsize=11, labelbottom=True)
-            axes.locator_params(axis="x", nbins=4)
-            axes.xaxis.set_major_formatter(THOUSANDS)
-        for lowest in places[max(0, len(panels) - across) : len(panels)]:
-            lowest.set_xlabel("training step", fontsize=11)
-        for empty in places[len(panels) :]:
-            empty.set_visible(False)
-        lines = [Line2D([], [], **palette.line(numbers[word])) for word in words]
-        if any(names != [ending] for names in drawn.values()):  # else the axis names it
-            figure.legend(lines, words, loc="outside lower center", ncols=columns)
-        figure.supylabel(unit, fontsize=12)
+        across = min(max(len(small), 1), 2 if palette.phone else 3)
+        down = -(-len(small) // across)
+        heights = [1.2 + 1.8 * down + 0.22 * (len(keyed) // columns)] * bool(small)
+        heights += [0.4 + 2.8 * len(wide)] * bool(wide)
+        figure = palette.figure(sum(heights))
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        if small:
+            places = parts[0].subplots(down, across, squeeze=False, sharex=True, sharey=True)
+            for axes, label in zip(places.flat, small, strict=False):
+                plot(axes, label, palette)
+                # a longer line runs into the next panel's
+                title = tick(label).replace("\N{NO-BREAK SPACE}", " ")
+                axes.set_title(textwrap.fill(title, 17 if palette.phone else 26), fontsize=11)
+            for lowest in places.flat[max(0, len(small) - across) : len(small)]:
+                lowest.set_xlabel("training step", fontsize=11)
+            for empty in places.flat[len(small) :]:
+                empty.set_visible(False)
+            if any(drawn[label] != [ending] for label in small):  # else the axis names it
+                lines = [Line2D([], [], **palette.line(numbers[word])) for word in keyed]
+                parts[0].legend(lines, keyed, loc="outside lower center", ncols=columns)
+        if wide:
+            for axes, label in zip(
+                parts[-1].subplots(len(wide), 1, squeeze=False).flat, wide, strict=True
+            ):
+                ends = plot(axes, label, palette)
+                axes.set_title(tick(label), fontsize=11)
+                axes.set_xlabel("training step", fontsize=11)
+                _named_ends(axes, ends, 2.1)
+        for own in parts:
+            own.supylabel(unit, fontsize=12)
         return figure
 
     ends = "; ".join(

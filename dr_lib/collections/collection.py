@@ -437,7 +437,8 @@ class Collection:
         Raises:
             InputError: a number below 1, or no query whose positives fit into `passages`.
         """
-        limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
+        arguments = sample_facts(passages, train_queries, dev_queries, test_queries, seed)
+        limits = arguments["queries"]
         for name, size in {"passages": passages, **limits}.items():
             if size is not None and size < 1:
                 raise InputError(
@@ -475,7 +476,6 @@ class Collection:
             cut[split] = {query: judged for query, judged in inside.items() if judged}
         wanted = {query for grades in cut.values() for query in grades}
         query_rows = [row for id_, row in self._query_rows.items() if id_ in wanted]
-        arguments = {"passages": passages, "queries": limits, "seed": seed}
         return Collection(
             self.name,
             json_digest([self.digest, arguments]),
@@ -553,6 +553,20 @@ class Collection:
         order = np.argsort(ranks, kind="stable")
         others = order[~needed[order]][: size - int(needed.sum())]
         return np.sort(np.concatenate([np.flatnonzero(needed), others]))
+
+
+def sample_facts(
+    passages: int | None = None,
+    train_queries: int | None = None,
+    dev_queries: int | None = None,
+    test_queries: int | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The arguments of `Collection.sample`, as the digest of a sample holds them beside that of the
+    whole.
+    """
+    limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
+    return {"passages": passages, "queries": limits, "seed": seed}
 
 
 def rows_digest(table: datasets.Dataset) -> str:

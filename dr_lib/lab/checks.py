@@ -28,6 +28,7 @@ RUN_BY = {
 }
 """Where a pipeline ends -> the trainings that it has run by then, by the keys of their settings."""
 
+
 def check(inputs: Inputs) -> None:
     """Refuse a recipe that cannot be run, or would report what it has learned from.
 

@@ -10,6 +10,8 @@ import scipy
 from generated_pages import made_twice
 
 from dr_book.commands import main
+from dr_book.data.sheets import is_public, sheet
+from dr_book.measured import all_recorded
 from dr_book.statistics import SeedVariance
 from dr_book.verify import GOOD, certificate_lines, cheapest, compare, find, seed_noise
 from dr_lib import lab, places
@@ -255,14 +257,38 @@ def test_a_slip_in_the_name_of_a_record_is_told_what_there_is(named, said, book,
 
 
 def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, capsys):
-    for study, name in (("mine/objectives", "mydata"), ("mine/scifact", "scifact")):
-        data = {"collection": {"name": name, "digest": "d"}}
-        made(VALUES, study=study, data=data, scale="smoke").save(live_folder("smoke"))
-    assert main(["publish", "mine/objectives", "--scale", "smoke"]) == 1
+    """What is one's own is known by its content: a name may be anything."""
+    known = sheet("scifact").digest
+    runs = [("mydata", "d"), ("scifact", "e"), ("scifact", known), ("mine", known), ("primer", "f")]
+    for number, (name, digest) in enumerate(runs):
+        data = {"collection": {"name": name, "digest": digest}}
+        run = made(VALUES, study=f"mine/{number}", data=data, scale="smoke")
+        run.save(live_folder("smoke"))
+    command = ["publish", "--scale", "smoke"]
+    assert main([*command, "mine/0"]) == 1
     assert "mydata: query ids and scores of your own text" in capsys.readouterr().err
     assert not (book / "smoke" / "mine").exists()
-    assert main(["publish", "mine/scifact", "--scale", "smoke"]) == 0
-    assert main(["publish", "mine/objectives", "--scale", "smoke", "--yes"]) == 0
+    assert main([*command, "mine/0", "--yes"]) == main([*command, "mine/2"]) == 0
+    assert main([*command, "mine/3"]) == 0
+    for study, name in (("mine/1", "scifact"), ("mine/4", "primer")):
+        assert main([*command, study, "--yes"]) == 1
+        assert f"{name}: a collection of the book bears this name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sizes", [{}, {"passages": 20}, {"train_queries": 5, "seed": 1}])
+@pytest.mark.parametrize("rule", [None, "keep"])
+def test_a_collection_of_the_book_is_known_by_what_a_recipe_draws_of_it(sizes, rule):
+    recipe = lab.recipe_at("smoke", {"evaluation": {"own_passage": rule}}, "primer")
+    recipe = recipe.with_(**{f"collection__{name}": size for name, size in sizes.items()})
+    searched = lab.Inputs(recipe).searched
+    for digest, public in ((searched.digest, True), ("0" * 64, False)):
+        data = {"collection": {"name": "elsewhere", "digest": digest}}
+        facts = {"recipe": recipe.portable(), "recipe_digest": recipe.digest}
+        assert is_public(made(VALUES, data=data, **facts)) is public
+
+
+def test_every_record_of_the_book_is_on_a_public_collection():
+    assert [record.name for record in all_recorded() if not is_public(record)] == []
 
 
 @pytest.mark.parametrize("command", ["export --to new --study", "publish"])
