@@ -10,12 +10,13 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from measured_numbers import differing, measured, printed, seeds, trained_rows
+from pybtex.database import Entry, parse_file
 from sphinx.application import Sphinx
-from table_pages import bibtex
 from teaching import archive_name, has_notebooks, load_plan
 
 from dr_book.tables import seeds_in
@@ -77,14 +78,18 @@ def _spelled(role: str, content: str, page: str) -> str:
 def _cited(keys: str, *, in_sentence: bool) -> str:
     named = []
     for key in keys.split(","):
-        entry = bibtex()[key.strip()]
-        authors = re.search(r"author\s*=\s*\{(.*)\},", entry)[1].split(" and ")
-        first = authors[0].partition(",")[0].strip("{}")
-        others = f" and {authors[1].partition(',')[0]}" if len(authors) == 2 else " et al."
-        year = re.search(r"year\s*=\s*\{(\d+)\}", entry)[1]
-        who = f"{first}{others if len(authors) > 1 else ''}"
+        entry = _works()[key.strip()]
+        names = [" ".join(author.last_names) for author in entry.persons["author"]]
+        who = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
+        year = entry.fields["year"]
         named.append(f"{who} ({year})" if in_sentence else f"{who}, {year}")
     return "; ".join(named) if in_sentence else f"({'; '.join(named)})"
+
+
+@cache
+def _works() -> Mapping[str, Entry]:
+    """The book's bibliography by key."""
+    return parse_file(project_root() / "book" / "references.bib").entries
 
 
 def title_of(page: str) -> str:
