@@ -366,7 +366,7 @@ class Study:
         """
         check_alone()
         cache = self.cache.within(self.minutes)
-        records = load_records(self.folder, self.name) if self.folder.is_dir() else []
+        records = load_records(self.folder, self.name, missing_ok=True)
         earlier = {
             (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
             for record in records
