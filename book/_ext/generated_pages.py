@@ -768,10 +768,8 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
-        pairs, claims = (
-            Counter(map(spoken, pairs_of(own))),
-            Counter(entry["verdict"] for entry in own),
-        )
+        pairs = Counter(map(spoken, pairs_of(own)))
+        claims = Counter(entry["verdict"] for entry in own)
         states = [*(pairs[state] for state in SPOKEN), sum(pairs[state] for state in untested)]
         pair_rows.append([name, *(number or None for number in states)])
         claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
@@ -853,10 +851,8 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
     Args:
         found: machine, threads and rows, as the benchmarks write them.
     """
-    dates, loads = (
-        sorted({row["date"] for row in found["rows"]}),
-        [row["load"] for row in found["rows"]],
-    )
+    dates = sorted({row["date"] for row in found["rows"]})
+    loads = [row["load"] for row in found["rows"]]
     rows: list[list[Cell]] = []
     bounded = any("at_least" in row for row in found["rows"])
     for row in found["rows"]:

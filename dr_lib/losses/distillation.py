@@ -63,10 +63,8 @@ def distillation(
     if present is not None:
         # The lowest number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
         lowest = -1e30
-        student, teacher = (
-            student.masked_fill(~present, lowest),
-            teacher.masked_fill(~present, lowest),
-        )
+        student = student.masked_fill(~present, lowest)
+        teacher = teacher.masked_fill(~present, lowest)
     expected, predicted = teacher.log_softmax(1), student.log_softmax(1)
     terms = expected.exp() * (expected - predicted)
     if present is not None:
