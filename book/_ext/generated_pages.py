@@ -38,17 +38,7 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import (
-    SHOWN,
-    SPOKEN,
-    WAITS,
-    counts,
-    direction_held,
-    ledger,
-    sizes_of,
-    spoken,
-    state_of,
-)
+from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_of, spoken, state_of
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -81,6 +71,7 @@ from dr_book.tables import (
     typographic,
     verdict_badge,
 )
+from dr_book.verdicts import pairs_counted
 from dr_book.verify import compare, measure_of, seed_noise
 from dr_lib import places
 from dr_lib.files import read_json, read_yaml, write_json, write_text
@@ -470,7 +461,7 @@ def records_tables(scale: str) -> list[HTML]:
     return parts
 
 
-PLAN = "notebooks/methods/what_the_bottleneck_buys"
+PLAN_PAGE = "notebooks/methods/what_the_bottleneck_buys"
 QUERIES = {"dev": "dev queries", "elsewhere": "other collections"}
 """The end of a study's name -> what was searched there."""
 
@@ -485,7 +476,7 @@ def _page_of(study: str) -> tuple[str, str]:
     if folder == "plan":
         block, _, end = name.rpartition("-")
         words = f"{block}, {QUERIES[end]}" if end in QUERIES else name
-        return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN}.html"
+        return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN_PAGE}.html"
     whole, _, end = study.rpartition("-")
     if notebook := places.notebook_of(whole):
         return f"{title_of(notebook)} ({end})", f"../{notebook.removesuffix('.ipynb')}.html"
@@ -637,12 +628,7 @@ def counted_pairs(entry: Entry) -> str:
     number = Counter(map(spoken, entry["pairs"]))
     if not sum(number[state] for state in SPOKEN):
         return ""
-    words = {"supported": "for", "contradicted": "against", "open": "open"}
-    words |= {WAITS: "waiting for seeds", "not run": "not run"}
-    states = [state for state in words if number[state]]
-    told = [f"{number[state]} {words[state]}" for state in states]
-    pairs = f"{number[states[0]]} pair{'s' * (number[states[0]] > 1)}"
-    told[0] = f"{pairs} {words[states[0]]}"
+    told = [pairs_counted(number)]
     # of one pair the badge has the sizes
     if entry.get("verdict") == "held" and direction_held(entry) and len(sizes_of(entry)) > 1:
         told += [minus(f"paper {paper:+.1f}, here {ours:+.1f}") for ours, paper in sizes_of(entry)]
@@ -958,8 +944,8 @@ def data_page() -> str:
 def max_by_name(known: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Of the states of each collection the one with the most passages."""
     largest: dict[str, Mapping[str, Any]] = {}
-    for data in sorted(known, key=lambda data: data.get("passages") or 0):
-        largest[data["name"]] = data
+    for data in sorted(known, key=lambda data: -(data.get("passages") or 0)):
+        largest.setdefault(data["name"], data)
     return largest
 
 
