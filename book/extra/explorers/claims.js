@@ -76,8 +76,8 @@ function claimsGlance(place, { papers, pairs }) {
     grid.push(line(x(low), y(low), x(high), y(high), "truth"), text(left - 38, 14, "start", "\u2191 our difference, points"),
       text(right, bottom + 38, "end", "the paper\u2019s difference, points \u2192"));
     grid.unshift(...against);
-    grid.push(text(right - 4, top + 12, "end", "same direction as the paper", "side"),
-      text(right - 4, bottom - 6, "end", "the other direction", "side"));
+    grid.push(text(x(0) + 6, top + 12, "start", "same direction as the paper", "side"),
+      text(x(0) + 6, bottom - 6, "start", "the other direction", "side"));
     const interval = svg("g", { class: "interval" });
     const dots = shown.map((pair) => {
       const dot = svg("a", { href: `#${pair.claim}`, class: glance.look(pair),
