@@ -589,8 +589,13 @@ def verify_record(options: argparse.Namespace) -> int:
     )
     took = spell_seconds(verify.cost(record))
     made = f"{record.study}, {record.label}, seed {record.seed}"
-    print(f"{made}: took {took} when it was recorded; a busy machine takes longer", flush=True)
-    certificate = verify.verify(record, collection=options.collection, margin=options.margin)
+    print(f"{made}: took {took} when it was recorded", flush=True)
+    certificate = verify.verify(
+        record,
+        collection=options.collection,
+        margin=options.margin,
+        tell=lambda line: print(line, flush=True),
+    )
     print("\n".join(verify.certificate_lines(record, certificate)))
     if options.keep:
         print(verify.keep(record, certificate))

@@ -195,9 +195,13 @@ class Compared(corpus_study.Compared):
             # over all pairs: the first one was chosen by its results
             p_values = corrected_tests(list(combinations(runs, 2)), runs, name)
             tested = {frozenset(pair): p for pair, p in p_values.items()}
-            columns += [name, "p (Holm)"]
+            columns.append(name)
             for line, pair in zip(lines, pairs, strict=True):
-                line += [interval_cell(found[pair], sign=True), p_cell(tested[frozenset(pair)])]
+                line.append(interval_cell(found[pair], sign=True))
+            if any(p == p for p in p_values.values()):  # else the table above says why not
+                columns.append("p (Holm)")
+                for line, pair in zip(lines, pairs, strict=True):
+                    line.append(p_cell(tested[frozenset(pair)]))
         caption = f"The same by other measures; {self.measure} decides. Percentage points."
         return table(columns, lines, caption=caption)
 

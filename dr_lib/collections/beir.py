@@ -53,11 +53,9 @@ def folder_source(folder: Path) -> Source:
     Raises:
         InputError: the folder, its corpus or its queries are missing.
     """
-    corpus, queries, splits = (
-        _find(folder, "corpus.jsonl"),
-        _find(folder, "queries.jsonl"),
-        _splits(folder),
-    )
+    corpus = _find(folder, "corpus.jsonl")
+    queries = _find(folder, "queries.jsonl")
+    splits = _splits(folder)
     if corpus is None:
         raise InputError(
             "no corpus.jsonl or corpus.jsonl.gz in the folder",

@@ -142,10 +142,8 @@ def text_files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
     files = [path for path in visible_files(place) if path.name.lower().endswith(TEXTS)]
-    lines, readme = (
-        line_files(place),
-        [path for path in files if path.parent == place and path.stem.upper() == "README"],
-    )
+    lines = line_files(place)
+    readme = [path for path in files if path.parent == place and path.stem.upper() == "README"]
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
         files = [path for path in files if path not in readme]
     inside = [folder.name for folder in subfolders(place) if has_corpus(folder)]
@@ -501,11 +499,9 @@ def sections(text: str, heading: re.Pattern = HEADING) -> list[tuple[str, str]]:
         marks, levels, starts[1:], [*levels[1:], 0], strict=False
     ):
         titles = {depth: title for depth, title in titles.items() if depth < level}
-        above, heading, body = (
-            ": ".join(titles.values()),
-            mark["title"] or mark["above"] or "",
-            text[mark.end() : end],
-        )
+        above = ": ".join(titles.values())
+        heading = mark["title"] or mark["above"] or ""
+        body = text[mark.end() : end]
         titles[level] = heading
         if body.strip() or following > level:
             cuts.append((": ".join(titles.values()), body))

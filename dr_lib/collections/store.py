@@ -195,10 +195,8 @@ def open_source(
         InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
     """
     source = source if strict else replace(source, published=True)
-    made, cache = (
-        arrow_files(source, allow_duplicates, source.published),
-        Cache(root, announce=_silently),
-    )
+    made = arrow_files(source, allow_duplicates, source.published)
+    cache = Cache(root, announce=_silently)
     folder = cache.get(made)
     about = read_json(folder / ABOUT)
     passages, queries = (

@@ -322,10 +322,8 @@ def evaluate_split(
         InputError: what `check_measures` and `evaluate` refuse.
     """
     check_measures(measures, collection, split)
-    judged, cuts = (
-        collection.qrels(split),
-        [int(match[1]) for match in map(ACCURACY.fullmatch, measures) if match],
-    )
+    judged = collection.qrels(split)
+    cuts = [int(match[1]) for match in map(ACCURACY.fullmatch, measures) if match]
     names = [name for name in measures if not ACCURACY.fullmatch(name)]
     values = dict(evaluate(ranking, judged, collection.passages["id"], names, grade=grade).values)
     if cuts:

@@ -150,10 +150,8 @@ def fill(
         InputError: a vector that is not finite.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft, note = (
-        path.with_name(f".{path.name}.partial"),
-        path.with_name(f".{path.name}.progress.json"),
-    )
+    draft = path.with_name(f".{path.name}.partial")
+    note = path.with_name(f".{path.name}.progress.json")
     order = np.sort(np.concatenate(batches))
     places, saved = [np.searchsorted(order, rows) for rows in batches], time.monotonic()
     array, done, check = _unfinished(draft, note, key, places)

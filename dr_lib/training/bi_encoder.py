@@ -53,11 +53,9 @@ class BiEncoder(nn.Module):
         passage_encoder: nn.Module | None = None,
     ):
         super().__init__()
-        self.encoder, self.passage_encoder, self.settings = (
-            encoder,
-            passage_encoder,
-            settings or Finetuning(),
-        )
+        self.encoder = encoder
+        self.passage_encoder = passage_encoder
+        self.settings = settings or Finetuning()
         self.temperature = self.settings.temperature
 
     def before_update(self, settings: TrainSettings, step: int) -> None:
@@ -403,7 +401,7 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
 
     Args:
         queries: `[queries, hidden]`, in the pool's order.
-        passages: `[pool, hidden]`, likewise, on the same device.
+        passages: `[pool, hidden]`, in the pool's order, on the same device.
         pool: who is relevant to whom.
 
     Returns:
@@ -413,10 +411,8 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
         queries, passages = queries.cpu(), passages.cpu()
     wide, at_once = passages.double(), max(1, SCORE_BYTES // (8 * len(passages)))
     scores = (line for part in queries.split(at_once) for line in (part.double() @ wide.T).float())
-    ranks, excluded = (
-        [],
-        [-1] * len(pool.query_rows) if pool.itself is None else pool.itself.tolist(),
-    )
+    ranks = []
+    excluded = [-1] * len(pool.query_rows) if pool.itself is None else pool.itself.tolist()
     relevant = np.split(pool.places, pool.offsets[1:-1])
     for line, places, row in zip(scores, relevant, excluded, strict=True):
         if row >= 0:

@@ -4,9 +4,7 @@ versions.
 
 import ast
 import datetime
-import importlib.util
 import itertools
-import json
 import os
 import re
 import shutil
@@ -14,7 +12,6 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
-from urllib.parse import quote
 
 import pytest
 import yaml
@@ -116,31 +113,6 @@ def test_every_pin_has_digests(name):
     assert after and all(
         re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in after
     )
-
-
-def wheel_report(tmp_path, name: str, digest: str):
-    """What pip reports of an installation of torch."""
-    source = {"url": f"elsewhere/{quote(name)}", "archive_info": {"hashes": {"sha256": digest}}}
-    entry = {"metadata": {"name": "torch"}, "download_info": source}
-    (tmp_path / "report.json").write_text(json.dumps({"install": [entry]}))
-    return tmp_path / "report.json"
-
-
-def test_the_wheel_of_torch_is_compared_with_those_that_were_tried(tmp_path):
-    spec = importlib.util.spec_from_file_location("torch_wheel", ROOT / ".ci" / "torch_wheel.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    tried = [line.split() for line in (ROOT / "torch.sha256").read_text().splitlines()]
-    assert tried and all(re.fullmatch("[0-9a-f]{64}", digest) for digest, _ in tried)
-    for digest, name in tried:
-        assert name.startswith(f"torch-{torch()}")
-        assert module.compare(wheel_report(tmp_path, name, digest)) == f"{name}: as tried"
-        with pytest.raises(SystemExit, match="not the file that was tried"):
-            module.compare(wheel_report(tmp_path, name, "0" * 64))
-    said = module.compare(wheel_report(tmp_path, "torch-9-cp399.whl", "0" * 64))
-    assert said == f"torch-9-cp399.whl: not tried yet, SHA-256 {'0' * 64}"
-    (tmp_path / "report.json").write_text('{"install": []}')
-    assert module.compare(tmp_path / "report.json") == ""
 
 
 def test_no_pinned_version_is_older_than_what_closes_a_known_vulnerability():

@@ -216,7 +216,7 @@ def test_claims_have_their_badges_and_say_what_judged_them():
     assert (
         html.count(">open</span>") == 3
         and html.count(">stand-in</span>") == 3
-        and html.count("1 for, 0 against, 2 open") == 3
+        and html.count("1 pair for, 2 open") == 3
     )
     assert "<summary>1 more</summary>" in html
     assert "Judged on SQuAD, laptop scale, 1 to 2 seeds." in html

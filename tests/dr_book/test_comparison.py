@@ -13,6 +13,7 @@ from dr_book.comparison import Comparison
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
 from dr_book.verdicts import PairResult
+from dr_lib.evaluation import Clusters
 from dr_lib.lab import recipe_at
 from dr_lib.places import notebook_of
 
@@ -186,6 +187,20 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs, rec
     assert first[1] == "+1.5" and first[2].startswith("+") and first[3] == "&lt; 0.0001"
     assert "Not measured yet: 1 more of the paper\u2019s differences." in html
     assert "p (Holm)" not in columns(compared(runs).differences(pairs, "x").data)
+
+
+def test_too_few_documents_have_no_p_values_and_the_caption_says_why(record):
+    rng, labels = np.random.default_rng(0), ("ahead", "BM25")
+    three = Clusters.named("document", np.repeat(["a", "b", "c"], 8))
+    few = {
+        label: [record(label, rng.random(24), clusters=three, seed=seed) for seed in range(2)]
+        for label in labels
+    }
+    html = compared(few).differences([labels], "x.", tests=True).data
+    assert "p (Holm)" not in columns(html)
+    assert "No p-values: 3 clusters of queries are too few to decide anything." in html
+    chosen = compared(few).differences([labels], "x.", tests=True, corrected={labels: 0.5}).data
+    assert "p (Holm)" in columns(chosen) and "No p-values" not in chosen
 
 
 def test_of_single_trainings_there_is_no_test_and_no_word_of_seeds(runs):

@@ -142,8 +142,8 @@ def test_a_changed_pair_changes_card_bar_and_table():
     changed = counted(made[1] | {"pairs": [TESTED | {"state": "open"}]})
     after = [made[0], changed, *made[2:]]
     assert 'aria-label="1 supported, 2 open"' in paper_cards(after)
-    assert counted_pairs(made[1]) == "0 for, 1 against, 0 open"
-    assert counted_pairs(changed) == "0 for, 0 against, 1 open"
+    assert counted_pairs(made[1]) == "1 pair against"
+    assert counted_pairs(changed) == "1 pair open"
     assert counts_table(after).data != counts_table(made).data
 
 
@@ -151,12 +151,12 @@ def test_what_waits_for_seeds_is_told_from_what_is_undecided():
     waiting = TESTED | {"state": "open", "waits": 2}
     entry = counted(ENTRY | {"paper": "simlm", "claim": "x", "verdict": "open", "waits": 2})
     entry |= {"pairs": [waiting, TESTED | {"state": "open"}]}
-    assert counted_pairs(entry) == "0 for, 0 against, 1 open, 1 waiting for seeds"
+    assert counted_pairs(entry) == "1 pair open, 1 waiting for seeds"
     assert 'aria-label="1 open, 1 waits for seeds"' in bar([entry])
     assert ">open: waits for seeds<" in entry_badge(entry).html
     assert ">open<" in entry_badge(entry | {"waits": 0}).html
     unfinished = entry | {"pairs": [TESTED | {"state": "open"}, TESTED | {"state": "not run"}]}
-    assert counted_pairs(unfinished).endswith("1 open, 1 not run"), "what keeps it open"
+    assert counted_pairs(unfinished).endswith("1 pair open, 1 not run"), "what keeps it open"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_a_share_of_a_peers_time_is_met_where_the_median_is_low_enough():
 def test_the_records_of_each_page_are_folded_under_its_title():
     words, *pages = (part.data for part in records_tables("laptop"))
     records = load_records(recorded_folder("laptop"))
-    assert f"{len(records)} records of " in words and len(pages) > 30
+    assert f"{len(records):,} records of " in words and len(pages) > 30
     # a row each, below one of heads
     assert sum(page.count("<tr>") - 1 for page in pages) == len(records)
     (rates,) = (page for page in pages if "table08_replace_rates" in page)
