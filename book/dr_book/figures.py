@@ -711,7 +711,7 @@ def _as_rows(
     points = {label: level for label, level in levels.items() if level != Interval(0, 0, 0)}
     for label, line in lines.items():
         for amount in sorted(line):
-            name = ticks.get(amount, THOUSANDS.format(x=amount))
+            name = ticks.get(amount, THOUSANDS.format(x=round(amount, 2)))
             points[f"{named(label)}, {name}"] = line[amount]
     told = ", ".join(f"{label} {point.mean:.1f}" for label, point in points.items())
     return intervals(
