@@ -462,7 +462,7 @@ def records_tables(scale: str) -> list[HTML]:
     return parts
 
 
-PLAN = "notebooks/methods/what_the_bottleneck_buys"
+PLAN_PAGE = "notebooks/methods/what_the_bottleneck_buys"
 QUERIES = {"dev": "dev queries", "elsewhere": "other collections"}
 """The end of a study's name -> what was searched there."""
 
@@ -477,7 +477,7 @@ def _page_of(study: str) -> tuple[str, str]:
     if folder == "plan":
         block, _, end = name.rpartition("-")
         words = f"{block}, {QUERIES[end]}" if end in QUERIES else name
-        return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN}.html"
+        return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN_PAGE}.html"
     whole, _, end = study.rpartition("-")
     if notebook := places.notebook_of(whole):
         return f"{title_of(notebook)} ({end})", f"../{notebook.removesuffix('.ipynb')}.html"

@@ -361,6 +361,9 @@ def test_the_records_of_each_page_are_folded_under_its_title():
         '<a href="../practice/real-models.html">Public models, and numbers that others confirm</a>'
         in public
     )
+    (core,) = (page for page in pages if "<summary>The plan of runs: core (" in page)
+    assert '<a href="../notebooks/methods/what_the_bottleneck_buys.html">' in core
+    assert not re.search(r"<summary>[\w-]+/", "".join(pages)), "each has a name in words"
     assert records_tables("paper") == []
 
 
