@@ -58,6 +58,8 @@ colour. What logs no parts is a contrastive training.
 """
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""
+RECORDED = re.compile(r"\[([\w/-]+)\]\((book/records/[\w./-]+\.jsonl\.xz)\)")
+"""A study and the file of its records in a line that says where numbers come from."""
 THOUSANDS = "{x:,.10g}"
 """Steps and passages on an axis, as the text writes them."""
 LEAST_SPAN = 2.0
@@ -210,7 +212,7 @@ def show(
             pages.
         alt: what the figure shows, for readers who do not see it.
         leading: whether it is the page's result: the book then shows it at the top of the page.
-        source: where its numbers come from: one grey line below it.
+        source: where its numbers come from: one grey line below it, as `sourced` takes it.
 
     Returns:
         HTML with SVG drawings; nothing is loaded from elsewhere.
@@ -220,11 +222,25 @@ def show(
         f"<svg {about}{_svg(draw, PALETTE._replace(width=width), salt=f'{alt}{width}')}"
         for width in (WIDE, PHONE)
     )
-    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
     return HTML(
         f'<div class="dr-figure{" dr-leading" if leading else ""}"><span class="dr-wide">{wide}'
         f'</span><span class="dr-phone" hidden>{phone}</span>{said}</div>'
     )
+
+
+def sourced(text: str, up: str = "../..") -> str:
+    """Where numbers come from as safe HTML, in which a study is a link to its records.
+
+    Args:
+        text: as `comparison.provenance` writes it.
+        up: from the page to the project's folder.
+
+    Example:
+        >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)", up="..")
+        'A &amp; B: <a href="../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
+    """
+    return RECORDED.sub(rf'<a href="{up}/\2">\1</a>', html.escape(typographic(text)))
 
 
 def _svg(draw: Callable[[Palette], Figure], palette: Palette, salt: str) -> str:
@@ -975,7 +991,7 @@ def strips(
             for word, share in zip(words, values, strict=True)
         )
         parts.append(f"<p><strong>{html.escape(named(name))}</strong> {marked}</p>")
-    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
     return HTML(f'<div class="dr-strips">{"".join(parts)}{said}</div>')
 
 
