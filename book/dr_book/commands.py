@@ -553,7 +553,7 @@ def publish_records(options: argparse.Namespace) -> None:
         if broken:
             raise broken[0]
     else:
-        records = load_records(live_folder(options.scale), options.study)
+        records = load_records(live_folder(options.scale), options.study, missing_ok=True)
         if not records:
             raise unknown_study(options.study, options.scale, live=True)
     found = [
@@ -589,8 +589,13 @@ def verify_record(options: argparse.Namespace) -> int:
     )
     took = spell_seconds(verify.cost(record))
     made = f"{record.study}, {record.label}, seed {record.seed}"
-    print(f"{made}: took {took} when it was recorded; a busy machine takes longer", flush=True)
-    certificate = verify.verify(record, collection=options.collection, margin=options.margin)
+    print(f"{made}: took {took} when it was recorded", flush=True)
+    certificate = verify.verify(
+        record,
+        collection=options.collection,
+        margin=options.margin,
+        tell=lambda line: print(line, flush=True),
+    )
     print("\n".join(verify.certificate_lines(record, certificate)))
     if options.keep:
         print(verify.keep(record, certificate))
