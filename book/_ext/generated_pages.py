@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,17 +39,7 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import (
-    SHOWN,
-    SPOKEN,
-    WAITS,
-    counts,
-    direction_held,
-    ledger,
-    sizes_of,
-    spoken,
-    state_of,
-)
+from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_of, spoken, state_of
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -81,6 +72,7 @@ from dr_book.tables import (
     typographic,
     verdict_badge,
 )
+from dr_book.verdicts import pairs_counted
 from dr_book.verify import compare, measure_of, seed_noise
 from dr_lib import places
 from dr_lib.files import read_json, read_yaml, write_json, write_text
@@ -441,7 +433,7 @@ def records_tables(scale: str) -> list[HTML]:
         "made",
         "rebuilt",
     ]
-    if not (records := load_records(recorded_folder(scale))):
+    if not (records := load_records(recorded_folder(scale), missing_ok=True)):
         return []
     studies = {record.study: _page_of(record.study) for record in records}
     runs = len({one.keys["evaluation"] for one in records})
@@ -470,7 +462,7 @@ def records_tables(scale: str) -> list[HTML]:
     return parts
 
 
-PLAN = "notebooks/methods/what_the_bottleneck_buys"
+PLAN_PAGE = "notebooks/methods/what_the_bottleneck_buys"
 QUERIES = {"dev": "dev queries", "elsewhere": "other collections"}
 """The end of a study's name -> what was searched there."""
 
@@ -485,7 +477,7 @@ def _page_of(study: str) -> tuple[str, str]:
     if folder == "plan":
         block, _, end = name.rpartition("-")
         words = f"{block}, {QUERIES[end]}" if end in QUERIES else name
-        return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN}.html"
+        return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN_PAGE}.html"
     whole, _, end = study.rpartition("-")
     if notebook := places.notebook_of(whole):
         return f"{title_of(notebook)} ({end})", f"../{notebook.removesuffix('.ipynb')}.html"
@@ -637,12 +629,7 @@ def counted_pairs(entry: Entry) -> str:
     number = Counter(map(spoken, entry["pairs"]))
     if not sum(number[state] for state in SPOKEN):
         return ""
-    words = {"supported": "for", "contradicted": "against", "open": "open"}
-    words |= {WAITS: "waiting for seeds", "not run": "not run"}
-    states = [state for state in words if number[state]]
-    told = [f"{number[state]} {words[state]}" for state in states]
-    pairs = f"{number[states[0]]} pair{'s' * (number[states[0]] > 1)}"
-    told[0] = f"{pairs} {words[states[0]]}"
+    told = [pairs_counted(number)]
     # of one pair the badge has the sizes
     if entry.get("verdict") == "held" and direction_held(entry) and len(sizes_of(entry)) > 1:
         told += [minus(f"paper {paper:+.1f}, here {ours:+.1f}") for ours, paper in sizes_of(entry)]
@@ -958,8 +945,8 @@ def data_page() -> str:
 def max_by_name(known: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Of the states of each collection the one with the most passages."""
     largest: dict[str, Mapping[str, Any]] = {}
-    for data in sorted(known, key=lambda data: data.get("passages") or 0):
-        largest[data["name"]] = data
+    for data in sorted(known, key=lambda data: -(data.get("passages") or 0)):
+        largest.setdefault(data["name"], data)
     return largest
 
 
@@ -1108,34 +1095,74 @@ def base_page() -> str:
     )
 
 
-def cite_page() -> str:
-    """How to cite the book, from `CITATION.cff`, and the papers, from the book's bibliography."""
-    root = places.project_root()
-    facts = read_yaml(root / "CITATION.cff")
-    version, year = facts["version"], facts["date-released"].year
-    authors = " and ".join(f"{{{author['name']}}}" for author in facts["authors"])
+def page_entry(page: str, title: str, repository: str = "") -> str:
+    """The BibTeX entry of a page of the book; where the project has an address, with its link."""
+    words = re.sub(r"([&%#_$])", r"\\\1", title)
+    facts = book_facts()
     fields = {
+        "title": f"{{{words}}}",
+        "author": facts["author"],
+        "booktitle": facts["title"],
+        "year": facts["year"],
+        "note": f"Version {facts['version']}, page {page}",
+    }
+    if repository:
+        fields["url"] = f"{repository.removesuffix('/')}/blob/main/{page}.ipynb"
+    return entry("incollection", f"denseretrievalbook-{page.rpartition('/')[2]}", fields)
+
+
+def entry(kind: str, key: str, fields: Mapping[str, Any]) -> str:
+    """A BibTeX entry, a line a field."""
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    return f"@{kind}{{{key},\n{lines}}}\n"
+
+
+@cache
+def book_facts() -> dict[str, Any]:
+    """Fields of the book's BibTeX entry, from `CITATION.cff`."""
+    facts = read_yaml(places.project_root() / "CITATION.cff")
+    return {
         "title": f"{{{facts['title']}}}",
-        "author": authors,
-        "year": year,
-        "version": version,
+        "author": " and ".join(f"{{{author['name']}}}" for author in facts["authors"]),
+        "year": facts["date-released"].year,
+        "version": facts["version"],
         "note": f"{facts['license']} licence",
     }
-    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-    names = ", ".join(author["name"] for author in facts["authors"])
-    entries = (root / "book" / "references.bib").read_text(encoding="utf-8")
-    papers = [
-        re.search(rf"^@\w+\{{{key},.*?^\}}\n", entries, re.MULTILINE | re.DOTALL) for key in IDEAS
-    ]
+
+
+@cache
+def bibtex() -> dict[str, str]:
+    """Key -> entry of the book's bibliography."""
+    text = (places.project_root() / "book" / "references.bib").read_text(encoding="utf-8")
+    return {
+        key: entry
+        for entry, key in re.findall(r"^(@\w+\{(\w+),.*?^\}\n)", text, re.MULTILINE | re.DOTALL)
+    }
+
+
+def cite_page() -> str:
+    """How to cite the book, from `CITATION.cff`, and the papers, from the book's bibliography."""
+    facts = book_facts()
+    title, names = (re.sub(r"[{}]", "", facts[name]) for name in ("title", "author"))
+    page, shown = "notebooks/methods/what_the_bottleneck_buys", "What each method gains"
+    one_figure = page_entry(page, title_of(f"{page}.ipynb")).replace(
+        f"page {page}", f'page {page}, figure "{shown}", records plan/core'
+    )
     return _page(
         "Cite this book",
-        f"{names} ({year}). *{facts['title']}*, version {version}. {facts['license']} licence.",
-        f"```bibtex\n@software{{denseretrievalbook,\n{lines},\n}}\n```",
-        "Please cite the paper whose method you use as well. The number of a record is cited by its"
-        " study, label and commit, which {doc}`../reference/records` lists; `CITATION.cff` in the"
-        " project has the same for programs that read it.",
+        f"{names} ({facts['year']}). *{title}*, version {facts['version']}. {facts['note']}.",
+        f"```bibtex\n{entry('software', 'denseretrievalbook', facts)}```",
+        "Please cite the paper whose method you use as well. `CITATION.cff` in the project has the"
+        " same for programs that read it.",
+        "## A page, a figure, a number",
+        "*BibTeX* at the top of a notebook's page gives the entry of the page, and after it the"
+        " entry of its paper. For one figure add its heading and the records that the grey line"
+        " below it names:",
+        f"```bibtex\n{one_figure}```",
+        "A number is one row of these records: name its study, label and seed. The record has the"
+        " commit that made it, which {doc}`../reference/records` lists.",
         "## The five papers",
-        "```bibtex\n" + "\n".join(found[0].rstrip() + "\n" for found in papers if found) + "```",
+        "```bibtex\n" + "\n".join(bibtex()[key] for key in IDEAS) + "```",
         "## Licences",
         "Text, figures and code of the book are under the MIT licence: use them, also in teaching,"
         " and name the source. The collections have licences of their own, which their"

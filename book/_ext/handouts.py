@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from measured_numbers import differing, measured, printed, seeds, trained_rows
+from predictions import load_questions
 from pybtex.database import Entry, parse_file
 from sphinx.application import Sphinx
 from teaching import archive_name, has_notebooks, load_plan
@@ -116,6 +117,29 @@ def to_take_home(notebook: dict[str, Any], page: str) -> str:
     return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
+def predict_first(notebook: dict[str, Any], asked: Mapping[str, Any]) -> None:
+    """Put a question in the place of what came out, which moves to the end: a notebook that is
+    given out before class does not answer what the class is asked.
+
+    Args:
+        notebook: its first cell has the title, the page's question and, after that, the reading.
+        asked: a question of `predictions.QUESTIONS`.
+    """
+    title, question, reading = "".join(notebook["cells"][0]["source"]).split("\n\n", 2)
+    options = "\n".join(f"- **{row}**: {what}" for row, what in asked["options"].items())
+    asking = f"**Predict, then look.** {asked['question']}\n\n{options}"
+    ending = "Write your answer down and run the cells. What came out is said at the end."
+    notebook["cells"][0]["source"] = "\n\n".join((title, question, asking, ending))
+    notebook["cells"].append(
+        {
+            "cell_type": "markdown",
+            "id": "what-came-out",
+            "metadata": {},
+            "source": f"## What came out\n\n{reading}",
+        }
+    )
+
+
 def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
     """What a student reads first.
 
@@ -152,6 +176,8 @@ def write_archive(
         if unit["page"].startswith("notebooks/"):
             name = f"{unit['page']}.ipynb"
             notebook = json.loads((project_root() / name).read_text(encoding="utf-8"))
+            if unit["page"] in (questions := load_questions()):
+                predict_first(notebook, questions[unit["page"]])
             contents[name] = to_take_home(notebook, unit["page"]).encode()
     place.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(place, "w") as archive:

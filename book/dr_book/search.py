@@ -163,7 +163,7 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     found = [
         one
         for folder in sorted((places.cache_root() / "records").glob("*"))
-        for one in load_records(folder, study_name(collection))
+        for one in load_records(folder, study_name(collection), missing_ok=True)
         if one.label == method
     ]
     if not found:

@@ -213,6 +213,7 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         safe, place = {"use_safetensors": True}, str(find_model(name_or_path))
         check_model_folder(Path(place))
+        _check_encodes(Path(place))
         self.prompts = prompts or Prompts.of(Path(place))
         try:
             with quiet_transformers():
@@ -242,6 +243,9 @@ class SentenceEncoder(nn.Module):
         parts = [*self.model.modules()]
         pooled = any(isinstance(part, Pooling) for part in parts)
         for part in (part for part in parts if isinstance(part, Transformer)):
+            if getattr(part.tokenizer, "pad_token", "") is None:
+                fix = "Save it with one, such as the token that ends a text."
+                raise InputError("its tokenizer has no pad token", where=name_or_path, fix=fix)
             model, how = part.auto_model, {"use_safetensors": True, "device_map": "meta"}
             with quiet_transformers():  # the names and shapes alone
                 _, info = type(model).from_pretrained(
@@ -268,6 +272,21 @@ class SentenceEncoder(nn.Module):
         how = {"prompt": self.prompts.query if queries else self.prompts.passage}
         how |= {"normalize_embeddings": self.model.similarity_fn_name == "cosine"}
         return np.asarray(function(whole, show_progress_bar=False, **how), np.float32)
+
+
+def _check_encodes(folder: Path) -> None:
+    """Refuse a re-ranker or classifier, which the library would open as an encoder: the mean of
+    states that were never trained for one.
+    """
+    composed = (folder / "modules.json").is_file()
+    file = folder / ("config_sentence_transformers.json" if composed else "config.json")
+    config = read_json(file) if file.is_file() else {}
+    key = "model_type" if composed else "architectures"
+    named = config.get(key, "") if isinstance(config, dict) else ""
+    kind = str(named).strip("[]'")
+    if kind == "CrossEncoder" or kind.endswith(("Classification", "QuestionAnswering")):
+        fix = "Give an encoder, which reads one text at a time."
+        raise InputError(f"is no encoder, but a {kind}", where=folder, fix=fix)
 
 
 def encoder_digest(folder: Path) -> str:

@@ -30,7 +30,7 @@ from dr_book.measured import made_by
 from dr_book.papers import load_papers
 from dr_book.tables import named
 from dr_book.verdicts import STATES
-from dr_lib import places
+from dr_lib import lab, places
 from dr_lib.files import write_json
 from dr_lib.lab import load_records, recorded_folder
 from dr_lib.lab.records import read_records
@@ -244,6 +244,24 @@ def test_ten_lines_read_a_file_of_records_as_the_project_does(capsys, monkeypatc
     assert table["label"].tolist() == [record.label for record in records]
 
 
+def test_what_the_records_page_says_of_reading_in_a_line_runs(monkeypatch):
+    monkeypatch.chdir(places.project_root())
+    monkeypatch.setattr(generated_pages, "SCALES", ())  # no tables
+    page = generated_pages.records_page()
+    lines = re.findall(r"`([^`\n]*[(.][^`\n]*)`", page.partition("```")[0])
+    read = [line for line in lines if line.startswith(("lab.", "pandas."))]
+    attributes = [line for line in lines if line.startswith(".")]
+    file = "book/records/laptop/simlm-table08.jsonl.xz"
+    table, records = (eval(line, {"lab": lab, "pandas": pd, "file": file}) for line in read)
+    assert len(table) == len(records) > 0 and len(attributes) == 3
+    for record in records:
+        values, clusters, training = (
+            eval(f"record{line}", {"record": record}) for line in attributes
+        )
+        assert values.mean() == pytest.approx(record.means["MRR@10"])
+        assert len(clusters.of) == len(values) and {*training} <= {*record.keys}
+
+
 def test_what_was_made_again_stands_on_the_status_page():
     record = load_records(recorded_folder("laptop"), "simlm/table08")[0]
     (first, again, found) = next(pair for pair in made_twice() if pair.found["low"] is not None)
@@ -343,6 +361,9 @@ def test_the_records_of_each_page_are_folded_under_its_title():
         '<a href="../practice/real-models.html">Public models, and numbers that others confirm</a>'
         in public
     )
+    (core,) = (page for page in pages if "<summary>The plan of runs: core (" in page)
+    assert '<a href="../notebooks/methods/what_the_bottleneck_buys.html">' in core
+    assert not re.search(r"<summary>[\w-]+/", "".join(pages)), "each has a name in words"
     assert records_tables("paper") == []
 
 

@@ -184,3 +184,36 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     with pytest.raises(InputError, match="its prompts are no mapping"):
         Prompts.of(theirs)
     np.testing.assert_allclose(found.encode(["b c"], ["a"]), ours.encode(["a b c"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("file", "facts", "said"),
+    [
+        (None, {"architectures": ["BertForSequenceClassification"]}, "BertForSequenceClassif"),
+        ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "CrossEncoder"),
+    ],
+)
+def test_a_re_ranker_is_no_encoder(tiny_bert, tiny_tokenizer, tmp_path, file, facts, said):
+    """The library opens it, with the mean of states that nobody has trained for that."""
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
+    ours = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
+    save_for_others(ours, tmp_path / "given")
+    (tmp_path / "given" / "dense.json").unlink()
+    if file is None:
+        (tmp_path / "given" / "modules.json").unlink()
+    place = tmp_path / "given" / (file or "config.json")
+    write_json(place, read_json(place) | facts)
+    with pytest.raises(InputError, match=f"is no encoder, but a {said}.*one text at a time"):
+        open_encoder(tmp_path / "given")
+
+
+def test_a_tokenizer_without_a_pad_token_is_named_at_once(tiny_bert, tiny_tokenizer, tmp_path):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
+    ours = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
+    save_for_others(ours, tmp_path / "given")
+    (tmp_path / "given" / "dense.json").unlink()
+    place = tmp_path / "given" / "tokenizer_config.json"
+    facts = {name: value for name, value in read_json(place).items() if name != "pad_token"}
+    write_json(place, facts | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    with pytest.raises(InputError, match="its tokenizer has no pad token"):
+        open_encoder(tmp_path / "given")

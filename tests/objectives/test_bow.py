@@ -2,21 +2,24 @@
 that other packages register.
 """
 
+import re
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from dr_book import measured
 from dr_book.systems import methods
-from dr_lib import objectives, stages
+from dr_lib import lab, objectives, stages
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.lab import Recipe, Study
 from dr_lib.models import lm_head
 from dr_lib.objectives.bow import bag_of_words
-from dr_lib.places import methods_of_others
+from dr_lib.places import methods_of_others, project_root
 from dr_lib.stages import code_digest
 
 KINDS = [(targets, head) for targets in ("binary", "count") for head in ("masked_lm", "linear")]
@@ -167,6 +170,39 @@ def test_a_word_in_a_recipe_is_enough():
         recipe.objective.params["encoder_rate"] == 0.0
         and recipe.objective.params["targets"] == "binary"
     )
+
+
+def test_the_page_compares_a_method_with_simlm_by_the_test_of_the_book(
+    own_recipe, cache, tmp_path, monkeypatch, capsys
+):
+    """As printed, with the recipe of the tests, and then on the queries of `test`."""
+    page = (project_root() / "book" / "practice" / "adding-an-objective.md").read_text()
+    (block,) = re.findall(r"^```python\n(from dr_book.*?)^```", page, re.M | re.S)
+    monkeypatch.setattr(lab, "recipe_at", lambda scale, collection: own_recipe)
+    study = partial(Study, cache=cache, records=tmp_path / "records")
+    monkeypatch.setattr(lab, "Study", study)
+    trained = set()
+    for split, lines in (
+        ("dev", block),
+        ("test", block.replace('.with_(evaluation__split="dev")', "")),
+    ):
+        exec(lines, space := {})
+        runs = space["runs"]
+        assert {(name, run.seed) for name in runs for run in runs[name]} == {
+            (name, seed) for name in ("simlm", "bow") for seed in range(3)
+        }
+        assert {run.recipe["evaluation"]["split"] for run in runs["bow"]} == {split}
+        ours, theirs = (
+            np.mean([run.means["MRR@10"] for run in runs[name]]) for name in ("bow", "simlm")
+        )
+        (gap,) = measured.differences(*space["compared"]).values()
+        assert gap.mean == pytest.approx(100 * (ours - theirs))
+        assert f"mean={gap.mean}" in capsys.readouterr().out and gap.low < gap.mean < gap.high
+        kinds = ("pretrained-", "retriever-")
+        models = {path.name for path in cache.root.iterdir() if path.name.startswith(kinds)}
+        assert trained in (set(), models)
+        trained = models
+    assert len(trained) == 2 * 2 * 3
 
 
 LEAST = """\
