@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -1094,34 +1095,74 @@ def base_page() -> str:
     )
 
 
-def cite_page() -> str:
-    """How to cite the book, from `CITATION.cff`, and the papers, from the book's bibliography."""
-    root = places.project_root()
-    facts = read_yaml(root / "CITATION.cff")
-    version, year = facts["version"], facts["date-released"].year
-    authors = " and ".join(f"{{{author['name']}}}" for author in facts["authors"])
+def page_entry(page: str, title: str, repository: str = "") -> str:
+    """The BibTeX entry of a page of the book; where the project has an address, with its link."""
+    words = re.sub(r"([&%#_$])", r"\\\1", title)
+    facts = book_facts()
     fields = {
+        "title": f"{{{words}}}",
+        "author": facts["author"],
+        "booktitle": facts["title"],
+        "year": facts["year"],
+        "note": f"Version {facts['version']}, page {page}",
+    }
+    if repository:
+        fields["url"] = f"{repository.removesuffix('/')}/blob/main/{page}.ipynb"
+    return entry("incollection", f"denseretrievalbook-{page.rpartition('/')[2]}", fields)
+
+
+def entry(kind: str, key: str, fields: Mapping[str, Any]) -> str:
+    """A BibTeX entry, a line a field."""
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    return f"@{kind}{{{key},\n{lines}}}\n"
+
+
+@cache
+def book_facts() -> dict[str, Any]:
+    """Fields of the book's BibTeX entry, from `CITATION.cff`."""
+    facts = read_yaml(places.project_root() / "CITATION.cff")
+    return {
         "title": f"{{{facts['title']}}}",
-        "author": authors,
-        "year": year,
-        "version": version,
+        "author": " and ".join(f"{{{author['name']}}}" for author in facts["authors"]),
+        "year": facts["date-released"].year,
+        "version": facts["version"],
         "note": f"{facts['license']} licence",
     }
-    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-    names = ", ".join(author["name"] for author in facts["authors"])
-    entries = (root / "book" / "references.bib").read_text(encoding="utf-8")
-    papers = [
-        re.search(rf"^@\w+\{{{key},.*?^\}}\n", entries, re.MULTILINE | re.DOTALL) for key in IDEAS
-    ]
+
+
+@cache
+def bibtex() -> dict[str, str]:
+    """Key -> entry of the book's bibliography."""
+    text = (places.project_root() / "book" / "references.bib").read_text(encoding="utf-8")
+    return {
+        key: entry
+        for entry, key in re.findall(r"^(@\w+\{(\w+),.*?^\}\n)", text, re.MULTILINE | re.DOTALL)
+    }
+
+
+def cite_page() -> str:
+    """How to cite the book, from `CITATION.cff`, and the papers, from the book's bibliography."""
+    facts = book_facts()
+    title, names = (re.sub(r"[{}]", "", facts[name]) for name in ("title", "author"))
+    page, shown = "notebooks/methods/what_the_bottleneck_buys", "What each method gains"
+    one_figure = page_entry(page, title_of(f"{page}.ipynb")).replace(
+        f"page {page}", f'page {page}, figure "{shown}", records plan/core'
+    )
     return _page(
         "Cite this book",
-        f"{names} ({year}). *{facts['title']}*, version {version}. {facts['license']} licence.",
-        f"```bibtex\n@software{{denseretrievalbook,\n{lines},\n}}\n```",
-        "Please cite the paper whose method you use as well. The number of a record is cited by its"
-        " study, label and commit, which {doc}`../reference/records` lists; `CITATION.cff` in the"
-        " project has the same for programs that read it.",
+        f"{names} ({facts['year']}). *{title}*, version {facts['version']}. {facts['note']}.",
+        f"```bibtex\n{entry('software', 'denseretrievalbook', facts)}```",
+        "Please cite the paper whose method you use as well. `CITATION.cff` in the project has the"
+        " same for programs that read it.",
+        "## A page, a figure, a number",
+        "*BibTeX* at the top of a notebook's page gives the entry of the page, and after it the"
+        " entry of its paper. For one figure add its heading and the records that the grey line"
+        " below it names:",
+        f"```bibtex\n{one_figure}```",
+        "A number is one row of these records: name its study, label and seed. The record has the"
+        " commit that made it, which {doc}`../reference/records` lists.",
         "## The five papers",
-        "```bibtex\n" + "\n".join(found[0].rstrip() + "\n" for found in papers if found) + "```",
+        "```bibtex\n" + "\n".join(bibtex()[key] for key in IDEAS) + "```",
         "## Licences",
         "Text, figures and code of the book are under the MIT licence: use them, also in teaching,"
         " and name the source. The collections have licences of their own, which their"

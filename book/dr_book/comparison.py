@@ -33,7 +33,7 @@ from dr_book.tables import (
     typographic,
 )
 from dr_lib.files import read_json
-from dr_lib.lab import Record
+from dr_lib.lab import Record, recorded_folder
 from dr_lib.places import notebook_of, project_root
 
 RECORDS = "../../book/records"
@@ -362,7 +362,8 @@ class Comparison:
 
 def provenance(*sources: Runs) -> str:
     """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
-    queries, laptop scale; 1 to 3 seeds a row.``
+    queries, laptop scale; 1 to 3 seeds a row. Records: plan/core.`` What the book has records of is
+    named with their file, which `figures.sourced` makes a link.
 
     Args:
         sources: runs by label, one mapping for each collection or study of the figure.
@@ -377,11 +378,18 @@ def provenance(*sources: Runs) -> str:
         for records in runs.values()
         if any(record.training for record in records)
     }
+    kept = {
+        record.study: f"[{record.study}](book/records/{record.scale}/{record.file_name})"
+        for records in runs.values()
+        for record in records
+        if (recorded_folder(record.scale) / record.file_name).is_file()
+    }
+    files = f" Records: {', '.join(kept.values())}." if kept else ""
     if not numbers:
-        return f"{spell_data(runs)}." if runs else ""
+        return f"{spell_data(runs)}.{files}" if runs else ""
     least, most = min(numbers), max(numbers)
     seeds = f"{least} to {most} seeds" if least < most else f"{least} seed{'s' * (least > 1)}"
-    return f"{spell_data(runs)}; {seeds} a row."
+    return f"{spell_data(runs)}; {seeds} a row.{files}"
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:

@@ -58,6 +58,8 @@ colour. What logs no parts is a contrastive training.
 """
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""
+RECORDED = re.compile(r"\[([\w/-]+)\]\((book/records/[\w./-]+\.jsonl\.xz)\)")
+"""A study and the file of its records in a line that says where numbers come from."""
 THOUSANDS = "{x:,.10g}"
 """Steps and passages on an axis, as the text writes them."""
 LEAST_SPAN = 2.0
@@ -208,7 +210,7 @@ def show(
             pages.
         alt: what the figure shows, for readers who do not see it.
         leading: whether it is the page's result: the book then shows it at the top of the page.
-        source: where its numbers come from: one grey line below it.
+        source: where its numbers come from: one grey line below it, as `sourced` takes it.
 
     Returns:
         HTML with SVG drawings; nothing is loaded from elsewhere.
@@ -218,11 +220,25 @@ def show(
         f"<svg {about}{_svg(draw, PALETTE._replace(width=width), salt=f'{alt}{width}')}"
         for width in (WIDE, PHONE)
     )
-    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
     return HTML(
         f'<div class="dr-figure{" dr-leading" if leading else ""}"><span class="dr-wide">{wide}'
         f'</span><span class="dr-phone" hidden>{phone}</span>{said}</div>'
     )
+
+
+def sourced(text: str, up: str = "../..") -> str:
+    """Where numbers come from as safe HTML, in which a study is a link to its records.
+
+    Args:
+        text: as `comparison.provenance` writes it.
+        up: from the page to the project's folder.
+
+    Example:
+        >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)", up="..")
+        'A &amp; B: <a href="../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
+    """
+    return RECORDED.sub(rf'<a href="{up}/\2">\1</a>', html.escape(typographic(text)))
 
 
 def _svg(draw: Callable[[Palette], Figure], palette: Palette, salt: str) -> str:
@@ -580,6 +596,7 @@ def growth(
     ticks: Mapping[float, str] | None = None,
     log: bool = False,
     apart: Collection[str] = (),
+    saving: tuple[str, str, str] | None = None,
     leading: bool = False,
     source: str = "",
 ) -> HTML:
@@ -597,8 +614,11 @@ def growth(
         log: an axis by factors; an amount of zero stands left of all others.
         apart: labels drawn as points with bars, where amounts between theirs were not measured;
             so is a line of fewer than three amounts, whose band would show what nobody measured.
+        saving: a line, another one, and what an amount is of: the drawing says at which share of it
+            the first has as much as the other has at its end, if it ever has.
         leading, source: as of `show`.
     """
+    saved = _saved(lines, *saving) if saving else None
     if lines and all(len(line) < 3 for line in lines.values()):
         return _as_rows(lines, x, y, alt, levels or {}, ticks or {}, leading, source)
     bars = [label for label, line in lines.items() if label in apart or len(line) < 3]
@@ -644,6 +664,12 @@ def growth(
         for label, (low, high) in (ranges or {}).items():
             axes.axhspan(low, high, color=styles[label]["color"], alpha=0.12, linewidth=0)
             ends[label] = (low + high) / 2, right, styles[label]["color"]
+        if saved:
+            level, (start, end), words = saved
+            style = {"color": palette.text, "linewidth": 1.2, "linestyle": (0, (2, 2))}
+            axes.plot([place(start), place(end)], [level] * 2, **style)
+            words = textwrap.fill(words, 36 if palette.phone else 80)
+            axes.set_title(words, style="italic", fontsize=11)
         if log:
             axes.set_xscale("log")
         names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
@@ -664,7 +690,26 @@ def growth(
         for label, line in lines.items()
     ]
     told += [f"{named(label)}: {level.mean:.1f}" for label, level in (levels or {}).items()]
+    told += [saved[2]] if saved else []
     return show(draw, f"{alt} {'; '.join(told)}.".strip(), leading=leading, source=source)
+
+
+def _saved(
+    lines: Mapping[str, Mapping[float, Interval]], quick: str, slow: str, thing: str
+) -> tuple[float, tuple[float, float], str] | None:
+    """Where a line first has as much as another at its end: that height, both amounts, and in
+    words; None if nowhere before.
+    """
+    if not {quick, slow} <= lines.keys() or not lines[slow]:
+        return None
+    end = max(lines[slow])
+    level = lines[slow][end].mean
+    start = min((at for at, value in lines[quick].items() if value.mean >= level), default=end)
+    if not 0 < start < end:
+        return None
+    share = f"{'' if end / start == round(end / start) else 'about '}1/{end / start:.0f}"
+    words = f"{named(quick)}: as much as {named(slow)} for {share} of the {thing}"
+    return level, (start, end), words
 
 
 def _as_rows(
@@ -682,7 +727,7 @@ def _as_rows(
     points = {label: level for label, level in levels.items() if level != Interval(0, 0, 0)}
     for label, line in lines.items():
         for amount in sorted(line):
-            name = ticks.get(amount, THOUSANDS.format(x=amount))
+            name = ticks.get(amount, THOUSANDS.format(x=round(amount, 2)))
             points[f"{named(label)}, {name}"] = line[amount]
     told = ", ".join(f"{label} {point.mean:.1f}" for label, point in points.items())
     return intervals(
@@ -708,18 +753,17 @@ def _crowded(axes: Axes, width: float) -> bool:
     return any(before[1] > after[0] for before, after in pairwise(ends))
 
 
-def _named_ends(
-    axes: Axes, ends: Mapping[str, tuple[float, float, str]], inches: float = 0.0
-) -> None:
+def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
     """The names of curves right of their last points, in lines that keep clear of each other.
 
     Args:
         axes: of which the limits are final.
         ends: name -> height, place and colour of its end.
-        inches: height of the axes, where the figure has several.
     """
     low, high = axes.get_ylim()
-    line = (high - low) * 0.24 / (inches or axes.get_figure().get_figheight() - 0.9)
+    figure = axes.get_figure(root=True)
+    figure.get_layout_engine().execute(figure)  # how high the axes will be
+    line = (high - low) * 0.2 / (axes.get_window_extent().height / figure.dpi)
     top = -np.inf  # of the name below
     for label, (height, _, colour) in sorted(ends.items(), key=lambda end: end[1][0]):
         lines = textwrap.wrap(tick(label), 15)
@@ -766,6 +810,9 @@ def heat_map(
         index=list(cells),
     )
     reach = np.nanmax(np.abs(frame.to_numpy() - (centre or 0.0)))
+
+    if any(column not in own for own in cells.values() for column in columns):
+        source = f"{source} Empty: not run.".strip()
 
     def sure(cell: Interval) -> bool:
         return centre is None or not cell.low <= centre <= cell.high
@@ -862,7 +909,7 @@ def distributions(
     """A panel per situation, in it one smoothed distribution per quantity, all on one axis.
 
     Args:
-        values: situation -> quantity -> values, one per query.
+        values: situation, which may have two lines -> quantity -> values, one per query.
         x: label of the axis, with its unit.
         alt: what comes before the means in words.
         leading, source: as of `show`.
@@ -879,7 +926,8 @@ def distributions(
             for name, numbers in own.items():
                 sns.kdeplot(x=numbers, ax=axes, fill=True, alpha=0.25, cut=0, color=colours[name])
                 axes.axvline(np.mean(numbers), color=colours[name], linewidth=1.2)
-            axes.set(title=textwrap.fill(situation, 34), ylabel="", yticks=[], xlabel=x)
+            title = "\n".join(textwrap.fill(line, 34) for line in situation.split("\n"))
+            axes.set(title=title, ylabel="", yticks=[], xlabel=x)
             axes.label_outer()
             axes.spines["left"].set_visible(False)
         panels[0].set_ylim(top=1.22 * panels[0].get_ylim()[1])  # room for names above the curves
@@ -907,7 +955,9 @@ def distributions(
         return figure
 
     told = "; ".join(
-        f"{situation}: " + ", ".join(f"{name} {np.mean(own[name]):.2f} on average" for name in own)
+        situation.replace("\n", ", ")
+        + ": "
+        + ", ".join(f"{name} {np.mean(own[name]):.2f} on average" for name in own)
         for situation, own in values.items()
     )
     return show(draw, f"{alt} {told}.".strip(), leading=leading, source=source)
@@ -932,7 +982,7 @@ def strips(
             for word, share in zip(words, values, strict=True)
         )
         parts.append(f"<p><strong>{html.escape(named(name))}</strong> {marked}</p>")
-    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
     return HTML(f'<div class="dr-strips">{"".join(parts)}{said}</div>')
 
 
@@ -1054,7 +1104,7 @@ def training_curves(
                 ends = plot(axes, label, palette)
                 axes.set_title(tick(label), fontsize=11)
                 axes.set_xlabel("training step", fontsize=11)
-                _named_ends(axes, ends, 2.1)
+                _named_ends(axes, ends)
         for own in parts:
             own.supylabel(unit, fontsize=12)
         return figure

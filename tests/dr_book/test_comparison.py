@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from dr_book import comparison
+from dr_book import comparison, figures
 from dr_book.comparison import Comparison
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
@@ -222,6 +222,19 @@ def test_the_line_below_a_figure_is_of_the_runs_that_it_draws(record):
     assert known.behind(["a", "unknown"]) == {"a": rows["a"]}
     alone = compared({}, {"a": 3.0}).figure(["a"], "x").data
     assert "the paper\u2019s values" in alone and ">paper</text>" in alone
+
+
+def test_the_line_below_a_figure_links_the_records_that_it_is_made_from(record):
+    """Of studies that the book has a file of; nothing else that a line says becomes a link."""
+    rows = {"a": [record("a", [1.0], study="plan/core", file_name="plan-core.jsonl.xz")]}
+    rows["b"] = [record("b", [1.0], study="mine/own", file_name="mine-own.jsonl.xz")]
+    said = comparison.provenance(rows)
+    assert said.endswith(" Records: [plan/core](book/records/laptop/plan-core.jsonl.xz).")
+    link = '<a href="../../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
+    html = figures.show(lambda palette: palette.figure(1), "x", source=said).data
+    assert f"Records: {link}.</p>" in html and html.count("<a ") == 1
+    for name in ("[x](javascript:a)", "<a href=x>", "[x](https://a/book/records/b.jsonl.xz)"):
+        assert "<a" not in figures.sourced(name)
 
 
 def test_a_difference_that_cannot_be_is_not_called_detectable(record):

@@ -274,6 +274,27 @@ def test_lines_that_are_no_curves_are_rows_with_a_name_for_each_point(drawn):
     assert any((segment[:, 0] == 0).all() for segment in segments), "the level at zero is a line"
 
 
+@pytest.mark.parametrize(
+    ("quick", "said"),
+    [
+        ({500: 1, 1000: 3.3, 2000: 5}, "for 1/16 of the steps"),
+        ({500: 1, 3000: 3.3, 9000: 5}, "for about 1/5 of the steps"),
+        ({500: 1, 1000: 2.0, 16_000: 5}, ""),
+    ],
+)
+def test_growth_says_at_which_share_one_line_has_what_another_ends_with(drawn, quick, said):
+    lines = {"AutoEncoder": quick, "MLM": {500: 0.2, 1000: 0.5, 16_000: 3.0}}
+    values = {
+        label: {at: Interval(value, value - 1, value + 1) for at, value in line.items()}
+        for label, line in lines.items()
+    }
+    html = growth(values, x="x", y="y", log=True, saving=("AutoEncoder", "MLM", "steps")).data
+    title = f"auto-encoder: as much as masked LM {said}" if said else ""
+    assert drawn[0].axes[0].get_title() == title and ("as much as" in html) == bool(said)
+    levels = [line for line in drawn[0].axes[0].lines if [*line.get_ydata()] == [3.0, 3.0]]
+    assert len(levels) == bool(said)
+
+
 def test_a_range_is_a_band_without_a_line(drawn):
     line = {amount: Interval(1, 0, 2) for amount in (1, 2, 3)}
     growth({"SimLM": line}, x="x", y="y", ranges={"gaps": (0.1, 0.5)})
@@ -329,6 +350,9 @@ def test_a_heat_map_is_pale_where_a_difference_may_be_chance_and_empty_where_not
     assert not any("inf" in text.get_text() for text in drawn[1].axes[0].texts)
     shown = [one.get_text() for one in drawn[1].axes[0].get_xticklabels()]
     assert shown == [tick("50%"), tick("30%")]
+    assert '<p class="dr-source">Empty: not run.</p>' in html
+    full = heat_map({"15%": cells["15%"]}, unit="points", alt="Rates.", source="Here.").data
+    assert '<p class="dr-source">Here.</p>' in full
     assert "Rates. 15 %: 30 % +2.0; 30 %: 50 % -1.0." in html.replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -2,6 +2,7 @@
 once.
 """
 
+import html
 import json
 import re
 from functools import partial
@@ -635,6 +636,36 @@ def test_what_won_answers_on_the_page_and_is_exported_to_search(compare, tmp_pat
         ids = compared.searched.passages["id"][:]
         hits = [hit.id for hit in systems["BM25 + retriever, by rank"]]
         assert hits == [ids[row] for row in expected.rows[0, :5]]
+
+
+def test_prompts_go_with_an_encoder_to_its_row_its_answers_and_its_export(
+    compare, tmp_path, tiny_bert, tiny_tokenizer
+):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
+    mine = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
+    export.save_for_others(mine, tmp_path / "given")
+    (tmp_path / "given" / "dense.json").unlink()
+    name, stated = str(tmp_path / "given"), {"query": "masked ", "passage": "words "}
+    compared = compare([name], prompts={name: stated})
+    (record,) = compared.runs["given"]
+    assert record.recipe["prompts"] == stated == record.data["retriever"]["prompts"]
+    assert compared.runs["BM25 + given, by rank"][0].recipe["prompts"] == stated
+    assert "others; prompts: query 'masked ', passage 'words '" in html.unescape(
+        compared.table.data
+    )
+    queries = compared.searched.queries("test")["text"][:]
+    expected = lab.ranking_of(record)
+    assert compared._system("given")(queries, 5).rows.tolist() == expected.rows[:, :5].tolist()
+    compared.__dict__["verdict"] = findings.Advice("given", HTML(""))
+    folder = compared.export(tmp_path / "won")
+    values = {"__file__": str(folder / "search.py")}
+    code = (folder / "search.py").read_text(encoding="utf-8")
+    exec(code.replace("your question", queries[0]), values)
+    ids = compared.searched.passages["id"][:]
+    hits = [hit.id for hit in values["result"].hits["given"]]
+    assert hits == [ids[row] for row in expected.rows[0, :5]]
+    with pytest.raises(InputError, match="none: prompts for what is no encoder"):
+        compare(["none"], prompts={"none": stated})
 
 
 def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):
