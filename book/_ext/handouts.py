@@ -25,8 +25,8 @@ from dr_lib.places import project_root
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Time of every file in an archive: the earliest that the format knows."""
-
-
+TORCH_FOR_PROCESSORS = "https://download.pytorch.org/whl/cpu/torch/"
+"""Where PyTorch's own builds without CUDA lie."""
 ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
 DIRECTIVE = re.compile(r"^```\{(\w+)\}([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
@@ -151,7 +151,10 @@ def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
     lines = ["How to run these notebooks", ""]
     lines += ["1. Install the project from its checkout, with Python 3.11 or 3.12:", ""]
     lines += [f"     git clone {repository}"] if repository else []
-    lines += [f"     pip install -e {folder} jupyterlab", "     jupyter lab", ""]
+    lines += [f'     pip install --find-links {TORCH_FOR_PROCESSORS} -e "{folder}[cpu]" jupyterlab']
+    lines += ["     jupyter lab", ""]
+    lines += ["   The address has PyTorch for processors alone; 2 GB are then enough. Without it,"]
+    lines += ["   pip on Linux takes the PyTorch for Nvidia GPUs, several GB more.", ""]
     lines += ["2. Open the notebooks in this order. A lesson takes one to two minutes of one core"]
     lines += ["   the first time, and under a minute afterwards.", ""]
     for unit in units:

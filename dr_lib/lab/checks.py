@@ -10,6 +10,7 @@ step, on a device without values. Page of the book: practice/gpu.
 import math
 import warnings
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from dr_lib import evaluation, objectives
@@ -42,11 +43,14 @@ def check(inputs: Inputs) -> None:
 
 
 def check_search(inputs: Inputs) -> None:
-    """Refuse measures that the collection or the depth cannot give, and weights chosen by what is
-    reported.
+    """Refuse measures that the collection, the depth or what is installed cannot give, and weights
+    chosen by what is reported.
     """
     recipe, searched, options = inputs.recipe, inputs.searched, inputs.recipe.evaluation
     measured = evaluation.KINDS[options.kind]
+    if measured.of == "run" and machine.device().type == "cpu" and not find_spec("faiss"):
+        fix = "pip install faiss-cpu; it comes with the extra `cpu` of dr_lib."
+        raise InputError("faiss is not installed, which searches", where="evaluation", fix=fix)
     reported = searched.qrels(options.split).keys()
     evaluation.check_measures(options.measures, searched, options.split)
     for name in options.measures if measured.stage is evaluation.scores else ():

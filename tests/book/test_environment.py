@@ -16,6 +16,7 @@ from importlib.metadata import packages_distributions
 import pytest
 import yaml
 from check_pages import ROOT
+from handouts import readme
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -182,6 +183,25 @@ def test_jobs_of_the_workflow_run_what_the_makefile_has():
     jobs = yaml.safe_load(text)["jobs"].values()
     needed = {job.get("needs") for job in jobs} - {None}
     assert needed <= yaml.safe_load(text)["jobs"].keys()
+
+
+def test_what_readers_are_told_to_install_can_search():
+    """faiss is in an extra, since two builds of it share one folder; the conda file and the locks
+    have it by name.
+    """
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "book").rglob("*.md"),
+        *(ROOT / "notebooks").rglob("*.ipynb"),
+    ]
+    told = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    told += readme([], "https://somewhere/project")
+    lines = re.findall(r"pip install ([^`\n]*(?<![\w/])(?:\.|project)(?![\w/])[^`\n]*)", told)
+    lines += re.findall("^-e .*", (ROOT / ".binder" / "requirements.txt").read_text(), re.MULTILINE)
+    assert len(lines) == 4
+    faiss = {*PROJECT["optional-dependencies"]["cpu"], *PROJECT["optional-dependencies"]["gpu"]}
+    assert all(plain(one).startswith("faiss-") for one in faiss)
+    assert [line for line in lines if not re.search(r"\[cpu\]|--no-deps", line)] == []
 
 
 def test_no_index_is_named():

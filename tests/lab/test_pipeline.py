@@ -540,6 +540,14 @@ def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, change, s
         pipeline(tiny_recipe.with_(**change))
 
 
+def test_nothing_is_trained_for_a_search_that_nothing_installed_can_do(tiny_recipe, monkeypatch):
+    bm25 = tiny_recipe.with_(objective="none", evaluation__kind="bm25")
+    monkeypatch.setattr("dr_lib.lab.checks.find_spec", lambda name: None)
+    assert pipeline(bm25)
+    with pytest.raises(InputError, match=r"faiss is not installed, .*the extra `cpu` of dr_lib"):
+        pipeline(tiny_recipe)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
