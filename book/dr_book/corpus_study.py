@@ -63,7 +63,7 @@ class Compared:
         pending: labels that the time did not allow, with how far they are: "1,250 of 2,000 steps of
             pre-training", or "".
         untrainable: why nothing could be trained, as a sentence; "" where it could.
-        needed: minutes that the pending trainings take here, about, without a GPU on two processor
+        needed: minutes that what is pending takes here, about, without a GPU on two processor
             cores; 0 where that is not known.
         minutes: the time that was given; 0 where it was not bounded.
         further: whether the same call gets further: a stage was finished, or a checkpoint written.
@@ -170,7 +170,7 @@ class Compared:
             result = study.run()
             self.runs |= result.runs()
             self.pending |= {run.label: far for run, far in result.pending.items()}
-            self.needed = result.needed / 60
+            self.needed += result.needed / 60
             self.further = bool(cache.built) or any(self.pending.values())
             return result
 
@@ -243,7 +243,8 @@ class Compared:
                     share = counts["found_again"] / counts["written"]
                 queries = round(share * options["per_passage"] * len(rest))
                 to_train = fitting(tested, queries)
-                self.needed = training_seconds(to_train, trained, writing, cache) / 60
+                seconds = training_seconds(to_train, trained, writing, cache)
+                self.needed = self.needed + seconds / 60 if seconds else 0.0  # 0: not known
                 self.further = bool(cache.built) or bool(far)
                 return self
             except InputError as error:

@@ -66,6 +66,8 @@ LEAST_SPAN = 2.0
 """Points that an axis of intervals spans at least: a difference that no noise would leave standing
 must not look large.
 """
+PALE = 0.45
+"""Opacity of a difference whose interval holds zero."""
 STRONGEST = 0.5
 """Opacity of the strongest cell of a map: the text of light and of dark pages can be read on it."""
 LEGIBLE = 3
@@ -184,11 +186,11 @@ def family(label: str) -> str | None:
     named = plain(re.split(r", | / ", label)[0])
     if named in map(plain, BASELINES):
         return objectives.method("none").family
-    methods = ((name, objectives.method(name)) for name in objectives.names())
-    return next(
-        (method.family for name, method in methods if named in (plain(name), plain(method.title))),
-        None,
-    )
+    for name in objectives.names():  # of other packages' methods the named one alone is imported
+        if named == plain(name):
+            return objectives.method(name).family
+    methods = objectives.METHODS.values()
+    return next((method.family for method in methods if named == plain(method.title)), None)
 
 
 def tick(label: str) -> str:
@@ -312,7 +314,7 @@ def intervals(
             no figure.
         labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
-        zero: draw a line at zero (for differences).
+        zero: draw a line at zero (for differences); points whose interval holds it are pale.
         sides: what it means to lie below zero and above, written left and right of that line.
         rows: what the lines are, written above the panels.
         leading, source: as of `show`.
@@ -324,6 +326,12 @@ def intervals(
     places = {label: len(labels) - 1 - number for number, label in enumerate(labels)}
     if not filled:
         return HTML("")
+
+    def holds_zero(point: Interval) -> bool:
+        return point.low <= 0 <= point.high
+
+    if zero and any(holds_zero(point) for one in filled for point in one.points.values()):
+        source = f"{source} Pale: the interval holds zero.".strip()
 
     def draw(palette: Palette) -> Figure:
         title = textwrap.fill(rows, 40 if palette.phone else 90)
@@ -346,6 +354,7 @@ def intervals(
                     markersize=7,
                     elinewidth=2.2,
                     markerfacecolor="none" if one.role == "paper" else colour,
+                    alpha=PALE if zero and holds_zero(point) else 1,
                 )
             alone = len(filled) == 1 and one.role != "paper"
             axes.set(title="" if alone else name, xlabel=one.unit)
@@ -414,7 +423,7 @@ def _names_above(axes: Axes, places: Mapping[str, int]) -> None:
 
 def _of_family(name: str) -> str:
     """Some method of a family."""
-    return next(label for label in objectives.names() if objectives.method(label).family == name)
+    return next(label for label, method in objectives.METHODS.items() if method.family == name)
 
 
 def slopes(

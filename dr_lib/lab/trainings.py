@@ -13,7 +13,7 @@ from typing import Any
 from dr_lib import materials, objectives, retrieval, training
 from dr_lib.collections import Collection
 from dr_lib.lab.checks import check_batch, check_generator, check_length
-from dr_lib.lab.inputs import Checkpoint, Inputs, in_shards, open_writer
+from dr_lib.lab.inputs import Checkpoint, Inputs, encoding_work, in_shards, open_writer
 from dr_lib.models import EXTRA_FILE
 from dr_lib.places import find_file
 from dr_lib.stages import Data, Part, Stage
@@ -217,7 +217,7 @@ def vectors(
     if isinstance(encoder, Data):
         how = {"dtype": dtype, "title": recipe.title != "none", "prompts": recipe.prompts}
         make = partial(retrieval.given_vectors, encoder, collection, **how)
-        return in_shards(make, passages)
+        return in_shards(make, passages, encoding_work(encoder, recipe.passage_length))
     make = partial(retrieval.vectors, encoder, inputs.passages(collection), dtype=dtype)
     return in_shards(make, passages, inputs.base.shape.encoding(recipe.passage_length))
 

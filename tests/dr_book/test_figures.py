@@ -303,6 +303,23 @@ def test_a_range_is_a_band_without_a_line(drawn):
     assert len(axes.lines) == 1 and {text.get_text() for text in axes.texts} == {"SimLM", "gaps"}
 
 
+def test_differences_whose_interval_holds_zero_are_pale_and_the_line_below_says_so(drawn):
+    differences = {"a": Interval(2, 1, 3), "b": Interval(1, -1, 3), "c": Interval(1, 0, 2)}
+    sure = Series("recorded", "recorded", {"a": differences["a"]}, "points")
+    both = Series("recorded", "recorded", differences, "points")
+    said = [
+        re.findall(r'<p class="dr-source">(.*?)</p>', html.data)
+        for html in (
+            intervals([both], [*"abc"], alt="x", zero=True, source="Here."),
+            intervals([sure], [*"abc"], alt="x", zero=True, source="Here."),
+            intervals([both], [*"abc"], alt="x", source="Here."),
+        )
+    ]
+    assert said == [["Here. Pale: the interval holds zero."], ["Here."], ["Here."]]
+    strengths = [[line.get_alpha() for line in figure.axes[0].lines] for figure in drawn]
+    assert strengths == [[1, figures.PALE, figures.PALE], [1], [1, 1, 1]]
+
+
 def test_the_sides_of_zero_say_what_they_mean(drawn):
     series = [Series("recorded", "recorded", points(a=-2, b=3), "points")]
     intervals(series, ["a", "b"], alt="x", zero=True, sides=("BM25 ahead", "vectors ahead"))

@@ -15,7 +15,7 @@ from dr_book.commands import main
 from dr_book.export import save_for_others
 from dr_book.own_corpus import trained_by
 from dr_book.search import open_searcher, searcher_for
-from dr_lib import places
+from dr_lib import places, retrieval
 from dr_lib.errors import InputError
 from dr_lib.evaluation import fuse
 from dr_lib.lab import (
@@ -29,7 +29,7 @@ from dr_lib.lab import (
     ranking_of,
     zero_shot,
 )
-from dr_lib.lab.inputs import model_digest
+from dr_lib.lab.inputs import encoding_work, model_digest
 from dr_lib.lab.trainings import vectors
 from dr_lib.models import DenseEncoder, SentenceEncoder, load_masked_lm, save_masked_lm
 
@@ -108,6 +108,18 @@ def test_what_does_not_fit_a_given_retriever_is_refused(own_recipe, folder, cach
         run({"fused": fused.with_(evaluation__split="test")}, cache, tmp_path)
     with pytest.raises(InputError, match="no such model here"):
         run({"given": own_recipe.with_(retriever="nobody/has-this")}, cache, tmp_path)
+
+
+def test_what_a_given_encoder_costs_is_told_beforehand(own_recipe, folder):
+    """As much as the same model does that was trained here; 0 where its size is not said."""
+    given = own_recipe.with_(retriever=str(folder))
+    plan = pipeline(given)
+    shape = open_checkpoint(str(folder)).shape
+    (shard,) = (stage for stage in plan.end.walk() if stage.kind == "given_vectors")
+    passages = len(plan.inputs.collection)
+    assert shard.cost == passages * shape.encoding(given.passage_length) > 0
+    (folder / "config.json").write_text("{}")
+    assert encoding_work(retrieval.given(folder), 64) == 0
 
 
 def test_prompts_of_a_recipe_are_read_keyed_recorded_and_shown(

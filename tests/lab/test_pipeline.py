@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab import Inputs, pipeline
+from dr_lib.lab.study import data_facts
 from dr_lib.lab.trainings import baseline, bm25_negatives, cross_encoder
 from dr_lib.models import CrossEncoder, DenseEncoder, load_extra
 from dr_lib.retrieval import Ranking
@@ -328,7 +329,7 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
 
         positives, same_text = relevant_rows, None
 
-        def own_rows(self, split):
+        def own_texts(self, split):
             return None
 
     drawn = [
@@ -746,3 +747,26 @@ def test_the_seed_of_a_training_is_that_of_its_loop_and_of_its_batches(
         chosen.function(tmp_path / str(number), **inputs | {"seed": seed})
     first, again, other = seen
     assert first == again and (first[0], other[0]) == (3, 4) and first[1] != other[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"final": "pretrained"}, {"evaluation__kind": "overlap"}, {"evaluation__kind": "coverage"}],
+)
+def test_what_is_not_fine_tuned_needs_no_training_queries(tiny_recipe, tmp_path, changes):
+    folder = tmp_path / "tested"
+    (folder / "qrels").mkdir(parents=True)
+    texts = [f"passage number {row} about things" for row in range(30)]
+    for name, rows in (("corpus", texts), ("queries", texts[:5])):
+        lines = [json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(rows)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    judged = "".join(f"{row}\t{row + 1}\t1\n" for row in range(5))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    recipe = tiny_recipe.with_(
+        collection={"name": str(folder)}, evaluation__split="test", evaluation__own_passage="keep"
+    )
+    recipe = recipe.with_(evaluation__measures=["MRR@10"], evaluation__depth=20)
+    plan = pipeline(recipe.with_(**changes))
+    assert data_facts(plan)["collection"]["train_queries"] == 0
+    with pytest.raises(InputError, match="there is no split 'train'"):
+        pipeline(recipe)
