@@ -186,11 +186,11 @@ def family(label: str) -> str | None:
     named = plain(re.split(r", | / ", label)[0])
     if named in map(plain, BASELINES):
         return objectives.method("none").family
-    methods = ((name, objectives.method(name)) for name in objectives.names())
-    return next(
-        (method.family for name, method in methods if named in (plain(name), plain(method.title))),
-        None,
-    )
+    for name in objectives.names():  # of other packages' methods the named one alone is imported
+        if named == plain(name):
+            return objectives.method(name).family
+    methods = objectives.METHODS.values()
+    return next((method.family for method in methods if named == plain(method.title)), None)
 
 
 def tick(label: str) -> str:
@@ -423,7 +423,7 @@ def _names_above(axes: Axes, places: Mapping[str, int]) -> None:
 
 def _of_family(name: str) -> str:
     """Some method of a family."""
-    return next(label for label in objectives.names() if objectives.method(label).family == name)
+    return next(label for label, method in objectives.METHODS.items() if method.family == name)
 
 
 def slopes(

@@ -145,6 +145,16 @@ def test_the_line_below_a_figure_counts_the_seeds_of_trained_rows(record):
     assert several.endswith("; 1 to 2 seeds a row."), "a label of two sources counts twice"
 
 
+def test_the_line_below_a_figure_counts_the_runs_of_code_that_no_commit_has(record):
+    changed = {"commit": {"id": "c0", "changed": True}}
+    rows = {
+        "a": [record("a", [1.0], seed=seed, **changed) for seed in (0, 1)],
+        "b": [record("b", [1.0]), record("b", [1.0], commit={"id": None, "changed": None})],
+    }
+    assert comparison.provenance(rows).endswith(" With uncommitted changes: 2 of 4 runs.")
+    assert "uncommitted" not in comparison.provenance({"b": rows["b"]})
+
+
 def test_a_row_without_any_value_is_named_below_and_has_no_line_of_dashes(runs):
     html = (
         compared({}, {"ahead": 39.0, "printed": 36.0}, records=runs)
