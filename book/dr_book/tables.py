@@ -91,6 +91,7 @@ OTHER_NAMES = {
     "MLM": "masked LM",
     "AutoEncoder": "auto-encoder",
     "Autoencoder": "auto-encoder",
+    "retriever 2 on a pupil's negatives": "retriever 2 on a student's negatives",
 }
 """The same of other labels that papers or our records give to what they compare."""
 

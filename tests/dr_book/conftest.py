@@ -25,6 +25,7 @@ def record():
             "query_ids": ids,
             "clusters": Clusters.alone(len(ids)),
             "epoch": None,
+            "commit": {"id": "c0", "changed": False},
             "machine": {},
             "code": {"retriever": "c0"},
             "study": "simlm/table08",
