@@ -238,6 +238,7 @@ def test_the_installed_package_answers_from_anywhere(tmp_path):
     subprocess.run([*pip, source], check=True, cwd=tmp_path, capture_output=True)
     names = {path.relative_to(target / "dr_lib") for path in (target / "dr_lib").rglob("*.py")}
     assert names == {path.relative_to(ROOT / "dr_lib") for path in (ROOT / "dr_lib").rglob("*.py")}
+    assert (target / "dr_lib" / "py.typed").is_file()
     command, environment = target / "bin" / "dr-lib", os.environ | {"PYTHONPATH": str(target)}
 
     def answer(argument: str) -> str:
