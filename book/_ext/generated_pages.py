@@ -1011,8 +1011,7 @@ def _pages_of(studies: Iterable[str]) -> Cell:
     differ; many are folded.
     """
     pages = {
-        page: title_of(page)
-        for page in sorted({_notebook_of(study) for study in studies} - {""})
+        page: title_of(page) for page in sorted({_notebook_of(study) for study in studies} - {""})
     }
     short = [title.partition(":")[0] for title in pages.values()]
     names = [
