@@ -691,7 +691,7 @@ def heat_map(
     reach = np.nanmax(np.abs(frame.to_numpy() - (centre or 0.0)))
 
     def sure(cell: Interval) -> bool:
-        return centre is None or not cell.low <= centre <= cell.high
+        return centre is None or bool(cell.side(centre))
 
     pale = frame.copy()
     for row, own in cells.items():
