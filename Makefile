@@ -52,8 +52,7 @@ install:
 	    "(Debian: apt install python3 python3-venv); name it with: make setup PYTHON=/path/to/python3" >&2; exit 1; fi; \
 	if ! $(PY) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then \
 	  echo "making $(VENV) with $$chosen"; "$$chosen" -m venv --clear $(VENV); fi
-	$(PIP) --report $(VENV)/torch.json torch==$(TORCH)
-	$(PY) .ci/torch_wheel.py $(VENV)/torch.json
+	$(PIP) torch==$(TORCH)
 	if [ -f $(VENV)/gpu.lock ]; then $(PY) -m pip uninstall --yes --quiet faiss-gpu; rm $(VENV)/gpu.lock; fi
 	$(PIP) --no-deps --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .

@@ -38,18 +38,14 @@ class Stepper:
 
     def __init__(self, recipe: lab.Recipe, cache: lab.Cache):
         given = cache.inputs(lab.pipeline(recipe).pretrained)
-        tokenizer, model = (
-            load_tokenizer(given["start"]),
-            load_masked_lm(given["start"], dropout=given["dropout"]),
-        )
+        tokenizer = load_tokenizer(given["start"])
+        model = load_masked_lm(given["start"], dropout=given["dropout"])
         helper = load_masked_lm(given["generator"]) if given["generator"] else None
         self.objective = objectives.assemble(
             given["method"], given["settings"], model, tokenizer, helper
         )
-        store, budget = (
-            TokenStore.open(given["passages"] / "store"),
-            given["training"].tokens_per_batch,
-        )
+        store = TokenStore.open(given["passages"] / "store")
+        budget = given["training"].tokens_per_batch
         order = given["collection"].documents()
         source = objectives.Source(
             store, given["layout"], budget, given["seed"], *order, given["materials"], tokenizer

@@ -38,10 +38,8 @@ class MadeUpStore:
         self.digest = self.tokenizer = "made up"
         self.vocab_size = VOCABULARY
         self.continuation = np.arange(VOCABULARY) >= WHOLE
-        self.title_ids, self.title_offsets = (
-            np.zeros(0, np.uint16),
-            np.zeros(passages + 1, np.int64),
-        )
+        self.title_ids = np.zeros(0, np.uint16)
+        self.title_offsets = np.zeros(passages + 1, np.int64)
         random = np.random.default_rng(0)
         draw = zipf(random)
         follower = draw(KNOWN)

@@ -177,11 +177,9 @@ def least_work(objective: simlm.Simlm, batch: TokenBatch) -> float:
     """Multiply-adds of a step: what is trained three times, once forwards and twice backwards; the
     generator's layers once.
     """
-    model, chosen, lengths = (
-        objective.model.config,
-        objective.settings,
-        batch.attention_mask.sum(1).tolist(),
-    )
+    model = objective.model.config
+    chosen = objective.settings
+    lengths = batch.attention_mask.sum(1).tolist()
     layers = model.num_hidden_layers, len(objective.decoder.layers)
     logits = model.hidden_size * model.vocab_size * sum(lengths)
     generator = (

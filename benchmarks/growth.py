@@ -152,11 +152,9 @@ def ivf_pq(vectors: np.ndarray) -> tuple[faiss.Index, list[int]]:
         hidden, f"IVF{lists},PQ{hidden // PART_BYTES}np", faiss.METRIC_INNER_PRODUCT
     )
     for training in (index.cp, index.pq.cp):
-        training.niter, training.max_points_per_centroid, training.min_points_per_centroid = (
-            10,
-            POINTS,
-            1,
-        )
+        training.niter = 10
+        training.max_points_per_centroid = POINTS
+        training.min_points_per_centroid = 1
     index.train(vectors[np.random.default_rng(0).permutation(count)[: POINTS * lists]])
     index.add(vectors)
     return index, [1, 2, 4, 8, 16, 32, 64, 128]

@@ -112,10 +112,8 @@ def multiply_adds(bf16: bool = True) -> float:
     """Multiply-adds a second, measured on a product of square matrices, in bfloat16 where that is
     wanted and quicker.
     """
-    size, kinds = (
-        1024,
-        [torch.float32, torch.bfloat16][: 1 + (bf16 and machine.has_bf16(torch.device("cpu")))],
-    )
+    size = 1024
+    kinds = [torch.float32, torch.bfloat16][: 1 + (bf16 and machine.has_bf16(torch.device("cpu")))]
     squares = [torch.randn(size, size).to(kind) for kind in kinds]
     return size**3 / min(seconds_of(lambda square=square: square @ square) for square in squares)
 

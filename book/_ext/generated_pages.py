@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,17 +39,7 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import (
-    SHOWN,
-    SPOKEN,
-    WAITS,
-    counts,
-    direction_held,
-    ledger,
-    sizes_of,
-    spoken,
-    state_of,
-)
+from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_of, spoken, state_of
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -81,6 +72,7 @@ from dr_book.tables import (
     typographic,
     verdict_badge,
 )
+from dr_book.verdicts import pairs_counted
 from dr_book.verify import compare, measure_of, seed_noise
 from dr_lib import places
 from dr_lib.files import read_json, read_yaml, write_json, write_text
@@ -126,10 +118,7 @@ MACHINE = {
 MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
 """A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
-CAPTION = (
-    "Collections that records were made on. One that was cut short, or has changed since, has a row"
-    " for each state."
-)
+CAPTION = "Collections that records were made on."
 DIGEST = 10
 """Letters shown of a digest."""
 
@@ -444,16 +433,16 @@ def records_tables(scale: str) -> list[HTML]:
         "made",
         "rebuilt",
     ]
-    if not (records := load_records(recorded_folder(scale))):
+    if not (records := load_records(recorded_folder(scale), missing_ok=True)):
         return []
     studies = {record.study: _page_of(record.study) for record in records}
     runs = len({one.keys["evaluation"] for one in records})
     words = (
-        f"{len(records)} records of {runs} runs at {scale} scale, by page: a run that several"
+        f"{len(records):,} records of {runs:,} runs at {scale} scale, by page: a run that several"
         " tables show has one in each."
     )
     parts = [HTML(f'<p class="dr-caption">{words}</p>')]
-    for title, target in sorted(set(studies.values()), key=lambda page: page[1]):
+    for title, target in sorted(set(studies.values()), key=lambda page: (not page[1], page[::-1])):
         shown = [record for record in records if studies[record.study] == (title, target)]
         count = f"{len(shown)} record{'s' * (len(shown) > 1)}"
         page = link(title, target).html if target else html.escape(title)
@@ -473,14 +462,29 @@ def records_tables(scale: str) -> list[HTML]:
     return parts
 
 
+PLAN_PAGE = "notebooks/methods/what_the_bottleneck_buys"
+QUERIES = {"dev": "dev queries", "elsewhere": "other collections"}
+"""The end of a study's name -> what was searched there."""
+
+
 def _page_of(study: str) -> tuple[str, str]:
-    """Title and address of the page that shows a study; the study's name and no address where none
+    """Title and address of the page that shows a study; a name in words and no address where none
     does.
     """
     if notebook := places.notebook_of(study):
         return title_of(notebook), f"../{notebook.removesuffix('.ipynb')}.html"
+    folder, _, name = study.partition("/")
+    if folder == "plan":
+        block, _, end = name.rpartition("-")
+        words = f"{block}, {QUERIES[end]}" if end in QUERIES else name
+        return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN_PAGE}.html"
+    whole, _, end = study.rpartition("-")
+    if notebook := places.notebook_of(whole):
+        return f"{title_of(notebook)} ({end})", f"../{notebook.removesuffix('.ipynb')}.html"
     page = places.project_root() / "book" / f"{study}.md"
-    return (_first_heading(page), f"../{study}.html") if page.is_file() else (study, "")
+    if page.is_file():
+        return _first_heading(page), f"../{study}.html"
+    return f"{data_named(folder)}: {name}", ""
 
 
 def _record_row(record: Record) -> list[Cell]:
@@ -617,7 +621,7 @@ def entry_badge(entry: Entry) -> Markup:
 
 
 def counted_pairs(entry: Entry) -> str:
-    """How the pairs of a claim stand: ``3 for, 1 against, 2 open``; "" where none was tested.
+    """How the pairs of a claim stand: ``3 pairs for, 1 against, 2 open``; "" where none was tested.
 
     Beside a claim that is held in its direction alone, by several pairs, stand the paper's
     differences and ours.
@@ -625,10 +629,7 @@ def counted_pairs(entry: Entry) -> str:
     number = Counter(map(spoken, entry["pairs"]))
     if not sum(number[state] for state in SPOKEN):
         return ""
-    words = {"supported": "for", "contradicted": "against", "open": "open"}
-    told = [f"{number[state]} {word}" for state, word in words.items()]
-    told += [f"{number[WAITS]} waiting for seeds"] * bool(number[WAITS])
-    told += [f"{number['not run']} not run"] * bool(number["not run"])
+    told = [pairs_counted(number)]
     # of one pair the badge has the sizes
     if entry.get("verdict") == "held" and direction_held(entry) and len(sizes_of(entry)) > 1:
         told += [minus(f"paper {paper:+.1f}, here {ours:+.1f}") for ours, paper in sizes_of(entry)]
@@ -754,10 +755,8 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
-        pairs, claims = (
-            Counter(map(spoken, pairs_of(own))),
-            Counter(entry["verdict"] for entry in own),
-        )
+        pairs = Counter(map(spoken, pairs_of(own)))
+        claims = Counter(entry["verdict"] for entry in own)
         states = [*(pairs[state] for state in SPOKEN), sum(pairs[state] for state in untested)]
         pair_rows.append([name, *(number or None for number in states)])
         claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
@@ -839,10 +838,8 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
     Args:
         found: machine, threads and rows, as the benchmarks write them.
     """
-    dates, loads = (
-        sorted({row["date"] for row in found["rows"]}),
-        [row["load"] for row in found["rows"]],
-    )
+    dates = sorted({row["date"] for row in found["rows"]})
+    loads = [row["load"] for row in found["rows"]]
     rows: list[list[Cell]] = []
     bounded = any("at_least" in row for row in found["rows"])
     for row in found["rows"]:
@@ -906,16 +903,13 @@ def data_page() -> str:
     """The collections behind the records, with sizes and digests, and a sheet for each."""
     sizes = ("passages", "train_queries", "test_queries")
     known, counted = recorded_collections(), read_json(SPLITS)
-    rows = [
-        [
-            _loaded_by(data["name"]),
-            *map(data.get, sizes),
-            data["digest"][:DIGEST],
-            _pages_of(data["studies"]),
-        ]
-        for data in known
-        if data["name"] not in counted
-    ]
+    rows: dict[bool, list[list[Cell]]] = {True: [], False: []}
+    largest = max_by_name(known)
+    for data in known:
+        if data["name"] not in counted:
+            digest, pages = data["digest"][:DIGEST], _pages_of(data["studies"])
+            row = [_loaded_by(data["name"]), *map(data.get, sizes), digest, pages]
+            rows[data is largest[data["name"]]].append(row)
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     studies: dict[str, set[str]] = {}
     for data in known:
@@ -931,7 +925,13 @@ def data_page() -> str:
         " NAME --to FOLDER` makes the folder from the public files, `--from FOLDER` from files that"
         " you have already; both check the digest. A folder under `DR_DATA` is found by its name.",
         "## Behind the records",
-        table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
+        table(columns, rows[True], caption=CAPTION) if rows[True] else "There is no record yet.",
+        folded(
+            f"{len(rows[False])} parts and earlier states of them",
+            table(columns, rows[False], caption="Smaller than the collection above of their name."),
+        )
+        if rows[False]
+        else "",
         *splits_tables([data for data in known if data["name"] in counted], counted),
         "## Sheets",
         "Every conversion has a test. The published files were not at hand for most collections:"
@@ -940,6 +940,14 @@ def data_page() -> str:
         " digest was compared with.",
         *sheet_sections([data["name"] for data in known], used_by),
     )
+
+
+def max_by_name(known: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Of the states of each collection the one with the most passages."""
+    largest: dict[str, Mapping[str, Any]] = {}
+    for data in sorted(known, key=lambda data: -(data.get("passages") or 0)):
+        largest.setdefault(data["name"], data)
+    return largest
 
 
 def splits_tables(
@@ -1037,7 +1045,7 @@ def base_page() -> str:
         [
             _loaded_by(part["name"]),
             part["passages"],
-            ", ".join(part["without_documents_of"]) or None,
+            ", ".join(part["without_documents_of"]) or "nothing",
             part["digest"][:DIGEST],
         ]
         for part in record["text"]
@@ -1073,8 +1081,7 @@ def base_page() -> str:
         "Smoke and laptop runs start from a small BERT that comes with the book. The book's own"
         " loop (`lab.build_base`) trained its vocabulary and weights, as the table"
         f" shows. {told} `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator"
-        " that replaces tokens for SimLM. Where nothing is left out, the model has read the whole"
-        " text, including the passages of test documents, but never a query.",
+        " that replaces tokens for SimLM. It has never read a query.",
         f"#{sheet}",
         table(["property", "value"], words, caption="How it was made."),
         table(
@@ -1088,34 +1095,74 @@ def base_page() -> str:
     )
 
 
-def cite_page() -> str:
-    """How to cite the book, from `CITATION.cff`, and the papers, from the book's bibliography."""
-    root = places.project_root()
-    facts = read_yaml(root / "CITATION.cff")
-    version, year = facts["version"], facts["date-released"].year
-    authors = " and ".join(f"{{{author['name']}}}" for author in facts["authors"])
+def page_entry(page: str, title: str, repository: str = "") -> str:
+    """The BibTeX entry of a page of the book; where the project has an address, with its link."""
+    words = re.sub(r"([&%#_$])", r"\\\1", title)
+    facts = book_facts()
     fields = {
+        "title": f"{{{words}}}",
+        "author": facts["author"],
+        "booktitle": facts["title"],
+        "year": facts["year"],
+        "note": f"Version {facts['version']}, page {page}",
+    }
+    if repository:
+        fields["url"] = f"{repository.removesuffix('/')}/blob/main/{page}.ipynb"
+    return entry("incollection", f"denseretrievalbook-{page.rpartition('/')[2]}", fields)
+
+
+def entry(kind: str, key: str, fields: Mapping[str, Any]) -> str:
+    """A BibTeX entry, a line a field."""
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    return f"@{kind}{{{key},\n{lines}}}\n"
+
+
+@cache
+def book_facts() -> dict[str, Any]:
+    """Fields of the book's BibTeX entry, from `CITATION.cff`."""
+    facts = read_yaml(places.project_root() / "CITATION.cff")
+    return {
         "title": f"{{{facts['title']}}}",
-        "author": authors,
-        "year": year,
-        "version": version,
+        "author": " and ".join(f"{{{author['name']}}}" for author in facts["authors"]),
+        "year": facts["date-released"].year,
+        "version": facts["version"],
         "note": f"{facts['license']} licence",
     }
-    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-    names = ", ".join(author["name"] for author in facts["authors"])
-    entries = (root / "book" / "references.bib").read_text(encoding="utf-8")
-    papers = [
-        re.search(rf"^@\w+\{{{key},.*?^\}}\n", entries, re.MULTILINE | re.DOTALL) for key in IDEAS
-    ]
+
+
+@cache
+def bibtex() -> dict[str, str]:
+    """Key -> entry of the book's bibliography."""
+    text = (places.project_root() / "book" / "references.bib").read_text(encoding="utf-8")
+    return {
+        key: entry
+        for entry, key in re.findall(r"^(@\w+\{(\w+),.*?^\}\n)", text, re.MULTILINE | re.DOTALL)
+    }
+
+
+def cite_page() -> str:
+    """How to cite the book, from `CITATION.cff`, and the papers, from the book's bibliography."""
+    facts = book_facts()
+    title, names = (re.sub(r"[{}]", "", facts[name]) for name in ("title", "author"))
+    page, shown = "notebooks/methods/what_the_bottleneck_buys", "What each method gains"
+    one_figure = page_entry(page, title_of(f"{page}.ipynb")).replace(
+        f"page {page}", f'page {page}, figure "{shown}", records plan/core'
+    )
     return _page(
         "Cite this book",
-        f"{names} ({year}). *{facts['title']}*, version {version}. {facts['license']} licence.",
-        f"```bibtex\n@software{{denseretrievalbook,\n{lines},\n}}\n```",
-        "Please cite the paper whose method you use as well. The number of a record is cited by its"
-        " study, label and commit, which {doc}`../reference/records` lists; `CITATION.cff` in the"
-        " project has the same for programs that read it.",
+        f"{names} ({facts['year']}). *{title}*, version {facts['version']}. {facts['note']}.",
+        f"```bibtex\n{entry('software', 'denseretrievalbook', facts)}```",
+        "Please cite the paper whose method you use as well. `CITATION.cff` in the project has the"
+        " same for programs that read it.",
+        "## A page, a figure, a number",
+        "*BibTeX* at the top of a notebook's page gives the entry of the page, and after it the"
+        " entry of its paper. For one figure add its heading and the records that the grey line"
+        " below it names:",
+        f"```bibtex\n{one_figure}```",
+        "A number is one row of these records: name its study, label and seed. The record has the"
+        " commit that made it, which {doc}`../reference/records` lists.",
         "## The five papers",
-        "```bibtex\n" + "\n".join(found[0].rstrip() + "\n" for found in papers if found) + "```",
+        "```bibtex\n" + "\n".join(bibtex()[key] for key in IDEAS) + "```",
         "## Licences",
         "Text, figures and code of the book are under the MIT licence: use them, also in teaching,"
         " and name the source. The collections have licences of their own, which their"

@@ -10,12 +10,14 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from measured_numbers import differing, measured, printed, seeds, trained_rows
+from predictions import load_questions
+from pybtex.database import Entry, parse_file
 from sphinx.application import Sphinx
-from table_pages import bibtex
 from teaching import archive_name, has_notebooks, load_plan
 
 from dr_book.tables import seeds_in
@@ -23,8 +25,8 @@ from dr_lib.places import project_root
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Time of every file in an archive: the earliest that the format knows."""
-
-
+TORCH_FOR_PROCESSORS = "https://download.pytorch.org/whl/cpu/torch/"
+"""Where PyTorch's own builds without CUDA lie."""
 ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
 DIRECTIVE = re.compile(r"^```\{(\w+)\}([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
@@ -77,14 +79,18 @@ def _spelled(role: str, content: str, page: str) -> str:
 def _cited(keys: str, *, in_sentence: bool) -> str:
     named = []
     for key in keys.split(","):
-        entry = bibtex()[key.strip()]
-        authors = re.search(r"author\s*=\s*\{(.*)\},", entry)[1].split(" and ")
-        first = authors[0].partition(",")[0].strip("{}")
-        others = f" and {authors[1].partition(',')[0]}" if len(authors) == 2 else " et al."
-        year = re.search(r"year\s*=\s*\{(\d+)\}", entry)[1]
-        who = f"{first}{others if len(authors) > 1 else ''}"
+        entry = _works()[key.strip()]
+        names = [" ".join(author.last_names) for author in entry.persons["author"]]
+        who = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
+        year = entry.fields["year"]
         named.append(f"{who} ({year})" if in_sentence else f"{who}, {year}")
     return "; ".join(named) if in_sentence else f"({'; '.join(named)})"
+
+
+@cache
+def _works() -> Mapping[str, Entry]:
+    """The book's bibliography by key."""
+    return parse_file(project_root() / "book" / "references.bib").entries
 
 
 def title_of(page: str) -> str:
@@ -111,6 +117,29 @@ def to_take_home(notebook: dict[str, Any], page: str) -> str:
     return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
+def predict_first(notebook: dict[str, Any], asked: Mapping[str, Any]) -> None:
+    """Put a question in the place of what came out, which moves to the end: a notebook that is
+    given out before class does not answer what the class is asked.
+
+    Args:
+        notebook: its first cell has the title, the page's question and, after that, the reading.
+        asked: a question of `predictions.QUESTIONS`.
+    """
+    title, question, reading = "".join(notebook["cells"][0]["source"]).split("\n\n", 2)
+    options = "\n".join(f"- **{row}**: {what}" for row, what in asked["options"].items())
+    asking = f"**Predict, then look.** {asked['question']}\n\n{options}"
+    ending = "Write your answer down and run the cells. What came out is said at the end."
+    notebook["cells"][0]["source"] = "\n\n".join((title, question, asking, ending))
+    notebook["cells"].append(
+        {
+            "cell_type": "markdown",
+            "id": "what-came-out",
+            "metadata": {},
+            "source": f"## What came out\n\n{reading}",
+        }
+    )
+
+
 def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
     """What a student reads first.
 
@@ -122,7 +151,10 @@ def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
     lines = ["How to run these notebooks", ""]
     lines += ["1. Install the project from its checkout, with Python 3.11 or 3.12:", ""]
     lines += [f"     git clone {repository}"] if repository else []
-    lines += [f"     pip install -e {folder} jupyterlab", "     jupyter lab", ""]
+    lines += [f'     pip install --find-links {TORCH_FOR_PROCESSORS} -e "{folder}[cpu]" jupyterlab']
+    lines += ["     jupyter lab", ""]
+    lines += ["   The address has PyTorch for processors alone; 2 GB are then enough. Without it,"]
+    lines += ["   pip on Linux takes the PyTorch for Nvidia GPUs, several GB more.", ""]
     lines += ["2. Open the notebooks in this order. A lesson takes one to two minutes of one core"]
     lines += ["   the first time, and under a minute afterwards.", ""]
     for unit in units:
@@ -147,6 +179,8 @@ def write_archive(
         if unit["page"].startswith("notebooks/"):
             name = f"{unit['page']}.ipynb"
             notebook = json.loads((project_root() / name).read_text(encoding="utf-8"))
+            if unit["page"] in (questions := load_questions()):
+                predict_first(notebook, questions[unit["page"]])
             contents[name] = to_take_home(notebook, unit["page"]).encode()
     place.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(place, "w") as archive:

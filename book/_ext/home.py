@@ -203,7 +203,7 @@ def box(told: str, megabytes: float) -> str:
         "<noscript><p>Here a question is answered by words and by meaning; it needs"
         " JavaScript.</p></noscript>"
         f'<p class="dr-note dr-ask-note">{html.escape(told)} Your own question loads'
-        f" {megabytes:.1f}\N{NO-BREAK SPACE}MB once and is answered in this page.</p>"
+        f" {megabytes:.1f}\N{NO-BREAK SPACE}MB once.</p>"
     )
 
 
@@ -282,10 +282,9 @@ def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
     return figures.show(
         draw,
         f"{MEASURE} in percent of words (BM25) and of vectors: {alt}.",
-        source="The best retriever trained here on each collection's questions; SciFact's began"
-        " as a public encoder. Unseen: trained on SQuAD. Where no content word is shared, words"
-        " score 0 by construction. MedQuAD's questions are made from templates that its training"
-        " questions show.",
+        source="The best retriever trained here on each collection's questions; unseen: on SQuAD's."
+        " SciFact's began as a public encoder. MedQuAD's questions are made from templates that"
+        " training shows.",
     )
 
 
@@ -413,13 +412,11 @@ def trust_figure() -> HTML:
     return figures.show(
         draw,
         f"Pairs of methods whose order is certain on SQuAD, under a change. {alt}.",
-        source=f"{len(sure)} of {len(pairs)} pairs of the {len(complete)} methods with"
-        f" {plan.seeds_of(1)} seeds are certain on SQuAD, in {MEASURE}. Other articles are asked of"
-        f" the same trainings. At six layers {sum(rows['six layers'])} pairs were trained, once"
-        " each: one seed is never certain. The last bar counts the pairs on each of the"
-        f" {len(away)} collections in {ELSEWHERE}, as the plan fixed:"
-        f" {100 * sum(away_counts[:2]) / sum(away_counts):.0f} % keep their order. A coin would"
-        " keep half; pairs share trainings, so they move together.",
+        source=f"{len(sure)} of {len(pairs)} pairs of {len(complete)} methods, {plan.seeds_of(1)}"
+        f" seeds each, are certain on SQuAD. Six layers: {sum(rows['six layers'])} pairs, trained"
+        f" once. Last bar: each pair on each of {len(away)} collections ({ELSEWHERE});"
+        f" {100 * sum(away_counts[:2]) / sum(away_counts):.0f} % keep their order, where a coin"
+        " would keep half.",
     )
 
 

@@ -157,10 +157,8 @@ def _passage(sources: Sources, row: int) -> dict[str, Any]:
         for p in sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0][inside])
     ]
     starts = batch.word_start[0][inside].nonzero()[:, 0].tolist()
-    counts, values = (
-        (1 / weights[0][inside]).round().int().tolist(),
-        batch.values[0][inside].tolist(),
-    )
+    counts = (1 / weights[0][inside]).round().int().tolist()
+    values = batch.values[0][inside].tolist()
     least = sources.minseg.batch(np.array([row]), **WHOLE)[0][inside].tolist()
     spans = zip(starts, [*starts[1:], len(pieces)], strict=True)
     words = [

@@ -14,6 +14,7 @@ from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 
@@ -71,9 +72,37 @@ def visit_block(writer, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+OPENING, CLOSING = re.compile(r"[(\[“‘]+$"), re.compile(r"^[.,;:!?)\]”’…]+")
+
+
+class Punctuated(SphinxPostTransform):
+    """A formula inside a sentence keeps its brackets and stops: browsers would break the line
+    between them.
+    """
+
+    default_priority = 50
+
+    def run(self, **_: object) -> None:
+        """Join what opens before a formula, the formula and what closes behind it in one span."""
+        for formula in [*self.document.findall(nodes.math)]:
+            span = nodes.inline("", "", classes=["unbroken"])
+            before = formula.previous_sibling()
+            after = formula.next_node(descend=False, siblings=True)
+            if isinstance(before, nodes.Text) and (opened := OPENING.search(before)):
+                before.parent.replace(before, nodes.Text(before[: opened.start()]))
+                span += nodes.Text(opened[0])
+            closed = CLOSING.search(after) if isinstance(after, nodes.Text) else None
+            if closed:
+                after.parent.replace(after, nodes.Text(after[closed.end() :]))
+            if len(span) or closed:
+                formula.replace_self(span)
+                span += [formula, *([nodes.Text(closed[0])] if closed else [])]
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the renderer; `_config.yml` chooses it with `html_math_renderer: mathml`."""
     app.add_html_math_renderer(
         "mathml", inline_renderers=(visit_inline, None), block_renderers=(visit_block, None)
     )
+    app.add_post_transform(Punctuated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

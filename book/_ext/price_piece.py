@@ -11,7 +11,7 @@ from IPython.display import HTML
 from pieces import place, write_data, write_place
 
 from dr_book.comparison import provenance
-from dr_book.figures import family
+from dr_book.figures import family, sourced
 from dr_book.measured import recorded, value
 from dr_book.price import UNITS, Price, prices
 from dr_book.tables import folded, interval_cell, named, table
@@ -79,6 +79,6 @@ def write_price(to: Path) -> list[Path]:
         "budgets": BUDGETS,
         "methods": trails(priced),
     }
-    source = f'<p class="dr-note">{provenance(runs)} Seconds: best rate on a shared H100.</p>'
-    parts = (place(NAME, "../.."), HTML(source), rows_table(priced))
+    source = sourced(f"{provenance(runs)} Seconds: best rate on a shared H100.")
+    parts = (place(NAME, "../.."), HTML(f'<p class="dr-note">{source}</p>'), rows_table(priced))
     return [write_data(to, NAME, data), write_place(to, NAME, *parts)]

@@ -15,6 +15,7 @@ from pieces import place, write_data, write_place
 from search_page import by_kind
 
 from dr_book.comparison import provenance
+from dr_book.figures import sourced
 from dr_book.measured import per_query, recorded
 from dr_book.tables import QUESTION_KINDS, folded, named, table
 from dr_lib.lab import Record
@@ -124,7 +125,7 @@ def write_rankings(to: Path, found: Searched | None) -> list[Path]:
     data = {"titles": titles, "questions": questions, "classes": CLASSES, "moves": matrices()}
     runs = {label: rows for label, rows in recorded(STUDY).items() if label in (BEFORE, *AFTER)}
     note = f"Rankings: {named(METHOD)}, trained for the page that searches. Matrix: "
-    parts = [place(NAME), HTML(f'<p class="dr-note">{note}{provenance(runs)}</p>')]
+    parts = [place(NAME), HTML(f'<p class="dr-note">{note}{sourced(provenance(runs), "..")}</p>')]
     parts += [ranks_table(questions, titles)]
     parts += [folded("The matrix as a table", matrix_table(one)) for one in data["moves"][:1]]
     return [write_data(to, NAME, data), write_place(to, NAME, *parts)]

@@ -220,10 +220,8 @@ def run_notebook(
         executed lies beside its log.
     """
     name = place_of(notebook)
-    result, log = (
-        target / name,
-        places.project_root() / "_build" / "logs" / name.with_suffix(".log"),
-    )
+    result = target / name
+    log = places.project_root() / "_build" / "logs" / name.with_suffix(".log")
     key = key_of(notebook, inputs) if inputs else None
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()

@@ -256,10 +256,8 @@ def trained_vectors(method: str, name: str, split: str, cache: Cache) -> tuple[P
     """A collection's passages as `trained`'s retriever sees them, as `on_axes` stores them, and the
     queries of a split, as files.
     """
-    collection, tokenizer = (
-        collections.load(name, allow_duplicates=True),
-        open_checkpoint("embedded").tokenizer,
-    )
+    collection = collections.load(name, allow_duplicates=True)
+    tokenizer = open_checkpoint("embedded").tokenizer
     weights = Data.file(trained(method, name, cache).weights)
     passages = small_vectors(weights, tokens.passage_tokens(collection, tokenizer))
     queries = small_queries(weights, tokens.query_tokens(collection, tokenizer, split=split))
@@ -344,10 +342,8 @@ def write_search(
                 np.load(cache.get(asked) / "queries.npy"), load_file(vectors), relevant
             )
         systems.append(System(key, NAMES[key][0].upper() + NAMES[key][1:], ranks))
-        parts[f"model-{key}"], parts[f"vectors-{key}"] = (
-            retriever.weights.read_bytes(),
-            squeezed(vectors.read_bytes()),
-        )
+        parts[f"model-{key}"] = retriever.weights.read_bytes()
+        parts[f"vectors-{key}"] = squeezed(vectors.read_bytes())
     judged = {
         "texts": queries["text"],
         "relevant": [rows.tolist() for rows in relevant],

@@ -6,8 +6,8 @@ Below the title come the question, the offer to predict first, the figure that l
 and the claims of the paper with their verdicts. Code is folded, save that of lessons, and one
 switch shows all of it (book/_static/pages.js); folded cells in a row become one, as do the
 parameters and what papermill put in their place. Loss curves are folded, and sections without
-content left out. Links lead to the notebook as it ran and to the paper's BibTeX; where
-`_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.
+content left out. Links lead to the notebook as it ran and to BibTeX, of the page and its paper;
+where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.
 """
 
 import base64
@@ -15,12 +15,11 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from generated_pages import counted_pairs, entry_badge, short_name
+from generated_pages import bibtex, counted_pairs, entry_badge, page_entry, short_name
 from IPython.display import HTML
 from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
@@ -334,15 +333,18 @@ def notes_html(page: str) -> str:
     return "".join(parts)
 
 
-def links_html(page: str, paper: str | None, repository: str = "") -> str:
-    """Links to the notebook as it ran, to the paper's BibTeX, and into a repository where there is
-    one.
+def links_html(page: str, title: str, paper: str | None, repository: str = "") -> str:
+    """Links to the notebook as it ran, to the BibTeX of the page and, after that, of its paper, and
+    into a repository where there is one.
     """
     up = "../" * page.count("/")
-    links = [(f"{up}_sources/{page}.ipynb", "this notebook", "download")]
-    if paper and (entry := bibtex().get(paper)):
-        data = base64.b64encode(entry.encode()).decode()
-        links.append((f"data:text/plain;base64,{data}", "BibTeX", f'download="{paper}.bib"'))
+    entries = page_entry(page, title, repository) + bibtex().get(paper or "", "")
+    data = base64.b64encode(entries.encode()).decode()
+    file = f"{page.removeprefix('notebooks/').replace('/', '-')}.bib"
+    links = [
+        (f"{up}_sources/{page}.ipynb", "this notebook", "download"),
+        (f"data:text/plain;base64,{data}", "BibTeX", f'download="{file}"'),
+    ]
     if repository:
         name = repository.removesuffix("/").removeprefix("https://github.com/")
         links += [
@@ -368,22 +370,13 @@ def links_html(page: str, paper: str | None, repository: str = "") -> str:
     )
 
 
-@cache
-def bibtex() -> dict[str, str]:
-    """Key -> entry of the book's bibliography."""
-    text = (places.project_root() / "book" / "references.bib").read_text(encoding="utf-8")
-    return {
-        key: entry
-        for entry, key in re.findall(r"^(@\w+\{(\w+),.*?^\}\n)", text, re.MULTILINE | re.DOTALL)
-    }
-
-
 def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
     """Rearrange a notebook that is being read."""
     if page.startswith("notebooks/") and Path(app.env.doc2path(page)).suffix == ".ipynb":
         claims, book = Path(app.srcdir, "extra", "claims.json"), places.project_root() / "book"
         # of which its links and its prediction may be
         papers = [book / "references.bib", *(book / "papers").glob("*.yaml")]
+        papers.append(book.parent / "CITATION.cff")
         for path in (claims, QUESTIONS, *papers):
             app.env.note_dependency(str(path))
         entries = [
@@ -392,11 +385,13 @@ def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
             if entry["page"] == page
         ]
         paper = page.split("/")[1] if page.split("/")[1] in bibtex() else None
-        links = notes_html(page) + links_html(page, paper, app.config.book_repository)
+        notebook = json.loads(source[0])
+        title = "".join(notebook["cells"][0]["source"]).partition("\n")[0].removeprefix("# ")
+        links = notes_html(page) + links_html(page, title, paper, app.config.book_repository)
         prediction = (
             prediction_html(questions[page]) if page in (questions := load_questions()) else ""
         )
-        arranged = json.dumps(arrange(json.loads(source[0]), page, entries, links, prediction))
+        arranged = json.dumps(arrange(notebook, page, entries, links, prediction))
         source[0] = TO_NOTEBOOK.sub(r"\1.html", arranged)
 
 

@@ -209,7 +209,9 @@ addEventListener("DOMContentLoaded", () => {
     const numbers = heads.filter(isNumber).length;
     const prose = () => {
       table.classList.add("prose");
-      label(cells, heads);
+      const facts = heads.length === 2 && text(heads[1]) === "value"; // what a property has, everybody sees
+      table.classList.toggle("facts", facts);
+      label(facts ? [] : isNumber(heads[0]) ? [...names, ...cells] : cells, heads);
     };
     if (heads.length > 2 && numbers < 3 && cells.some((cell) => text(cell).length > SENTENCE)) {
       prose();

@@ -23,19 +23,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dr_book.hits import Searcher, check_queries, open_bm25
 from dr_book.plain_log import log_plainly
-from dr_book.systems import check_encoders, check_trained, sort_systems
+from dr_book.systems import check_encoders, check_prompts, check_trained, methods, sort_systems
 from dr_lib import places
-from dr_lib.errors import InputError, similar, visible
+from dr_lib.errors import InputError, similar, visible, word_of
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection
+    from dr_lib.lab import Record
 
 UNFINISHED = 75  # the status that sysexits.h calls "try again"
 EXAMPLES = """Examples:
   dr-lib try docs/ --ask "how do I install it"
   dr-lib try mydata --system all-MiniLM-L6-v2 --system simlm
   dr-lib search docs/ "how do I install it" --model all-MiniLM-L6-v2
-  dr-lib search mydata --json < questions.txt
+  dr-lib search mydata --model intfloat/e5-small-v2 --prompts "query: " "passage: " --json < q.txt
   dr-lib export --study your_corpus/mydata-1f9c02 --label simlm --to my-retriever
   dr-lib export --study your_corpus/mydata-1f9c02 --label BM25 --run --to bm25.trec
   dr-lib ledger --scale laptop
@@ -145,6 +146,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {visible(message)}. {meant}See: {self.prog} --help\n")
 
 
+class Prompts(argparse.Action):
+    """What stands before queries and passages, of the `--system` or `--model` named last."""
+
+    def __call__(self, parser: Any, options: Any, texts: Any, name: str | None = None) -> None:
+        """Add a pair of texts under that name."""
+        encoders = getattr(options, "system", None) or getattr(options, "model", None)
+        if not encoders:
+            parser.error("argument --prompts: name the encoder before it")
+        stated = dict(zip(("query", "passage"), texts, strict=True))
+        options.prompts = (options.prompts or {}) | {str(encoders[-1]): stated}
+
+
 def count(text: str) -> int:
     """A whole number above 0."""
     if not text.isdecimal() or int(text) < 1:
@@ -210,6 +223,13 @@ def parser() -> argparse.ArgumentParser:
         help="compare this: an encoder (folder or name; `make models` installs all-MiniLM-L6-v2) or"
         " a way to pre-train",
     )
+    prompts = {
+        "nargs": 2,
+        "action": Prompts,
+        "metavar": ("QUERY", "PASSAGE"),
+        "help": 'what the encoder before it reads before texts (E5: "query: " "passage: ")',
+    }
+    tried("--prompts", **prompts)
     tried(
         "--scale",
         default="laptop",
@@ -318,6 +338,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="folder of a cross-encoder that re-ranks the first 100 passages",
     )
+    search("--prompts", **prompts)
     search("--no-bm25", action="store_true", help="leave BM25 out")
     search("-k", type=count, default=5, help="passages shown (default: 5)")
     search("--json", action="store_true", help="one line of JSON per question")
@@ -337,18 +358,20 @@ def check_record(given: str | Path | None) -> None:
         raise InputError("is no record", where=given, fix=fix)
 
 
-def check_public(studies: Iterable[str], collections: Iterable[str] = ()) -> None:
-    """Refuse to publish what was measured on a text of one's own: a collection without a data
-    sheet, or a study of `dr-lib try`.
+def check_public(records: Iterable["Record"], consent: bool) -> None:
+    """Refuse to publish what was measured on a text of one's own (`sheets.is_public`) without
+    consent, and in any case what would pass for a collection of the book.
     """
-    from dr_book.data.sheets import sheets
+    from dr_book.data.sheets import is_public, sheets
 
-    public = {"made tokens", *(sheet.name for sheet in sheets())}  # of notebooks/cdmae/table06
-    own = [name for name in studies if name.startswith("your_corpus/")]
-    own += [name for name in {*collections} - public if not name.startswith("ir_datasets:")]
-    if own:
-        problem = "query ids and scores of your own text would go into the book"
-        raise InputError(problem, where=own[0], fix="Add --yes if they may be public.")
+    own = [record for record in records if not is_public(record)]
+    for name in (record.data["collection"]["name"] for record in own):
+        if name in {sheet.name for sheet in sheets()}:
+            problem = "a collection of the book bears this name, and this is another one"
+            raise InputError(problem, where=name, fix="Rename its folder and run again.")
+        if not consent:
+            problem = "query ids and scores of your own text would go into the book"
+            raise InputError(problem, where=name, fix="Add --yes if they may be public.")
 
 
 def check_collection(name: str, *written: Path) -> "Collection":
@@ -438,6 +461,7 @@ def try_folder(options: argparse.Namespace) -> int:
                 options.system,
                 scale=options.scale,
                 minutes=minutes,
+                prompts=options.prompts,
                 # what there is before anything is trained: the rest may be interrupted
                 show=lambda first: first.save_page(page, options.ask),
             )
@@ -519,8 +543,6 @@ def publish_records(options: argparse.Namespace) -> None:
     """copy this machine's records of a study into the book, or those of a file"""
     is_file = options.study.endswith((".jsonl.xz", ".json"))
     check_record(options.study)
-    if not options.yes:
-        check_public([options.study])
     if not is_file and not options.scale:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
@@ -531,7 +553,7 @@ def publish_records(options: argparse.Namespace) -> None:
         if broken:
             raise broken[0]
     else:
-        records = load_records(live_folder(options.scale), options.study)
+        records = load_records(live_folder(options.scale), options.study, missing_ok=True)
         if not records:
             raise unknown_study(options.study, options.scale, live=True)
     found = [
@@ -545,9 +567,7 @@ def publish_records(options: argparse.Namespace) -> None:
             where=f"{options.study} at {options.scale}" if options.scale else options.study,
             fix=f"There are: {', '.join({one.data['collection']['name']: 0 for one in records})}.",
         )
-    if not options.yes:
-        measured_on = [record.data["collection"]["name"] for record in found]
-        check_public([record.study for record in found], measured_on)
+    check_public(found, options.yes)
     print("\n".join(str(path) for path in publish(found)))
 
 
@@ -569,8 +589,13 @@ def verify_record(options: argparse.Namespace) -> int:
     )
     took = spell_seconds(verify.cost(record))
     made = f"{record.study}, {record.label}, seed {record.seed}"
-    print(f"{made}: took {took} when it was recorded; a busy machine takes longer", flush=True)
-    certificate = verify.verify(record, collection=options.collection, margin=options.margin)
+    print(f"{made}: took {took} when it was recorded", flush=True)
+    certificate = verify.verify(
+        record,
+        collection=options.collection,
+        margin=options.margin,
+        tell=lambda line: print(line, flush=True),
+    )
     print("\n".join(verify.certificate_lines(record, certificate)))
     if options.keep:
         print(verify.keep(record, certificate))
@@ -629,6 +654,10 @@ def search_collection(options: argparse.Namespace) -> None:
     # what is wrong is said before the libraries of the models are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
     check_encoders(options.model)
+    encoders = [
+        str(path) for path in options.model if word_of(str(path), methods()) not in methods()
+    ]
+    check_prompts(options.prompts or {}, encoders)
     collection = None
     if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
         collection = check_collection(options.collection)
@@ -639,7 +668,11 @@ def search_collection(options: argparse.Namespace) -> None:
         from dr_book.search import searcher_for
 
         searcher = searcher_for(
-            options.collection, options.model, options.reranker, bm25=not options.no_bm25
+            options.collection,
+            options.model,
+            options.reranker,
+            bm25=not options.no_bm25,
+            prompts=options.prompts,
         )
     width, asked = shutil.get_terminal_size((100, 24)).columns, False
     for query in [options.query] if options.query is not None else questions():

@@ -33,7 +33,7 @@ from dr_book.tables import (
     typographic,
 )
 from dr_lib.files import read_json
-from dr_lib.lab import Record
+from dr_lib.lab import Record, recorded_folder
 from dr_lib.places import notebook_of, project_root
 
 RECORDS = "../../book/records"
@@ -145,7 +145,8 @@ class Comparison:
             for record in own
         }
         each = tables.PLURALS[things.pop()] if len(things) == 1 else "queries"
-        over = f", with 95 % intervals over clusters of {each} and over seeds" if data else ""
+        over = f", with 95 % intervals over clusters of {each}" if data else ""
+        over += " and over seeds" if self._counts_seeds(shown) else ""
         about = " ".join([caption, f"{first}{measure[1:]} in percent{over}.", *data])
         parts = (
             [tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=about)]
@@ -184,14 +185,16 @@ class Comparison:
                     f"{self.measure}, %",
                 )
             )
-        source = provenance(self.runs)
+        source = (
+            provenance(self.behind(labels)) or "Hollow: the paper's values. Not measured here yet."
+        )
         order = (
             slopes(
                 series[0],
                 next((one for one in series[1:] if one.points), series[0]),
                 labels,
                 self._ties(labels),
-                source,
+                provenance(self.behind([label for label in labels if label in exact])),
             )
             if self.runs and ordered
             else HTML("")
@@ -199,6 +202,21 @@ class Comparison:
         alt = f"Values by {rows}. {_in_words(series)}"
         drawn = intervals(series, labels, rows=rows, alt=alt, leading=not order.data, source=source)
         return HTML(order.data + drawn.data)
+
+    def behind(self, labels: Collection[str]) -> Runs:
+        """The runs that a figure of some configurations draws: those that have the measure."""
+        runs = {
+            label: measured.Side(self.runs.get(label, ()), self.measure).runs for label in labels
+        }
+        return {label: records for label, records in runs.items() if records}
+
+    def _sides(self, labels: Collection[str]) -> list[measured.Side]:
+        return [measured.Side(runs, self.measure) for runs in self.behind(labels).values()]
+
+    def _counts_seeds(self, labels: Collection[str]) -> bool:
+        """Whether intervals of these configurations say how far another training would differ."""
+        trained = [side for side in self._sides(labels) if side.trained]
+        return any(pool.freedom for pool in measured.pools_of(trained).values())
 
     def _ties(self, labels: Sequence[str]) -> set[frozenset[str]]:
         """Pairs of configurations whose difference may be chance."""
@@ -221,7 +239,8 @@ class Comparison:
             pairs: (first, second) labels; the difference is first minus second. One that was not
                 run gets no row; where none was, the paper's do.
             caption: what the table shows; unit and the data measured on are added to it.
-            tests: add a column of p-values, corrected over the rows of this table.
+            tests: add a column of p-values, corrected over the rows of this table; of single
+                trainings there is none, since no such test knows how far another would differ.
             corrected: p-values that are corrected over more pairs than this table has.
         """
         found = measured.differences(pairs, self.runs, self.measure)
@@ -237,6 +256,9 @@ class Comparison:
         columns: dict[str, list[Cell]] = {
             "difference": [f"{named(one)} against {named(two)}" for one, two in pairs]
         }
+        rows = {label for pair in found for label in pair}
+        trained = any(side.trained for side in self._sides(rows))
+        seeded = self._counts_seeds(rows)
         if any(pair in printed for pair in pairs):
             columns[f"paper{self._theirs}"] = [
                 Markup(printed[pair], number=True) if pair in printed else None for pair in pairs
@@ -247,21 +269,23 @@ class Comparison:
             columns[self.source + self._ours] = [
                 interval_cell(found.get(pair), sign=True) for pair in pairs
             ]
-            if tests:
+            if tests and seeded >= trained:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
                 p_values |= corrected or {}
-                columns["p (Holm)"] = [
-                    p_cell(p_values[pair]) if pair in p_values else None for pair in pairs
-                ]
+                untested = [pair for pair, p in p_values.items() if p != p]
+                if len(untested) < len(p_values):
+                    columns["p (Holm)"] = [
+                        p_cell(p_values[pair]) if pair in p_values else None for pair in pairs
+                    ]
+                if untested:
+                    first, second = (self.runs[label] for label in untested[0])
+                    why = measured.difference(first, second, self.measure).why_open
+                    caption += f" {'A dash' if 'p (Holm)' in columns else 'No p-values'}: {why}."
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [
                 none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs
             ]
-            sides = [
-                measured.Side(self.runs[label], self.measure) for pair in found for label in pair
-            ]
-            trained = [side for side in sides if side.trained]
-            if trained and not any(pool.freedom for pool in measured.pools_of(trained).values()):
+            if trained and not seeded:
                 caption += (
                     " One seed: these intervals do not include how far another training run would"
                     " differ."
@@ -270,8 +294,8 @@ class Comparison:
             return NOTHING
         unit = f"Points of {self.measure if found else self.paper_measure}"
         unit += (
-            "; 95 % intervals over clusters of queries and over seeds; smallest detectable: with a"
-            " power of 80 %."
+            f"; 95 % intervals over clusters of queries{' and over seeds' * seeded}; smallest"
+            " detectable: with a power of 80 %."
             if found
             else "."
         )
@@ -338,7 +362,8 @@ class Comparison:
 
 def provenance(*sources: Runs) -> str:
     """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
-    queries, laptop scale; 1 to 3 seeds a row.``
+    queries, laptop scale; 1 to 3 seeds a row. Records: plan/core.`` What the book has records of is
+    named with their file, which `figures.sourced` makes a link.
 
     Args:
         sources: runs by label, one mapping for each collection or study of the figure.
@@ -353,11 +378,18 @@ def provenance(*sources: Runs) -> str:
         for records in runs.values()
         if any(record.training for record in records)
     }
+    kept = {
+        record.study: f"[{record.study}](book/records/{record.scale}/{record.file_name})"
+        for records in runs.values()
+        for record in records
+        if (recorded_folder(record.scale) / record.file_name).is_file()
+    }
+    files = f" Records: {', '.join(kept.values())}." if kept else ""
     if not numbers:
-        return f"{spell_data(runs)}." if runs else ""
+        return f"{spell_data(runs)}.{files}" if runs else ""
     least, most = min(numbers), max(numbers)
     seeds = f"{least} to {most} seeds" if least < most else f"{least} seed{'s' * (least > 1)}"
-    return f"{spell_data(runs)}; {seeds} a row."
+    return f"{spell_data(runs)}; {seeds} a row.{files}"
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:

@@ -17,13 +17,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from dr_book.systems import BM25, sort_systems, study_name
+from dr_book.systems import BM25, check_prompts, sort_systems, study_name
 from dr_lib import materials, objectives
 from dr_lib.collections import Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab import trainings
-from dr_lib.lab.checks import check_reported
 from dr_lib.lab.inputs import TUNING, Inputs, open_writer
 from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
@@ -64,7 +63,7 @@ class Compared:
         pending: labels that the time did not allow, with how far they are: "1,250 of 2,000 steps of
             pre-training", or "".
         untrainable: why nothing could be trained, as a sentence; "" where it could.
-        needed: minutes that the pending trainings take here, about, without a GPU on two processor
+        needed: minutes that what is pending takes here, about, without a GPU on two processor
             cores; 0 where that is not known.
         minutes: the time that was given; 0 where it was not bounded.
         further: whether the same call gets further: a stage was finished, or a checkpoint written.
@@ -99,6 +98,7 @@ class Compared:
         per_passage: int | None = None,
         seeds: Sequence[int] = (0,),
         minutes: float | None = None,
+        prompts: Mapping[str, Mapping[str, str]] | None = None,
         show: Callable[[Self], Any] | None = None,
     ) -> Self:
         """Generate the queries that are missing, and run BM25 and every system, alone and fused
@@ -122,6 +122,8 @@ class Compared:
                 compared. What a verdict needs comes first: questions to test on where people have
                 judged none, BM25, encoders and fusions; then the questions to train on, and the
                 trainings.
+            prompts: an encoder, as `systems` names it -> `{"query": ..., "passage": ...}`: what it
+                reads before texts, in place of what its folder names.
             show: is called with what is compared before anything is trained.
 
         Raises:
@@ -131,6 +133,7 @@ class Compared:
         bound = None if minutes is None else minutes - min(share * minutes, most)
         live_folder(scale)  # refuses what is no name of a scale now, not after the questions
         given, trained = sort_systems(systems)
+        check_prompts(prompts or {}, [*given.values()])
         start = recipe_at(scale, recipe, place_of(collection))
         whole = open_sample(
             type(start.collection)(
@@ -148,10 +151,9 @@ class Compared:
         start = start.with_(
             evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
         )
-        if trained and judgements and {"train", start.evaluation.split} <= {*sample.splits}:
-            check_reported(sample, start.evaluation.split)
-        for name in given.values():
-            open_encoder(name)  # what cannot be opened is named now, not after the trainings
+        for row in rows(start, given, [], (), prompts=prompts).values():
+            if row.retriever:  # what cannot be opened is named now, not after the trainings
+                open_encoder(row.retriever, prompts=row.prompts)
         options = {
             "learn_from": questions_from,
             "use_judgements": judgements,
@@ -168,7 +170,7 @@ class Compared:
             result = study.run()
             self.runs |= result.runs()
             self.pending |= {run.label: far for run, far in result.pending.items()}
-            self.needed = result.needed / 60
+            self.needed += result.needed / 60
             self.further = bool(cache.built) or any(self.pending.values())
             return result
 
@@ -189,7 +191,7 @@ class Compared:
                 self.generated, self.recipe = tests, tests.recipe
             except TimeIsUpError:
                 self.pending = {"questions to test on": ""} | dict.fromkeys(
-                    rows(start, given, trained, judged), ""
+                    rows(start, given, trained, judged, prompts=prompts), ""
                 )
                 self.further = bool(cache.built)
                 return self
@@ -204,7 +206,7 @@ class Compared:
         self.recipe = tested = self.recipe.with_(evaluation__measures=measures_of(self.recipe))
 
         # What needs no training.
-        first = rows(tested, given, [], judged)
+        first = rows(tested, given, [], judged, prompts=prompts)
         compared({label: first[label] for label in (BM25, SECOND)}, None)
         compared(first, left())
         self.trained = []
@@ -241,7 +243,8 @@ class Compared:
                     share = counts["found_again"] / counts["written"]
                 queries = round(share * options["per_passage"] * len(rest))
                 to_train = fitting(tested, queries)
-                self.needed = training_seconds(to_train, trained, writing, cache) / 60
+                seconds = training_seconds(to_train, trained, writing, cache)
+                self.needed = self.needed + seconds / 60 if seconds else 0.0  # 0: not known
                 self.further = bool(cache.built) or bool(far)
                 return self
             except InputError as error:
@@ -258,7 +261,7 @@ class Compared:
         # The trainings.
         self.trained = trained
         if trained:
-            every = rows(tested, given, trained, judged, fitting(learned))
+            every = rows(tested, given, trained, judged, fitting(learned), prompts)
             compared({label: every[label] for label in every if label not in first}, left())
             self.runs = {label: self.runs[label] for label in every if label in self.runs}
         return self
@@ -442,6 +445,7 @@ def rows(
     trained: Sequence[str],
     judged: Sequence[str],
     learned: Recipe | None = None,
+    prompts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Recipe]:
     """Label -> recipe: BM25 with two settings, each system, and BM25 fused with the encoders, else
     with the last trained retriever.
@@ -452,7 +456,10 @@ def rows(
     A weight is chosen by queries of people alone: of the generated ones BM25 has found every
     passage, and would get all.
     """
-    encoders = {label: start.with_(retriever=name) for label, name in given.items()}
+    encoders = {
+        label: start.with_(retriever=name, prompts=(prompts or {}).get(name))
+        for label, name in given.items()
+    }
     others = {name: (learned or start).with_(objective=name) for name in trained}
     collection, split = open_sample(start.collection), start.evaluation.split
     tuned = TUNING in judged and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))

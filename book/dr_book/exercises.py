@@ -10,6 +10,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 NOTHING = "the function returns nothing"
 
 
@@ -50,3 +53,28 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
         print(f"not yet: {NOTHING if untouched else f'{type(error).__name__}: {error}'}")
     else:
         print("correct")
+
+
+def agrees(
+    answer: ArrayLike, wanted: ArrayLike, relative: float = 1e-3, absolute: float = 1e-5
+) -> bool:
+    """Whether an answer has the shape and values that are wanted, in whatever a student computes:
+    numbers, lists, numpy or torch, of 32 or 64 bits.
+
+    Args:
+        answer: a number or numbers, of any type.
+        wanted: what is right, of the same shape.
+        relative: how far apart values may lie, as a share of what is wanted.
+        absolute: how far apart they may lie beyond that. Below it float32 cannot tell a small loss
+            from none: the logarithm of a probability near 1 has an error of 1e-7.
+
+    Example:
+        >>> agrees([0.5, 1], np.float32([0.5, 1])), agrees((1, 2), [1, 3]), agrees(1, [1])
+        (True, False, False)
+    """
+    values, expected = (
+        # a tensor may have a gradient, also as a part of a list
+        np.asarray(side.detach() if hasattr(side, "detach") else side, dtype=float)
+        for side in (answer, wanted)
+    )
+    return values.shape == expected.shape and np.allclose(values, expected, relative, absolute)

@@ -58,15 +58,25 @@ colour. What logs no parts is a contrastive training.
 """
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""
+RECORDED = re.compile(r"\[([\w/-]+)\]\((book/records/[\w./-]+\.jsonl\.xz)\)")
+"""A study and the file of its records in a line that says where numbers come from."""
 THOUSANDS = "{x:,.10g}"
 """Steps and passages on an axis, as the text writes them."""
 LEAST_SPAN = 2.0
 """Points that an axis of intervals spans at least: a difference that no noise would leave standing
 must not look large.
 """
+PALE = 0.45
+"""Opacity of a difference whose interval holds zero."""
 STRONGEST = 0.5
 """Opacity of the strongest cell of a map: the text of light and of dark pages can be read on it."""
+LEGIBLE = 3
+"""Lines that can be told apart in a small panel."""
 DASHES = ("-", "--", ":", "-.")
+DASH_OF = {"auto-encoder": "-", "SimLM": "--", "RetroMAE": ":", "MASTER": "-."}
+"""The dash of a method in every figure, by its title, where several of a family are drawn as
+lines.
+"""
 MARKS = {"paper": "D", "recorded": "o", "live": "s"}
 """Shape of a source's points; the paper's are hollow."""
 
@@ -105,15 +115,24 @@ class Palette(NamedTuple):
         return kinds.get(family(label) or "", self.text)
 
     def styles(self, labels: Collection[str]) -> dict[str, dict[str, str]]:
-        """Lines of several methods: the colour is the family's, the dash tells its methods apart;
-        labels without a family have the colours of series.
+        """Lines of several methods: the colour is the family's, the dash the method's own in every
+        figure (`DASH_OF`). What has none of its own, and a variant beside its method, has the first
+        that is free; labels without a family have the colours of series.
         """
-        found: dict[str, dict[str, str]] = {}
-        for number, label in enumerate(labels):
-            colour = self.of(label) if family(label) else self.series[number % 8]
-            used = sum(style["color"] == colour for style in found.values())
-            found[label] = {"color": colour, "linestyle": DASHES[used % 4]}
-        return found
+        colours = {
+            label: self.of(label) if family(label) else self.series[number % 8]
+            for number, label in enumerate(labels)
+        }
+        dashes: dict[str, str] = {}
+        for label in sorted(colours, key=lambda label: named(label) not in DASH_OF):
+            alike = [other for other in dashes if colours[other] == colours[label]]
+            free = [dash for dash in DASHES if dash not in map(dashes.get, alike)] or DASHES
+            own = DASH_OF.get(named(re.split(r", | / ", label)[0]))
+            dashes[label] = own if own in free else free[0]
+        return {
+            label: {"color": colour, "linestyle": dashes[label]}
+            for label, colour in colours.items()
+        }
 
 
 SERIES = ("#0a5fb4", "#9a6700", "#a3215f", "#0b7d86", "#8250a8", "#4d5a66", "#1a7f4b", "#b3541e")
@@ -193,7 +212,7 @@ def show(
             pages.
         alt: what the figure shows, for readers who do not see it.
         leading: whether it is the page's result: the book then shows it at the top of the page.
-        source: where its numbers come from: one grey line below it.
+        source: where its numbers come from: one grey line below it, as `sourced` takes it.
 
     Returns:
         HTML with SVG drawings; nothing is loaded from elsewhere.
@@ -203,11 +222,25 @@ def show(
         f"<svg {about}{_svg(draw, PALETTE._replace(width=width), salt=f'{alt}{width}')}"
         for width in (WIDE, PHONE)
     )
-    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
     return HTML(
         f'<div class="dr-figure{" dr-leading" if leading else ""}"><span class="dr-wide">{wide}'
         f'</span><span class="dr-phone" hidden>{phone}</span>{said}</div>'
     )
+
+
+def sourced(text: str, up: str = "../..") -> str:
+    """Where numbers come from as safe HTML, in which a study is a link to its records.
+
+    Args:
+        text: as `comparison.provenance` writes it.
+        up: from the page to the project's folder.
+
+    Example:
+        >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)", up="..")
+        'A &amp; B: <a href="../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
+    """
+    return RECORDED.sub(rf'<a href="{up}/\2">\1</a>', html.escape(typographic(text)))
 
 
 def _svg(draw: Callable[[Palette], Figure], palette: Palette, salt: str) -> str:
@@ -266,6 +299,7 @@ def intervals(
     *,
     alt: str,
     zero: bool = False,
+    sides: tuple[str, str] | None = None,
     rows: str = "",
     leading: bool = False,
     source: str = "",
@@ -280,7 +314,8 @@ def intervals(
             no figure.
         labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
-        zero: draw a line at zero (for differences).
+        zero: draw a line at zero (for differences); points whose interval holds it are pale.
+        sides: what it means to lie below zero and above, written left and right of that line.
         rows: what the lines are, written above the panels.
         leading, source: as of `show`.
     """
@@ -292,13 +327,19 @@ def intervals(
     if not filled:
         return HTML("")
 
+    def holds_zero(point: Interval) -> bool:
+        return point.low <= 0 <= point.high
+
+    if zero and any(holds_zero(point) for one in filled for point in one.points.values()):
+        source = f"{source} Pale: the interval holds zero.".strip()
+
     def draw(palette: Palette) -> Figure:
         title = textwrap.fill(rows, 40 if palette.phone else 90)
         letters = int(72 * palette.width / len(filled) / 7.5)  # in a line of a panel's name
         names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
         more = title.count("\n") + max(name.count("\n") for name in names)
         more += (len(families) if palette.phone else 1) if len(families) > 1 else 0
-        height = 1.2 + 0.2 * more + (0.52 if palette.phone else 0.36) * len(labels)
+        height = 1.2 + 0.2 * more + (0.52 if palette.phone else 0.36) * (len(labels) + bool(sides))
         figure = palette.figure(height)
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
         for axes, one, name in zip(panels, filled, names, strict=True):
@@ -313,8 +354,10 @@ def intervals(
                     markersize=7,
                     elinewidth=2.2,
                     markerfacecolor="none" if one.role == "paper" else colour,
+                    alpha=PALE if zero and holds_zero(point) else 1,
                 )
-            axes.set(title=name if len(filled) > 1 else "", xlabel=one.unit)
+            alone = len(filled) == 1 and one.role != "paper"
+            axes.set(title="" if alone else name, xlabel=one.unit)
             marks = (6 if palette.phone else 8) // len(filled)
             axes.locator_params(axis="x", nbins=marks, steps=[1, 2, 5, 10])
             # panels of one unit have one scale, so that equal lengths mean equal values
@@ -335,7 +378,12 @@ def intervals(
             for axes in {*panels} - {panels[len(panels) // 2]}:
                 axes.set_xlabel("")
         panels[0].set_yticks([*places.values()], map(tick, labels))
-        panels[0].set_ylim(-0.6, len(labels) - (0.1 if palette.phone else 0.4))
+        top = len(labels) - (0.1 if palette.phone else 0.4)
+        for axes in panels if sides else ():
+            for side, align, away in zip(sides, ("right", "left"), (-6, 6), strict=True):
+                about = {"textcoords": "offset points", "ha": align, "va": "bottom", "size": 11}
+                axes.annotate(side, (0, top), (away, 0), style="italic", **about)
+        panels[0].set_ylim(-0.6, top + (0.7 if sides else 0))
         if palette.phone:
             _names_above(panels[0], places)
             for axes in panels:
@@ -385,8 +433,9 @@ def slopes(
     ties: Collection[frozenset[str]] = (),
     source: str = "",
 ) -> HTML:
-    """The order of the same configurations in two sources, best on top. Strong lines
-    change places for certain; crossings of grey ones are ties in the second source.
+    """The order of the same configurations in two sources, best on top. Both lines of a pair that
+    changes places for certain are dark, and their crossing is circled; other crossings are ties in
+    the second source. The key below the figure says what there is of these.
 
     Values that are equal as printed share one height, the mean of their ranks: their lines meet
     there, beside the value and a stack of their names.
@@ -408,14 +457,13 @@ def slopes(
     if len(shared) < 3:
         return HTML("")
 
-    crossings = {
-        frozenset(pair)
-        for pair in combinations(shared, 2)
-        if np.prod(np.subtract(*(places[label] for label in pair))) < 0
-    } - {*ties}
-    movers: set[str] = set()  # the fewest lines that take part in every certain crossing
-    while left := [pair for pair in crossings if not pair & movers]:
-        movers.add(max(shared, key=lambda label: sum(label in pair for pair in left)))
+    crossings = [
+        (one, other)
+        for one, other in combinations(shared, 2)
+        if np.prod(np.subtract(places[one], places[other])) < 0
+    ]
+    certain = [pair for pair in crossings if frozenset(pair) not in ties]
+    dark = {label for pair in certain for label in pair}
 
     def draw(palette: Palette) -> Figure:
         names = {
@@ -428,16 +476,22 @@ def slopes(
         axes = figure.subplots()
         axes.axis("off")
         axes.set_ylim(-0.3, len(shared) - 0.7)
-        colours = {label: palette.text if label in movers else palette.paper for label in shared}
+        colours = {label: palette.text if label in dark else palette.paper for label in shared}
         for label in shared:
-            width = 2.8 if label in movers else 1.6
+            width = 2.4 if label in dark else 1.6
             style = {"color": colours[label], "linewidth": width, "markersize": 6}
             axes.plot([0, 1], [*ranks.loc[label]], "o-", clip_on=False, **style)
+        for pair in certain:
+            left, right = ranks.loc[pair[0]].to_numpy() - ranks.loc[pair[1]].to_numpy()
+            x = left / (left - right)
+            ring = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.6}
+            start, end = ranks.loc[pair[0]]
+            axes.plot(x, start + x * (end - start), "o", color=palette.series[7], **ring)
         for column, x, away, align in ((0, -gap, -1, "right"), (1, 1 + gap, 1, "left")):
             for height, group in ranks[column].groupby(ranks[column]):
                 equal = [label for label in reversed(sides[column]) if label in group]
                 value = f"{places[equal[0]][column]:.1f}"
-                colour = palette.text if movers & {*equal} else palette.paper
+                colour = palette.text if dark & {*equal} else palette.paper
                 axes.text(x, height, value, ha=align, va="center", color=colour)
                 if palette.phone and column:  # names stand on the left alone
                     continue
@@ -457,10 +511,19 @@ def slopes(
         f"Order from best to worst. {first.name} ({first.unit}): {orders[0]}. {second.name}"
         f" ({second.unit}): {orders[1]}."
     )
-    certain = ", ".join(named(label) for label in shared if label in movers)
-    alt += f" Changed places for certain: {certain or 'none'}."
-    key = "Strong lines change places for certain; other crossings may be chance."
-    return show(draw, alt, leading=True, source=f"{key} {source}")
+    changed = "; ".join(f"{named(one)} and {named(other)}" for one, other in certain)
+    alt += f" Changed places for certain: {changed or 'none'}."
+    key = ""
+    if certain:
+        key = "Circled crossings are certain"
+        key += "; the others may be chance. " if certain != crossings else ". "
+    elif crossings:
+        key = (
+            "Each crossing may be chance. "
+            if len(crossings) > 1
+            else "The crossing may be chance. "
+        )
+    return show(draw, alt, leading=True, source=f"{key}{source}")
 
 
 def _lines(
@@ -538,26 +601,35 @@ def growth(
     y: str,
     alt: str = "",
     levels: Mapping[str, Interval] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
     ticks: Mapping[float, str] | None = None,
     log: bool = False,
     apart: Collection[str] = (),
+    saving: tuple[str, str, str] | None = None,
     leading: bool = False,
     source: str = "",
 ) -> HTML:
     """Curves with bands: what grows with steps, pairs or any other amount; each is named at its
-    end.
+    end. Lines of one or two amounts are no curves: if there are no others, each of their points is
+    a row of `intervals`, with its name.
 
     Args:
         lines: label -> amount -> value with its 95 % interval; a band spans the intervals.
         x, y: labels of the axes, with their units.
         alt: what comes before the numbers in words.
         levels: values that do not depend on the amount: a dotted line with its band.
+        ranges: from where to where something lies, in no place of its own: a band without a line.
         ticks: names of amounts, in place of the numbers.
         log: an axis by factors; an amount of zero stands left of all others.
         apart: labels drawn as points with bars, where amounts between theirs were not measured;
             so is a line of fewer than three amounts, whose band would show what nobody measured.
+        saving: a line, another one, and what an amount is of: the drawing says at which share of it
+            the first has as much as the other has at its end, if it ever has.
         leading, source: as of `show`.
     """
+    saved = _saved(lines, *saving) if saving else None
+    if lines and all(len(line) < 3 for line in lines.values()):
+        return _as_rows(lines, x, y, alt, levels or {}, ticks or {}, leading, source)
     bars = [label for label, line in lines.items() if label in apart or len(line) < 3]
     amounts = sorted({amount for line in lines.values() for amount in line})
 
@@ -568,7 +640,7 @@ def growth(
     def draw(palette: Palette) -> Figure:
         figure = palette.figure(3.4 if palette.phone else 4.0)
         axes = figure.subplots()
-        styles = palette.styles([*lines, *(levels or {})])
+        styles = palette.styles([*lines, *(levels or {}), *(ranges or {})])
         ends = {}
         for label, line in lines.items():
             at = sorted(line)
@@ -598,6 +670,15 @@ def growth(
             axes.axhspan(level.low, level.high, color=colour, alpha=0.1, linewidth=0)
             axes.axhline(level.mean, color=colour, linestyle=":")
             ends[label] = level.mean, right, colour
+        for label, (low, high) in (ranges or {}).items():
+            axes.axhspan(low, high, color=styles[label]["color"], alpha=0.12, linewidth=0)
+            ends[label] = (low + high) / 2, right, styles[label]["color"]
+        if saved:
+            level, (start, end), words = saved
+            style = {"color": palette.text, "linewidth": 1.2, "linestyle": (0, (2, 2))}
+            axes.plot([place(start), place(end)], [level] * 2, **style)
+            words = textwrap.fill(words, 36 if palette.phone else 80)
+            axes.set_title(words, style="italic", fontsize=11)
         if log:
             axes.set_xscale("log")
         names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
@@ -618,7 +699,55 @@ def growth(
         for label, line in lines.items()
     ]
     told += [f"{named(label)}: {level.mean:.1f}" for label, level in (levels or {}).items()]
+    told += [saved[2]] if saved else []
     return show(draw, f"{alt} {'; '.join(told)}.".strip(), leading=leading, source=source)
+
+
+def _saved(
+    lines: Mapping[str, Mapping[float, Interval]], quick: str, slow: str, thing: str
+) -> tuple[float, tuple[float, float], str] | None:
+    """Where a line first has as much as another at its end: that height, both amounts, and in
+    words; None if nowhere before.
+    """
+    if not {quick, slow} <= lines.keys() or not lines[slow]:
+        return None
+    end = max(lines[slow])
+    level = lines[slow][end].mean
+    start = min((at for at, value in lines[quick].items() if value.mean >= level), default=end)
+    if not 0 < start < end:
+        return None
+    share = f"{'' if end / start == round(end / start) else 'about '}1/{end / start:.0f}"
+    words = f"{named(quick)}: as much as {named(slow)} for {share} of the {thing}"
+    return level, (start, end), words
+
+
+def _as_rows(
+    lines: Mapping[str, Mapping[float, Interval]],
+    x: str,
+    y: str,
+    alt: str,
+    levels: Mapping[str, Interval],
+    ticks: Mapping[float, str],
+    leading: bool,
+    source: str,
+) -> HTML:
+    """Points of lines that are too short for curves, one a row: ``SimLM, 2,000``."""
+    zero = any(level == Interval(0, 0, 0) for level in levels.values())
+    points = {label: level for label, level in levels.items() if level != Interval(0, 0, 0)}
+    for label, line in lines.items():
+        for amount in sorted(line):
+            name = ticks.get(amount, THOUSANDS.format(x=round(amount, 2)))
+            points[f"{named(label)}, {name}"] = line[amount]
+    told = ", ".join(f"{label} {point.mean:.1f}" for label, point in points.items())
+    return intervals(
+        [Series("recorded", "recorded", points, y)],
+        [*points],
+        alt=f"{alt} {told}.".strip(),
+        zero=zero,
+        rows=f"by {x}",
+        leading=leading,
+        source=source,
+    )
 
 
 def _crowded(axes: Axes, width: float) -> bool:
@@ -641,8 +770,9 @@ def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> Non
         ends: name -> height, place and colour of its end.
     """
     low, high = axes.get_ylim()
-    figure = axes.get_figure()
-    line = (high - low) * 0.24 / (figure.get_figheight() - 0.9)
+    figure = axes.get_figure(root=True)
+    figure.get_layout_engine().execute(figure)  # how high the axes will be
+    line = (high - low) * 0.2 / (axes.get_window_extent().height / figure.dpi)
     top = -np.inf  # of the name below
     for label, (height, _, colour) in sorted(ends.items(), key=lambda end: end[1][0]):
         lines = textwrap.wrap(tick(label), 15)
@@ -689,6 +819,9 @@ def heat_map(
         index=list(cells),
     )
     reach = np.nanmax(np.abs(frame.to_numpy() - (centre or 0.0)))
+
+    if any(column not in own for own in cells.values() for column in columns):
+        source = f"{source} Empty: not run.".strip()
 
     def sure(cell: Interval) -> bool:
         return centre is None or bool(cell.side(centre))
@@ -785,7 +918,7 @@ def distributions(
     """A panel per situation, in it one smoothed distribution per quantity, all on one axis.
 
     Args:
-        values: situation -> quantity -> values, one per query.
+        values: situation, which may have two lines -> quantity -> values, one per query.
         x: label of the axis, with its unit.
         alt: what comes before the means in words.
         leading, source: as of `show`.
@@ -802,7 +935,8 @@ def distributions(
             for name, numbers in own.items():
                 sns.kdeplot(x=numbers, ax=axes, fill=True, alpha=0.25, cut=0, color=colours[name])
                 axes.axvline(np.mean(numbers), color=colours[name], linewidth=1.2)
-            axes.set(title=textwrap.fill(situation, 34), ylabel="", yticks=[], xlabel=x)
+            title = "\n".join(textwrap.fill(line, 34) for line in situation.split("\n"))
+            axes.set(title=title, ylabel="", yticks=[], xlabel=x)
             axes.label_outer()
             axes.spines["left"].set_visible(False)
         panels[0].set_ylim(top=1.22 * panels[0].get_ylim()[1])  # room for names above the curves
@@ -830,7 +964,9 @@ def distributions(
         return figure
 
     told = "; ".join(
-        f"{situation}: " + ", ".join(f"{name} {np.mean(own[name]):.2f} on average" for name in own)
+        situation.replace("\n", ", ")
+        + ": "
+        + ", ".join(f"{name} {np.mean(own[name]):.2f} on average" for name in own)
         for situation, own in values.items()
     )
     return show(draw, f"{alt} {told}.".strip(), leading=leading, source=source)
@@ -855,7 +991,7 @@ def strips(
             for word, share in zip(words, values, strict=True)
         )
         parts.append(f"<p><strong>{html.escape(named(name))}</strong> {marked}</p>")
-    said = f'<p class="dr-source">{html.escape(typographic(source))}</p>' if source else ""
+    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
     return HTML(f'<div class="dr-strips">{"".join(parts)}{said}</div>')
 
 
@@ -894,7 +1030,8 @@ def training_curves(
     leading: bool = False,
 ) -> HTML:
     """One panel per method, with its logged values over training; a part has the same colour in all
-    panels of all figures.
+    panels of all figures. A method of more than `LEGIBLE` parts has a wide panel with an axis of
+    its own, where each line is named at its end.
 
     Values are running means over five logged points. The total is drawn only where it has no parts:
     of several it is the sum, and would squeeze them.
@@ -929,36 +1066,56 @@ def training_curves(
     )
     numbers = {word: [*everything, word].index(word) for word in words}
 
+    small, wide = (
+        [label for label in panels if (len(drawn[label]) <= LEGIBLE) == few]
+        for few in (True, False)
+    )
+    keyed = [word for word in words if word in {part(n) for own in small for n in drawn[own]}]
+
+    def plot(axes: Axes, label: str, palette: Palette) -> dict[str, tuple[float, float, str]]:
+        """The lines of a method; returns their ends."""
+        found, ends = panels[label], {}
+        for name in drawn[label]:
+            style, values = palette.line(numbers[part(name)]), smoothed(found[name], 5)
+            axes.plot(found["step"], values, linewidth=1.6, **style)
+            ends[part(name)] = values[-1], found["step"][-1], style["color"]
+        axes.tick_params(labelsize=11, labelbottom=True)
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(THOUSANDS)
+        return ends
+
     def draw(palette: Palette) -> Figure:
         columns = (1 if palette.phone else 2) + (max(map(len, words)) <= 18)
-        across = min(len(panels), 2 if palette.phone else 3)
-        height = -(-len(panels) // across)
-        figure = palette.figure(1.2 + 1.8 * height + 0.22 * (len(words) // columns))
-        places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
-        for axes, (label, found) in zip(places, panels.items(), strict=False):
-            for name in drawn[label]:
-                axes.plot(
-                    found["step"],
-                    smoothed(found[name], 5),
-                    linewidth=1.6,
-                    **palette.line(numbers[part(name)]),
-                )
-            # a longer line runs into the next panel's
-            wrapped = textwrap.fill(
-                tick(label).replace("\N{NO-BREAK SPACE}", " "), 17 if palette.phone else 26
-            )
-            axes.set_title(wrapped, fontsize=11)
-            axes.tick_params(labelsize=11, labelbottom=True)
-            axes.locator_params(axis="x", nbins=4)
-            axes.xaxis.set_major_formatter(THOUSANDS)
-        for lowest in places[max(0, len(panels) - across) : len(panels)]:
-            lowest.set_xlabel("training step", fontsize=11)
-        for empty in places[len(panels) :]:
-            empty.set_visible(False)
-        lines = [Line2D([], [], **palette.line(numbers[word])) for word in words]
-        if any(names != [ending] for names in drawn.values()):  # else the axis names it
-            figure.legend(lines, words, loc="outside lower center", ncols=columns)
-        figure.supylabel(unit, fontsize=12)
+        across = min(max(len(small), 1), 2 if palette.phone else 3)
+        down = -(-len(small) // across)
+        heights = [1.2 + 1.8 * down + 0.22 * (len(keyed) // columns)] * bool(small)
+        heights += [0.4 + 2.8 * len(wide)] * bool(wide)
+        figure = palette.figure(sum(heights))
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        if small:
+            places = parts[0].subplots(down, across, squeeze=False, sharex=True, sharey=True)
+            for axes, label in zip(places.flat, small, strict=False):
+                plot(axes, label, palette)
+                # a longer line runs into the next panel's
+                title = tick(label).replace("\N{NO-BREAK SPACE}", " ")
+                axes.set_title(textwrap.fill(title, 17 if palette.phone else 26), fontsize=11)
+            for lowest in places.flat[max(0, len(small) - across) : len(small)]:
+                lowest.set_xlabel("training step", fontsize=11)
+            for empty in places.flat[len(small) :]:
+                empty.set_visible(False)
+            if any(drawn[label] != [ending] for label in small):  # else the axis names it
+                lines = [Line2D([], [], **palette.line(numbers[word])) for word in keyed]
+                parts[0].legend(lines, keyed, loc="outside lower center", ncols=columns)
+        if wide:
+            for axes, label in zip(
+                parts[-1].subplots(len(wide), 1, squeeze=False).flat, wide, strict=True
+            ):
+                ends = plot(axes, label, palette)
+                axes.set_title(tick(label), fontsize=11)
+                axes.set_xlabel("training step", fontsize=11)
+                _named_ends(axes, ends)
+        for own in parts:
+            own.supylabel(unit, fontsize=12)
         return figure
 
     ends = "; ".join(

@@ -14,14 +14,13 @@ from scipy.stats import false_discovery_control
 
 from dr_book.measured import SCALES, all_runs, by_collection
 from dr_book.papers import AnsweredBy, Claim, Table, load_papers, number
-from dr_book.verdicts import STATES, Verdict, verdict
+from dr_book.verdicts import STATES, WAITS, Verdict, verdict
 from dr_lib.lab.records import Record, load_records, recorded_folder
 
 SIZE = re.compile(r"\bsizes?\b|\bhow (?:far|much|many|little)\b|\d")
 """What of a claim is unchecked names a size."""
 SHOWN = ("supported", "open", "contradicted")
 """States of a pair that was run and could be tested."""
-WAITS = "waits for seeds"
 SPOKEN = ("supported", "open", WAITS, "contradicted")
 """The same as pages and bars say them, see `spoken`."""
 ANSWERED = ("study", "measure", "collection", "stage", "protocol", "lacks", "why", "block")
@@ -116,7 +115,9 @@ def answer(
         return verdict(claim, {}), []
     for name in [scale] if scale else SCALES:
         known = (
-            load_records(recorded_folder(name), claim.answered_by.study) if live is None else live
+            load_records(recorded_folder(name), claim.answered_by.study, missing_ok=True)
+            if live is None
+            else live
         )
         runs = answering(claim.answered_by, known, anywhere=live is not None)
         if runs:

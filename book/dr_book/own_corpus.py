@@ -6,7 +6,7 @@ Page of the book: your_corpus. Whatever comes from a collection is escaped; the 
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -57,7 +57,8 @@ from dr_lib.collections.collection import IRREGULAR
 from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import fresh_folder, read_json, write_text
-from dr_lib.lab import open_sample
+from dr_lib.lab import Record, open_sample
+from dr_lib.models import Prompts
 from dr_lib.places import PACKAGED, find_model, slug
 from dr_lib.tokens import Legibility, legibility, load_tokenizer
 from dr_lib.words import pieces
@@ -152,7 +153,7 @@ class Compared(corpus_study.Compared):
         for label, records in runs.items():
             cells = [interval_cell(own[label]) for own in means.values()]
             seeds = [len(records)] if several else []
-            lines.append([named(label), *cells, *seeds, trained_by(records[0].recipe)])
+            lines.append([named(label), *cells, *seeds, trained_by(records[0])])
         columns = ["system", *means, *(["seeds"] if several else []), "trained by"]
         return table(columns, lines, caption=caption)
 
@@ -194,9 +195,13 @@ class Compared(corpus_study.Compared):
             # over all pairs: the first one was chosen by its results
             p_values = corrected_tests(list(combinations(runs, 2)), runs, name)
             tested = {frozenset(pair): p for pair, p in p_values.items()}
-            columns += [name, "p (Holm)"]
+            columns.append(name)
             for line, pair in zip(lines, pairs, strict=True):
-                line += [interval_cell(found[pair], sign=True), p_cell(tested[frozenset(pair)])]
+                line.append(interval_cell(found[pair], sign=True))
+            if any(p == p for p in p_values.values()):  # else the table above says why not
+                columns.append("p (Holm)")
+                for line, pair in zip(lines, pairs, strict=True):
+                    line.append(p_cell(tested[frozenset(pair)]))
         caption = f"The same by other measures; {self.measure} decides. Percentage points."
         return table(columns, lines, caption=caption)
 
@@ -259,7 +264,6 @@ class Compared(corpus_study.Compared):
             },
             "words that BM25 drops, of one character": f"{self.legible.lost:.1%}",
             "words that the model does not know": f"{self.legible.unknown:.1%}",
-            **{f"prompts of {label}": prompts_of(name) for label, name in self.given.items()},
             "licence": found.licence,
             "digest": found.digest[:16],
             "study of its records": self.study,
@@ -372,7 +376,9 @@ class Compared(corpus_study.Compared):
             if alone in self.trained
             else {"retriever": find_model(self.given[alone])}
         )
-        dense = search.open_dense(self.searched, models)
+        read = self.runs[alone][0].recipe.get("prompts")
+        prompts = Prompts(**read) if read else None
+        dense = search.open_dense(self.searched, models, prompts=prompts)
         if not way:
             return dense
         weight = None
@@ -416,7 +422,8 @@ class Compared(corpus_study.Compared):
                 systems = {"bm25": False, "fuse": False}
             place = Path(corpus_study.place_of(self.collection)).expanduser()
             source = str(place.resolve() if place.exists() else place)
-            lines = search_lines(source, models, **systems)
+            read = alone in self.given and self.runs[alone][0].recipe.get("prompts")
+            lines = search_lines(source, models, prompts=read and {models[0]: read}, **systems)
             write_text(draft / "search.py", lines)
         return target
 
@@ -493,15 +500,6 @@ class Compared(corpus_study.Compared):
         return Path(file)
 
 
-def prompts_of(name: str) -> str:
-    """What an encoder says is put before queries and passages, "none" where its folder names
-    nothing.
-    """
-    file = find_model(name) / "config_sentence_transformers.json"
-    prompts = read_json(file).get("prompts") if file.is_file() else None
-    return ", ".join(f"{kind} {text!r}" for kind, text in (prompts or {}).items() if text) or "none"
-
-
 def joined(label: str) -> tuple[str, str]:
     """What a fusion joins with BM25, and by what.
 
@@ -513,17 +511,20 @@ def joined(label: str) -> tuple[str, str]:
     return alone, way
 
 
-def search_lines(place: str, models: Sequence[str], *, bm25: bool, fuse: bool) -> str:
+def search_lines(
+    place: str, models: Sequence[str], *, bm25: bool, fuse: bool, prompts: Any = None
+) -> str:
     """Lines of Python that search a collection, from beside the folder of the retriever."""
     paths = ", ".join(
         "Path(__file__).parent / 'retriever'" if model == "retriever" else f"Path({model!r})"
         for model in models
     )
+    more = f", prompts={prompts!r}" if prompts else ""
     return f"""from pathlib import Path
 
 from dr_book.search import searcher_for
 
-searcher = searcher_for({place!r}, [{paths}], bm25={bm25}, fuse={fuse})
+searcher = searcher_for({place!r}, [{paths}], bm25={bm25}, fuse={fuse}{more})
 for result in searcher.search(["your question"], k=5):
     print(result.as_text())
 """
@@ -576,10 +577,13 @@ class Recorded(Compared):
         self.study, self.templated = study, templated
 
 
-def trained_by(recipe: Mapping[str, Any]) -> Cell:
-    """Who trained a system, and on what where that is known."""
-    if recipe["evaluation"]["kind"] == "bm25":
+def trained_by(record: Record) -> Cell:
+    """Who trained a system, on what where that is known, and what it reads before its texts."""
+    if record.recipe["evaluation"]["kind"] == "bm25":
         return "nobody"
-    if not (name := recipe.get("retriever")):
+    if not (name := record.recipe.get("retriever")):
         return "this comparison"
-    return "others: SQuAD, NQ, MS MARCO and more" if name.endswith("all-MiniLM-L6-v2") else "others"
+    told = "others: SQuAD, NQ, MS MARCO and more" if name.endswith((*PACKAGED,)) else "others"
+    prompts = record.data["retriever"].get("prompts", {})
+    read = ", ".join(f"{kind} {text!r}" for kind, text in prompts.items() if text)
+    return f"{told}; prompts: {read or 'none'}"

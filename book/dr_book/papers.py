@@ -236,7 +236,14 @@ class Claim(Settings):
 
 
 class Paper(Settings):
-    """One paper: who, when, what it reports."""
+    """One paper: who, when, what it reports.
+
+    Attributes:
+        hyperparameters: its settings, as it gives them.
+        recipe: those of them that the scale `paper`, which is SimLM's, sets otherwise: keys of
+            `Recipe.with_`.
+        beyond: those that no recipe holds, and those that it leaves open.
+    """
 
     key: str
     title: str
@@ -244,6 +251,8 @@ class Paper(Settings):
     year: int
     tables: list[Table]
     hyperparameters: dict[str, Any]
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    beyond: tuple[str, ...] = ()
     claims: list[Claim]
 
     def table(self, table_id: str) -> Table:

@@ -28,6 +28,8 @@ PASSAGES_ALONE += ("condenser", "retromae", "cdmae")
 SEQUENCES, LENGTH = 16, 96
 UNITS = {"steps": "steps", "operations": "10¹² operations", "seconds": "seconds on one H100"}
 """The three budgets that a comparison can hold equal, and their units."""
+SAVED = {"steps": "steps", "operations": "work", "seconds": "time"}
+"""What a method that needs less of them saves."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ def drawn(
         levels={"no pre-training": Interval(0, 0, 0)},
         ticks=ticks,
         log=True,
+        saving=("auto-encoder", "masked LM", SAVED[budget]),
         leading=leading,
         source=source,
     )

@@ -32,7 +32,7 @@ from dr_lib.lab.records import (
     models_of,
     open_models,
 )
-from dr_lib.models import open_encoder
+from dr_lib.models import Prompts, open_encoder
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
@@ -51,6 +51,7 @@ def open_searcher(
     dense: Mapping[str, Mapping[str, Path] | Path] | None = None,
     reranker: Path | None = None,
     fuse: bool = False,
+    prompts: Mapping[str, Prompts] | None = None,
     cache: Cache | None = None,
 ) -> Searcher:
     """Build what is missing of the indexes, and open them.
@@ -62,6 +63,7 @@ def open_searcher(
         reranker: folder of a cross-encoder, which re-ranks the first 100 passages of each other
             system.
         fuse: add the fusion, by reciprocal rank, of the first system with each other one.
+        prompts: name -> what that encoder reads before texts, in place of what its folder names.
         cache: where the indexes are kept.
 
     Raises:
@@ -72,7 +74,7 @@ def open_searcher(
         systems["BM25"] = open_bm25(collection, cache=cache)
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
-        systems[name] = open_dense(collection, folders, cache)
+        systems[name] = open_dense(collection, folders, cache, (prompts or {}).get(name))
     if reranker is not None:
         reread = open_reranker(collection, Path(reranker), cache)
         systems |= {
@@ -116,6 +118,7 @@ def searcher_for(
     *,
     bm25: bool = True,
     fuse: bool = True,
+    prompts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Searcher:
     """A searcher from what a command line names.
 
@@ -127,11 +130,14 @@ def searcher_for(
         reranker: folder of a cross-encoder; None takes that of a record, if one has it.
         bm25: whether BM25 is one of the systems.
         fuse: whether two systems or more are fused too, the first one with each other.
+        prompts: one of `models` as it is given -> `{"query": ..., "passage": ...}`, which that
+            encoder reads before texts in place of what its folder or record names.
     """
     is_record = names_record(source)
     record = load_record(Path(source)) if is_record else None
     collection = collection_of(record) if record else open_collection(source)
     dense: dict[str, dict[str, Path]] = {}
+    stated: dict[str, Prompts] = {}
     for place in map(Path, [*([source] if is_record else []), *models]):
         method = "" if place.exists() else word_of(str(place), objectives.NAMES)
         found, record = (
@@ -142,8 +148,12 @@ def searcher_for(
             raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
         name = objectives.NAMES.get(record.label, record.label) if record else place.resolve().name
-        dense[f"{name} ({place})" if name in {"BM25", *dense} else name] = found
-    return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker, fuse=fuse)
+        name = f"{name} ({place})" if name in {"BM25", *dense} else name
+        dense[name] = found
+        if read := (prompts or {}).get(str(place)) or (record and record.recipe.get("prompts")):
+            stated[name] = Prompts(**read)
+    how = {"bm25": bm25, "fuse": fuse, "prompts": stated}
+    return open_searcher(collection, dense=dense, reranker=reranker, **how)
 
 
 def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Record]:
@@ -153,7 +163,7 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     found = [
         one
         for folder in sorted((places.cache_root() / "records").glob("*"))
-        for one in load_records(folder, study_name(collection))
+        for one in load_records(folder, study_name(collection), missing_ok=True)
         if one.label == method
     ]
     if not found:
@@ -163,10 +173,13 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
 
 
 def open_dense(
-    collection: Collection, models: Mapping[str, Path | str], cache: Cache | None = None
+    collection: Collection,
+    models: Mapping[str, Path | str],
+    cache: Cache | None = None,
+    prompts: Prompts | None = None,
 ) -> System:
     """A dense retriever over the vectors of a collection, which are made at the first call and
-    kept.
+    kept; `prompts` as `open_encoder` takes them.
     """
     cache = cache or Cache(announce=lambda line: None)
     query_side, passage_side = (
@@ -179,9 +192,9 @@ def open_dense(
             raise InputError(
                 "neither modules.json nor dense.json in this folder", where=folder, fix=fix
             )
-    shards = [cache.get(one) for one in vectors_of(collection, passage_side)]
+    shards = [cache.get(one) for one in vectors_of(collection, passage_side, prompts)]
     vectors = retrieval.open_vectors(shards)
-    encoder = open_encoder(query_side, device=machine.device())
+    encoder = open_encoder(query_side, device=machine.device(), prompts=prompts)
 
     def search(queries: Sequence[str], k: int) -> Ranking:
         scores, rows = retrieval.search(
@@ -192,11 +205,12 @@ def open_dense(
     return search
 
 
-def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
+def vectors_of(collection: Collection, folder: Path, prompts: Prompts | None = None) -> list[Stage]:
     """Every passage as a vector of a saved or given retriever: the same stages as of a run."""
     count = len(collection.passages)
     if not (folder / "dense.json").is_file():
-        make = partial(retrieval.given_vectors, retrieval.given(folder), collection)
+        encoder = retrieval.given(folder)
+        make = partial(retrieval.given_vectors, encoder, collection, prompts=prompts)
         return in_shards(make, count)
     encoder = Data(
         str(folder), json_digest([model_digest(folder), file_digest(folder / "dense.json")])

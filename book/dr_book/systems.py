@@ -5,14 +5,14 @@ practice/own-corpus.
 """
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dr_lib.errors import InputError, similar, word_of
-from dr_lib.places import PACKAGED, cache_root, find_model, project_root, slug
+from dr_lib.places import PACKAGED, cache_root, find_model, methods_of_others, project_root, slug
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection
@@ -23,7 +23,7 @@ BM25 = "BM25"
 @cache
 def methods() -> dict[str, str]:
     """Word -> title of every pre-training method, as `objectives.NAMES`, read from the sources: to
-    import these takes seconds.
+    import these takes seconds. One of another package is called by its word.
     """
     folder, titles, words = project_root() / "dr_lib" / "objectives", {}, {}
     for path in sorted(folder.glob("*.py")):
@@ -34,7 +34,8 @@ def methods() -> dict[str, str]:
                     titles[node.name] = ast.literal_eval(part.value)[0]
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "METHODS":
                 words = dict(zip(node.value.keys, node.value.values, strict=True))
-    return {word.value: titles[chosen.id] for word, chosen in words.items()}
+    others = {name: name for name in methods_of_others()}
+    return others | {word.value: titles[chosen.id] for word, chosen in words.items()}
 
 
 def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[str]]:
@@ -59,6 +60,13 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
             label = Path(name).name
             given[name if label in {BM25, *trained, *given} else label] = name
     return given, trained
+
+
+def check_prompts(prompts: Mapping[str, Mapping[str, str]], encoders: Sequence[str]) -> None:
+    """Refuse prompts of what is no encoder that is used as it comes."""
+    for name in prompts.keys() - {*encoders}:
+        fix = f"Encoders here: {', '.join(encoders) or 'none'}."
+        raise InputError("prompts for what is no encoder", where=name, fix=fix)
 
 
 def check_encoders(models: Sequence[Path]) -> None:

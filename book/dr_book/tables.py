@@ -62,7 +62,7 @@ DATA = {
     "ubuntu-irc": "Ubuntu IRC",
     "sgd": "SGD",
     "msmarco-passage": "MS MARCO",
-    "made tokens": "sequences of tokens",
+    "made tokens": "Made-up sequences of tokens",
     "glue-cola": "CoLA",
     "glue-mrpc": "MRPC",
     "glue-stsb": "STS-B",
@@ -91,6 +91,7 @@ OTHER_NAMES = {
     "MLM": "masked LM",
     "AutoEncoder": "auto-encoder",
     "Autoencoder": "auto-encoder",
+    "retriever 2 on a pupil's negatives": "retriever 2 on a student's negatives",
 }
 """The same of other labels that papers or our records give to what they compare."""
 
@@ -244,6 +245,7 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
 
 PLURALS = {
     "value": "values",
+    "round of timing": "rounds of timing",
     "query": "queries",
     "passage": "passages",
     "example": "examples",
@@ -262,8 +264,9 @@ def counted(record: Record) -> str:
     times, for no query.
     """
     evaluation = record.recipe.get("evaluation", {})
-    if all(unit_of(name)[1] in ("GB", "ms") for name in record.means):
-        return "value"
+    units = {unit_of(name)[1] for name in record.means}
+    if units <= {"GB", "ms"}:
+        return "value" if "GB" in units else "round of timing"
     # so notebooks number what needs no query
     if next(iter(record.query_ids), "").startswith("passage "):
         return "passage"

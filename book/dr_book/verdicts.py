@@ -46,6 +46,11 @@ State = Literal["supported", "contradicted", "open", "not testable here", "not r
 STATES = get_args(State)
 Word = Literal["held", "contradicted", "open", "not testable here", "not run"]
 WORDS = get_args(Word)
+WAITS = "waits for seeds"
+"""What pages call the state of an open pair that lacks seeds."""
+COUNTED = {"supported": "for", "contradicted": "against", "open": "open"}
+COUNTED |= {WAITS: "waiting for seeds", "not run": "not run"}
+"""State of a pair -> what a count of such pairs says."""
 Runs = Mapping[str, Sequence[Record]]
 """Row of a paper -> records, one a run."""
 LISTED = 6
@@ -435,16 +440,30 @@ def _joined(pairs: Sequence[PairResult]) -> tuple[Word, float | None]:
     return "open", 1.0
 
 
+def pairs_counted(numbers: Mapping[str, int]) -> str:
+    """How many pairs are in each state, in words; what none is in goes without saying.
+
+    Example:
+        >>> pairs_counted({"supported": 3, "contradicted": 0, "open": 1, WAITS: 2})
+        '3 pairs for, 1 open, 2 waiting for seeds'
+        >>> pairs_counted({"open": 1})
+        '1 pair open'
+    """
+    states = [state for state in COUNTED if numbers.get(state)]
+    words = [f"{numbers[state]} {COUNTED[state]}" for state in states]
+    if words:
+        number = numbers[states[0]]
+        words[0] = f"{number} pair{'s' * (number > 1)} {COUNTED[states[0]]}"
+    return ", ".join(words)
+
+
 def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:
     """What the pairs say: how many for and against, which were not run, which cannot be tested."""
     counts = Counter(pair.state for pair in pairs)
+    waiting = sum(pair.state == "open" and pair.waits > 0 for pair in pairs)
     tested = sum(counts[state] for state in ("supported", "contradicted", "open"))
-    notes = []
-    if tested:
-        notes.append(
-            f"{counts['supported']} for, {counts['contradicted']} against, {counts['open']} open of"
-            f" {tested} pair{'s' * (tested > 1)}."
-        )
+    spoken = counts | {"open": counts["open"] - waiting, WAITS: waiting, "not run": 0}
+    notes = [f"{pairs_counted(spoken)}."] if tested else []
     against = [pair.said for pair in pairs if pair.state == "contradicted"]
     if 0 < len(against) <= LISTED and len(against) < tested:
         notes.append(f"Against: {'; '.join(against)}.")

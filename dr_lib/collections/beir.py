@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,12 @@ JSON_TYPES = {
 }
 JSON_TYPES |= {float: "a number", type(None): "null"}
 JUDGEMENT = re.compile(r"([^\t]+)\t([^\t]+)\t *([+-]?[0-9]{1,18}) *")
-ALIASES = {
-    "_id": ("id", "docid", "doc_id", "pid", "qid"),
-    "text": ("contents", "content", "passage", "body", "query", "question"),
-}
-"""Fields of BEIR, and what other dumps call them."""
+IDS = "id", "docid", "doc_id", "pid", "qid"
+TEXTS = "contents", "content", "page_content", "passage", "body"
+QUESTIONS = "query", "question"
+"""What other dumps call BEIR's fields `_id` and `text`: of passages, and of queries."""
+FIELDS = {*Passage._fields, "_id", *IDS, *TEXTS}
+"""What is read of a passage."""
 INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
 
@@ -53,11 +54,9 @@ def folder_source(folder: Path) -> Source:
     Raises:
         InputError: the folder, its corpus or its queries are missing.
     """
-    corpus, queries, splits = (
-        _find(folder, "corpus.jsonl"),
-        _find(folder, "queries.jsonl"),
-        _splits(folder),
-    )
+    corpus = _find(folder, "corpus.jsonl")
+    queries = _find(folder, "queries.jsonl")
+    splits = _splits(folder)
     if corpus is None:
         raise InputError(
             "no corpus.jsonl or corpus.jsonl.gz in the folder",
@@ -90,7 +89,6 @@ def folder_source(folder: Path) -> Source:
         queries=partial(read_records, queries, _query) if queries else tuple,
         judgements={split: partial(_judgements, path) for split, path in splits.items()},
         info=info,
-        readers=writer is None,
         # a folder with generated questions is a copy, perhaps of published data
         published=writer is not None,
     )
@@ -325,11 +323,11 @@ def field_of(record: Record, name: str, kind: type, where: str, default: Any = N
     return value
 
 
-def usual(record: Record) -> Record:
-    """A record with the fields of BEIR, where it has those of another common dump: `id`,
-    `contents`, ids that are numbers.
+def usual(record: Record, texts: Sequence[str] = TEXTS) -> Record:
+    """A record with the fields of BEIR, where it has those of another common dump: `id`, one of
+    `texts`, ids that are numbers.
     """
-    for name, others in ALIASES.items():
+    for name, others in {"_id": IDS, "text": texts}.items():
         if name not in record and (
             other := next((candidate for candidate in others if candidate in record), None)
         ):
@@ -344,13 +342,15 @@ def passage_of(record: Record, where: str, name: str | None = None) -> Passage:
     record = usual(record)
     id_ = field_of(record, "_id", str, where, name)
     title, doc = field_of(record, "title", str, where, ""), field_of(record, "doc", str, where, "")
-    text = field_of(record, "text", str, where, "" if title.strip() else None)  # title-only
+    # a title alone is a passage; where no field is called text, an unknown one may hold it
+    alone = title.strip() and ("text" in record or {*record} <= FIELDS)
+    text = field_of(record, "text", str, where, "" if alone else None)
     return Passage(id_, title, text, doc, field_of(record, "position", int, where, 0))
 
 
 def query_text(record: Record, where: str) -> str:
     """The text of a line of a queries.jsonl; `InputError` where it is missing or is no text."""
-    return field_of(usual(record), "text", str, where)
+    return field_of(usual(record, QUESTIONS + TEXTS), "text", str, where)
 
 
 def _query(record: Record, where: str) -> Query:

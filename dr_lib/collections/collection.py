@@ -52,6 +52,7 @@ IRREGULAR = {
     "tested_too": "training queries that are asked in dev or test too, kept in train",
 }
 """Counts of a collection's `info` that a reader should see."""
+AS_PUBLISHED = "as_published"  # in `info`: training queries that are tested too stay
 OWN_PASSAGE = "own_passage"  # in `info`: whether a query that is a passage may find itself
 COMPARED = 1000  # queries whose text is compared with the passage of their id, before all are
 
@@ -157,7 +158,7 @@ class Collection:
     @property
     def irregular(self) -> dict[str, int]:
         """What was left out or stands out, in words, with its number; of a sample, in the whole."""
-        counts = {"tested_too": len(self.tested_too())} | self.info.get("counts", {})
+        counts = {"tested_too": len(self.tested_too)} | self.info.get("counts", {})
         return {words: counts[name] for name, words in IRREGULAR.items() if counts.get(name)}
 
     @property
@@ -199,7 +200,8 @@ class Collection:
             part = copy(self)
             part.digest, part._parts = self.passages_digest, {}
             part._judgements = {split: self._judgements[split] for split in splits}
-            part.__dict__.pop("_query_rows", None)
+            for name in ("_query_rows", "tested_too"):
+                part.__dict__.pop(name, None)
             rows = sorted(
                 {self._query_rows[query] for split in splits for query in self.qrels(split)}
             )
@@ -257,6 +259,7 @@ class Collection:
             self._grades[split] = grades
         return self._grades[split]
 
+    @cached_property
     def tested_too(self) -> set[str]:
         """Queries of train that are asked in another split too, by their id or by their text
         without regard to case and spaces; of splits that are read when they are used, those that
@@ -277,12 +280,13 @@ class Collection:
 
     def without_tested(self) -> "Collection":
         """The same collection without the queries of `tested_too` in train, counted in `info`:
-        who trains on them has seen the answers of the test. The test stays whole.
+        who trains on them has seen the answers of the test. The test stays whole. Collections of
+        the book's records (`AS_PUBLISHED`) and samples of them stay as they were measured.
 
         Raises:
             InputError: train holds no other queries.
         """
-        if not (tested := self.tested_too()):
+        if self.info.get(AS_PUBLISHED) or not (tested := self.tested_too):
             return self
         train = {id_: grades for id_, grades in self.qrels("train").items() if id_ not in tested}
         if not train:
@@ -293,7 +297,7 @@ class Collection:
             )
         apart = copy(self)
         apart._judgements = self._judgements | {"train": _table(train)}
-        apart._grades, apart._own_rows, apart._parts = {}, {}, {}
+        apart._grades, apart._own_rows, apart._parts, apart.tested_too = {}, {}, {}, set()
         apart.digest = json_digest([self.digest, {"left_out_of_train": sorted(tested)}])
         sizes = {"queries": len(train), "judgements": sum(map(len, train.values()))}
         counts = self.info["counts"] | {"train": sizes, "left_out_of_train": len(tested)}
@@ -433,7 +437,8 @@ class Collection:
         Raises:
             InputError: a number below 1, or no query whose positives fit into `passages`.
         """
-        limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
+        arguments = sample_facts(passages, train_queries, dev_queries, test_queries, seed)
+        limits = arguments["queries"]
         for name, size in {"passages": passages, **limits}.items():
             if size is not None and size < 1:
                 raise InputError(
@@ -471,7 +476,6 @@ class Collection:
             cut[split] = {query: judged for query, judged in inside.items() if judged}
         wanted = {query for grades in cut.values() for query in grades}
         query_rows = [row for id_, row in self._query_rows.items() if id_ in wanted]
-        arguments = {"passages": passages, "queries": limits, "seed": seed}
         return Collection(
             self.name,
             json_digest([self.digest, arguments]),
@@ -549,6 +553,20 @@ class Collection:
         order = np.argsort(ranks, kind="stable")
         others = order[~needed[order]][: size - int(needed.sum())]
         return np.sort(np.concatenate([np.flatnonzero(needed), others]))
+
+
+def sample_facts(
+    passages: int | None = None,
+    train_queries: int | None = None,
+    dev_queries: int | None = None,
+    test_queries: int | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The arguments of `Collection.sample`, as the digest of a sample holds them beside that of the
+    whole.
+    """
+    limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
+    return {"passages": passages, "queries": limits, "seed": seed}
 
 
 def rows_digest(table: datasets.Dataset) -> str:

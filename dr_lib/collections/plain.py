@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dr_lib.collections.beir import (
+    FIELDS,
     LONGEST_LINE,
     check_start,
     files_digest,
@@ -107,16 +108,15 @@ def lines_source(path: Path) -> Source:
     def parse(record: dict[str, Any], where: str) -> Passage:
         return passage_of(record, where, f"line-{where.rpartition(' ')[2]}")
 
-    return Source(
-        name=name,
-        digest=files_digest([path]),
-        passages=partial(_cells if kind.lower() in ("csv", "tsv") else read_records, path, parse),
-        info={
-            "source": f"{kind.upper()} file",
-            "licence": licence_of(path.parent),
-            "files": [path.name],
-        },
-    )
+    rows = _cells if kind.lower() in ("csv", "tsv") else read_records
+    info = {"source": f"{kind.upper()} file", "licence": licence_of(path.parent)}
+    info |= {"files": [path.name]}
+    first = next(rows(path, lambda record, where: list(record)), ("", []))[1]
+    if unread := [field for field in first if field not in FIELDS]:
+        read = ", ".join(field for field in first if field in FIELDS)
+        info["read"] = f"read of each line: {read}; not read: {', '.join(unread)}"[:300]
+    passages = partial(rows, path, parse)
+    return Source(name=name, digest=files_digest([path]), passages=passages, info=info)
 
 
 def _cells(
@@ -124,8 +124,8 @@ def _cells(
 ) -> Iterator[tuple[str, Passage]]:
     """The rows of a table as `parse` makes them; an empty cell is no field."""
     for where, row in read_table(path):
-        record: dict[str, Any] = {name.lower(): cell for name, cell in row.items() if cell}
-        if record.get("position", "").isdecimal():
+        record: dict[str, Any] = {name.lower(): cell or None for name, cell in row.items()}
+        if (record.get("position") or "").isdecimal():
             record["position"] = int(record["position"])
         yield where, parse(record, where)
 
@@ -142,10 +142,8 @@ def text_files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
     files = [path for path in visible_files(place) if path.name.lower().endswith(TEXTS)]
-    lines, readme = (
-        line_files(place),
-        [path for path in files if path.parent == place and path.stem.upper() == "README"],
-    )
+    lines = line_files(place)
+    readme = [path for path in files if path.parent == place and path.stem.upper() == "README"]
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
         files = [path for path in files if path not in readme]
     inside = [folder.name for folder in subfolders(place) if has_corpus(folder)]
@@ -501,11 +499,9 @@ def sections(text: str, heading: re.Pattern = HEADING) -> list[tuple[str, str]]:
         marks, levels, starts[1:], [*levels[1:], 0], strict=False
     ):
         titles = {depth: title for depth, title in titles.items() if depth < level}
-        above, heading, body = (
-            ": ".join(titles.values()),
-            mark["title"] or mark["above"] or "",
-            text[mark.end() : end],
-        )
+        above = ": ".join(titles.values())
+        heading = mark["title"] or mark["above"] or ""
+        body = text[mark.end() : end]
         titles[level] = heading
         if body.strip() or following > level:
             cuts.append((": ".join(titles.values()), body))

@@ -25,6 +25,7 @@ from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
 from dr_lib.collections.collection import (
+    AS_PUBLISHED,
     COPIED,
     JUDGEMENT,
     Collection,
@@ -39,7 +40,7 @@ from dr_lib.stages import Cache, Stage, stage
 
 ABOUT = "collection.json"
 LENIENT = "load with strict=False (in a recipe `collection: {strict: false}`), which counts such"
-AS_PUBLISHED = {
+MEASURED_WITH = {
     "97eb610bc717ab21bf75d91b71d5db1ab67ca77cc4ee610958f36a8339812dd9",  # SQuAD, 12 of 77,230
     "7f35348b8545623c51b1d2a0a89a7f00b4575c7f35065d3afda51d0edcfa55b4",  # SciFact, 3 of 699
 }
@@ -129,8 +130,6 @@ class Source:
         passages, queries, judgements: the streams; judgements by split, in the order splits are
             listed.
         info: licence, source and versions, kept with the collection.
-        readers: True for a folder of the reader's own, where what is tested is left out of train
-            (`Collection.without_tested`); of published data it is counted alone.
         published: True for data the reader cannot edit: rows that break a rule are left out, and
             judgements of absent passages kept, and counted in `info`, where a folder of the
             reader's own would be refused.
@@ -145,7 +144,6 @@ class Source:
     queries: Rows = tuple  # no rows
     judgements: dict[str, Rows] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
-    readers: bool = False
     published: bool = False
     expected: Expected | None = None
     parts: "Mapping[str, Source] | None" = None
@@ -197,10 +195,8 @@ def open_source(
         InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
     """
     source = source if strict else replace(source, published=True)
-    made, cache = (
-        arrow_files(source, allow_duplicates, source.published),
-        Cache(root, announce=_silently),
-    )
+    made = arrow_files(source, allow_duplicates, source.published)
+    cache = Cache(root, announce=_silently)
     folder = cache.get(made)
     about = read_json(folder / ABOUT)
     passages, queries = (
@@ -208,11 +204,12 @@ def open_source(
     )
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
     # a copy of a folder has its files, but another name, and perhaps others beside them
-    made_of = source.name, about["digest"], {**about["info"], **source.info}
+    known = {AS_PUBLISHED: True} if about["passages_digest"] in MEASURED_WITH else {}
+    made_of = source.name, about["digest"], {**about["info"], **source.info, **known}
     whole = Collection(*made_of, passages, queries, judged, folder, place, about["passages_digest"])
-    if source.readers and whole.passages_digest not in AS_PUBLISHED:
-        whole = whole.without_tested()
-    return whole if source.parts is None else ReadOnUse(whole, source.parts, made, cache)
+    if source.parts is None:
+        return whole.without_tested()
+    return ReadOnUse(whole, source.parts, made, cache)
 
 
 def check_within_reach(source: Source, splits: Iterable[str], root: Path) -> None:
@@ -283,6 +280,7 @@ class ReadOnUse(Collection):
             )
             counts = Counter(self.info["counts"]) + Counter(read_json(folder / ABOUT))
             self.info = {**self.info, "counts": dict(counts)}
+            self.__dict__.pop("tested_too", None)  # of the splits that were read
         return super().qrels(split)
 
     def queries(self, split: str | None = None) -> Dataset:

@@ -133,10 +133,8 @@ def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
 def read_exchanges(path: Path) -> Iterator[Exchange]:
     """Exchanges of a file, in its order; a broken line raises `InputError` with its number."""
     for where, record in read_records(path):
-        context, candidates = (
-            field_of(record, "context", list, where),
-            field_of(record, "candidates", list, where, []),
-        )
+        context = field_of(record, "context", list, where)
+        candidates = field_of(record, "candidates", list, where, [])
         if not all(isinstance(text, str) for text in (*context, *candidates)):
             raise InputError(
                 "context and candidates are lists of texts", where=where, fix="Correct the line."
@@ -208,10 +206,8 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
     """
     places = [path for path in (retriever / "model", retriever / "passage_model") if path.is_dir()]
     readers = [DenseEncoder.from_pretrained(place, device=machine.device()) for place in places]
-    dialogues, work = (
-        load_candidates(settings.folder, settings.split, limit=settings.limit),
-        folder / "checkpoint-vectors",
-    )
+    dialogues = load_candidates(settings.folder, settings.split, limit=settings.limit)
+    work = folder / "checkpoint-vectors"
     stores = token_stores(dialogues, work, readers[0].tokenizer, readers[-1].tokenizer)
     vectors = []
     cuts = (
@@ -238,8 +234,8 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
 def cross_encoded_dialogue(
     folder: Path, scorer: Path, data: Path, *, settings: DialogueSettings
 ) -> None:
-    """`scores.json`: the same of a cross-encoder, which reads each context with each of its
-    candidates.
+    """`scores.json`: "R@1" and "MRR" of every context by a cross-encoder, which reads it with each
+    of its candidates.
 
     Args:
         folder: where to write; tokens lie in a folder that is dropped once the stage is finished.
@@ -252,10 +248,8 @@ def cross_encoded_dialogue(
         InputError: a score that is not finite.
     """
     encoder = CrossEncoder.from_pretrained(scorer / "model", device=machine.device())
-    dialogues, work = (
-        load_candidates(settings.folder, settings.split, limit=settings.limit),
-        folder / "checkpoint-tokens",
-    )
+    dialogues = load_candidates(settings.folder, settings.split, limit=settings.limit)
+    work = folder / "checkpoint-tokens"
     stores = token_stores(dialogues, work, encoder.tokenizer, encoder.tokenizer)
     pairs = response_pairs(
         encoder, *stores, context_length=settings.context_length, side=settings.side

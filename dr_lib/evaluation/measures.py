@@ -23,10 +23,9 @@ The rules, which differ between tools and move numbers:
   pages, DPR-PAQ over paragraphs; the notebook on that table does both.
 - **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) is
   whether one of the first k passages holds an accepted answer, judged or not. Text and answers are
-  normalised (Unicode NFD), cut into tokens (runs of letters, marks and digits, or single other
-  visible characters) and lower-cased; an answer matches where its tokens stand in a row. Only a
-  passage's text counts, not its title. DPR's code finds an answer without any token in every
-  passage; here it is in none.
+  cut into tokens by `words.tokens`, without regard to case; an answer matches where its tokens
+  stand in a row. Only a passage's text counts, not its title. DPR's code finds an answer without
+  any token in every passage; here it is in none.
 
 Page of the book: ideas/evaluation.
 
@@ -323,10 +322,8 @@ def evaluate_split(
         InputError: what `check_measures` and `evaluate` refuse.
     """
     check_measures(measures, collection, split)
-    judged, cuts = (
-        collection.qrels(split),
-        [int(match[1]) for match in map(ACCURACY.fullmatch, measures) if match],
-    )
+    judged = collection.qrels(split)
+    cuts = [int(match[1]) for match in map(ACCURACY.fullmatch, measures) if match]
     names = [name for name in measures if not ACCURACY.fullmatch(name)]
     values = dict(evaluate(ranking, judged, collection.passages["id"], names, grade=grade).values)
     if cuts:

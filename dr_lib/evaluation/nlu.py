@@ -169,10 +169,8 @@ def nlu(
         InputError: a batch larger than the training split, or a model that is too short.
     """
     place = Path(start) / "model" if (Path(start) / "model").is_dir() else start
-    encoder, tokenizer = (
-        load_masked_lm(place, dropout=dropout, device=machine.device()),
-        load_tokenizer(place),
-    )
+    encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
+    tokenizer = load_tokenizer(place)
     rows, others = (load_nlu(task.task, file.parent, file.stem) for file in (learned, unseen))
     if task.batch_rows > len(rows):
         problem = f"batches of {task.batch_rows} rows, but only {len(rows)} to train on"
@@ -305,10 +303,8 @@ class SentenceClassifier(nn.Module):
         hidden = encoder.config.hidden_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.dense, self.output = (
-                nn.Linear(hidden, hidden),
-                nn.Linear(hidden, max(1, len(task.classes))),
-            )
+            self.dense = nn.Linear(hidden, hidden)
+            self.output = nn.Linear(hidden, max(1, len(task.classes)))
             for layer in (self.dense, self.output):
                 nn.init.normal_(layer.weight, std=0.02)
                 nn.init.zeros_(layer.bias)

@@ -10,11 +10,10 @@ step, on a device without values. Page of the book: practice/gpu.
 import math
 import warnings
 from collections.abc import Iterable
-from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from dr_lib import evaluation, objectives
-from dr_lib.collections import Collection, folded
 from dr_lib.errors import InputError
 from dr_lib.lab.inputs import TUNING, Checkpoint, Inputs
 from dr_lib.lab.recipe import Recipe, open_sample
@@ -30,11 +29,6 @@ RUN_BY = {
 }
 """Where a pipeline ends -> the trainings that it has run by then, by the keys of their settings."""
 
-REPEATED = 0.05
-"""Most queries with the text of a training query, as a share; public collections have less than
-one in a hundred.
-"""
-
 
 def check(inputs: Inputs) -> None:
     """Refuse a recipe that cannot be run, or would report what it has learned from.
@@ -49,11 +43,14 @@ def check(inputs: Inputs) -> None:
 
 
 def check_search(inputs: Inputs) -> None:
-    """Refuse measures that the collection or the depth cannot give, and weights chosen by what is
-    reported.
+    """Refuse measures that the collection, the depth or what is installed cannot give, and weights
+    chosen by what is reported.
     """
     recipe, searched, options = inputs.recipe, inputs.searched, inputs.recipe.evaluation
     measured = evaluation.KINDS[options.kind]
+    if measured.of == "run" and machine.device().type == "cpu" and not find_spec("faiss"):
+        fix = "pip install faiss-cpu; it comes with the extra `cpu` of dr_lib."
+        raise InputError("faiss is not installed, which searches", where="evaluation", fix=fix)
     reported = searched.qrels(options.split).keys()
     evaluation.check_measures(options.measures, searched, options.split)
     for name in options.measures if measured.stage is evaluation.scores else ():
@@ -89,8 +86,6 @@ def check_trainings(inputs: Inputs) -> None:
     """Refuse trainings that the collection or the base model does not allow."""
     recipe, collection, base = inputs.recipe, inputs.collection, inputs.base
     collection.qrels("train")
-    if inputs.searched is collection:
-        check_reported(collection, recipe.evaluation.split)
     trainings = {name: chosen for name in TRAININGS if (chosen := getattr(recipe, name))}
     for name, chosen in trainings.items():
         check_validation(name, chosen, inputs)
@@ -128,30 +123,6 @@ def check_trainings(inputs: Inputs) -> None:
                 where=f"{name}.answers",
                 fix="Leave it out, or give the queries their answers (queries.jsonl).",
             )
-
-
-@lru_cache(maxsize=8)  # it reads every query, for each recipe of a study
-def check_reported(collection: Collection, split: str) -> None:
-    """Refuse to report queries that are learned from: one by its id, or many by their texts."""
-    if split == "train":
-        return
-    columns = [
-        collection.queries(name)[column][:]
-        for name in (split, "train")
-        for column in ("id", "text")
-    ]
-    ids, learned = columns[0], {*columns[2]}
-    texts, read = ([*map(folded, part)] for part in columns[1::2])
-    same, read = [name for name in ids if name in learned], {*read}
-    alike = [name for name, text in zip(ids, texts, strict=True) if text in read]
-    if same or len(alike) > REPEATED * len(ids):
-        several = same or alike
-        raise InputError(
-            f"{len(several):,} of {len(ids):,} queries of the split {split!r} are training"
-            f" queries too, such as {several[0]!r}: what is learned would be reported",
-            where=f"collection {collection.name}",
-            fix="Remove them from qrels/train.tsv.",
-        )
 
 
 def check_pretraining(inputs: Inputs) -> None:

@@ -130,6 +130,11 @@ class Inputs:
         self.searched = self.collection
         if elsewhere:
             self.searched = open_sample(elsewhere).with_own_passage(itself)
+        elif not recipe.retriever and recipe.evaluation.kind != "bm25":
+            read = {"train", recipe.evaluation.split} & {*self.collection.splits}
+            for split in read:  # of what is read when it is asked for
+                self.collection.qrels(split)
+            self.searched = self.collection = self.collection.without_tested()
         self.corpus = open_sample(corpus) if corpus else self.collection
         self.base = open_checkpoint(recipe.base)
 
@@ -256,6 +261,18 @@ def check_within_reach(recipe: Recipe) -> None:
 
 
 # Models -------------------------------------------------------------------------------------------
+
+
+def encoding_work(encoder: Data, length: int) -> float:
+    """Operations of encoding one passage of a length by an encoder that is used as it comes, about;
+    0 where its configuration names no layers and units.
+    """
+    files = (Path(encoder.place) / name / "config.json" for name in ("", "0_Transformer"))
+    config = next((read_json(file) for file in files if file.is_file()), {})
+    layers, hidden = (config.get(name) for name in ("num_hidden_layers", "hidden_size"))
+    if not (isinstance(layers, int) and isinstance(hidden, int)):
+        return 0.0
+    return Shape(layers, hidden, 0, 0).encoding(length)
 
 
 def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> list[Stage]:

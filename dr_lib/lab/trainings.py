@@ -13,7 +13,7 @@ from typing import Any
 from dr_lib import materials, objectives, retrieval, training
 from dr_lib.collections import Collection
 from dr_lib.lab.checks import check_batch, check_generator, check_length
-from dr_lib.lab.inputs import Checkpoint, Inputs, in_shards, open_writer
+from dr_lib.lab.inputs import Checkpoint, Inputs, encoding_work, in_shards, open_writer
 from dr_lib.models import EXTRA_FILE
 from dr_lib.places import find_file
 from dr_lib.stages import Data, Part, Stage
@@ -215,9 +215,9 @@ def vectors(
     recipe, collection = inputs.recipe, collection or inputs.collection
     passages, dtype = len(collection.passages), recipe.evaluation.vector_type
     if isinstance(encoder, Data):
-        title = recipe.title != "none"
-        make = partial(retrieval.given_vectors, encoder, collection, dtype=dtype, title=title)
-        return in_shards(make, passages)
+        how = {"dtype": dtype, "title": recipe.title != "none", "prompts": recipe.prompts}
+        make = partial(retrieval.given_vectors, encoder, collection, **how)
+        return in_shards(make, passages, encoding_work(encoder, recipe.passage_length))
     make = partial(retrieval.vectors, encoder, inputs.passages(collection), dtype=dtype)
     return in_shards(make, passages, inputs.base.shape.encoding(recipe.passage_length))
 
@@ -233,6 +233,7 @@ def dense_run(
     collection, where = collection or inputs.collection, {"split": split, "depth": depth}
     shards = vectors(inputs, encoder, collection)
     if isinstance(encoder, Data):
+        where |= {"prompts": inputs.recipe.prompts}
         return retrieval.given_run(encoder, shards, collection, **where)
     queries, asked = inputs.queries(split, collection), len(collection.qrels(split))
     made = retrieval.dense_run(encoder, shards, queries, collection, **where)
@@ -361,7 +362,7 @@ def importances(
 
 
 def keyword_weights(inputs: Inputs, **options: Any) -> Stage:
-    """The keyword weight of each piece (MASTER section 3.2)."""
+    """The keyword weight of each piece (MASTER section 4.2)."""
     return materials.keyword_weights(inputs.passages(inputs.corpus), **options)
 
 

@@ -6,11 +6,13 @@ cases. coCondenser's loss over pairs of spans is here too, and the gathering of 
 processes. Page: ideas/negatives.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, distributed
 from torch.nn import functional
+
+from dr_lib.losses.checks import check_blocks, check_pairs, check_siblings, check_temperature
 
 Block = Literal[
     "query_passage", "positive_query", "query_query", "positive_positive", "positive_passage"
@@ -67,6 +69,9 @@ def contrastive(
         Float32 scalar, computed in float32 whatever the type of the input. Gradient reaches both
         inputs.
 
+    Raises:
+        InputError: shapes do not fit, no temperature above 0, no such block.
+
     Paper and code: equation 3 of SimLM contrasts the positive with all negatives (`"paper"`); the
     released code, which made the published numbers, uses only the positives of other queries and
     adds two blocks against queries (`"released"`). The code masks no duplicates, as here without
@@ -80,6 +85,9 @@ def contrastive(
         >>> round(contrastive(vectors, vectors, temperature=1.0, blocks="query_passage").item(), 4)
         0.3133
     """
+    check_pairs(queries, passages, passage_ids, known_positives)
+    check_temperature(temperature)
+    check_blocks(blocks, PRESETS, get_args(Block))
     chosen = ("query_passage", *(PRESETS[blocks] if isinstance(blocks, str) else blocks))
     batch, n = len(queries), len(passages) // len(queries)
     with torch.autocast(queries.device.type, enabled=False):
@@ -128,11 +136,15 @@ def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
     Returns:
         Float32 scalar, computed in float32. There is no temperature, in the paper and in the code.
 
+    Raises:
+        InputError: an odd number of spans, or not a document for each.
+
     Example:
         >>> vectors = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
         >>> round(siblings(vectors).item(), 4)
         0.5514
     """
+    check_siblings(vectors, documents)
     with torch.autocast(vectors.device.type, enabled=False):
         vectors = vectors.float()
         scores, number = vectors @ vectors.T, torch.arange(len(vectors), device=vectors.device)
@@ -166,10 +178,14 @@ def in_batch_accuracy(
         Scalar in [0, 1]; a tie with another passage counts as a miss, so that equal vectors score
         0.
 
+    Raises:
+        InputError: shapes do not fit.
+
     Example:
         >>> in_batch_accuracy(torch.eye(2), torch.eye(2), normalise=True).item()
         1.0
     """
+    check_pairs(queries, passages, passage_ids, known_positives)
     n = len(passages) // len(queries)
     with torch.autocast(queries.device.type, enabled=False):
         queries, passages = queries.float(), passages.float()

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from dr_lib.losses.checks import check_logits
+
 IGNORED = -100
 """The label of a position at which nothing is predicted."""
 MULTIPLE = 64
@@ -63,6 +65,9 @@ def chunked_cross_entropy(
         The loss, float32 scalar with gradient to `hidden`, `weight` and `bias` (0 without labels),
         and the number of labels with the highest logit, int64 scalar.
 
+    Raises:
+        InputError: shapes do not fit.
+
     Example:
         >>> import torch
         >>> hidden, weight = torch.eye(2), torch.tensor([[9.0, 0.0], [0.0, 9.0], [0.0, 0.0]])
@@ -70,6 +75,7 @@ def chunked_cross_entropy(
         >>> round(loss.item(), 4), correct.item()
         (0.0002, 1)
     """
+    check_logits(hidden, weight, bias, labels, weights)
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     # The slopes of a mean over many tokens are below what float16 can hold.

@@ -5,11 +5,13 @@ SimLM and MASTER train the cross-encoder listwise, RocketQA and PAIR pair by pai
 ideas/distillation.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from dr_lib.losses.checks import check_lists, check_name, check_temperature
 
 Mean = Literal["query", "element"]
 
@@ -41,6 +43,9 @@ def distillation(
     Returns:
         Float32 scalar, computed in float32; 0 where student and teacher agree.
 
+    Raises:
+        InputError: shapes differ, no temperature above 0, no such mean.
+
     Paper and code: SimLM and RetroMAE take the teacher's raw scores; MASTER's code computes the
     cross-entropy, which differs by a constant.
 
@@ -49,15 +54,17 @@ def distillation(
         >>> distillation(torch.tensor([[3.0, 1.0]]), torch.tensor([[5.0, 3.0]])).item()
         0.0
     """
+    check_lists(student_scores=student_scores, teacher_scores=teacher_scores, present=present)
+    check_temperature(student_temperature, "student_temperature")
+    check_temperature(teacher_temperature, "teacher_temperature")
+    check_name("mean", mean, get_args(Mean))
     student = student_scores.float() / student_temperature
     teacher = teacher_scores.detach().float() / teacher_temperature
     if present is not None:
         # The lowest number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
         lowest = -1e30
-        student, teacher = (
-            student.masked_fill(~present, lowest),
-            teacher.masked_fill(~present, lowest),
-        )
+        student = student.masked_fill(~present, lowest)
+        teacher = teacher.masked_fill(~present, lowest)
     expected, predicted = teacher.log_softmax(1), student.log_softmax(1)
     terms = expected.exp() * (expected - predicted)
     if present is not None:
@@ -75,11 +82,15 @@ def listwise(scores: Tensor) -> Tensor:
     Returns:
         Float32 scalar, computed in float32.
 
+    Raises:
+        InputError: no lists of scores.
+
     Example:
         >>> import torch
         >>> round(listwise(torch.tensor([[1.0, 0.0]])).item(), 4)
         0.3133
     """
+    check_lists(scores=scores)
     first = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
     return functional.cross_entropy(scores.float(), first)
 
@@ -98,10 +109,14 @@ def pointwise(scores: Tensor) -> Tensor:
     Returns:
         Float32 scalar, computed in float32.
 
+    Raises:
+        InputError: no lists of scores.
+
     Example:
         >>> round(pointwise(torch.tensor([[0.0, 0.0]])).item(), 4)
         0.6931
     """
+    check_lists(scores=scores)
     relevant = torch.zeros(scores.shape, device=scores.device)
     relevant[:, 0] = 1.0
     return functional.binary_cross_entropy_with_logits(scores.float(), relevant)
@@ -111,8 +126,8 @@ def r_drop(first: Tensor, second: Tensor) -> Tensor:
     """Half the sum of both KL divergences between the softmax of two score lists, mean over
     queries.
 
-    R-Drop (Wu et al. 2021): two passes with different dropout should agree, as in SimLM's released
-    cross-encoder. Unlike in distillation both sides have a gradient.
+    R-Drop (Liang et al. 2021): two passes with different dropout should agree, as in SimLM's
+    released cross-encoder. Unlike in distillation both sides have a gradient.
 
     Args:
         first, second: `[queries, passages]` float scores of the same pairs.
@@ -120,11 +135,15 @@ def r_drop(first: Tensor, second: Tensor) -> Tensor:
     Returns:
         Float32 scalar, computed in float32; 0 where both agree.
 
+    Raises:
+        InputError: shapes differ.
+
     Example:
         >>> import torch
         >>> r_drop(torch.tensor([[3.0, 1.0]]), torch.tensor([[5.0, 3.0]])).item()
         0.0
     """
+    check_lists(first=first, second=second)
     log_first, log_second = first.float().log_softmax(1), second.float().log_softmax(1)
     # p log(p / q) + q log(q / p) = (p - q) (log p - log q)
     return (

@@ -4,12 +4,13 @@ joined (equation 6).
 Page: ideas/passage-centric.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dr_lib.losses.checks import check_name, check_pairs, check_share, check_temperature
 from dr_lib.losses.contrastive import contrastive, relevant_passages, unit
 
 Candidates = Literal["released", "paper", "positives"]
@@ -43,6 +44,9 @@ def passage_centric(
     Returns:
         Float32 scalar, computed in float32. Gradient reaches both inputs.
 
+    Raises:
+        InputError: shapes do not fit, no temperature above 0, no such candidates.
+
     Paper and code: the paper's denominator holds negative passages only; the code adds the other
     queries. In neither are the positives of other queries among the negatives; `"positives"` shows
     what they would do.
@@ -53,6 +57,9 @@ def passage_centric(
         >>> round(passage_centric(vectors, vectors).item(), 4)
         0.3133
     """
+    check_pairs(queries, passages, passage_ids, known_positives)
+    check_temperature(temperature)
+    check_name("candidates", candidates, get_args(Candidates))
     batch, n = len(queries), len(passages) // len(queries)
     with torch.autocast(queries.device.type, enabled=False):
         queries, passages = queries.float(), passages.float()
@@ -100,12 +107,17 @@ def pair(
     Returns:
         Float32 scalar.
 
+    Raises:
+        InputError: as `passage_centric`; alpha outside [0, 1].
+
     Example:
         >>> import torch
         >>> vectors = torch.eye(2)
         >>> round(pair(vectors, vectors).item(), 4)
         0.3133
     """
+    check_share("alpha", alpha)
+    check_name("candidates", candidates, get_args(Candidates))
     shared: dict[str, Any] = {"temperature": temperature, "normalise": normalise, **known}
     about_queries = contrastive(queries, passages, blocks="query_passage", **shared)
     if alpha == 0:

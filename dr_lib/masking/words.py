@@ -267,10 +267,8 @@ def per_row(
     limit, (rows, length) = piece_budget(batch, rate, budget), batch.special.shape
     pool = length if draws is None else min(draws, length)
     hidden = torch.zeros(rows, pool, length, dtype=torch.bool, device=batch.special.device)
-    words, step = (
-        words_of(batch),
-        rows if hidden.device.type != "cpu" else max(1, AT_ONCE // length**2),
-    )
+    words = words_of(batch)
+    step = rows if hidden.device.type != "cpu" else max(1, AT_ONCE // length**2)
     for start in range(0, rows if rate else 0, step):
         some = slice(start, start + step)
         keys = random_keys(batch.special[some], generator, words[some], pool)

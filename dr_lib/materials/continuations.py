@@ -1,4 +1,4 @@
-"""Continuations: a causal LM reads a passage and continues it, as GPT-2 does in MASTER section 3.3.
+"""Continuations: a causal LM reads a passage and continues it, as GPT-2 does in MASTER section 4.2.
 
 The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and 128 new tokens (its
 public sample has 130). A text does not end before its length: one that ended at once would be

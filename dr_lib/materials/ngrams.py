@@ -150,11 +150,9 @@ class NgramCounts:
     """
 
     def __init__(self, folder: Path, meta: dict[str, Any]):
-        self.unit, self.min_count, self.totals = (
-            meta["unit"],
-            meta["min_count"],
-            tuple(meta["totals"]),
-        )
+        self.unit = meta["unit"]
+        self.min_count = meta["min_count"]
+        self.totals = tuple(meta["totals"])
         names = ((f"keys{n}", f"counts{n}") for n in range(1, len(self.totals) + 1))
         self.tables = [
             tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in files)

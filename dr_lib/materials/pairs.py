@@ -66,7 +66,8 @@ def file_pairs(
 
 @stage(reads=())
 def title_pairs(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
-    """The same of a collection's titles, each asking for its body, which stands there without it.
+    """`queries/`, `passages/`, `examples/` and `counts.json`: a collection's titles, each asking
+    for its body, which stands there without it.
 
     Oguz et al. 2022 pre-train on 200 million posts and comments of Reddit (section 3.1.2); public
     files of it hold title and body. All bodies under one title are known positives of it, so none

@@ -230,7 +230,9 @@ def pseudo_labels(
     labels = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
     if pool == "train":
         labels = told_apart(labels, collection)
-    one_row_a_text(labels, collection.same_text).save(folder / "examples")
+    else:
+        labels = one_row_a_text(labels, collection.same_text)
+    labels.save(folder / "examples")
     shutil.copytree(queries / "store", folder / "queries")
     write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})
 

@@ -1,7 +1,7 @@
 """doc2query: learn from a collection's own queries to ask about a passage, ask about all, keep what
 leads back to it.
 
-Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 3.3 takes such
+Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 4.2 takes such
 questions as decoder text, the DPR-PAQ paper pairs as PAQ does.
 
 PAQ (Lewis et al. 2021) answers every question again and keeps it where the answer is the one it was
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from datasets import Dataset, concatenate_datasets
 from torch import Tensor, nn
@@ -514,48 +515,24 @@ def question_collection(
         seed: of the splits.
         written_by: what the README says of the writer.
     """
-    texts, documents = [Texts.open(part) for part in questions], collection.documents()[0]
-    ids = collection.passages["id"][:]
-    rows_of_part = [rows_of(part.passages["id"], ids) for part in asked_about or [collection]]
-    judgements = {  # what people have judged stays as it is
-        split: [
-            Judgement(query, id_, grade)
-            for query, grades in collection.qrels(split).items()
-            for id_, grade in grades.items()
-        ]
-        for split in judged
-    }
-    wanted = {judgement.query for part in judgements.values() for judgement in part}
-    queries = [
-        Query(row["id"], row["text"], tuple(row["answers"]))
-        for row in collection.queries()
-        if row["id"] in wanted
-    ]
+    texts = [Texts.open(part) for part in questions]
     all_texts = concatenate_datasets([part.strings for part in texts])
-    strings = all_texts["text"][:]
+    strings, ids = all_texts["text"][:], collection.passages["id"][:]
+    rows_of_part = [rows_of(part.passages["id"], ids) for part in asked_about or [collection]]
     owners = [part.owners() for part in texts]
     sources = np.concatenate(
         [rows[owner] for rows, owner in zip(rows_of_part, owners, strict=True)]
     )
+    queries, judgements = _judged_by_people(collection, judged)
     # nor is it one that people ask
     once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]
-    retriever = ByWords(Bm25.open(index / "index"), all_texts)
+    retriever, documents = ByWords(Bm25.open(index / "index"), all_texts), collection.documents()[0]
     same = collection.same_text
-    passing = np.flatnonzero(
-        once & consistent(retriever, sources, documents, top_k=top_k, same=same)
-    )
-    held = [rows for split in judged for rows in collection.relevant_rows(split)]
-    held = np.unique(np.concatenate([np.zeros(0, np.int64), *held]))
+    leads_back = consistent(retriever, sources, documents, top_k=top_k, same=same)
+    passing = np.flatnonzero(once & leads_back)
     if same is not None:  # no text in two splits: the first passage with it is asked about
         passing = passing[same[sources[passing]] == sources[passing]]
-        held = np.flatnonzero(np.isin(same, same[held]))
-    missing = [split for split in splits or GENERATED_SHARES if split not in judged]
-    shares = {split: GENERATED_SHARES[split] for split in missing}
-    drawn = draw_splits(documents, sources[passing], shares, held=held, seed=seed)
-    chosen = {}
-    for number, split in enumerate(shares):
-        rows = passing[drawn[sources[passing]] == number]
-        chosen[split] = rows if split == "train" else rows[first_of_each(sources[rows])]
+    chosen = _choose(passing, sources, collection, judged, splits or [*GENERATED_SHARES], seed=seed)
     # behind those that were written before
     earlier = [int(row.id[6:]) for row in queries if re.fullmatch(r"asked-\d+", row.id)]
     begin = max(earlier, default=-1) + 1
@@ -579,6 +556,61 @@ def question_collection(
         "shared_words": shared_words([strings[row] for row in written], passages),
     }
     write_json(folder / "counts.json", counts)
+
+
+def _judged_by_people(
+    collection: Collection, splits: Sequence[str]
+) -> tuple[list[Query], dict[str, list[Judgement]]]:
+    """The queries and judgements of some splits, as they are."""
+    judgements = {
+        split: [
+            Judgement(query, id_, grade)
+            for query, grades in collection.qrels(split).items()
+            for id_, grade in grades.items()
+        ]
+        for split in splits
+    }
+    wanted = {judgement.query for part in judgements.values() for judgement in part}
+    queries = [
+        Query(row["id"], row["text"], tuple(row["answers"]))
+        for row in collection.queries()
+        if row["id"] in wanted
+    ]
+    return queries, judgements
+
+
+def _choose(
+    passing: np.ndarray,
+    sources: np.ndarray,
+    collection: Collection,
+    judged: Sequence[str],
+    splits: Sequence[str],
+    *,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """The questions of each split that is not judged: in train all of a passage, elsewhere the
+    first.
+
+    Args:
+        passing: numbers of the questions that may be taken, ascending.
+        sources: `[questions]` row of the passage that each was made from.
+        collection: the passages.
+        judged: splits that people have judged, whose passages are left out.
+        splits: what is wanted.
+        seed: of the draw.
+    """
+    held = [rows for split in judged for rows in collection.relevant_rows(split)]
+    held = np.unique(np.concatenate([np.zeros(0, np.int64), *held]))
+    if (same := collection.same_text) is not None:
+        held = np.flatnonzero(np.isin(same, same[held]))
+    shares = {split: GENERATED_SHARES[split] for split in splits if split not in judged}
+    documents = collection.documents()[0]
+    drawn = draw_splits(documents, sources[passing], shares, held=held, seed=seed)
+    chosen = {}
+    for number, split in enumerate(shares):
+        rows = passing[drawn[sources[passing]] == number]
+        chosen[split] = rows if split == "train" else rows[first_of_each(sources[rows])]
+    return chosen
 
 
 def generated_name(collection: Collection) -> str:
@@ -714,13 +746,14 @@ def draw_splits(
 
 
 def first_of_each(sources: np.ndarray) -> np.ndarray:
-    """The first question of each passage, `[questions]` bool; `sources` is ascending.
+    """The first question of each passage, `[questions]` bool; `sources` are rows in any order, as
+    those of passages that were drawn by document.
 
     Example:
-        >>> first_of_each(np.array([2, 2, 5])).tolist()
-        [True, False, True]
+        >>> first_of_each(np.array([5, 2, 2, 5])).tolist()
+        [True, True, False, False]
     """
-    return np.diff(sources, prepend=-1) > 0
+    return ~pd.Series(sources).duplicated().to_numpy()
 
 
 def shared_words(questions: Sequence[str], passages: Sequence[str]) -> float:

@@ -45,6 +45,7 @@ from dr_lib.models.dense import (
     DenseEncoder,
     DenseSettings,
     Projection,
+    Prompts,
     SentenceEncoder,
     encoder_digest,
     open_encoder,

@@ -152,10 +152,8 @@ class ReplacedTokenHead(nn.Module):
     def __init__(self, hidden: int, seed: int = 0):
         super().__init__()
         source = torch.Generator().manual_seed(seed)
-        self.dense, self.replaced = (
-            fresh_linear(hidden, hidden, source),
-            fresh_linear(hidden, 1, source),
-        )
+        self.dense = fresh_linear(hidden, hidden, source)
+        self.replaced = fresh_linear(hidden, 1, source)
 
     def forward(self, states: Tensor) -> Tensor:
         """Logits `[batch, length]` of states `[batch, length, hidden]`."""
@@ -309,11 +307,8 @@ def draw_ids(
     """
     device = states.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-    states, weight, bias = (
-        states.to(dtype),
-        weight.to(dtype),
-        bias.to(dtype).index_fill(0, forbidden, -torch.inf),
-    )
+    states, weight = states.to(dtype), weight.to(dtype)
+    bias = bias.to(dtype).index_fill(0, forbidden, -torch.inf)
     fitting = max(1, (2**20 if device == "cpu" else 2**28) // weight.shape[0])
     # a power of two divides the padded rows: one shape, no tail
     chunk = chunk or 1 << fitting.bit_length() - 1

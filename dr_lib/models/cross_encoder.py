@@ -75,10 +75,8 @@ class CrossEncoder(TextModel):
         """Scores `[pairs]` float32 of pairs from `QueryPassagePairs`: logits, higher for a better
         passage.
         """
-        encoder, kinds = (
-            self.encoder,
-            (BertForSequenceClassification, ElectraForSequenceClassification),
-        )
+        encoder = self.encoder
+        kinds = (BertForSequenceClassification, ElectraForSequenceClassification)
         states = (
             first_states(encoder, batch)[:, None].float() if isinstance(encoder, kinds) else None
         )

@@ -14,12 +14,12 @@ from typing import Literal
 import datasets
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError, first_line
-from dr_lib.files import folder_digest
+from dr_lib.files import folder_digest, read_json
 from dr_lib.models.bert import (
     TextModel,
     check_whole,
@@ -29,6 +29,7 @@ from dr_lib.models.bert import (
     quiet_transformers,
 )
 from dr_lib.places import check_finite, check_model_folder, find_model
+from dr_lib.settings import Settings
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
 TOKENS_AT_ONCE = 8_192
@@ -154,6 +155,37 @@ class DenseEncoder(TextModel):
         )
 
 
+class Prompts(Settings):
+    """What an encoder was trained to read before its texts, such as E5's "query: " and "passage: "
+    (Wang et al. 2022).
+
+    Args:
+        query, passage: put before these, titles included; the second may be called "document", as
+            sentence-transformers does.
+
+    Example:
+        >>> Prompts(query="query: ", document="passage: ").passage
+        'passage: '
+    """
+
+    query: str = ""
+    passage: str = Field("", validation_alias=AliasChoices("passage", "document"))
+
+    @classmethod
+    def of(cls, folder: Path) -> "Prompts":
+        """Those that the folder of an encoder names: of passages under "document", "passage" or
+        "corpus". (`encode_document` of sentence-transformers 6.2 reads the first alone.)
+        """
+        file = folder / "config_sentence_transformers.json"
+        try:
+            named = dict(read_json(file).get("prompts") or {}) if file.is_file() else {}
+        except (AttributeError, TypeError, ValueError):
+            fix = "Write each under its name: query, document."
+            raise InputError("its prompts are no mapping", where=file, fix=fix) from None
+        passage = [named[name] for name in ("document", "passage", "corpus") if named.get(name)]
+        return cls(query=named.get("query") or "", passage="".join(passage[:1]))
+
+
 class SentenceEncoder(nn.Module):
     """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and
     longest text.
@@ -161,19 +193,28 @@ class SentenceEncoder(nn.Module):
     Args:
         name_or_path: as `places.find_model` takes it.
         device: where to load it.
+        prompts: in place of those that its folder names.
 
     Raises:
         InputError: sentence-transformers cannot open the model; it has no weights in safetensors,
             or not all; or it compares vectors neither by cosine nor by inner product.
     """
 
-    def __init__(self, name_or_path: str | Path, *, device: torch.device | str = "cpu"):
+    def __init__(
+        self,
+        name_or_path: str | Path,
+        *,
+        device: torch.device | str = "cpu",
+        prompts: Prompts | None = None,
+    ):
         # takes seconds: only where it is asked for
         from sentence_transformers import SentenceTransformer
 
         super().__init__()
         safe, place = {"use_safetensors": True}, str(find_model(name_or_path))
         check_model_folder(Path(place))
+        _check_encodes(Path(place))
+        self.prompts = prompts or Prompts.of(Path(place))
         try:
             with quiet_transformers():
                 self.model = SentenceTransformer(
@@ -202,6 +243,9 @@ class SentenceEncoder(nn.Module):
         parts = [*self.model.modules()]
         pooled = any(isinstance(part, Pooling) for part in parts)
         for part in (part for part in parts if isinstance(part, Transformer)):
+            if getattr(part.tokenizer, "pad_token", "") is None:
+                fix = "Save it with one, such as the token that ends a text."
+                raise InputError("its tokenizer has no pad token", where=name_or_path, fix=fix)
             model, how = part.auto_model, {"use_safetensors": True, "device_map": "meta"}
             with quiet_transformers():  # the names and shapes alone
                 _, info = type(model).from_pretrained(
@@ -225,10 +269,24 @@ class SentenceEncoder(nn.Module):
             for title, text in zip(titles or [""] * len(texts), texts, strict=True)
         ]
         function = self.model.encode_query if queries else self.model.encode_document
-        cosine = self.model.similarity_fn_name == "cosine"
-        return np.asarray(
-            function(whole, normalize_embeddings=cosine, show_progress_bar=False), np.float32
-        )
+        how = {"prompt": self.prompts.query if queries else self.prompts.passage}
+        how |= {"normalize_embeddings": self.model.similarity_fn_name == "cosine"}
+        return np.asarray(function(whole, show_progress_bar=False, **how), np.float32)
+
+
+def _check_encodes(folder: Path) -> None:
+    """Refuse a re-ranker or classifier, which the library would open as an encoder: the mean of
+    states that were never trained for one.
+    """
+    composed = (folder / "modules.json").is_file()
+    file = folder / ("config_sentence_transformers.json" if composed else "config.json")
+    config = read_json(file) if file.is_file() else {}
+    key = "model_type" if composed else "architectures"
+    named = config.get(key, "") if isinstance(config, dict) else ""
+    kind = str(named).strip("[]'")
+    if kind == "CrossEncoder" or kind.endswith(("Classification", "QuestionAnswering")):
+        fix = "Give an encoder, which reads one text at a time."
+        raise InputError(f"is no encoder, but a {kind}", where=folder, fix=fix)
 
 
 def encoder_digest(folder: Path) -> str:
@@ -240,7 +298,7 @@ def encoder_digest(folder: Path) -> str:
 
 
 def open_encoder(
-    name_or_path: str | Path, *, device: torch.device | str = "cpu"
+    name_or_path: str | Path, *, device: torch.device | str = "cpu", prompts: Prompts | None = None
 ) -> DenseEncoder | SentenceEncoder:
     """Open a trained encoder of any origin: one that was saved here, else through
     sentence-transformers.
@@ -248,14 +306,14 @@ def open_encoder(
     Args:
         name_or_path: as `places.find_model` takes it.
         device: where to load it.
+        prompts: of an encoder of others, in place of those that its folder names.
 
     Raises:
-        InputError: nothing that either can open.
+        InputError: nothing that either can open; prompts for one that was trained without any.
     """
     folder = find_model(name_or_path)
-    ours = (folder / DenseEncoder.settings_file).is_file()
-    return (
-        DenseEncoder.from_pretrained(folder, device=device)
-        if ours
-        else SentenceEncoder(folder, device=device)
-    )
+    if not (folder / DenseEncoder.settings_file).is_file():
+        return SentenceEncoder(folder, device=device, prompts=prompts)
+    if prompts:
+        raise InputError("was trained without prompts", where=name_or_path, fix="Leave them out.")
+    return DenseEncoder.from_pretrained(folder, device=device)

@@ -1,6 +1,6 @@
 """Models that write text: questions about a passage (doc2query), and what might follow it (GPT-2).
 
-Nogueira et al. 2019 and MASTER section 3.3 take public models. The small ones made here start from
+Nogueira et al. 2019 and MASTER section 4.2 take public models. The small ones made here start from
 the recipe's masked LM. In the encoder-decoder the attention from decoder to encoder, which a masked
 LM lacks, starts as a copy of each layer's self-attention: it then looks for tokens like the one
 written last, a step from copying words, which fresh weights take about twice as many steps to find

@@ -1,4 +1,6 @@
-"""Pre-training methods, chosen by one word: a file for each paper."""
+"""Pre-training methods, chosen by one word: a file for each paper, and those of other packages.
+Page: practice/adding-an-objective.
+"""
 
 from typing import Any
 
@@ -28,6 +30,7 @@ from dr_lib.objectives.retromae import Retromae
 from dr_lib.objectives.rtd import Rtd
 from dr_lib.objectives.simlm import EncdecRtd, Simlm
 from dr_lib.objectives.spans import Bfs, Ict
+from dr_lib.places import methods_of_others
 
 METHODS: dict[str, type[Objective]] = {
     "none": NoObjective,
@@ -58,17 +61,23 @@ NAMES = {name: chosen.title for name, chosen in METHODS.items()}
 
 
 def names() -> tuple[str, ...]:
-    """Every pre-training method by its one-word name."""
-    return tuple(METHODS)
+    """Every pre-training method by its one-word name; those of other installed packages last."""
+    return tuple({**METHODS, **methods_of_others()})
 
 
 def method(name: str) -> type[Objective]:
-    """The class behind a name; an unknown one raises `InputError` with the list."""
-    if name not in METHODS:
+    """The class behind a name; one of another package is imported now. An unknown one raises
+    `InputError` with the list, as does what is no `Objective`.
+    """
+    if name not in names():
         raise InputError(
-            f"no method {name!r}", where="objective", fix=f"Choose one of {', '.join(METHODS)}."
+            f"no method {name!r}", where="objective", fix=f"Choose one of {', '.join(names())}."
         )
-    return METHODS[name]
+    chosen = METHODS.get(name) or methods_of_others()[name].load()
+    if not (isinstance(chosen, type) and issubclass(chosen, Objective)):
+        fix = "Register a class derived from dr_lib.objectives.Objective."
+        raise InputError(f"{chosen!r} is no method", where=f"objective {name}", fix=fix)
+    return chosen
 
 
 def parameters(name: str, **values: Any) -> Settings:

@@ -90,10 +90,8 @@ class Cdmae(EncoderDecoder):
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss (eq. 9), each the mean over its masked tokens."""
         batch = self.maskable(batch)
-        policy, rates = (
-            self.settings.mask_policy,
-            (self.settings.encoder_rate, self.settings.decoder_rate),
-        )
+        policy = self.settings.mask_policy
+        rates = (self.settings.encoder_rate, self.settings.decoder_rate)
         masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
         # one draw a side
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)

@@ -1,5 +1,5 @@
 """MASTER: one encoder, a shallow decoder for each of five tasks (Zhou et al. 2023, section 4, eq.
-1-5).
+3-5).
 
 Three groups: the passage itself (keywords, and what the encoder saw), its neighbour, and what other
 language models wrote about it. Every decoder is connected to the encoder by one vector. Page:

@@ -1,4 +1,4 @@
-"""BERT's tasks: masked words on the target corpus (the baseline of SimLM Table 6); on pairs that
+"""BERT's tasks: masked words on the target corpus (the baseline of SimLM Table 7); on pairs that
 people wrote, also whether the second text follows the first.
 
 Both texts of a pair are read as one sequence, as a cross-encoder reads them. Humeau et al. 2019

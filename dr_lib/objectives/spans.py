@@ -361,10 +361,8 @@ def passages_without(
     rows, start = spans.rows, store.text_offsets[spans.rows]
     before, behind = spans.begin - start, limits - spans.end
     parts = np.stack([start, spans.end], axis=1), np.stack([before, behind], axis=1)
-    text, pieces = (
-        concat_runs(store.text_ids, *(part.reshape(-1) for part in parts)),
-        before + behind,
-    )
+    text = concat_runs(store.text_ids, *(part.reshape(-1) for part in parts))
+    pieces = before + behind
     title_from = store.title_offsets[rows]
     left = truncate(
         store.title_offsets[rows + 1] - title_from, pieces, max_length=max_length, mode=title

@@ -34,41 +34,12 @@ CHUNK = 16_384
 MATCHES = 1 << 22  # scores in memory at a time
 # English stop words of Lucene and of bm25s, which is not imported for them: where JAX is installed,
 # its import starts JAX on the GPU and takes three quarters of the memory there from whatever trains
-# beside it. fmt: off
+# beside it.
+# fmt: off
 STOP_WORDS = (
-    "a",
-    "an",
-    "and",
-    "are",
-    "as",
-    "at",
-    "be",
-    "but",
-    "by",
-    "for",
-    "if",
-    "in",
-    "into",
-    "is",
-    "it",
-    "no",
-    "not",
-    "of",
-    "on",
-    "or",
-    "such",
-    "that",
-    "the",
-    "their",
-    "then",
-    "there",
-    "these",
-    "they",
-    "this",
-    "to",
-    "was",
-    "will",
-    "with",
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is",
+    "it", "no", "not", "of", "on", "or", "such", "that", "the", "their", "then", "there",
+    "these", "they", "this", "to", "was", "will", "with",
 )
 # fmt: on
 # as scipy's sparse rows have them
@@ -136,10 +107,8 @@ class Bm25:
         Raises:
             InputError: a file is missing or cut short.
         """
-        info, arrays = (
-            read_json(folder / "bm25.json"),
-            [open_array(folder / f"{name}.npy") for name in ARRAYS],
-        )
+        info = read_json(folder / "bm25.json")
+        arrays = [open_array(folder / f"{name}.npy") for name in ARRAYS]
         words = _Words(read_json(folder / "words.json"))
         weights = sparse.csr_matrix(
             tuple(arrays), shape=(len(words.stems), info["passages"]), copy=False
@@ -199,10 +168,8 @@ class Bm25:
     def _counts(self, queries: Sequence[str]) -> sparse.csr_matrix:
         """How often each known word occurs in each query: `[queries, words]` float32."""
         ids = [self._words.known(query) for query in queries]
-        ends, words = (
-            np.cumsum([0, *map(len, ids)]),
-            np.array([word for query in ids for word in query], np.int32),
-        )
+        ends = np.cumsum([0, *map(len, ids)])
+        words = np.array([word for query in ids for word in query], np.int32)
         shape = (len(queries), self._weights.shape[0])
         counts = sparse.csr_matrix((np.ones(len(words), np.float32), words, ends), shape=shape)
         counts.sum_duplicates()
@@ -284,10 +251,8 @@ def _count(words: _Words, texts: list[str]) -> _Counts:
     keys = np.sort((numbers << 16) | np.repeat(np.arange(len(ids)), lengths))
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(first, append=len(keys))
-    passages, (distinct, frequency) = (
-        keys[first] & 0xFFFF,
-        np.unique(keys[first] >> 16, return_counts=True),
-    )
+    passages = keys[first] & 0xFFFF
+    distinct, frequency = np.unique(keys[first] >> 16, return_counts=True)
     few = np.min_scalar_type(counts.max(initial=0))
     return _Counts(
         distinct.astype(np.int32),
@@ -304,10 +269,8 @@ def _weigh(
     """The weight of each word in each passage `[words, passages]` float32, in memory or in the
     files of a folder.
     """
-    lengths, frequency = (
-        np.concatenate([chunk.lengths for chunk in chunks]),
-        np.zeros(words, np.int64),
-    )
+    lengths = np.concatenate([chunk.lengths for chunk in chunks])
+    frequency = np.zeros(words, np.int64)
     for chunk in chunks:
         frequency[chunk.words] += chunk.frequency
     idf = np.log(1 + (len(lengths) - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
@@ -330,10 +293,8 @@ def _weigh(
         )
         passages = chunk.passages.astype(np.int32) + start
         shares = chunk.counts / (chunk.counts + saturation[passages])
-        indices[places], data[places] = (
-            passages,
-            np.repeat(idf[chunk.words], chunk.frequency) * shares,
-        )
+        indices[places] = passages
+        data[places] = np.repeat(idf[chunk.words], chunk.frequency) * shares
         free[chunk.words] += chunk.frequency
         start += len(chunk.lengths)
     return sparse.csr_matrix(tuple(arrays), shape=(words, len(lengths)), copy=False)

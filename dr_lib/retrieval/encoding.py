@@ -33,7 +33,7 @@ from tqdm.auto import tqdm
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, new_array, open_array, read_json, write_json
-from dr_lib.models import DenseEncoder, encoder_digest, open_encoder
+from dr_lib.models import DenseEncoder, Prompts, encoder_digest, open_encoder
 from dr_lib.places import find_model
 from dr_lib.retrieval.exact import search
 from dr_lib.retrieval.ranking import Ranking
@@ -150,10 +150,8 @@ def fill(
         InputError: a vector that is not finite.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft, note = (
-        path.with_name(f".{path.name}.partial"),
-        path.with_name(f".{path.name}.progress.json"),
-    )
+    draft = path.with_name(f".{path.name}.partial")
+    note = path.with_name(f".{path.name}.progress.json")
     order = np.sort(np.concatenate(batches))
     places, saved = [np.searchsorted(order, rows) for rows in batches], time.monotonic()
     array, done, check = _unfinished(draft, note, key, places)
@@ -443,6 +441,7 @@ def given_vectors(
     rows: tuple[int, int],
     dtype: str = "float32",
     title: bool = True,
+    prompts: Prompts | None = None,
 ) -> None:
     """`vectors.npy`: a vector for each passage of a shard, its title before its text.
 
@@ -453,8 +452,10 @@ def given_vectors(
         rows: first row and end of the shard, as `tokens.shards` cuts them.
         dtype: number type of the stored vectors.
         title: False reads the texts alone.
+        prompts: in place of those that the encoder's folder names.
     """
-    model, passages = open_encoder(encoder, device=machine.device()), collection.passages
+    model = open_encoder(encoder, device=machine.device(), prompts=prompts)
+    passages = collection.passages
     precision = machine.precision("auto", machine.device())
     texts, lengths = [], []
     for block in blocks(*rows):
@@ -480,6 +481,7 @@ def given_vectors(
         return fill(path, batches, made, key, dtype=dtype)
 
     by = [encoder_digest(encoder), dtype, title, precision, code_digest(given_vectors)]
+    by.append(prompts and prompts.passage)
     with machine.evaluating(model, precision):
         fill_missing(folder, texts, json_digest(by), make)
 
@@ -493,11 +495,12 @@ def given_run(
     *,
     split: str,
     depth: int,
+    prompts: Prompts | None = None,
 ) -> None:
     """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of
     these queries.
     """
-    model = open_encoder(encoder, device=machine.device())
+    model = open_encoder(encoder, device=machine.device(), prompts=prompts)
     with machine.evaluating(model, machine.precision("auto", machine.device())):
         asked = model.encode(collection.queries(split)["text"][:], queries=True)
     np.save(folder / "queries.npy", asked, allow_pickle=False)

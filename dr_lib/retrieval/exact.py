@@ -13,7 +13,7 @@ has a fast score of at least f - 2e. A list is proven where its last fast score 
 where it holds all passages. Whose list is not (many passages of about one score) is searched again
 for a longer one.
 
-Brute force as in SimLM (section 4.1), whose released code stops where a shard has fewer passages
+Brute force as in SimLM (appendix B), whose released code stops where a shard has fewer passages
 than `k`: here all come back. Page of the book: ideas/evaluation.
 """
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from dr_lib.collections import Collection
-from dr_lib.retrieval.ranking import Ranking, holds_answer
+from dr_lib.retrieval.ranking import Ranking, also_in, holds_answer
 from dr_lib.stages import stage
 
 QUERIES_AT_ONCE = 8_192
@@ -213,57 +213,63 @@ def negatives(
         held_out: "drop" leaves out passages that answer queries of other splits and none of the
             training's.
     """
-    ranking, same = Ranking.open(run / "ranking"), collection.same_text
-    positives = collection.positives("train")
+    ranking, positives = Ranking.open(run / "ranking"), collection.positives("train")
     if answers != "keep":
-        held = holds_answer(
-            ranking.rows, collection.passages, collection.queries("train")["answers"][:]
-        )
-        holding = [np.asarray(ranking.rows[query])[marked] for query, marked in enumerate(held)]
-        if same is not None:
-            holding = [same[rows] for rows in holding]
+        listed, accepted = np.asarray(ranking.rows), collection.queries("train")["answers"][:]
+        held = holds_answer(listed, collection.passages, accepted)
         if answers == "positive":
-            first = (
-                np.asarray(ranking.rows[query])[:depth][marked[:depth]]
-                for query, marked in enumerate(held)
-            )
-            if same is not None:
-                first = (np.unique(same[rows]) for rows in first)
-            new = [
-                rows[~np.isin(rows, known)] for rows, known in zip(first, positives, strict=True)
-            ]
-            owners = np.repeat(np.arange(len(new)), [len(rows) for rows in new])
-            np.save(
-                folder / "positives.npy",
-                np.stack([owners, np.concatenate(new)], axis=1).astype(np.int32),
-            )
-        positives = [
-            np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)
-        ]
-    # what is the query itself is drawn no more than a positive
-    itself = collection.own_rows("train")
-    apart = positives
-    if itself is not None:
-        apart = [
-            np.append(rows, row if same is None else same[row]) if row >= 0 else rows
-            for rows, row in zip(positives, itself, strict=True)
-        ]
-    options = {"depth": depth, "keep": keep, "random_negatives": random_negatives, "seed": seed}
+            first = _marked(listed[:, :depth], held[:, :depth], collection)
+            np.save(folder / "positives.npy", _new_pairs(first, positives))
+        answering = _marked(listed, held, collection)
+        positives = [np.union1d(*both) for both in zip(positives, answering, strict=True)]
     # of passages of equal text the first alone, which tells positives and negatives apart by row
     among = first_of_each_text(collection)
     if held_out == "drop":
         allowed = not_held_out(collection)
         among = allowed if among is None else np.intersect1d(among, allowed)
-    options |= {} if among is None else {"among": among}
-    drawn = mine_negatives(ranking, apart, passages=len(collection.passages), **options)
+    drawn = mine_negatives(
+        ranking,
+        _with_themselves(positives, collection),
+        passages=len(collection.passages),
+        depth=depth,
+        keep=keep,
+        random_negatives=random_negatives,
+        seed=seed,
+        among=among,
+    )
     if also:
         further = np.load(also / "negatives.npy")
-        # a pair is one number, as in `_draw`
-        owners, passages = np.arange(len(drawn))[:, None], len(collection.passages)
-        known = np.repeat(
-            owners[:, 0], [len(rows) for rows in positives]
-        ) * passages + np.concatenate(positives)
-        known = np.sort(np.append(known, (owners * passages + drawn)[drawn >= 0]))
-        repeated = _among(owners * passages + further, known)
-        drawn = np.concatenate([drawn, np.where(repeated, -1, further)], axis=1)
+        taken = [np.append(rows, line) for rows, line in zip(positives, drawn, strict=True)]
+        drawn = np.concatenate([drawn, np.where(also_in(further, taken), -1, further)], axis=1)
     np.save(folder / "negatives.npy", drawn)
+
+
+def _marked(listed: np.ndarray, marked: np.ndarray, collection: Collection) -> list[np.ndarray]:
+    """The marked passages of each query's list `[queries, depth]`; of equal texts the first."""
+    same = collection.same_text
+    chosen = [rows[marks] for rows, marks in zip(listed, marked, strict=True)]
+    return chosen if same is None else [np.unique(same[rows]) for rows in chosen]
+
+
+def _new_pairs(first: Sequence[np.ndarray], known: Sequence[np.ndarray]) -> np.ndarray:
+    """`[pairs, 2]` int32: rows of queries and of those of their `first` passages that were not
+    known to answer them.
+    """
+    new = [rows[~np.isin(rows, others)] for rows, others in zip(first, known, strict=True)]
+    owners = np.repeat(np.arange(len(new)), [len(rows) for rows in new])
+    return np.stack([owners, np.concatenate(new)], axis=1).astype(np.int32)
+
+
+def _with_themselves(
+    positives: Sequence[np.ndarray], collection: Collection
+) -> Sequence[np.ndarray]:
+    """What is no negative of each training query: its positives, and the passage that is the query
+    itself.
+    """
+    itself, same = collection.own_rows("train"), collection.same_text
+    if itself is None:
+        return positives
+    return [
+        np.append(rows, row if same is None else same[row]) if row >= 0 else rows
+        for rows, row in zip(positives, itself, strict=True)
+    ]

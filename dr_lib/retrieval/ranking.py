@@ -169,10 +169,8 @@ def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.
         >>> also_in(np.array([[4, 7, -1]]), [np.array([7, 9])])
         array([[False,  True, False]])
     """
-    lists, owners = (
-        np.asarray(lists, np.int64),
-        np.repeat(np.arange(len(lists)), [len(rows) for rows in others]),
-    )
+    lists = np.asarray(lists, np.int64)
+    owners = np.repeat(np.arange(len(lists)), [len(rows) for rows in others])
     flat = np.concatenate([np.zeros(0, np.int64), *others]).astype(np.int64)
     # a query and a passage are one number
     span = int(max(lists.max(initial=0), flat.max(initial=0))) + 1

@@ -1,10 +1,10 @@
 """Re-ranking: a scorer judges the first passages of a ranking anew; the rest keeps its order below
 them.
 
-SimLM section 4.1 (the first 200 passages, for NQ 100). The same scoring gives a teacher's scores
-for distillation and the probabilities behind PAIR's pseudo-labels. The scorer is a cross-encoder,
-or a late-interaction model, which reads each text once however many pairs it stands in. Page of the
-book: ideas/distillation.
+SimLM Table 13 (the first 200 passages; its scripts: 100 for NQ). The same scoring gives a teacher's
+scores for distillation and the probabilities behind PAIR's pseudo-labels. The scorer is a
+cross-encoder, or a late-interaction model, which reads each text once however many pairs it stands
+in. Page of the book: ideas/distillation.
 """
 
 from collections.abc import Sequence
@@ -128,10 +128,8 @@ def _match_pairs(
             place = np.repeat(np.arange(len(chosen)), counts)
             step = max(1, COSINES_AT_ONCE // (queries.read.shape[1] * pieces.read.shape[1]))
             for start in range(0, len(pairs), step):
-                part, of = (
-                    pairs[start : start + step],
-                    torch.from_numpy(place[start : start + step]).to(pieces.read.device),
-                )
+                part = pairs[start : start + step]
+                of = torch.from_numpy(place[start : start + step]).to(pieces.read.device)
                 asking = torch.from_numpy(places[part]).to(pieces.read.device)
                 with torch.autocast(pieces.vectors.device.type, enabled=False):
                     matches = best_matches_of_pairs(
@@ -253,10 +251,8 @@ def teacher_scores(
     score is NaN.
     """
     (encoder, pairs), learned = open_scorer(scorer, queries, passages), Examples.open(examples)
-    owners, options = (
-        np.repeat(learned.query_rows, learned.counts()),
-        {"tokens_per_batch": machine.encoding_budget()},
-    )
+    owners = np.repeat(learned.query_rows, learned.counts())
+    options = {"tokens_per_batch": machine.encoding_budget()}
     positives = score_pairs(encoder, pairs, owners, learned.positives, **options)
     scores = score_candidates(encoder, pairs, learned.query_rows, learned.negatives, **options)
     TeacherScores(positives, np.where(learned.negatives >= 0, scores, np.float32(np.nan))).save(
@@ -266,14 +262,12 @@ def teacher_scores(
 
 @stage(reads=("train",))
 def bm25_teacher_scores(folder: Path, index: Path, collection: Collection, examples: Path) -> None:
-    """The same files with BM25's scores: a teacher that needs no training, to see whether learning
-    from one works at all.
+    """`positives.npy` and `negatives.npy` with BM25's scores: a teacher that needs no training, to
+    see whether learning from one works at all.
     """
-    texts, bm25, learned = (
-        collection.queries("train")["text"][:],
-        Bm25.open(index / "index"),
-        Examples.open(examples),
-    )
+    texts = collection.queries("train")["text"][:]
+    bm25 = Bm25.open(index / "index")
+    learned = Examples.open(examples)
     asked, listed = [texts[row] for row in learned.query_rows], learned.negatives >= 0
     owners = np.arange(len(asked))
     positives = bm25.pair_scores(asked, np.repeat(owners, learned.counts()), learned.positives)

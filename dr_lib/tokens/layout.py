@@ -125,10 +125,8 @@ def truncate(
     if mode == "pair":
         shorter = np.minimum(np.minimum(title, body), room // 2)
         longer = np.minimum(np.maximum(title, body), room - shorter)
-        title_left, body_left = (
-            np.where(title > body, longer, shorter),
-            np.where(title > body, shorter, longer),
-        )
+        title_left = np.where(title > body, longer, shorter)
+        body_left = np.where(title > body, shorter, longer)
     elif side == "right":
         title_left = np.minimum(title, room)
         body_left = np.minimum(body, room - title_left)
@@ -392,11 +390,9 @@ def _single_pieces(texts: Iterable[str]) -> list[str]:
     """The frequent characters, then those that occur inside words, prefixed by `##`; each in
     code-point order.
     """
-    anywhere, inside, kinds = (
-        np.zeros(CODES, np.int64),
-        np.zeros(CODES, bool),
-        np.zeros(CODES, np.int8),
-    )
+    anywhere = np.zeros(CODES, np.int64)
+    inside = np.zeros(CODES, bool)
+    kinds = np.zeros(CODES, np.int8)
     for codes in _code_points(texts):
         anywhere += np.bincount(codes, minlength=CODES)
         for code in np.flatnonzero((anywhere > 0) & (kinds == 0)):

@@ -95,10 +95,8 @@ class QueryPassagePairs:
         colons = np.minimum(title > 0, count - titles)
         bodies = count - titles - colons
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        in_title, in_body = (
-            place < np.repeat(titles, count),
-            place >= np.repeat(titles + colons, count),
-        )
+        in_title = place < np.repeat(titles, count)
+        in_body = place >= np.repeat(titles + colons, count)
         pieces = np.full(len(place), self._colon, np.int64)
         store = self.passages
         pieces[in_title] = concat_runs(store.title_ids, store.title_offsets[rows], titles)
@@ -117,10 +115,8 @@ def shortened(store: TokenStore, pieces: int, side: Side) -> TokenStore:
     view, lengths = copy(store), np.diff(store.text_offsets)
     left = np.minimum(lengths, pieces)
     starts = store.text_offsets[:-1] + (lengths - left) * (side == "left")
-    view.text_ids, view.text_offsets = (
-        concat_runs(store.text_ids, starts, left),
-        np.append(0, np.cumsum(left)),
-    )
+    view.text_ids = concat_runs(store.text_ids, starts, left)
+    view.text_offsets = np.append(0, np.cumsum(left))
     return view
 
 

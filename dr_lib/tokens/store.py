@@ -246,10 +246,8 @@ class TokenStore:
 
     def _column(self, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all texts of a column end to end, and where each begins."""
-        offsets, ids = (
-            np.load(self.folder / f"{name}_offsets.npy", mmap_mode="r"),
-            self.folder / f"{name}_ids.bin",
-        )
+        offsets = np.load(self.folder / f"{name}_offsets.npy", mmap_mode="r")
+        ids = self.folder / f"{name}_ids.bin"
         # an empty file cannot be mapped
         flat = np.memmap(ids, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)
         return np.asarray(flat), np.asarray(offsets)
@@ -364,10 +362,8 @@ class TokenStore:
         """
         rows = np.asarray(rows).astype(np.int64)
         title_from, body_from = self.title_offsets[rows], self.text_offsets[rows]
-        title_pieces, body_pieces = (
-            self.title_offsets[rows + 1] - title_from,
-            self.text_offsets[rows + 1] - body_from,
-        )
+        title_pieces = self.title_offsets[rows + 1] - title_from
+        body_pieces = self.text_offsets[rows + 1] - body_from
         left = truncate(
             title_pieces, body_pieces, max_length=max_length, mode=title, side=side, lots=lots
         )

@@ -163,11 +163,9 @@ class RetrievalBatches:
             raise InputError(problem, where="batch_queries", fix=fix)
         self.query_store, self.passage_store = query_store, passage_store
         self.examples, self.teacher, self.positive = examples, teacher, positive
-        self.passages_per_query, self.seed, self.layout = (
-            passages_per_query,
-            seed,
-            layout or Layout(),
-        )
+        self.passages_per_query = passages_per_query
+        self.seed = seed
+        self.layout = layout or Layout()
         self.visits = Visits(np.arange(len(examples)), batch_queries, seed, shared=shared)
 
     def batch(self, step: int) -> RetrievalBatch:

@@ -53,11 +53,9 @@ class BiEncoder(nn.Module):
         passage_encoder: nn.Module | None = None,
     ):
         super().__init__()
-        self.encoder, self.passage_encoder, self.settings = (
-            encoder,
-            passage_encoder,
-            settings or Finetuning(),
-        )
+        self.encoder = encoder
+        self.passage_encoder = passage_encoder
+        self.settings = settings or Finetuning()
         self.temperature = self.settings.temperature
 
     def before_update(self, settings: TrainSettings, step: int) -> None:
@@ -380,7 +378,7 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     """
     options = training.validation
     relevant, same = collection.positives(options.split), collection.same_text
-    usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
+    usable = np.flatnonzero([len(rows) > 0 for rows in relevant])
     # By the validation's own seed: runs of a study are compared on the same dev queries.
     drawn = np.random.default_rng([options.seed, VALIDATION_DRAW]).permutation(usable)[
         : options.queries
@@ -403,7 +401,7 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
 
     Args:
         queries: `[queries, hidden]`, in the pool's order.
-        passages: `[pool, hidden]`, likewise, on the same device.
+        passages: `[pool, hidden]`, in the pool's order, on the same device.
         pool: who is relevant to whom.
 
     Returns:
@@ -413,10 +411,8 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
         queries, passages = queries.cpu(), passages.cpu()
     wide, at_once = passages.double(), max(1, SCORE_BYTES // (8 * len(passages)))
     scores = (line for part in queries.split(at_once) for line in (part.double() @ wide.T).float())
-    ranks, excluded = (
-        [],
-        [-1] * len(pool.query_rows) if pool.itself is None else pool.itself.tolist(),
-    )
+    ranks = []
+    excluded = [-1] * len(pool.query_rows) if pool.itself is None else pool.itself.tolist()
     relevant = np.split(pool.places, pool.offsets[1:-1])
     for line, places, row in zip(scores, relevant, excluded, strict=True):
         if row >= 0:

@@ -85,15 +85,14 @@ class Examples:
         flat = np.concatenate(
             [np.asarray(rows, dtype=np.int64) for rows in positives] or [np.zeros(0, np.int64)]
         )
-        flat_grades = (
-            np.zeros((len(counts), 0), np.int32)
-            if negatives is None
-            else np.asarray(negatives, dtype=np.int32)
-        )
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        first = None if annotated is None else np.asarray(annotated, dtype=np.int64)
+        listed = np.zeros((len(counts), 0)) if negatives is None else np.asarray(negatives)
         return cls(
-            np.asarray(query_rows, dtype=np.int64), flat, offsets, flat_grades, passages, first
+            query_rows=np.asarray(query_rows, dtype=np.int64),
+            positives=flat,
+            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            negatives=listed.astype(np.int32),
+            passages=passages,
+            annotated=None if annotated is None else np.asarray(annotated, dtype=np.int64),
         )
 
     def save(self, folder: Path) -> None:
@@ -124,11 +123,11 @@ class Examples:
             raise InputError(
                 "no training query, or one without a positive", where="positives", fix=fix
             )
-        if counts.max() >= self.texts():
-            fix = "Leave it out."
-            raise InputError(
-                "a query to which every passage is positive", where="positives", fix=fix
-            )
+        # draws of random negatives go on until they find one that is neither
+        itself = 0 if self.itself is None else self.itself >= 0
+        if (counts + itself).max() >= self.texts():
+            problem = "a query to which every passage is positive, or the query itself"
+            raise InputError(problem, where="positives", fix="Leave it out.")
 
     def __len__(self) -> int:
         return len(self.query_rows)
@@ -190,7 +189,7 @@ def training_examples(
             np.append(positive_rows, rows[slice(*ends)])
             for positive_rows, ends in zip(relevant, pairwise(bounds), strict=True)
         ]
-    usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
+    usable = np.flatnonzero([len(rows) > 0 for rows in relevant])
     if share is not None:
         usable = nested_share(usable, share, share_seed)
     listed = np.load(negatives / "negatives.npy")[usable] if negatives else None

@@ -154,11 +154,9 @@ def train(
         # gradients.
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
-    device, processes, is_main = (
-        accelerator.device,
-        accelerator.num_processes,
-        accelerator.is_main_process,
-    )
+    device = accelerator.device
+    processes = accelerator.num_processes
+    is_main = accelerator.is_main_process
     turns = 1 if together else processes
     if settings.accumulation % turns:
         problem = (
@@ -210,10 +208,8 @@ def train(
         more.
         """
         step, apart = index // settings.accumulation + 1, process - accelerator.process_index
-        what, guilty = (
-            "gradient",
-            range((step - 1) * settings.accumulation, step * settings.accumulation),
-        )
+        what = "gradient"
+        guilty = range((step - 1) * settings.accumulation, step * settings.accumulation)
         if name == "loss":
             what, guilty = "loss", [index if together else index + apart]
         # which only that one can make
@@ -315,10 +311,9 @@ def train(
                     best = host_copies(module_tensors(module))
                 meter.pause()
             if saves or stops:
-                log.wall_seconds, started = (
-                    log.wall_seconds + time.perf_counter() - started,
-                    time.perf_counter(),
-                )
+                now = time.perf_counter()
+                log.wall_seconds += now - started
+                started = now
                 for kind, most in machine.peak_memory().items():
                     log.peak_memory[kind] = max(most, log.peak_memory.get(kind, 0))
                 if is_main:
@@ -671,9 +666,8 @@ class Meter:
         Raises:
             TrainingError: a loss or gradient norm is NaN or infinite.
         """
-        # One stack, one transfer: fetching scalars one by one would stop a GPU as often as there
-        # are losses.
-        # a process a row
+        # One stack (a process a row), one transfer: fetching scalars one by one would stop a GPU
+        # as often as there are losses.
         of_each = self.accelerator.gather(
             torch.stack([value for _, _, value in self._waiting])[None]
         ).tolist()

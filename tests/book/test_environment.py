@@ -4,9 +4,7 @@ versions.
 
 import ast
 import datetime
-import importlib.util
 import itertools
-import json
 import os
 import re
 import shutil
@@ -14,11 +12,11 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
-from urllib.parse import quote
 
 import pytest
 import yaml
 from check_pages import ROOT
+from handouts import readme
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -118,31 +116,6 @@ def test_every_pin_has_digests(name):
     )
 
 
-def wheel_report(tmp_path, name: str, digest: str):
-    """What pip reports of an installation of torch."""
-    source = {"url": f"elsewhere/{quote(name)}", "archive_info": {"hashes": {"sha256": digest}}}
-    entry = {"metadata": {"name": "torch"}, "download_info": source}
-    (tmp_path / "report.json").write_text(json.dumps({"install": [entry]}))
-    return tmp_path / "report.json"
-
-
-def test_the_wheel_of_torch_is_compared_with_those_that_were_tried(tmp_path):
-    spec = importlib.util.spec_from_file_location("torch_wheel", ROOT / ".ci" / "torch_wheel.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    tried = [line.split() for line in (ROOT / "torch.sha256").read_text().splitlines()]
-    assert tried and all(re.fullmatch("[0-9a-f]{64}", digest) for digest, _ in tried)
-    for digest, name in tried:
-        assert name.startswith(f"torch-{torch()}")
-        assert module.compare(wheel_report(tmp_path, name, digest)) == f"{name}: as tried"
-        with pytest.raises(SystemExit, match="not the file that was tried"):
-            module.compare(wheel_report(tmp_path, name, "0" * 64))
-    said = module.compare(wheel_report(tmp_path, "torch-9-cp399.whl", "0" * 64))
-    assert said == f"torch-9-cp399.whl: not tried yet, SHA-256 {'0' * 64}"
-    (tmp_path / "report.json").write_text('{"install": []}')
-    assert module.compare(tmp_path / "report.json") == ""
-
-
 def test_no_pinned_version_is_older_than_what_closes_a_known_vulnerability():
     place = ROOT / "book" / "practice" / "measured" / "vulnerabilities.yaml"
     look, locked = yaml.safe_load(place.read_text()), lock() | pins([f"torch=={torch()}"])
@@ -210,6 +183,25 @@ def test_jobs_of_the_workflow_run_what_the_makefile_has():
     jobs = yaml.safe_load(text)["jobs"].values()
     needed = {job.get("needs") for job in jobs} - {None}
     assert needed <= yaml.safe_load(text)["jobs"].keys()
+
+
+def test_what_readers_are_told_to_install_can_search():
+    """faiss is in an extra, since two builds of it share one folder; the conda file and the locks
+    have it by name.
+    """
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "book").rglob("*.md"),
+        *(ROOT / "notebooks").rglob("*.ipynb"),
+    ]
+    told = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    told += readme([], "https://somewhere/project")
+    lines = re.findall(r"pip install ([^`\n]*(?<![\w/])(?:\.|project)(?![\w/])[^`\n]*)", told)
+    lines += re.findall("^-e .*", (ROOT / ".binder" / "requirements.txt").read_text(), re.MULTILINE)
+    assert len(lines) == 4
+    faiss = {*PROJECT["optional-dependencies"]["cpu"], *PROJECT["optional-dependencies"]["gpu"]}
+    assert all(plain(one).startswith("faiss-") for one in faiss)
+    assert [line for line in lines if not re.search(r"\[cpu\]|--no-deps", line)] == []
 
 
 def test_no_index_is_named():

@@ -54,9 +54,93 @@ class Shortened(ast.NodeTransformer):
         return ast.fix_missing_locations(node)
 
 
+ANSWERS = {
+    "1_retriever": {
+        "exercise-1": {
+            # as the lesson writes it, torch's, its parts: float32, in which 1e-6 is nothing
+            "lambda tau, passages=64: -softmax(torch.tensor([1.] + [-1.] * (passages - 1))"
+            " / tau)[0].log()": "correct",
+            "lambda tau, passages=64: -(torch.tensor([1.] + [-1.] * (passages - 1)) / tau)"
+            ".log_softmax(0)[0]": "correct",
+            "lambda tau, passages=64: ((passages - 1) * (torch.tensor(-1 / tau)).exp()"
+            " + torch.tensor(1 / tau).exp()).log() - 1 / tau": "correct",
+            "lambda tau, passages=64: np.log(passages)": "that is guessing",
+            "lambda tau, passages=64: np.log1p(passages * np.exp(-2 / tau))": "is 2.254, not 2.268",
+            "lambda tau, passages=64: np.log1p((passages - 1) * np.exp(-2))": "0.5 with 8",
+        },
+        "exercise-2": {
+            "lambda scores: softmax(scores).numpy() - np.eye(8)[0]": "correct",
+            "lambda scores: list(softmax(scores) - torch.eye(8)[0])": "correct",
+            "lambda scores: softmax(scores.requires_grad_()).double() - torch.eye(8)[0]": "correct",
+            "lambda scores: softmax(scores)": "its gradient is negative",
+            "lambda scores: -softmax(scores) + torch.eye(8)[0]": "is negative",
+        },
+    },
+    "3_masking": {
+        "exercise-2": {
+            "lambda words: torch.tensor([w in ENGLISH_STOP_WORDS for w in words])"
+            ".float().mean()": "correct",
+            "lambda words: len({*words} & ENGLISH_STOP_WORDS) / len({*words})": "as often as",
+        }
+    },
+    "4_negatives": {
+        "exercise-1": {
+            "lambda rankings, relevant: torch.tensor([len({*rows[:5]} & {*right}) > 0"
+            " for rows, right in zip(rankings, relevant)]).float().mean()": "correct",
+            "lambda rankings, relevant: np.mean([np.isin(rows, right).any()"
+            " for rows, right in zip(rankings, relevant)])": "only the first five",
+        }
+    },
+    "5_distillation": {
+        "exercise-1": {
+            "lambda scores, temperature: (scores / temperature).exp()"
+            " / (scores / temperature).exp().sum(1, keepdim=True)": "correct",
+            "lambda scores, temperature: np.exp(scores.numpy() / temperature)"
+            " / np.exp(scores.numpy() / temperature).sum(1, keepdims=True)": "correct",
+            "lambda scores, temperature: (scores / temperature).softmax(0)": "dim=1",
+            "lambda scores, temperature: scores.softmax(1)": "near zero",
+        }
+    },
+    "6_passage_centric": {
+        "exercise-1": {
+            "lambda B, n: [B * n, B * n, 1 + B * (n - 1)]": "correct",
+            "lambda B, n: np.array([n, n, n - 1]) * B + [0, 0, 1]": "correct",
+            "lambda B, n: (B * n, B * n, B + 1)": "n - 1 are hard negatives",
+        }
+    },
+    "7_significance": {
+        "exercise-2": {
+            "lambda runs: runs.mean(0).std() / n**0.5": "correct",
+            "lambda runs: np.float32(runs).mean(0).std() / n**0.5": "correct",
+            "lambda runs: runs.std() / (3 * n)**0.5": "3n values are not",
+            "lambda runs: runs[0].std() / n**0.5": "average over seeds first",
+        }
+    },
+    "bugs_in_evaluation": {
+        "one-faulty": {
+            "lambda hits, cut=10: (hits[:cut] / np.arange(1, cut + 1, dtype=np.float32)).max()"
+            ".astype(np.float32)": "correct"
+        },
+        "five-faulty": {
+            "lambda p_values, level=0.05: [bool(all((len(p_values) - rank) * low"
+            " < level for rank, low in enumerate(sorted(p_values)) if low <= p))"
+            " for p in p_values]": "correct"
+        },
+    },
+    "bugs_in_training": {
+        "two-faulty": {
+            "lambda ranking, positives, count:"
+            " np.array(ranking)[~np.isin(ranking, positives)][:count]": "correct"
+        }
+    },
+}
+"""Notebook -> exercise -> answers that students write -> what they should be told."""
+
+
 def said(path: Path) -> tuple[dict[str, str], float]:
     """Runs a lecturer's copy in this process: cell -> what it prints, and the seconds of a
-    processor core that all of its trainings' steps would take with it.
+    processor core that all of its trainings' steps would take with it; and after each solution
+    other answers, right and wrong.
     """
     trainings, start = Trainings(), time.process_time()
     space: dict = {"__name__": path.stem, "display": lambda shown: None, "few": trainings.few}
@@ -68,6 +152,15 @@ def said(path: Path) -> tuple[dict[str, str], float]:
             with redirect_stdout(told):
                 exec(compile(code, cell["id"], "exec"), space)
             printed[cell["id"]] = told.getvalue()
+            name = cell["id"].removesuffix("-solution")
+            for answer, wanted in ANSWERS.get(path.stem, {}).get(name, {}).items():
+                if name != cell["id"]:
+                    told = io.StringIO()
+                    mark = CHECKED.search("".join(cell["source"])).group()
+                    function = mark.removesuffix(")").split(", ")[1]
+                    with redirect_stdout(told):
+                        exec(f"{function} = {answer}\n{mark}", space)
+                    assert wanted in told.getvalue(), (answer, told.getvalue())
     return printed, time.process_time() - start + trainings.left_out
 
 

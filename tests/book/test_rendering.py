@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from api_docs import keep_sentence, link_pages, no_mail, plain_types, short_defaults, split_names
 from docutils import nodes
-from native_math import to_mathml
+from docutils.utils import new_document
+from native_math import Punctuated, to_mathml
 from plain_code import NARROW, FoldedCode, PlainCode
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -121,6 +122,26 @@ def test_source_stays_as_an_annotation():
 def test_unknown_command_is_refused():
     with pytest.raises(ValueError, match="nosuchcommand"):
         to_mathml(r"a \nosuchcommand b", display=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "together"),
+    [
+        ("divide by ", ". Then", "k."),
+        ("a rate (", ") of", "(k)"),
+        ("(at most ", ", or ", "k,"),
+        ("the ", "th row", None),
+        ("", "", None),
+    ],
+)
+def test_a_formula_keeps_its_brackets_and_stops_on_its_line(before, after, together):
+    document, paragraph = new_document("page"), nodes.paragraph()
+    document += paragraph
+    paragraph += [nodes.Text(before), nodes.math("", "k"), nodes.Text(after)]
+    Punctuated(document).run()
+    spans = [span.astext() for span in document.findall(nodes.inline)]
+    assert spans == ([together] if together else [])
+    assert paragraph.astext() == f"{before}k{after}"
 
 
 ROOT = Path(__file__).parents[2]

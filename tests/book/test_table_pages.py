@@ -4,16 +4,20 @@ can be taken along.
 
 import json
 import re
+from base64 import b64decode
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from browser import needs_chromium, opened, visit
 from check_pages import ROOT
-from table_pages import TO_NOTEBOOK, arrange, bibtex, claims_html, links_html, notes_html
+from generated_pages import cite_page
+from pybtex.database import parse_string
+from table_pages import TO_NOTEBOOK, arrange, claims_html, links_html, notes_html
 
 from dr_book.comparison import NOT_YET, notice
 from dr_book.papers import load_papers
+from dr_lib.lab import load_records
 
 SCRIPT = ROOT / "book" / "_static" / "pages.js"
 ENTRY = {
@@ -216,7 +220,7 @@ def test_claims_have_their_badges_and_say_what_judged_them():
     assert (
         html.count(">open</span>") == 3
         and html.count(">stand-in</span>") == 3
-        and html.count("1 for, 0 against, 2 open") == 3
+        and html.count("1 pair for, 2 open") == 3
     )
     assert "<summary>1 more</summary>" in html
     assert "Judged on SQuAD, laptop scale, 1 to 2 seeds." in html
@@ -230,11 +234,10 @@ def test_claims_have_their_badges_and_say_what_judged_them():
 
 def test_links_lead_into_a_repository_only_where_there_is_one():
     page = "notebooks/simlm/x"
-    assert not re.search(r"https?:", links_html(page, "simlm")) and "simlm.bib" in links_html(
-        page, "simlm"
-    )
-    assert 'href="../../_sources/notebooks/simlm/x.ipynb" download' in links_html(page, None)
-    html = links_html(page, None, "https://github.com/some/where/")
+    alone = links_html(page, "X", None)
+    assert not re.search(r"https?:", alone) and "Colab" not in alone
+    assert 'href="../../_sources/notebooks/simlm/x.ipynb" download' in alone
+    html = links_html(page, "X", None, "https://github.com/some/where/")
     assert re.findall(r'href="(https:[^"]*)"', html) == [
         "https://github.com/some/where/blob/main/notebooks/simlm/x.ipynb",
         "https://colab.research.google.com/github/some/where/blob/main/notebooks/simlm/x.ipynb",
@@ -243,10 +246,36 @@ def test_links_lead_into_a_repository_only_where_there_is_one():
     # the notebooks need the project: Colab gets the line that installs it, a book without a
     # repository says nothing of it
     assert "!git clone https://github.com/some/where book" in html
-    assert "Colab" not in links_html(page, None)
-    assert bibtex()["simlm"].startswith("@inproceedings{simlm,") and bibtex()["simlm"].endswith(
-        "}\n"
+
+
+@pytest.mark.parametrize(
+    ("paper", "repository"), [(None, ""), ("simlm", ""), ("pair", "https://github.com/some/where/")]
+)
+def test_bibtex_of_a_page_is_that_of_the_page_and_then_of_its_paper(paper, repository):
+    page = "notebooks/simlm/table07_objectives"
+    html = links_html(page, "Rates of 50 % & more", paper, repository)
+    data, file = re.search(r'base64,(\S+)" download="([\w.-]+)"', html).groups()
+    entries = parse_string(b64decode(data).decode(), "bibtex").entries
+    assert file == "simlm-table07_objectives.bib"
+    assert [*entries] == ["denseretrievalbook-table07_objectives", *([paper] if paper else [])]
+    fields = entries["denseretrievalbook-table07_objectives"].fields
+    assert fields["title"] == r"{Rates of 50 \% \& more}"
+    assert fields["booktitle"] == "{The Dense Retrieval Book}"
+    assert re.fullmatch(rf"Version [\d.]+, page {page}", fields["note"])
+    assert fields.get("url") == (
+        f"https://github.com/some/where/blob/main/{page}.ipynb" if repository else None
     )
+
+
+def test_the_page_on_citing_cites_a_figure_that_is_there_with_records_that_are_there():
+    words = cite_page()
+    example = re.search(r'page (\S+), figure "(.*?)", records ([\w/-]+)', words)
+    page, heading, study = example.groups()
+    cells = json.loads((ROOT / f"{page}.ipynb").read_text())["cells"]
+    assert any(f"## {heading}\n" in "".join(cell["source"]) for cell in cells)
+    assert load_records(ROOT / "book" / "records" / "laptop", study)
+    for block in re.findall(r"```bibtex\n(.*?)```", words, re.S):
+        assert parse_string(block, "bibtex").entries
 
 
 @pytest.mark.xdist_group("chromium")

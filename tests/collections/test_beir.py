@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dr_lib import collections
-from dr_lib.collections import Judgement, Query, store, write_folder
+from dr_lib.collections import Collection, Judgement, Query, store, write_folder
 from dr_lib.errors import InputError
 
 
@@ -51,7 +51,7 @@ def test_grades_are_kept_with_zero(beir_folder, cache):
     assert collection.qrels("test") == {"q2": {"p4": 2}, "q1": {"p2": 1, "p1": 0}}
 
 
-def test_what_is_tested_is_left_out_of_train_and_counted(beir_folder, cache):
+def test_what_is_tested_is_left_out_of_train_and_counted(beir_folder, cache, monkeypatch):
     asked = [
         {"_id": "q1", "text": "what is thin"},
         {"_id": "q2", "text": "what is hot"},
@@ -71,6 +71,10 @@ def test_what_is_tested_is_left_out_of_train_and_counted(beir_folder, cache):
     assert collection.info["counts"]["train"] == {"queries": 2, "judgements": 2}
     told = {"training queries that are asked in dev or test too, left out of train": 2}
     assert collection.irregular == told
+    read = []
+    monkeypatch.setattr(Collection, "queries", lambda self, split: read.append(split))
+    assert collection.irregular == told and not read  # known without reading a query again
+    monkeypatch.undo()
     kept = {"queries without a judgement": 1}  # q3, which only train had judged
     assert alone.irregular == kept and collection.digest != alone.digest
     nothing = beir_folder("nothing", queries=asked, qrels=qrels | {"train": train[:2]})
@@ -84,11 +88,14 @@ def test_of_published_data_what_is_tested_stays_in_train_and_is_counted(
     qrels = {"train": ["q1\tp2\t1", "q4\tp1\t1"], "test": ["q1\tp2\t1"]}
     folder = beir_folder(qrels=qrels)
     left_out = collections.load(folder, cache=cache)
-    monkeypatch.setattr(store, "AS_PUBLISHED", {left_out.passages_digest})
+    monkeypatch.setattr(store, "MEASURED_WITH", {left_out.passages_digest})
     published = collections.load(folder, cache=cache)
     assert [*left_out.qrels("train")] == ["q4"] and [*published.qrels("train")] == ["q1", "q4"]
     told = "training queries that are asked in dev or test too, kept in train"
     assert published.irregular[told] == 1 and published.digest != left_out.digest
+    # and so in a sample of it, and in a training
+    sample = published.sample(test_queries=1)
+    assert [*sample.qrels("train")] == ["q1", "q4"] and sample.without_tested() is sample
 
 
 def test_info_counts_what_is_there(beir_folder, cache):

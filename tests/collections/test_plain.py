@@ -738,3 +738,31 @@ def test_a_packed_page_that_unpacks_without_end_is_named(tmp_path):
             file.write(bytes(2**20))
     with pytest.raises(InputError, match="unpacks to over 32 MB"):
         sections_of(tmp_path / "page.html.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("faq.csv", "question,answer\nHow often is it oiled?,Every two weeks.\n"),
+        ("parts.csv", "title,description\nPump,It moves water.\n"),
+        ("faq.jsonl", '{"question": "How often?", "answer": "Every two weeks."}\n'),
+        ("parts.jsonl", '{"title": "Pump", "description": "It moves water."}\n'),
+    ],
+)
+def test_what_is_asked_or_called_is_not_taken_for_the_text(name, content, tmp_path):
+    """Else half of each line would be searched, and nobody would know."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=r"field text is missing \(there are: .*(answer|descr)"):
+        collections.load(tmp_path / name, cache=tmp_path / "cache")
+
+
+def test_a_table_says_which_columns_are_not_read(tmp_path):
+    (tmp_path / "parts.csv").write_text("id,title,text,price\na,Pump,It moves water.,7\nb,Fan,,8\n")
+    found = collections.load(tmp_path / "parts.csv", cache=tmp_path / "cache")
+    assert found.info["read"] == "read of each line: id, title, text; not read: price"
+    assert [*found.passages["text"]] == ["It moves water.", ""]  # a title alone is a passage
+    (tmp_path / "chunks.jsonl").write_text('{"page_content": "Salt.", "metadata": {"page": 1}}\n')
+    found = collections.load(tmp_path / "chunks.jsonl", cache=tmp_path / "cache")
+    assert [*found.passages["text"]] == ["Salt."] and found.info["read"].endswith("read: metadata")
+    (tmp_path / "plain.jsonl").write_text('{"id": 1, "text": "Salt."}\n')
+    assert "read" not in collections.load(tmp_path / "plain.jsonl", cache=tmp_path / "cache").info

@@ -55,6 +55,20 @@ def test_sub_ids_with_judgements_are_the_splits(registered, cache):
     assert collection.queries()["id"][:] == ["1", "5", "2", "3", "4"]
 
 
+def test_what_is_tested_is_left_out_of_train_where_both_are_read(registered, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "small.tsv").write_text("2\t What  FLOWS\n3\twhat is judged twice\n")
+    keys = {"split": "dev/small", "measures": ["MRR@10"]}
+    recipe = lab.Recipe(collection=f"ir_datasets:{registered}", evaluation=keys)
+    untrained = lab.Inputs(recipe.with_(evaluation__kind="bm25")).collection
+    assert not untrained._asked  # what trains nothing reads no training queries
+    inputs = lab.Inputs(recipe)
+    assert inputs.collection is inputs.searched and [*inputs.collection.qrels("train")] == ["5"]
+    assert [*inputs.searched.qrels("dev/small")] == ["2", "3"]
+    told = "training queries that are asked in dev or test too, left out of train"
+    assert inputs.collection.irregular[told] == 1
+
+
 def test_a_sub_id_gives_its_split_alone_over_all_passages(registered, cache):
     collection = collections.load(f"ir_datasets:{registered}/dev/small", cache=cache)
     assert collection.splits == ("dev/small",) and collection.passages["id"][:] == ["7", "8", "9"]

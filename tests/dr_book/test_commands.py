@@ -421,7 +421,6 @@ def test_what_is_printed_in_parts_stays_one_line():
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["publish", "your_corpus/x", "--scale", "laptop"], "your_corpus/x: query ids and scores"),
         (["publish", "simlm/table08"], "which scale is not said"),
         (["export", "--to", "x"], "give a record, a folder, or --study"),
         (["export", "README.md", "--to", "x"], "README.md: is no record"),
@@ -499,7 +498,7 @@ def test_what_a_search_leaves_out_is_said(tmp_path, capsys):
         (["verify", "a/b", "c", "--margin", "-1"], "-1 points. Give a number above 0, such as 0.5"),
         (["try", "primer", "--minutes", "-1"], "such as 30"),
         (["publish", "FILE"], "is no record"),
-        (["publish", "your_corpus/x"], "query ids and scores of your own text"),
+        (["publish", "your_corpus/x"], "which scale is not said"),
     ],
 )
 def test_the_way_out_fits_the_mistake(line, said, tmp_path, capsys):

@@ -8,11 +8,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from dr_book import comparison
+from dr_book import comparison, figures
 from dr_book.comparison import Comparison
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
 from dr_book.verdicts import PairResult
+from dr_lib.evaluation import Clusters
 from dr_lib.lab import recipe_at
 from dr_lib.places import notebook_of
 
@@ -171,7 +172,9 @@ def test_the_best_of_a_column_is_bold(runs):
     )
 
 
-def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs):
+def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs, record):
+    near = runs["ahead"][0].per_query("MRR@10") * 0.99
+    runs = runs | {"ahead": [*runs["ahead"], record("ahead", near, seed=1)]}
     pairs = [("ahead", "BM25"), ("ahead", "printed"), ("ahead", "missing")]
     html = (
         compared(runs, {"ahead": 3.0, "BM25": 1.5, "printed": 2.0})
@@ -184,6 +187,54 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs):
     assert first[1] == "+1.5" and first[2].startswith("+") and first[3] == "&lt; 0.0001"
     assert "Not measured yet: 1 more of the paper\u2019s differences." in html
     assert "p (Holm)" not in columns(compared(runs).differences(pairs, "x").data)
+
+
+def test_too_few_documents_have_no_p_values_and_the_caption_says_why(record):
+    rng, labels = np.random.default_rng(0), ("ahead", "BM25")
+    three = Clusters.named("document", np.repeat(["a", "b", "c"], 8))
+    few = {
+        label: [record(label, rng.random(24), clusters=three, seed=seed) for seed in range(2)]
+        for label in labels
+    }
+    html = compared(few).differences([labels], "x.", tests=True).data
+    assert "p (Holm)" not in columns(html)
+    assert "No p-values: 3 clusters of queries are too few to decide anything." in html
+    chosen = compared(few).differences([labels], "x.", tests=True, corrected={labels: 0.5}).data
+    assert "p (Holm)" in columns(chosen) and "No p-values" not in chosen
+
+
+def test_of_single_trainings_there_is_no_test_and_no_word_of_seeds(runs):
+    html = compared(runs).differences([("ahead", "BM25")], "x", tests=True).data
+    assert columns(html) == ["difference", "live", "smallest detectable"]
+    assert "One seed: " in html and "over seeds" not in html
+    assert "over seeds" not in compared(runs).table([*runs], "x").data
+
+
+def test_the_line_below_a_figure_is_of_the_runs_that_it_draws(record):
+    trained = {"pretrained": {"steps": 1}}
+    rows = {
+        label: [record(label, [1.0], seed=seed, training=trained) for seed in range(seeds)]
+        for label, seeds in {"a": 2, "b": 2, "c": 2, "d": 1}.items()
+    }
+    known = compared(rows, {"a": 3.0, "b": 2.0, "c": 1.0, "printed": 0.5})
+    order, points = re.findall(r'<p class="dr-source">(.*?)</p>', known.figure([*rows], "x").data)
+    assert order.endswith("; 2 seeds a row.") and points.endswith("; 1 to 2 seeds a row.")
+    assert known.behind(["a", "unknown"]) == {"a": rows["a"]}
+    alone = compared({}, {"a": 3.0}).figure(["a"], "x").data
+    assert "the paper\u2019s values" in alone and ">paper</text>" in alone
+
+
+def test_the_line_below_a_figure_links_the_records_that_it_is_made_from(record):
+    """Of studies that the book has a file of; nothing else that a line says becomes a link."""
+    rows = {"a": [record("a", [1.0], study="plan/core", file_name="plan-core.jsonl.xz")]}
+    rows["b"] = [record("b", [1.0], study="mine/own", file_name="mine-own.jsonl.xz")]
+    said = comparison.provenance(rows)
+    assert said.endswith(" Records: [plan/core](book/records/laptop/plan-core.jsonl.xz).")
+    link = '<a href="../../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
+    html = figures.show(lambda palette: palette.figure(1), "x", source=said).data
+    assert f"Records: {link}.</p>" in html and html.count("<a ") == 1
+    for name in ("[x](javascript:a)", "<a href=x>", "[x](https://a/book/records/b.jsonl.xz)"):
+        assert "<a" not in figures.sourced(name)
 
 
 def test_a_difference_that_cannot_be_is_not_called_detectable(record):

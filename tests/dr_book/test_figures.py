@@ -194,7 +194,7 @@ def test_long_titles_and_legends_stay_within_a_phone(record):
 @pytest.mark.parametrize("drawn_for", ["drawn", "on_a_phone"])
 def test_names_at_the_ends_of_curves_do_not_cover_each_other(request, drawn_for):
     made = request.getfixturevalue(drawn_for)
-    line = {1: Interval(30, 28, 32), 100: Interval(45, 43, 47)}
+    line = {1: Interval(30, 28, 32), 10: Interval(40, 38, 42), 100: Interval(45, 43, 47)}
     lines = {"MASTER": line, "SimLM": {**line, 100: Interval(44, 42, 46)}}
     level = {"no pre-training, all labels of every kind": Interval(43.8, 42, 46)}
     growth(lines, x="share", y="%", levels=level)
@@ -251,10 +251,11 @@ def test_growth_draws_bars_and_no_band_where_amounts_are_few(drawn):
     lines = {
         "MASTER": {1: Interval(1, 0, 2), 8: Interval(3, 2, 4)},
         "SimLM": {8: Interval(2, 1, 3)},
+        "masked LM": {1: Interval(1, 0, 1), 4: Interval(1, 0, 1), 8: Interval(1, 0, 1)},
     }
     growth(lines, x="steps", y="%", log=True)
     axes = drawn[0].axes[0]
-    assert not axes.collections  # no band
+    assert len(axes.collections) == 1  # the band of masked LM alone
     # also the points of MASTER, which are two
     ends = [tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
     assert ends == [(0, 2), (2, 4), (1, 3), (1, 3)]
@@ -262,11 +263,94 @@ def test_growth_draws_bars_and_no_band_where_amounts_are_few(drawn):
     assert low < 0 and high > 4
 
 
+def test_lines_that_are_no_curves_are_rows_with_a_name_for_each_point(drawn):
+    lines = {"MASTER": {250: Interval(1, 0, 2), 2000: Interval(3, 2, 4)}}
+    levels = {"no pre-training": Interval(0, 0, 0), "masked LM": Interval(1, 0, 2)}
+    html = growth(lines, x="steps", y="points", levels=levels).data
+    axes = drawn[0].axes[0]
+    assert names_of(axes) == ["masked LM", "MASTER, 250", "MASTER, 2,000"]
+    assert axes.get_xlabel() == "points" and "MASTER, 2,000 3.0" in html
+    segments = [one for lines in axes.collections for one in lines.get_segments()]
+    assert any((segment[:, 0] == 0).all() for segment in segments), "the level at zero is a line"
+
+
+@pytest.mark.parametrize(
+    ("quick", "said"),
+    [
+        ({500: 1, 1000: 3.3, 2000: 5}, "for 1/16 of the steps"),
+        ({500: 1, 3000: 3.3, 9000: 5}, "for about 1/5 of the steps"),
+        ({500: 1, 1000: 2.0, 16_000: 5}, ""),
+    ],
+)
+def test_growth_says_at_which_share_one_line_has_what_another_ends_with(drawn, quick, said):
+    lines = {"AutoEncoder": quick, "MLM": {500: 0.2, 1000: 0.5, 16_000: 3.0}}
+    values = {
+        label: {at: Interval(value, value - 1, value + 1) for at, value in line.items()}
+        for label, line in lines.items()
+    }
+    html = growth(values, x="x", y="y", log=True, saving=("AutoEncoder", "MLM", "steps")).data
+    title = f"auto-encoder: as much as masked LM {said}" if said else ""
+    assert drawn[0].axes[0].get_title() == title and ("as much as" in html) == bool(said)
+    levels = [line for line in drawn[0].axes[0].lines if [*line.get_ydata()] == [3.0, 3.0]]
+    assert len(levels) == bool(said)
+
+
+def test_a_range_is_a_band_without_a_line(drawn):
+    line = {amount: Interval(1, 0, 2) for amount in (1, 2, 3)}
+    growth({"SimLM": line}, x="x", y="y", ranges={"gaps": (0.1, 0.5)})
+    axes = drawn[0].axes[0]
+    assert [patch.get_bbox().intervaly.tolist() for patch in axes.patches] == [[0.1, 0.5]]
+    assert len(axes.lines) == 1 and {text.get_text() for text in axes.texts} == {"SimLM", "gaps"}
+
+
+def test_differences_whose_interval_holds_zero_are_pale_and_the_line_below_says_so(drawn):
+    differences = {"a": Interval(2, 1, 3), "b": Interval(1, -1, 3), "c": Interval(1, 0, 2)}
+    sure = Series("recorded", "recorded", {"a": differences["a"]}, "points")
+    both = Series("recorded", "recorded", differences, "points")
+    said = [
+        re.findall(r'<p class="dr-source">(.*?)</p>', html.data)
+        for html in (
+            intervals([both], [*"abc"], alt="x", zero=True, source="Here."),
+            intervals([sure], [*"abc"], alt="x", zero=True, source="Here."),
+            intervals([both], [*"abc"], alt="x", source="Here."),
+        )
+    ]
+    assert said == [["Here. Pale: the interval holds zero."], ["Here."], ["Here."]]
+    strengths = [[line.get_alpha() for line in figure.axes[0].lines] for figure in drawn]
+    assert strengths == [[1, figures.PALE, figures.PALE], [1], [1, 1, 1]]
+
+
+def test_the_sides_of_zero_say_what_they_mean(drawn):
+    series = [Series("recorded", "recorded", points(a=-2, b=3), "points")]
+    intervals(series, ["a", "b"], alt="x", zero=True, sides=("BM25 ahead", "vectors ahead"))
+    axes = drawn[0].axes[0]
+    left, right = axes.texts
+    assert (left.get_text(), right.get_text()) == ("BM25 ahead", "vectors ahead")
+    zero = axes.transData.transform((0, 0))[0]
+    assert left.get_window_extent().x1 < zero < right.get_window_extent().x0
+    tops = axes.transData.transform([(0, 1.3)])[0, 1]
+    assert tops < left.get_window_extent().y0 < axes.get_window_extent().y1
+
+
 def test_methods_of_one_family_share_a_colour_and_have_dashes_of_their_own():
     styles = PALETTE.styles(["SimLM", "AutoEncoder", "MLM", "another", "one more"])
     assert styles["SimLM"]["color"] == styles["AutoEncoder"]["color"] == PALETTE.series[0]
     assert styles["SimLM"]["linestyle"] != styles["AutoEncoder"]["linestyle"]
     assert len({tuple(style.values()) for style in styles.values()}) == 5
+
+
+def test_a_method_has_one_line_in_every_figure():
+    """Whatever is drawn beside it, in whatever order; its variants differ from it."""
+    together = PALETTE.styles(["SimLM, 30% / 100%", "RetroMAE", "simlm", "MASTER", "autoencoder"])
+    for method in ("autoencoder", "simlm", "RetroMAE", "MASTER"):
+        assert PALETTE.styles(["CDMAE", method])[method] == together[method]
+    assert len({style["linestyle"] for style in together.values()}) == 4
+    dashes = PALETTE.styles(["SimLM, 30% / 100%", "SimLM"])
+    assert (
+        dashes["SimLM"]["linestyle"]
+        == together["simlm"]["linestyle"]
+        != dashes["SimLM, 30% / 100%"]["linestyle"]
+    )
 
 
 def test_a_heat_map_is_pale_where_a_difference_may_be_chance_and_empty_where_nothing_ran(drawn):
@@ -283,6 +367,9 @@ def test_a_heat_map_is_pale_where_a_difference_may_be_chance_and_empty_where_not
     assert not any("inf" in text.get_text() for text in drawn[1].axes[0].texts)
     shown = [one.get_text() for one in drawn[1].axes[0].get_xticklabels()]
     assert shown == [tick("50%"), tick("30%")]
+    assert '<p class="dr-source">Empty: not run.</p>' in html
+    full = heat_map({"15%": cells["15%"]}, unit="points", alt="Rates.", source="Here.").data
+    assert '<p class="dr-source">Here.</p>' in full
     assert "Rates. 15 %: 30 % +2.0; 30 %: 50 % -1.0." in html.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -335,15 +422,53 @@ def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
         Series("recorded", "recorded", points(a=10, c=30, b=20), "%"),
     )
     html = slopes(*sides, ["a", "b", "c", "unknown"]).data
-    lines = [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines]
-    assert lines == [(2, 0), (1, 1), (0, 2)] and "dr-leading" in html
-    colours = [to_hex(line.get_color()) for line in drawn[0].axes[0].lines]
-    assert colours == [PALETTE.text, PALETTE.text, PALETTE.paper], "two explain three crossings"
-    slopes(*sides, ["a", "b", "c"], {frozenset("bc")})
-    colours = [to_hex(line.get_color()) for line in drawn[1].axes[0].lines]
-    assert colours == [PALETTE.text, PALETTE.paper, PALETTE.paper], "a tie explains itself"
+    lines, rings = lines_and_rings(drawn[0])
+    assert [tuple(line.get_ydata()) for line in lines] == [(2, 0), (1, 1), (0, 2)]
+    assert "dr-leading" in html and "Circled crossings are certain. </p>" in html
+    assert {to_hex(line.get_color()) for line in lines} == {PALETTE.text}
+    assert rings == [(0.5, 1)] * 3, "three lines that meet at one point are three pairs"
+    assert "Changed places for certain: a and b; a and c; b and c." in html
     assert "paper (%): a 90.0, b 80.0, c 70.0. recorded (%): c 30.0, b 20.0, a 10.0." in html
     assert slopes(*sides, ["a", "b", "unknown"]).data == ""
+
+
+def lines_and_rings(figure):
+    """The lines of a drawing of slopes, and where it circles their crossings."""
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
+    rings = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines[len(lines) :]]
+    return lines, [tuple(map(float, ring)) for ring in rings]
+
+
+CROSSED = (
+    Series("paper", "paper", points(a=4, b=3, c=2, d=1), "%"),
+    Series("recorded", "recorded", points(b=40, a=30, d=20, c=10), "%"),
+)
+"""a and b change places, and so do c and d."""
+
+
+@pytest.mark.parametrize(
+    ("ties", "dark", "said"),
+    [
+        ("", "abcd", "Circled crossings are certain. Here."),
+        ("ab", "cd", "Circled crossings are certain; the others may be chance. Here."),
+        ("ab cd", "", "Each crossing may be chance. Here."),
+    ],
+)
+def test_both_lines_of_a_certain_crossing_are_dark_and_the_key_says_what_there_is(
+    drawn, ties, dark, said
+):
+    html = slopes(*CROSSED, [*"abcd"], set(map(frozenset, ties.split())), "Here.").data
+    lines, rings = lines_and_rings(drawn[0])
+    colours = {label: to_hex(line.get_color()) for label, line in zip("abcd", lines, strict=True)}
+    assert {label for label, colour in colours.items() if colour == PALETTE.text} == {*dark}
+    places = {"a": (0.5, 2.5), "c": (0.5, 0.5)}
+    assert rings == [ring for label, ring in places.items() if label in dark]
+    assert f'<p class="dr-source">{said}</p>' in html
+
+
+def test_an_order_that_stays_has_no_key():
+    sides = (CROSSED[0], Series("recorded", "recorded", CROSSED[0].points, "%"))
+    assert '<p class="dr-source">Here.</p>' in slopes(*sides, [*"abcd"], source="Here.").data
 
 
 def test_values_that_look_equal_do_not_change_places(drawn):
@@ -352,8 +477,8 @@ def test_values_that_look_equal_do_not_change_places(drawn):
         Series("r", "recorded", points(a=43.52, b=43.48, c=43.0), "%"),
     )
     slopes(*sides, ["a", "b", "c"])
-    axes = drawn[0].axes[0]
-    heights = [tuple(line.get_ydata()) for line in axes.lines]
+    lines, _ = lines_and_rings(drawn[0])
+    heights = [tuple(line.get_ydata()) for line in lines]
     assert heights == [(0, 1.5), (1.5, 1.5), (1.5, 0)], "equal as printed: the mean rank"
 
 
@@ -396,7 +521,7 @@ def test_parts_of_a_loss_have_names_in_words(drawn, record):
         ending="loss",
         unit="x",
     )
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [
+    assert [text.get_text() for text in drawn[0].subfigs[0].legends[0].get_texts()] == [
         "encoder",
         "masked keywords",
     ]
@@ -473,7 +598,7 @@ def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn,
     assert [len(axes.lines) for axes in (simlm, ict, cdmae)] == [2, 1, 2]
     assert [line.get_color() for line in simlm.lines] == [line.get_color() for line in cdmae.lines]
     assert simlm.get_ylim() == ict.get_ylim()
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [
+    assert [text.get_text() for text in drawn[0].subfigs[0].legends[0].get_texts()] == [
         "decoder",
         "encoder",
         "contrastive",
@@ -481,6 +606,32 @@ def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn,
     training_curves({"none": runs["none"], "ict": runs["ict"]}, ending="loss", unit="nats")
     alone = drawn[1].axes[0].lines[0]
     assert alone.get_color() == ict.lines[0].get_color() != simlm.lines[0].get_color()
+
+
+@pytest.mark.parametrize("drawings", ["drawn", "on_a_phone"])
+def test_a_method_of_many_parts_has_a_wide_panel_with_a_name_at_each_line(
+    drawings, request, record
+):
+    made = request.getfixturevalue(drawings)
+    parts = ("encoder", "decoder", "mkp", "cmp", "npr", "dor", "gor")
+    curve = {"step": [1, 2]} | {f"{name}_loss": [2.0, 1.0] for name in parts}
+    few = {"step": [1, 2], "encoder_loss": [2.0, 1.0], "decoder_loss": [3.0, 2.0]}
+    runs = {
+        name: [record(name, [1.0], training={"pretrained": {"curve": own}})]
+        for name, own in {"master": curve, "simlm": few, "cdmae": few}.items()
+    }
+    training_curves(runs, ending="loss", unit="nats")
+    (figure,) = made
+    figure.draw_without_rendering()
+    simlm, cdmae, master = figure.axes
+    assert not simlm.texts and [
+        text.get_text() for text in figure.subfigs[0].legends[0].get_texts()
+    ] == ["decoder", "encoder"]
+    assert len(master.lines) == len(master.texts) == len(parts)
+    assert {"questions", "continuations"} < {text.get_text() for text in master.texts}
+    boxes = sorted((text.get_window_extent() for text in master.texts), key=lambda box: box.y0)
+    assert all(below.y1 <= above.y0 for below, above in pairwise(boxes))
+    assert boxes[-1].y1 < simlm.get_window_extent().y0 and cdmae.get_ylim() == simlm.get_ylim()
 
 
 def test_a_long_name_above_a_panel_does_not_run_into_the_next_one(drawn, record):

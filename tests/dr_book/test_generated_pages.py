@@ -30,7 +30,7 @@ from dr_book.measured import made_by
 from dr_book.papers import load_papers
 from dr_book.tables import named
 from dr_book.verdicts import STATES
-from dr_lib import places
+from dr_lib import lab, places
 from dr_lib.files import write_json
 from dr_lib.lab import load_records, recorded_folder
 from dr_lib.lab.records import read_records
@@ -126,7 +126,7 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert 'aria-label="1 supported, 1 open, 1 contradicted"' in html
     assert '<i class="supported hollow" style="flex:1"></i>' in html
     assert '<i class="contradicted" style="flex:1"></i>' in html
-    assert "3 pairs tested, of 25 claims" in html and "0 pairs tested" in html
+    assert "3 pairs tested, of 26 claims" in html and "0 pairs tested" in html
     assert (
         "3 were tested here: 2 of them on other data than the paper" in html and "(hollow)" in html
     )
@@ -142,8 +142,8 @@ def test_a_changed_pair_changes_card_bar_and_table():
     changed = counted(made[1] | {"pairs": [TESTED | {"state": "open"}]})
     after = [made[0], changed, *made[2:]]
     assert 'aria-label="1 supported, 2 open"' in paper_cards(after)
-    assert counted_pairs(made[1]) == "0 for, 1 against, 0 open"
-    assert counted_pairs(changed) == "0 for, 0 against, 1 open"
+    assert counted_pairs(made[1]) == "1 pair against"
+    assert counted_pairs(changed) == "1 pair open"
     assert counts_table(after).data != counts_table(made).data
 
 
@@ -151,12 +151,12 @@ def test_what_waits_for_seeds_is_told_from_what_is_undecided():
     waiting = TESTED | {"state": "open", "waits": 2}
     entry = counted(ENTRY | {"paper": "simlm", "claim": "x", "verdict": "open", "waits": 2})
     entry |= {"pairs": [waiting, TESTED | {"state": "open"}]}
-    assert counted_pairs(entry) == "0 for, 0 against, 1 open, 1 waiting for seeds"
+    assert counted_pairs(entry) == "1 pair open, 1 waiting for seeds"
     assert 'aria-label="1 open, 1 waits for seeds"' in bar([entry])
     assert ">open: waits for seeds<" in entry_badge(entry).html
     assert ">open<" in entry_badge(entry | {"waits": 0}).html
     unfinished = entry | {"pairs": [TESTED | {"state": "open"}, TESTED | {"state": "not run"}]}
-    assert counted_pairs(unfinished).endswith("1 open, 1 not run"), "what keeps it open"
+    assert counted_pairs(unfinished).endswith("1 pair open, 1 not run"), "what keeps it open"
 
 
 @pytest.mark.parametrize(
@@ -244,6 +244,24 @@ def test_ten_lines_read_a_file_of_records_as_the_project_does(capsys, monkeypatc
     assert table["label"].tolist() == [record.label for record in records]
 
 
+def test_what_the_records_page_says_of_reading_in_a_line_runs(monkeypatch):
+    monkeypatch.chdir(places.project_root())
+    monkeypatch.setattr(generated_pages, "SCALES", ())  # no tables
+    page = generated_pages.records_page()
+    lines = re.findall(r"`([^`\n]*[(.][^`\n]*)`", page.partition("```")[0])
+    read = [line for line in lines if line.startswith(("lab.", "pandas."))]
+    attributes = [line for line in lines if line.startswith(".")]
+    file = "book/records/laptop/simlm-table08.jsonl.xz"
+    table, records = (eval(line, {"lab": lab, "pandas": pd, "file": file}) for line in read)
+    assert len(table) == len(records) > 0 and len(attributes) == 3
+    for record in records:
+        values, clusters, training = (
+            eval(f"record{line}", {"record": record}) for line in attributes
+        )
+        assert values.mean() == pytest.approx(record.means["MRR@10"])
+        assert len(clusters.of) == len(values) and {*training} <= {*record.keys}
+
+
 def test_what_was_made_again_stands_on_the_status_page():
     record = load_records(recorded_folder("laptop"), "simlm/table08")[0]
     (first, again, found) = next(pair for pair in made_twice() if pair.found["low"] is not None)
@@ -328,7 +346,7 @@ def test_a_share_of_a_peers_time_is_met_where_the_median_is_low_enough():
 def test_the_records_of_each_page_are_folded_under_its_title():
     words, *pages = (part.data for part in records_tables("laptop"))
     records = load_records(recorded_folder("laptop"))
-    assert f"{len(records)} records of " in words and len(pages) > 30
+    assert f"{len(records):,} records of " in words and len(pages) > 30
     # a row each, below one of heads
     assert sum(page.count("<tr>") - 1 for page in pages) == len(records)
     (rates,) = (page for page in pages if "table08_replace_rates" in page)
@@ -343,6 +361,9 @@ def test_the_records_of_each_page_are_folded_under_its_title():
         '<a href="../practice/real-models.html">Public models, and numbers that others confirm</a>'
         in public
     )
+    (core,) = (page for page in pages if "<summary>The plan of runs: core (" in page)
+    assert '<a href="../notebooks/methods/what_the_bottleneck_buys.html">' in core
+    assert not re.search(r"<summary>[\w-]+/", "".join(pages)), "each has a name in words"
     assert records_tables("paper") == []
 
 

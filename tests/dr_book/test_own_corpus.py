@@ -2,6 +2,7 @@
 once.
 """
 
+import html
 import json
 import re
 from functools import partial
@@ -118,19 +119,6 @@ def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_re
     assert corpus_study.place_of(collection) == own_recipe.collection.name
     with pytest.raises(InputError, match="a sample"):
         own_corpus.compare(collection.sample(30), ["none"])
-
-
-def test_test_queries_that_are_trained_on_are_refused_before_anything_is_run(
-    own_recipe, tmp_path, monkeypatch
-):
-    train, test = (tmp_path / "tiny" / "qrels" / f"{split}.tsv" for split in ("train", "test"))
-    train.write_text(train.read_text() + test.read_text().partition("\n")[2])
-    # as of published data: of a reader's own folder they are left out of train
-    monkeypatch.setattr(collections.Collection, "without_tested", lambda self: self)
-    monkeypatch.setattr(corpus_study, "Study", None)
-    keys = own_recipe.model_dump(mode="json")
-    with pytest.raises(InputError, match="are training queries too"):
-        own_corpus.compare(own_recipe.collection.name, ["none"], recipe=keys)
 
 
 @pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
@@ -439,15 +427,6 @@ def test_copies_of_a_text_are_asked_about_once(compare, tmp_path, distinct):
         assert distinct == 10
 
 
-def test_what_stands_before_the_texts_of_an_encoder_is_shown(tmp_path, tiny_bert, tiny_tokenizer):
-    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
-    assert own_corpus.prompts_of(str(tmp_path)) == "none"
-    prompts = {"query": "query: ", "document": ""}
-    told = json.dumps({"prompts": prompts})
-    (tmp_path / "config_sentence_transformers.json").write_text(told)
-    assert own_corpus.prompts_of(str(tmp_path)) == "query 'query: '"
-
-
 @pytest.mark.parametrize("name", ["index.html", "index.html/mine", ""])
 def test_where_a_page_cannot_be_written_is_said_before_the_work(
     tmp_path, monkeypatch, capsys, counted, name
@@ -657,6 +636,36 @@ def test_what_won_answers_on_the_page_and_is_exported_to_search(compare, tmp_pat
         ids = compared.searched.passages["id"][:]
         hits = [hit.id for hit in systems["BM25 + retriever, by rank"]]
         assert hits == [ids[row] for row in expected.rows[0, :5]]
+
+
+def test_prompts_go_with_an_encoder_to_its_row_its_answers_and_its_export(
+    compare, tmp_path, tiny_bert, tiny_tokenizer
+):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
+    mine = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
+    export.save_for_others(mine, tmp_path / "given")
+    (tmp_path / "given" / "dense.json").unlink()
+    name, stated = str(tmp_path / "given"), {"query": "masked ", "passage": "words "}
+    compared = compare([name], prompts={name: stated})
+    (record,) = compared.runs["given"]
+    assert record.recipe["prompts"] == stated == record.data["retriever"]["prompts"]
+    assert compared.runs["BM25 + given, by rank"][0].recipe["prompts"] == stated
+    assert "others; prompts: query 'masked ', passage 'words '" in html.unescape(
+        compared.table.data
+    )
+    queries = compared.searched.queries("test")["text"][:]
+    expected = lab.ranking_of(record)
+    assert compared._system("given")(queries, 5).rows.tolist() == expected.rows[:, :5].tolist()
+    compared.__dict__["verdict"] = findings.Advice("given", HTML(""))
+    folder = compared.export(tmp_path / "won")
+    values = {"__file__": str(folder / "search.py")}
+    code = (folder / "search.py").read_text(encoding="utf-8")
+    exec(code.replace("your question", queries[0]), values)
+    ids = compared.searched.passages["id"][:]
+    hits = [hit.id for hit in values["result"].hits["given"]]
+    assert hits == [ids[row] for row in expected.rows[0, :5]]
+    with pytest.raises(InputError, match="none: prompts for what is no encoder"):
+        compare(["none"], prompts={"none": stated})
 
 
 def test_a_language_that_the_model_does_not_know_is_said(tmp_path, monkeypatch):

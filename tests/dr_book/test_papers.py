@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from dr_book.papers import PAPERS, Claim, Paper, load_paper, load_papers, number
-from dr_lib import places
+from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
 
 COUNTS = {
-    "simlm": (14, 1, 25, 17),  # one says that a gap means nothing, which is no order
+    "simlm": (14, 1, 26, 17),  # one says that a gap means nothing, which is no order
     "cdmae": (6, 3, 22, 15),  # of two the gain counts, and no pair: on one set against the others
     "dpr_paq": (6, 1, 27, 23),  # one says that little is gained
     "master": (9, 1, 24, 21),
@@ -59,7 +59,7 @@ def test_all_tables_figures_and_claims_are_there(papers):
         compared = sum(claim.compare is not None for claim in paper.claims)
         found = (tables, len(paper.tables) - tables, len(paper.claims), compared)
         assert found == COUNTS[key], key
-    assert sum(len(paper.claims) for paper in papers.values()) == 117
+    assert sum(len(paper.claims) for paper in papers.values()) == 118
 
 
 def test_every_claim_agrees_with_the_papers_own_numbers(papers):
@@ -160,6 +160,144 @@ def test_no_file_contradicts_itself(papers):
     for key, paper in papers.items():
         assert paper.key == key and list(problems(paper)) == []
     assert repeated([claim.id for paper in papers.values() for claim in paper.claims]) == []
+
+
+PASSAGES, QUERIES = 8_841_823, 502_939  # of MS MARCO, the queries those of training
+
+
+@pytest.fixture(scope="module")
+def scale():
+    return lab.recipe_at("paper")
+
+
+def test_the_scale_of_the_papers_has_simlms_tables_11_and_13(papers, scale):
+    """Cell by cell, after the tables' own units: a batch of passages, epochs, warm-up in steps."""
+    one, simlm = scale.with_(objective="simlm"), papers["simlm"]
+    pre = simlm.table("table11").column("MS-MARCO")
+    assert (pre["learning rate"], pre["text length"]) == (
+        one.pretraining.learning_rate,
+        one.passage_length,
+    )
+    assert int(pre["train steps"].replace("k", "000")) == one.pretraining.steps
+    assert pre["warmup steps"] == one.pretraining.warmup_steps
+    rates = [f"{one.objective.params[f'{side}_rate']:.0%}" for side in ("encoder", "decoder")]
+    assert [pre["encoder replace rate"], pre["decoder replace rate"]] == rates
+    places = {
+        "Retriever 1-2": one.finetuning,
+        "Re-ranker": one.auxiliary.cross_encoder,
+        "Retriever_distill": one.distillation,
+    }
+    for column, training in places.items():
+        told = simlm.table("table13").column(column)
+        size = training.batch_queries * training.accumulation
+        assert size == told["batch size"]
+        assert training.learning_rate == told["learning rate"]
+        assert training.negatives == told["# of negatives"]
+        assert training.warmup_steps == pytest.approx(told["warmup steps"], abs=1)
+        assert training.steps == pytest.approx(told["epoch"] * QUERIES / size, abs=1)
+        assert getattr(training, "temperature", None) == told["tau"]
+        assert getattr(training, "contrastive_weight", None) == told["alpha"]
+        length = told["passage length"]
+        assert getattr(training, "length", one.passage_length) == length
+    depths = {one.negatives.depth, one.mining.depth, one.reranking.depth}
+    told = simlm.table("table13")
+    assert depths == {
+        told.cell("negatives depth", "Retriever 1-2"),
+        told.cell("rerank depth", "Re-ranker"),
+    }
+    assert one.query_length == told.cell("query length", "Retriever 1-2")
+
+
+def test_what_the_other_papers_set_otherwise_is_what_they_say(papers, scale):
+    """Each value of `recipe` from `hyperparameters`, which repeat the paper; none is the scale's
+    own, and together they are a recipe.
+    """
+    cdmae, dpr_paq, master, pair = (papers[key].hyperparameters for key in PAPERS[1:])
+    given = {
+        key: {path: value for path, value in papers[key].recipe.items() if path != "objective"}
+        for key in PAPERS
+    }
+    tuned = {"normalise": False, "temperature": 1.0, "blocks": "query_passage"}
+
+    def compared(*stages):
+        return {f"{stage}__{key}": value for stage in stages for key, value in tuned.items()}
+
+    pre, stages = cdmae["pretraining"], cdmae["finetuning"]["stages"]
+    assert given["cdmae"] == compared("finetuning", "distillation") | {
+        "pretraining__steps": pre["epochs"] * PASSAGES // pre["batch_size"],
+        "pretraining__stop_at": pre["checkpoint_step"],
+        "pretraining__warmup": pre["warmup_ratio"],
+        "pretraining__weight_decay": pre["weight_decay"],
+        "negatives__depth": stages["bm25_negatives"]["depth_K1"],
+        "finetuning__negatives": stages["bm25_negatives"]["group_size"] - 1,
+        "distillation__batch_queries": stages["reranker_distilled"]["batch_size"],
+        "distillation__negatives": stages["reranker_distilled"]["group_size"] - 1,
+    }
+    pre = dpr_paq["pretraining"]
+    batch = pre["batch_size"]["bert_base"] * int(pre["hardware"].split()[0])
+    assert given["dpr_paq"] == compared("finetuning") | {
+        "objective__separate": True,
+        "objective__batch_pairs": batch,
+        "pretraining__steps": pre["epochs_max"] * 65_000_000 // batch,
+        "pretraining__accumulation": 1,
+        "pretraining__learning_rate": pre["learning_rate"]["bert_base"],
+        "finetuning__negatives": 1,
+        "finetuning__shared": False,
+    }
+    steps = master["pretraining"]["train_steps"]
+    warmup = papers["simlm"].hyperparameters["pretraining"]["warmup_steps"] / steps
+    assert given["master"] == {
+        "pretraining__steps": steps,
+        "pretraining__warmup": pytest.approx(warmup, abs=1e-5),
+    }
+    pre, tuning = pair["pretraining"], pair["finetuning"]
+    batch, negatives = 512 * 8, int(tuning["positives_to_hard_negatives"].split(":")[1])
+    assert pre["batch_size"]["msmarco"] == tuning["batch_size"]["msmarco"] == "512 x 8"
+    assert given["pair"] == compared("finetuning") | {
+        "objective__batch_pairs": batch,
+        "objective__negatives": negatives,
+        "pretraining__steps": pre["epochs_max"] * 1_800_000 // batch,
+        "pretraining__accumulation": 1,
+        "pretraining__learning_rate": pre["learning_rate"],
+        "pretraining__warmup": pre["warmup_rate"],
+        "finetuning__steps": round(tuning["epochs_max"] * QUERIES / batch),
+        "finetuning__learning_rate": tuning["learning_rate"],
+        "finetuning__warmup": tuning["warmup_rate"],
+        "finetuning__batch_queries": batch,
+        "finetuning__negatives": negatives,
+        "finetuning__pseudo_labels": True,
+    }
+    for key, paper in papers.items():
+        assert paper.recipe.get("objective", key) == key.replace("dpr_paq", "paq")
+        plain = scale.with_(**{"objective": paper.recipe.get("objective", "simlm")})
+        assert all(plain.with_(**{path: value}) != plain for path, value in given[key].items())
+        assert plain.with_(**paper.recipe).objective.name == plain.objective.name
+
+
+def test_rates_and_weights_that_methods_have_by_default_are_the_papers(papers):
+    """What no scale file repeats."""
+    simlm, cdmae, master, pair = (
+        papers[key].hyperparameters["pretraining"] for key in ("simlm", "cdmae", "master", "pair")
+    )
+    told = simlm["replacement"]
+    ours = objectives.parameters("simlm")
+    assert (ours.encoder_rate, ours.decoder_rate) == (told["encoder_rate"], told["decoder_rate"])
+    assert (ours.decoder_layers, ours.decoder_init) == (simlm["decoder"]["layers"], "copy_last")
+    assert ours.generator == "frozen" and simlm["generator"]["frozen"]
+    told, ours = cdmae["decoder_masking"], objectives.parameters("cdmae")
+    assert (ours.window, ours.noise) == (told["window_L"], told["sigma"])
+    rates = cdmae["mask_ratio"]
+    assert (ours.encoder_rate, ours.decoder_rate) == (rates["encoder"], rates["decoder"])
+    assert (ours.decoder_layers, ours.decoder_init) == (cdmae["decoder"]["layers"], "random")
+    assert ours.projection and ours.mask_policy == "80_10_10"
+    ours = objectives.parameters("master")
+    assert len(ours.tasks) == master["decoders"]["count"]
+    assert ours.decoder_layers == master["decoders"]["layers_each"]
+    assert ours.encoder_rate == master["encoder"]["mask_rate"]
+    assert ours.decoder_rate == master["decoders"]["mask_rate"]
+    assert objectives.parameters("pair").alpha == pair["alpha"]["value"]
+    labels = lab.Recipe().auxiliary.pseudo_labels
+    assert {"s_pos": labels.s_pos, "s_neg": labels.s_neg} == pair["thresholds"]
 
 
 def problems(paper: Paper) -> Iterator[str]:

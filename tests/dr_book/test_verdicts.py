@@ -103,7 +103,7 @@ def test_an_order_that_is_there_is_held():
     assert found.verdict == "held" and found.missing == ()
     assert [pair.state for pair in found.pairs] == ["supported"] * 2
     assert found.pairs[0].difference == pytest.approx(10, abs=2)
-    assert found.note == "2 for, 0 against, 0 open of 2 pairs."
+    assert found.note == "2 pairs for."
 
 
 def test_a_claim_that_is_held_is_as_sure_as_its_least_sure_pair():

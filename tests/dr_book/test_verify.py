@@ -3,21 +3,36 @@ that differ by no more than matters and than chance explains.
 """
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy
 from generated_pages import made_twice
 
+from dr_book import verify
 from dr_book.commands import main
+from dr_book.data.sheets import is_public, sheet
+from dr_book.measured import all_recorded
 from dr_book.statistics import SeedVariance
-from dr_book.verify import GOOD, certificate_lines, cheapest, compare, find, seed_noise
+from dr_book.verify import (
+    GOOD,
+    certificate_lines,
+    cheapest,
+    compare,
+    cost,
+    find,
+    seed_noise,
+    slowness,
+)
 from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, Study, load_records, publish
 from dr_lib.lab.records import live_folder, save_records
+from dr_lib.stages import Cache
+from dr_lib.training import TrainLog
 
 TRAINED = {"training": {"retriever": {"weights": {"model": "w0"}}}}
 
@@ -202,15 +217,29 @@ def test_the_cheapest_is_trained_of_this_epoch_and_its_data_are_here(
         cheapest()
 
 
+def test_how_long_a_run_takes_here_is_measured_by_its_own_steps(tmp_path):
+    """Three steps of 20 here in 6 seconds, 20 in 10 seconds there: four times as long."""
+    log = {"steps": 20, "processor_seconds": None}
+    record = made(VALUES, training={"pretrained": log}, seconds={"pretrained": 10.0, "run": 5.0})
+    cache, stage = Cache(tmp_path), lab.pipeline(lab.recipe_at("smoke")).pretrained
+    plan = SimpleNamespace(stages=lambda: {"pretrained": stage})
+    assert slowness(record, plan, cache) is None and cost(record) == 15
+    TrainLog(title="t", steps=20, step=3, wall_seconds=6.0).save(cache.draft(stage) / "log.json")
+    assert slowness(record, plan, cache) == pytest.approx(4.0)
+    busy = record.model_copy(update={"training": {"pretrained": log | {"processor_seconds": 5.0}}})
+    assert slowness(busy, plan, cache) == pytest.approx(8.0) and cost(busy) == 10
+
+
 def test_a_run_is_rebuilt_from_its_record(own_recipe, book, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DR_DATA", str(tmp_path))
     recipe = own_recipe.with_(objective="mlm", base="embedded", passage_length=24)
     Study("s/t", {"mlm": recipe}, scale="smoke").run()
     (path,) = publish(load_records(lab.live_folder("smoke")))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(verify, "LOOK", 1e-3)  # stopped soon, and often
     assert main(["verify", str(path), "--keep"]) == 0
     told = capsys.readouterr().out
-    assert "when it was recorded; a busy machine takes longer\n" in told
+    assert "when it was recorded\n" in told and told.count("by the steps of training so far") == 1
     (record,) = load_records(path.parent)
     (certificate,) = record.rebuilt
     assert certificate["outcome"] in GOOD and certificate["outcome"] in told
@@ -255,14 +284,38 @@ def test_a_slip_in_the_name_of_a_record_is_told_what_there_is(named, said, book,
 
 
 def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, capsys):
-    for study, name in (("mine/objectives", "mydata"), ("mine/scifact", "scifact")):
-        data = {"collection": {"name": name, "digest": "d"}}
-        made(VALUES, study=study, data=data, scale="smoke").save(live_folder("smoke"))
-    assert main(["publish", "mine/objectives", "--scale", "smoke"]) == 1
+    """What is one's own is known by its content: a name may be anything."""
+    known = sheet("scifact").digest
+    runs = [("mydata", "d"), ("scifact", "e"), ("scifact", known), ("mine", known), ("primer", "f")]
+    for number, (name, digest) in enumerate(runs):
+        data = {"collection": {"name": name, "digest": digest}}
+        run = made(VALUES, study=f"mine/{number}", data=data, scale="smoke")
+        run.save(live_folder("smoke"))
+    command = ["publish", "--scale", "smoke"]
+    assert main([*command, "mine/0"]) == 1
     assert "mydata: query ids and scores of your own text" in capsys.readouterr().err
     assert not (book / "smoke" / "mine").exists()
-    assert main(["publish", "mine/scifact", "--scale", "smoke"]) == 0
-    assert main(["publish", "mine/objectives", "--scale", "smoke", "--yes"]) == 0
+    assert main([*command, "mine/0", "--yes"]) == main([*command, "mine/2"]) == 0
+    assert main([*command, "mine/3"]) == 0
+    for study, name in (("mine/1", "scifact"), ("mine/4", "primer")):
+        assert main([*command, study, "--yes"]) == 1
+        assert f"{name}: a collection of the book bears this name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sizes", [{}, {"passages": 20}, {"train_queries": 5, "seed": 1}])
+@pytest.mark.parametrize("rule", [None, "keep"])
+def test_a_collection_of_the_book_is_known_by_what_a_recipe_draws_of_it(sizes, rule):
+    recipe = lab.recipe_at("smoke", {"evaluation": {"own_passage": rule}}, "primer")
+    recipe = recipe.with_(**{f"collection__{name}": size for name, size in sizes.items()})
+    searched = lab.Inputs(recipe).searched
+    for digest, public in ((searched.digest, True), ("0" * 64, False)):
+        data = {"collection": {"name": "elsewhere", "digest": digest}}
+        facts = {"recipe": recipe.portable(), "recipe_digest": recipe.digest}
+        assert is_public(made(VALUES, data=data, **facts)) is public
+
+
+def test_every_record_of_the_book_is_on_a_public_collection():
+    assert [record.name for record in all_recorded() if not is_public(record)] == []
 
 
 @pytest.mark.parametrize("command", ["export --to new --study", "publish"])

@@ -4,6 +4,7 @@ trained; and training that starts from a model of sentence-transformers.
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 
 from dr_book.commands import main
 from dr_book.export import save_for_others
+from dr_book.own_corpus import trained_by
 from dr_book.search import open_searcher, searcher_for
-from dr_lib import places
+from dr_lib import places, retrieval
 from dr_lib.errors import InputError
 from dr_lib.evaluation import fuse
 from dr_lib.lab import (
@@ -27,7 +29,7 @@ from dr_lib.lab import (
     ranking_of,
     zero_shot,
 )
-from dr_lib.lab.inputs import model_digest
+from dr_lib.lab.inputs import encoding_work, model_digest
 from dr_lib.lab.trainings import vectors
 from dr_lib.models import DenseEncoder, SentenceEncoder, load_masked_lm, save_masked_lm
 
@@ -106,6 +108,72 @@ def test_what_does_not_fit_a_given_retriever_is_refused(own_recipe, folder, cach
         run({"fused": fused.with_(evaluation__split="test")}, cache, tmp_path)
     with pytest.raises(InputError, match="no such model here"):
         run({"given": own_recipe.with_(retriever="nobody/has-this")}, cache, tmp_path)
+
+
+def test_what_a_given_encoder_costs_is_told_beforehand(own_recipe, folder):
+    """As much as the same model does that was trained here; 0 where its size is not said."""
+    given = own_recipe.with_(retriever=str(folder))
+    plan = pipeline(given)
+    shape = open_checkpoint(str(folder)).shape
+    (shard,) = (stage for stage in plan.end.walk() if stage.kind == "given_vectors")
+    passages = len(plan.inputs.collection)
+    assert shard.cost == passages * shape.encoding(given.passage_length) > 0
+    (folder / "config.json").write_text("{}")
+    assert encoding_work(retrieval.given(folder), 64) == 0
+
+
+def test_prompts_of_a_recipe_are_read_keyed_recorded_and_shown(
+    own_recipe, folder, cache, tmp_path, monkeypatch, capsys
+):
+    from sentence_transformers import SentenceTransformer
+
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
+    stated = {"query": "masked ", "passage": "words "}
+    plain = own_recipe.with_(retriever=str(folder))
+    rows = {"plain": plain, "prompted": plain.with_(prompts=stated)}
+    records = {label: own[0] for label, own in run(rows, cache, tmp_path).runs().items()}
+    assert records["prompted"].data["retriever"]["prompts"] == stated
+    assert records["prompted"].recipe["prompts"] == stated
+    assert "prompts" not in records["plain"].data["retriever"]
+    assert records["plain"].keys["run"] != records["prompted"].keys["run"]
+    collection = open_sample(own_recipe.collection)
+    passages, queries = collection.passages, collection.queries("test")
+    whole = [f"{p['title']} {p['text']}".strip() for p in passages]
+    model = SentenceTransformer(str(folder), device="cpu")
+    found = model.encode(whole, prompt=stated["passage"], normalize_embeddings=True)
+    asked = model.encode(queries["text"][:], prompt=stated["query"], normalize_embeddings=True)
+    ranking = ranking_of(records["prompted"], cache)
+    expected = -np.sort(-(asked @ found.T))[:, :10]
+    np.testing.assert_allclose(ranking.scores[:, :10], expected, atol=1e-5)
+    shown = {label: trained_by(record) for label, record in records.items()}
+    assert shown["plain"] == "others; prompts: none"
+    assert shown["prompted"] == "others; prompts: query 'masked ', passage 'words '"
+
+    # the same words on the command line, for the encoder before them
+    command = ["search", own_recipe.collection.name, queries["text"][0], "--no-bm25", "--json"]
+    command += ["--model", str(folder)]
+    scores, _ = [], capsys.readouterr()
+    for more in ([], ["--prompts", "masked ", "words "]):
+        assert main([*command, *more]) == 0
+        scores.append(json.loads(capsys.readouterr().out)["hits"]["given"][0]["score"])
+    assert scores[1] == pytest.approx(ranking.scores[0, 0], abs=1e-4) != scores[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["--prompts", "a", "b"], "name the encoder before it"),
+        (["--model", "simlm", "--prompts", "a", "b"], "simlm: prompts for what is no encoder"),
+    ],
+)
+def test_prompts_without_an_encoder_are_refused(own_recipe, capsys, more, problem):
+    with suppress(SystemExit):
+        assert main(["search", own_recipe.collection.name, "tides", *more]) == 1
+    assert problem in capsys.readouterr().err
+    with pytest.raises(InputError, match="prompts are for a given retriever"):
+        own_recipe.with_(prompts={"query": "a"})
+    with pytest.raises(InputError, match="Valid keys here: query, passage"):
+        own_recipe.with_(retriever="x/y", prompts={"queries": "a"})
 
 
 def test_a_collection_with_test_queries_alone_will_do(own_recipe, folder, cache, tmp_path):

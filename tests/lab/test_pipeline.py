@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 
 from dr_lib import lab, objectives
-from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.lab import Inputs, pipeline
 from dr_lib.lab.trainings import baseline, bm25_negatives, cross_encoder
@@ -369,13 +368,11 @@ def test_queries_that_are_reported_or_trained_on_choose_nothing(untrained, split
 
 
 @pytest.mark.parametrize("change", ["id", "text", "case and blanks"])
-def test_queries_that_are_trained_on_are_not_reported(own_recipe, tmp_path, monkeypatch, change):
+def test_queries_that_are_reported_are_not_trained_on(own_recipe, tmp_path, change):
     """Else a retriever that has seen its test finds it all: 100.0, and significant."""
-    # as of published data: of a reader's own folder they are left out of train
-    monkeypatch.setattr(Collection, "without_tested", lambda self: self)
     recipe = own_recipe.with_(final="retriever1")
     train, test = (tmp_path / "tiny" / "qrels" / f"{split}.tsv" for split in ("train", "test"))
-    pipeline(recipe)
+    before = pipeline(recipe)
     lines = test.read_text().splitlines()[1:]
     if change == "id":
         train.write_text("\n".join([*train.read_text().splitlines(), lines[0], ""]))
@@ -390,9 +387,11 @@ def test_queries_that_are_trained_on_are_not_reported(own_recipe, tmp_path, monk
             with train.open("a") as judged:
                 judged.write(line.replace(line.split("\t")[0], copy["_id"], 1) + "\n")
         file.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
-    with pytest.raises(InputError, match="queries of the split 'test' are training queries too"):
-        pipeline(recipe)
-    pipeline(recipe.with_(evaluation__kind="bm25", evaluation__measures=["MRR@10"]))
+    for strict in (True, False):  # of published data too
+        plan = pipeline(recipe.with_(collection__strict=strict))
+        assert plan.inputs.collection.qrels("train") == before.inputs.collection.qrels("train")
+        assert len(plan.inputs.searched.qrels("test")) == len(lines)
+        assert plan.retriever.key == before.retriever.key
 
 
 def test_dev_queries_may_choose_what_is_reported_on_another_collection(
@@ -539,6 +538,14 @@ def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
 def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, change, said):
     with pytest.raises(InputError, match=said):
         pipeline(tiny_recipe.with_(**change))
+
+
+def test_nothing_is_trained_for_a_search_that_nothing_installed_can_do(tiny_recipe, monkeypatch):
+    bm25 = tiny_recipe.with_(objective="none", evaluation__kind="bm25")
+    monkeypatch.setattr("dr_lib.lab.checks.find_spec", lambda name: None)
+    assert pipeline(bm25)
+    with pytest.raises(InputError, match=r"faiss is not installed, .*the extra `cpu` of dr_lib"):
+        pipeline(tiny_recipe)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,9 @@ def test_every_record_of_the_book_loads():
 def load_everything() -> list[Record]:
     """The book's records of all scales."""
     return [
-        one for scale in places.known_scales() for one in load_records(lab.recorded_folder(scale))
+        one
+        for scale in places.known_scales()
+        for one in load_records(lab.recorded_folder(scale), missing_ok=True)
     ]
 
 
@@ -270,8 +272,26 @@ def test_records_are_read_by_study_in_order(tmp_path):
         ("30% / 50%", 1),
         ("none", 0),
     ]
+    assert load_records(str(tmp_path), "simlm/table08") == found
     assert len(load_records(tmp_path)) == 4
-    assert load_records(tmp_path / "missing") == []
+
+
+def test_a_folder_or_study_that_is_not_there_is_said_and_the_nearest_named(tmp_path):
+    for study in ("simlm/table08", "simlm/table01", "pair/alpha"):
+        make_record(study=study).save(tmp_path)
+    near = {
+        "simlm/tabel08": r"no record in .*\. Did you mean simlm/table08\?$",
+        "simlm/xyz": r"There are: simlm/table01, simlm/table08\.$",
+        "x": r"There are: pair/alpha, simlm/table01, simlm/table08\.$",
+    }
+    for study, words in near.items():
+        with pytest.raises(InputError, match=words):
+            load_records(tmp_path, study)
+        assert load_records(tmp_path, study, missing_ok=True) == []
+    for study in (None, "pair/alpha"):
+        with pytest.raises(InputError, match=r"missing: no such folder\. Name"):
+            load_records(str(tmp_path / "missing"), study)
+        assert load_records(tmp_path / "missing", study, missing_ok=True) == []
 
 
 # Publishing ---------------------------------------------------------------------------------------
@@ -499,4 +519,4 @@ def test_other_queries_of_a_study_lie_in_its_file_and_are_read_alone(book):
     assert [path.name for path in paths] == ["plan-core.jsonl.xz", "plan-core-x.jsonl.xz"]
     for study in studies:
         assert [record.study for record in load_records(book / "laptop", study)] == [study]
-    assert load_records(book / "laptop", "plan/core-x") == []
+    assert load_records(book / "laptop", "plan/core-x", missing_ok=True) == []

@@ -130,6 +130,27 @@ def test_questions_become_pairs_with_negatives(cache, collection, base, passages
     assert pairs[2] < pairs[1] < pairs[0]
 
 
+def test_each_passage_that_is_asked_about_for_testing_has_one_question(cache, collection, base):
+    parts, _ = materials.tested_first(collection)
+    about = [collection.part(rows) for rows in parts]
+    made = materials.question_collection(
+        [written(part, base) for part in about],
+        retrieval.bm25_index(collection, title=True),
+        collection,
+        about,
+        name="asked",
+        judged=[],
+        splits=["test"],
+        top_k=len(collection),
+        seed=0,
+        written_by="a test",
+    )
+    folder = cache.get(made)
+    judged = (folder / "asked" / "qrels" / "test.tsv").read_text().splitlines()[1:]
+    asked_about = sorted(int(line.split("\t")[1][1:]) for line in judged)
+    assert asked_about == sorted(np.concatenate(parts).tolist()) and len(asked_about) == 20
+
+
 def hashes(folder: Path, examples: Examples) -> list[int]:
     store = TokenStore.open(folder / "queries")
     parts = np.split(store.text_ids, store.text_offsets[1:-1])

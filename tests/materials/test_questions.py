@@ -397,15 +397,10 @@ def test_a_question_of_two_passages_is_asked_of_neither():
     assert asked_once(["What is it?", "Who?", "WHAT IS IT?"]).tolist() == [False, True, False]
 
 
-def test_the_first_question_of_each_passage_is_marked():
-    assert first_of_each(np.array([0, 0, 0, 4, 7, 7])).tolist() == [
-        True,
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
+@given(st.lists(st.integers(0, 6), max_size=20))
+def test_the_first_question_of_each_passage_is_marked_in_whatever_order_they_stand(sources):
+    expected = [source not in sources[:place] for place, source in enumerate(sources)]
+    assert first_of_each(np.array(sources, np.int64)).tolist() == expected
 
 
 def test_words_are_shared_whatever_their_case_and_number():

@@ -12,7 +12,14 @@ import torch
 from dr_book.export import save_for_others
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.models import DenseEncoder, SentenceEncoder, hidden_states, open_encoder, save_masked_lm
+from dr_lib.models import (
+    DenseEncoder,
+    Prompts,
+    SentenceEncoder,
+    hidden_states,
+    open_encoder,
+    save_masked_lm,
+)
 from dr_lib.tokens import TokenStore
 
 
@@ -162,4 +169,51 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     # its own prompt stands before a query
     asked = open_encoder(theirs).encode(["words"], queries=True)
     np.testing.assert_allclose(asked, ours.encode(["masked words"]), atol=1e-5)
+    for name in ("passage", "corpus"):  # the library's `encode_document` passes over these names
+        told["prompts"] = {"query": "masked ", name: "two "}
+        write_json(theirs / "config_sentence_transformers.json", told)
+        asked = open_encoder(theirs).encode(["words"])
+        np.testing.assert_allclose(asked, ours.encode(["two words"]), atol=1e-5)
+    stated = Prompts(query="q ", document="d ")  # in place of all that the folder names
+    for queries, text in ((True, "q words"), (False, "d words")):
+        asked = open_encoder(theirs, prompts=stated).encode(["words"], queries=queries)
+        np.testing.assert_allclose(asked, ours.encode([text]), atol=1e-5)
+    with pytest.raises(InputError, match="was trained without prompts"):
+        open_encoder(tmp_path / "ours", prompts=stated)
+    write_json(theirs / "config_sentence_transformers.json", {"prompts": "query"})
+    with pytest.raises(InputError, match="its prompts are no mapping"):
+        Prompts.of(theirs)
     np.testing.assert_allclose(found.encode(["b c"], ["a"]), ours.encode(["a b c"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("file", "facts", "said"),
+    [
+        (None, {"architectures": ["BertForSequenceClassification"]}, "BertForSequenceClassif"),
+        ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "CrossEncoder"),
+    ],
+)
+def test_a_re_ranker_is_no_encoder(tiny_bert, tiny_tokenizer, tmp_path, file, facts, said):
+    """The library opens it, with the mean of states that nobody has trained for that."""
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
+    ours = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
+    save_for_others(ours, tmp_path / "given")
+    (tmp_path / "given" / "dense.json").unlink()
+    if file is None:
+        (tmp_path / "given" / "modules.json").unlink()
+    place = tmp_path / "given" / (file or "config.json")
+    write_json(place, read_json(place) | facts)
+    with pytest.raises(InputError, match=f"is no encoder, but a {said}.*one text at a time"):
+        open_encoder(tmp_path / "given")
+
+
+def test_a_tokenizer_without_a_pad_token_is_named_at_once(tiny_bert, tiny_tokenizer, tmp_path):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
+    ours = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
+    save_for_others(ours, tmp_path / "given")
+    (tmp_path / "given" / "dense.json").unlink()
+    place = tmp_path / "given" / "tokenizer_config.json"
+    facts = {name: value for name, value in read_json(place).items() if name != "pad_token"}
+    write_json(place, facts | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    with pytest.raises(InputError, match="its tokenizer has no pad token"):
+        open_encoder(tmp_path / "given")

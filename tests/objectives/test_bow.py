@@ -1,14 +1,26 @@
-"""Bag of words against NumPy, and what page practice/adding-an-objective says of it."""
+"""Bag of words against NumPy, and what page practice/adding-an-objective says of it and of methods
+that other packages register.
+"""
 
+import re
+import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from dr_lib.lab import Recipe
+from dr_book import measured
+from dr_book.systems import methods
+from dr_lib import lab, objectives, stages
+from dr_lib.errors import InputError
+from dr_lib.files import json_digest
+from dr_lib.lab import Recipe, Study
 from dr_lib.models import lm_head
 from dr_lib.objectives.bow import bag_of_words
+from dr_lib.places import methods_of_others, project_root
+from dr_lib.stages import code_digest
 
 KINDS = [(targets, head) for targets in ("binary", "count") for head in ("masked_lm", "linear")]
 
@@ -158,3 +170,123 @@ def test_a_word_in_a_recipe_is_enough():
         recipe.objective.params["encoder_rate"] == 0.0
         and recipe.objective.params["targets"] == "binary"
     )
+
+
+def test_the_page_compares_a_method_with_simlm_by_the_test_of_the_book(
+    own_recipe, cache, tmp_path, monkeypatch, capsys
+):
+    """As printed, with the recipe of the tests, and then on the queries of `test`."""
+    page = (project_root() / "book" / "practice" / "adding-an-objective.md").read_text()
+    (block,) = re.findall(r"^```python\n(from dr_book.*?)^```", page, re.M | re.S)
+    monkeypatch.setattr(lab, "recipe_at", lambda scale, collection: own_recipe)
+    study = partial(Study, cache=cache, records=tmp_path / "records")
+    monkeypatch.setattr(lab, "Study", study)
+    trained = set()
+    for split, lines in (
+        ("dev", block),
+        ("test", block.replace('.with_(evaluation__split="dev")', "")),
+    ):
+        exec(lines, space := {})
+        runs = space["runs"]
+        assert {(name, run.seed) for name in runs for run in runs[name]} == {
+            (name, seed) for name in ("simlm", "bow") for seed in range(3)
+        }
+        assert {run.recipe["evaluation"]["split"] for run in runs["bow"]} == {split}
+        ours, theirs = (
+            np.mean([run.means["MRR@10"] for run in runs[name]]) for name in ("bow", "simlm")
+        )
+        (gap,) = measured.differences(*space["compared"]).values()
+        assert gap.mean == pytest.approx(100 * (ours - theirs))
+        assert f"mean={gap.mean}" in capsys.readouterr().out and gap.low < gap.mean < gap.high
+        kinds = ("pretrained-", "retriever-")
+        models = {path.name for path in cache.root.iterdir() if path.name.startswith(kinds)}
+        assert trained in (set(), models)
+        trained = models
+    assert len(trained) == 2 * 2 * 3
+
+
+LEAST = """\
+import torch
+from pydantic import Field
+
+from dr_lib.objectives import Objective
+from dr_lib.objectives.base import Settings
+from halves_of_{number}.parts import half
+
+
+class HalfSettings(Settings):
+    share: float = Field(0.5, ge=0, le=1)
+
+
+class Half(Objective):
+    settings: HalfSettings
+    title, family = "Half", "masked words alone"
+
+    def forward(self, batch, generator):
+        logits = self.model(batch.input_ids, batch.attention_mask).logits
+        return {{"loss": half(logits.square().mean(), self.settings.share)}}
+"""
+
+
+@pytest.fixture
+def registered(tmp_path, monkeypatch):
+    """Install a package of two modules that registers a method; `factor` stands in the second."""
+    monkeypatch.setattr(stages, "_started", sys.maxsize)  # its files are younger than this process
+
+    def install(number: int, factor: str, attribute: str = "method:Half") -> str:
+        site, name = tmp_path / f"site-{number}", f"halves_of_{number}"
+        (site / name).mkdir(parents=True)
+        (site / name / "__init__.py").touch()
+        (site / name / "method.py").write_text(LEAST.format(number=number))
+        body = f"def half(loss, share):\n    return {factor} * share * loss\n"
+        (site / name / "parts.py").write_text(body)
+        facts = site / f"{name}-1.0.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        entry = f"[dr_lib.objectives]\nhalf_{number} = {name}.{attribute}\n"
+        (facts / "entry_points.txt").write_text(entry)
+        monkeypatch.syspath_prepend(site)
+        for known in (methods_of_others, stages._libraries, stages._source):
+            known.cache_clear()
+        return f"half_{number}"
+
+    yield install
+    monkeypatch.undo()
+    for known in (methods_of_others, stages._libraries, stages._source):
+        known.cache_clear()
+
+
+def test_a_package_registers_a_method_that_is_imported_when_it_is_named(
+    registered, own_recipe, cache, tmp_path
+):
+    word = registered(0, "1.0")
+    assert word in objectives.names() and "halves_of_0.method" not in sys.modules
+    recipe = own_recipe.with_(objective=word, objective__share=0.25)
+    assert recipe.objective.params == {"share": 0.25} and "halves_of_0.method" in sys.modules
+    with pytest.raises(InputError, match="share"):
+        recipe.with_(objective__share=2)
+    study = Study("t", {word: recipe}, scale="smoke", cache=cache, records=tmp_path / "records")
+    (record,) = study.run().records.values()
+    assert record.recipe["objective"]["name"] == word and record.training["pretrained"]["steps"] > 0
+    assert record.code["method"] == code_digest(objectives.method(word))
+
+
+def test_the_code_of_another_package_is_in_the_key_of_its_stage(registered):
+    digests = []
+    for number, factor in enumerate(("1.0", "1.0", "2.0"), 1):
+        seen: dict[str, str] = {}
+        made = objectives.method(registered(number, factor))
+        stages._follow(made.__module__, ("Half",), seen)
+        assert f"halves_of_{number}.parts.half" in seen  # of the second module of the package
+        digests.append(json_digest([text.replace(f"_{number}", "") for text in seen.values()]))
+        assert code_digest(made)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_what_is_no_method_is_refused_and_a_method_of_the_book_stays(registered, monkeypatch):
+    word = registered(4, "1.0", "parts:half")
+    with pytest.raises(InputError, match=r"half_4: .* is no method\. Register a class derived"):
+        Recipe(objective=word)
+    monkeypatch.setitem(methods_of_others(), "mlm", methods_of_others()[word])
+    assert objectives.method("mlm").title == "masked LM"
+    assert methods()["half_4"] == "half_4"

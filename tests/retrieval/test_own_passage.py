@@ -12,10 +12,10 @@ import torch
 from dr_lib import evaluation
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.materials import bm25_candidates
+from dr_lib.materials import bm25_candidates, pseudo_labels
 from dr_lib.retrieval import Bm25, Ranking, bm25_run, negatives
 from dr_lib.retrieval.encoding import save_nearest
-from dr_lib.training import training_examples
+from dr_lib.training import Examples, training_examples
 from dr_lib.training.bi_encoder import ValidationPool, pool_ranks
 from dr_lib.training.examples import draw_negatives, known_positives
 
@@ -199,3 +199,19 @@ def test_a_recipe_says_it_and_a_folder_like_that_is_spoken_of(own_recipe, tmp_pa
             assert (inputs.searched.own_rows("test") is not None) is found
     with pytest.raises(InputError):
         recipe.with_(evaluation__own_passage="maybe")
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_pseudo_labels_know_the_query_itself_also_where_texts_repeat(repeated, tmp_path):
+    texts = ["the query", "its answer", "another", "another" if repeated else "a fourth"]
+    collection = made(texts, {"p0": "p1"})
+    candidates = Ranking(["p0"], np.array([[1, 2]]), np.array([[2.0, 1.0]]))
+    candidates.save(tmp_path / "candidates" / "ranking")
+    np.save(tmp_path / "scores.npy", np.array([[5.0, -5.0]], np.float32))
+    (tmp_path / "queries" / "store").mkdir(parents=True)
+    places = (tmp_path / "queries", tmp_path / "candidates", tmp_path)
+    chosen = {"pool": "train", "s_pos": 0.9, "s_neg": 0.1, "probability": "sigmoid"}
+    pseudo_labels.body(tmp_path / "made", *places, collection, **chosen)
+    labels = Examples.open(tmp_path / "made" / "examples")
+    assert (labels.same is not None) == repeated and labels.itself.tolist() == [0]
+    assert (labels.positives.tolist(), labels.negatives.tolist()) == ([1], [[2]])

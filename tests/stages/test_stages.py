@@ -423,6 +423,22 @@ __getattr__, __dir__ = lazily(__name__)
 from mine import lazy, losses
 from mine.losses import second
 from mine.tools import search
+from dr_lib.losses.checks import check_share
+
+def checked(share):
+    check_share("share", share)
+    return 7
+
+def asked(share):
+    return check_share("share", share)
+
+class Checked:
+    def run(self):
+        return checked(1)
+
+class Asked:
+    def run(self):
+        return asked(1)
 
 class One:
     def run(self):
@@ -488,6 +504,10 @@ def before(tmp_path_factory):
         ("tools/search.py", "return 3", "return 4", set()),
         ("losses.py", "'''One.'''", "'''Another text.'''", set()),
         ("losses.py", "return x\n", "return  x  # why\n", set()),
+        # refuses at most; unless its value is used
+        ("methods.py", 'check_share("share", share)\n    return', "return", set()),
+        ("methods.py", 'return check_share("share", share)', "return None", {"Asked"}),
+        ("methods.py", "return 7", "return 8", {"Checked"}),
         ("methods.py", "class One", "def nobody():\n    return 1\n\nclass One", set()),
     ],
 )

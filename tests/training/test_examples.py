@@ -7,7 +7,13 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.training import Examples, training_examples, training_set
-from dr_lib.training.examples import distinct_rows, group_examples, merge_examples, text_hash
+from dr_lib.training.examples import (
+    distinct_rows,
+    draw_negatives,
+    group_examples,
+    merge_examples,
+    text_hash,
+)
 
 
 def test_ragged_positives_are_found_again():
@@ -34,6 +40,23 @@ def test_examples_that_cannot_be_trained_on_are_refused(arguments, told):
     }
     with pytest.raises(InputError, match=told):
         Examples.of(**given, passages=10)
+
+
+def test_a_query_that_is_the_only_passage_left_is_refused():
+    """No passage could be drawn against its positive, and the draw would never end."""
+    positive = {"query_rows": np.array([0]), "positives": np.array([1]), "offsets": np.arange(2)}
+    none = {"negatives": np.zeros((1, 0), np.int32), "itself": np.array([0])}
+    with pytest.raises(InputError, match="or the query itself"):
+        Examples(**positive, **none, passages=2)
+    examples = Examples(**positive, **none, passages=3)
+    assert draw_negatives(examples, np.array([0]), 1, seed=0, epoch=0).tolist() == [[2]]
+
+
+def test_training_queries_without_a_positive_are_said_to_be_none(tmp_path):
+    collection = SimpleNamespace(positives=lambda split: [np.array([], int)] * 2, passages=range(9))
+    np.save(tmp_path / "negatives.npy", np.zeros((2, 3), np.int32))
+    with pytest.raises(InputError, match="no training query"):
+        training_examples(collection, tmp_path)
 
 
 @pytest.mark.parametrize("negatives", [None, [[1, -1], [6, 7]]])

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from dr_lib.errors import InputError, similar
+from dr_lib.files import json_digest
 from dr_lib.places import project_root
+
+if TYPE_CHECKING:
+    from dr_lib.lab import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,29 @@ def sheets() -> tuple[Sheet, ...]:
     """All sheets, by name."""
     found = [sheet for path in sheets_root().glob("*.md") for sheet in _read(path)]
     return tuple(sorted(found, key=lambda sheet: sheet.name))
+
+
+def is_public(record: "Record") -> bool:
+    """Whether a run searched a collection of these sheets, under whatever name: its digest is that
+    of a sheet, or of the sample of it that the recipe names. What goes by its name is
+    `ir_datasets`, and sets of pairs, whose sheets have digests of unpacked files. What a notebook
+    has counted or timed without a collection (`lab.measured`) holds nothing of a text.
+    """
+    from dr_lib.collections.collection import OWN_PASSAGE, sample_facts
+    from dr_lib.lab.recipe import CollectionSettings
+
+    facts, options = record.data["collection"], record.recipe.get("evaluation", {})
+    pairs = {sheet.name for sheet in sheets() if isinstance(sheet.digest, dict)}
+    if facts["name"].startswith("ir_datasets:") or facts["name"] in pairs:
+        return True
+    known = {sheet.digest for sheet in sheets() if isinstance(sheet.digest, str)}
+    settings = CollectionSettings(**(options.get("on") or record.recipe.get("collection", {})))
+    if sizes := settings.sample_sizes():
+        known = {json_digest([digest, sample_facts(**sizes)]) for digest in known}
+    if rule := options.get(OWN_PASSAGE):
+        known |= {json_digest([digest, {OWN_PASSAGE: rule}]) for digest in known}
+    counted = json_digest({name: value for name, value in facts.items() if name != "digest"})
+    return facts["digest"] in known | {counted}
 
 
 def _read(path: Path) -> Iterator[Sheet]:

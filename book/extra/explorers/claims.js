@@ -65,6 +65,9 @@ function claimsGlance(place, { papers, pairs }) {
     const x = (value) => left + (right - left) * (glance.scale(value) - across[0]) / (across[1] - across[0]);
     const y = (value) => bottom - (bottom - top) * (glance.scale(value) - upwards[0]) / (upwards[1] - upwards[0]);
     const shown = glance.chosen(pairs, state).sort((a, b) => a.paper - b.paper);
+    // where ours has the other sign than the paper's
+    const against = [[left, top, x(0) - left, y(0) - top], [x(0), y(0), right - x(0), bottom - y(0)]]
+      .map(([at, down, wide, high]) => svg("rect", { x: at, y: down, width: wide, height: high, class: "against" }));
     const grid = marks.filter((value) => inside(value, across)).flatMap((value) => [
       line(x(value), top, x(value), bottom, value ? "grid" : "zero"), text(x(value), bottom + 18, "middle", plain(value))]);
     grid.push(...marks.filter((value) => inside(value, upwards)).flatMap((value) => [
@@ -72,6 +75,9 @@ function claimsGlance(place, { papers, pairs }) {
     const low = Math.sinh(Math.max(across[0], upwards[0])) / 2, high = Math.sinh(Math.min(across[1], upwards[1])) / 2;
     grid.push(line(x(low), y(low), x(high), y(high), "truth"), text(left - 38, 14, "start", "\u2191 our difference, points"),
       text(right, bottom + 38, "end", "the paper\u2019s difference, points \u2192"));
+    grid.unshift(...against);
+    grid.push(text(x(0) + 6, top + 12, "start", "same direction as the paper", "side"),
+      text(x(0) + 6, bottom - 6, "start", "the other direction", "side"));
     const interval = svg("g", { class: "interval" });
     const dots = shown.map((pair) => {
       const dot = svg("a", { href: `#${pair.claim}`, class: glance.look(pair),

@@ -16,7 +16,7 @@ pieces.svg = function (tag, attributes = {}, ...children) {
 };
 
 pieces.line = (x1, y1, x2, y2, name) => pieces.svg("line", { x1, y1, x2, y2, class: name });
-pieces.text = (x, y, anchor, text) => pieces.svg("text", { x, y, style: `text-anchor: ${anchor}` }, text);
+pieces.text = (x, y, anchor, text, look = "") => pieces.svg("text", { x, y, class: look, style: `text-anchor: ${anchor}` }, text);
 
 /* A number with its sign, as a reader prints it. */
 pieces.signed = (value, digits = 1) => {

@@ -34,7 +34,7 @@ function twoRankings(place, { titles, questions }) {
   const lists = ["words", "meaning"].map((side) => element("ol", { class: `side ${side}` }));
   const middle = element("div", { class: "joins", "aria-hidden": "true" }), facts = element("p", { class: "facts", role: "status" });
   const passage = element("p", { class: "passage" });
-  const where = (rank) => (rank ? `at rank ${rank}` : "not among the first 1,000");
+  const where = (rank) => (rank ? `at rank ${rank}` : "nowhere");
 
   function draw(question) {
     const rows = [question.words, question.meaning].map((side) => rankings.rows(side, question.right));
