@@ -554,14 +554,13 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         places[side.runs[0].data["collection"]["digest"]].append((weight, side))
     trained = [(weight, side) for weight, side in terms if side.trained]
     pools = pools_of(beside or [side for _, side in trained])
-    kinds: dict[Hashable, list[Trained]] = defaultdict(list)
-    for weight, side in trained:
-        kind = _kind_of(side)
-        kinds[kind].append((weight, side.parts(), pools[kind]))
-    each = [_over_clusters(sides) for sides in places.values()]
-    clustered = [part for estimate in each for part in estimate.parts]
     single = any(len(side.seeds) == 1 for _, side in trained)
-    added = [of_seeds(sides) for sides in kinds.values()]
+    value, clustered, of_trainings = 0.0, [], []
+    for sides in places.values():
+        found, added = _on_one_collection(sides, pools)
+        value += found.value
+        clustered += found.parts
+        of_trainings += added
     why = ""
     if single and not all(pool.known for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
@@ -573,10 +572,8 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     if effective < FEWEST:
         uneven = f", which count as {effective:.0f} of one size," * (clusters >= FEWEST)
         why = f"{clusters} clusters of queries{uneven} are too few to decide anything"
-    # without freedom no record tells how seeds scatter
-    parts = (*clustered, *(part for part in added if part[1]))
     return Compared(
-        Estimate(sum(estimate.value for estimate in each), parts),
+        Estimate(value, (*clustered, *of_trainings)),
         None if single else Estimate(0.0, tuple(clustered)).error,
         tuple(len(side.seeds) for _, side in terms),
         clusters,
@@ -585,16 +582,24 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     )
 
 
-def _over_clusters(sides: Sequence[tuple[float, Side]]) -> Estimate:
-    """A weighted sum of the means of some sides on one collection, as far as clusters scatter, and
-    not their trainings.
+def _on_one_collection(
+    sides: Sequence[tuple[float, Side]], pools: Mapping[Hashable, SeedVariance]
+) -> tuple[Estimate, list[tuple[float, float]]]:
+    """A weighted sum of the means of some sides as far as clusters scatter, and not trainings; and
+    what seeds add, unless no record tells it.
     """
     parts = []
+    kinds: dict[Hashable, list[Trained]] = defaultdict(list)
     for weight, side in sides:
         runs = side.parts()
         parts += [(weight / len(runs), mean, moves) for mean, moves in runs]
-    trained = [(weight, side.parts(), SeedVariance(())) for weight, side in sides if side.trained]
-    return combined(parts, min(_effective(side) for _, side in sides), drawn_by(trained))
+        if side.trained:
+            kinds[_kind_of(side)].append((weight, runs, pools[_kind_of(side)]))
+    each = [(own, of_seeds(own)) for own in kinds.values()]
+    known = [(own, added) for own, added in each if added[1]]
+    drawn = sum(drawn_by(own, added) for own, (added, _) in known)
+    effective = min(_effective(side) for _, side in sides)
+    return combined(parts, effective, drawn), [added for _, added in known]
 
 
 def _effective(side: Side) -> float:
@@ -608,7 +613,8 @@ def _effective(side: Side) -> float:
 def run_interval(record: Record, measure: str) -> Interval:
     """The value of one run with its 95 % interval over clusters of queries alone."""
     within = possible(measure, difference=False)
-    return _over_clusters([(1.0, Side([record], measure))]).interval(within=within)
+    estimate, _ = _on_one_collection([(1.0, Side([record], measure, fixed=True))], {})
+    return estimate.interval(within=within)
 
 
 def value(records: Sequence[Record], measure: str) -> Compared:

@@ -181,8 +181,9 @@ class Block:
             parts = [(1 / len(runs), *run) for _, runs, _ in sides for run in runs]
             asked = np.any([own[groups] != 0 for own in weights.values()], axis=0)
             counted = effective_clusters(self.clusters[asked])
-            known = combined(parts, counted, drawn_by(sides))
-            estimates.append(replace(known, parts=(*known.parts, of_seeds(sides))))
+            added = of_seeds(sides)
+            known = combined(parts, counted, drawn_by(sides, added[0]))
+            estimates.append(replace(known, parts=(*known.parts, added)))
         return estimates
 
 
@@ -220,6 +221,12 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     means = [block.means(measure) for block in blocks]
     shared = [name for name in means[0] if len({len(own.get(name, ())) for own in means}) == 1]
     pool = seed_variance([np.mean([own[name] for own in means], axis=0) for name in shared])
+    added = of_seeds(
+        [
+            (1.0, [(mean, {}) for mean in np.mean([own[label] for own in means], axis=0)], pool)
+            for label in (first, second)
+        ]
+    )
     value, parts = 0.0, []
     for block in blocks:
         sides: list[Trained] = []
@@ -228,13 +235,9 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
             moves = [influence(run, block.clusters) for run in runs]
             sides.append((signed, [*zip(runs.mean(axis=1).tolist(), moves, strict=True)], pool))
         runs = [(own / len(each), *run) for own, each, _ in sides for run in each]
-        gap = combined(runs, effective_clusters(block.clusters), drawn_by(sides))
+        gap = combined(runs, effective_clusters(block.clusters), drawn_by(sides, added[0] / len(blocks)))
         value, parts = value + gap.value, [*parts, *gap.parts]
-    seeds = [
-        (1.0, [(mean, {}) for mean in np.mean([own[label] for own in means], axis=0)], pool)
-        for label in (first, second)
-    ]
-    return Estimate(value, (*parts, of_seeds(seeds)))
+    return Estimate(value, (*parts, added))
 
 
 def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:

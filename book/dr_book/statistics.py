@@ -325,9 +325,12 @@ def of_seeds(sides: Sequence[Trained]) -> tuple[float, float]:
     return float(added), freedom
 
 
-def drawn_by(sides: Sequence[Trained]) -> float:
-    """What some trainings draw in each cluster, of the variance of a weighted sum of their means."""
-    return sum(weight**2 * scatter([moves for _, moves in runs]) for weight, runs, _ in sides)
+def drawn_by(sides: Sequence[Trained], added: float) -> float:
+    """What some trainings draw in each cluster, of the variance of a weighted sum of their means;
+    no more than seeds are found to add, which by chance may be less.
+    """
+    drawn = sum(weight**2 * scatter([moves for _, moves in runs]) for weight, runs, _ in sides)
+    return min(drawn, added)
 
 
 def sign_flips(differences: np.ndarray, clusters: Sequence | None = None) -> float:
