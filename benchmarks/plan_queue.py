@@ -4,16 +4,19 @@ that makes them.
     python benchmarks/plan_queue.py                                prints the queue
     python benchmarks/plan_queue.py --tidy                         takes out what the book has
     python benchmarks/plan_queue.py --work CLAIMS --seconds 300    one worker; start several
+    python benchmarks/plan_queue.py --work CLAIMS --changed        ... also with uncommitted changes
 
 Workers share the cache of stages and a folder of claims. A worker takes the first task that nobody
 has, that fits the time that is left, and whose next stage nobody else is building. What reads a
 collection that is not here stays in the queue, and the collection is named. Records are left where
-every study leaves them, so that `dr-lib publish` takes them.
+every study leaves them, so that `dr-lib publish` takes them. They name a commit, which somebody
+else can check out only if `dr_lib` is as it has it: no run of the plan begins with other code.
 """
 
 import argparse
 import functools
 import re
+import sys
 import time
 import traceback
 from collections import Counter
@@ -403,8 +406,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, metavar="CLAIMS", help="folder of the claims")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--keep", type=Path, help="file for the records of the queue")
+    parser.add_argument("--changed", action="store_true", help="with uncommitted changes, too")
     chosen = parser.parse_args()
     if chosen.work:
+        if lab.records.commit()["changed"] and not (chosen.smoke or chosen.changed):
+            sys.exit("failed: dr_lib has uncommitted changes. Commit them, or give --changed.")
         return work(chosen.work, chosen.seconds, chosen.smoke, chosen.keep)
     if chosen.tidy:
         write_text(QUEUE, tidy(QUEUE.read_text(encoding="utf-8")))

@@ -272,15 +272,15 @@ class Comparison:
             if tests and seeded >= trained:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
                 p_values |= corrected or {}
-                untested = [pair for pair, p in p_values.items() if p != p]
-                if len(untested) < len(p_values):
+                if any(p == p for p in p_values.values()):  # else nothing was tested
                     columns["p (Holm)"] = [
                         p_cell(p_values[pair]) if pair in p_values else None for pair in pairs
                     ]
-                if untested:
-                    first, second = (self.runs[label] for label in untested[0])
-                    why = measured.difference(first, second, self.measure).why_open
-                    caption += f" {'A dash' if 'p (Holm)' in columns else 'No p-values'}: {why}."
+            first, second = (self.runs[label] for label in next(iter(found)))
+            gap = measured.difference(first, second, self.measure)
+            if tests and gap.effective < measured.FEWEST:
+                without = "A dash" if "p (Holm)" in columns else "No p-values"
+                caption += f" {without}: {gap.why_open}."
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [
                 none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs
@@ -362,8 +362,9 @@ class Comparison:
 
 def provenance(*sources: Runs) -> str:
     """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
-    queries, laptop scale; 1 to 3 seeds a row. Records: plan/core.`` What the book has records of is
-    named with their file, which `figures.sourced` makes a link.
+    queries, laptop scale; 1 to 3 seeds a row. With uncommitted changes: 5 of 8 runs. Records:
+    plan/core.`` What the book has records of is named with their file, which `figures.sourced`
+    makes a link.
 
     Args:
         sources: runs by label, one mapping for each collection or study of the figure.
@@ -385,6 +386,11 @@ def provenance(*sources: Runs) -> str:
         if (recorded_folder(record.scale) / record.file_name).is_file()
     }
     files = f" Records: {', '.join(kept.values())}." if kept else ""
+    changed = [
+        bool(record.commit.get("changed")) for records in runs.values() for record in records
+    ]
+    if any(changed):
+        files = f" With uncommitted changes: {sum(changed):,} of {len(changed):,} runs.{files}"
     if not numbers:
         return f"{spell_data(runs)}.{files}" if runs else ""
     least, most = min(numbers), max(numbers)

@@ -186,11 +186,11 @@ def family(label: str) -> str | None:
     named = plain(re.split(r", | / ", label)[0])
     if named in map(plain, BASELINES):
         return objectives.method("none").family
-    methods = ((name, objectives.method(name)) for name in objectives.names())
-    return next(
-        (method.family for name, method in methods if named in (plain(name), plain(method.title))),
-        None,
-    )
+    for name in objectives.names():  # of other packages' methods the named one alone is imported
+        if named == plain(name):
+            return objectives.method(name).family
+    methods = objectives.METHODS.values()
+    return next((method.family for method in methods if named == plain(method.title)), None)
 
 
 def tick(label: str) -> str:
@@ -423,7 +423,7 @@ def _names_above(axes: Axes, places: Mapping[str, int]) -> None:
 
 def _of_family(name: str) -> str:
     """Some method of a family."""
-    return next(label for label in objectives.names() if objectives.method(label).family == name)
+    return next(label for label, method in objectives.METHODS.items() if method.family == name)
 
 
 def slopes(
@@ -472,7 +472,9 @@ def slopes(
         }
         gap = 0.13 if palette.phone else 0.08  # between a point and its value
         row = 0.18 + 0.16 * max(map(len, names.values()))
-        figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + row * len(shared)))
+        longest = max(len(line) for lines in names.values() for line in lines)
+        across = min(max(1.0, 2.4 - 0.095 * longest), 1.8) if palette.phone else 3.0
+        figure = Figure(figsize=(across, 0.5 + row * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
         axes.set_ylim(-0.3, len(shared) - 0.7)

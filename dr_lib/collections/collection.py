@@ -393,6 +393,15 @@ class Collection:
             self._own_rows[split] = rows if (rows >= 0).any() else None
         return self._own_rows[split]
 
+    def own_texts(self, split: str) -> np.ndarray | None:
+        """`own_rows` as training takes them: of passages with the same text, the first
+        (`same_text`).
+        """
+        rows, same = self.own_rows(split), self.same_text
+        if rows is None or same is None:
+            return rows
+        return np.where(rows >= 0, same[rows], -1)
+
     def _is_itself(self, query: Mapping[str, Any], row: int) -> bool:
         """Whether a query has the text of a passage, with its title or without."""
         if row < 0:

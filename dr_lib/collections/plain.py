@@ -83,9 +83,14 @@ TITLE = re.compile(
     r"^title[ \t]*[:=][ \t]*(?:[>|][+-]?\s+)?(?P<quote>[\"']?)(?P<title>\S.*?)(?P=quote)$",
     re.MULTILINE | re.IGNORECASE,
 )
+PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?<(?:!doctype\s+html|html)\b", re.I)
+"""How a page of HTML begins, though its name ends in `.txt`."""
+MAIL = re.compile(r"(?:Return-Path|Received|Delivered-To|From|To|Subject|Date|MIME-Version):", re.I)
+CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b", re.I | re.M)
+"""The first line of an e-mail, and one that says that what follows is no readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 5, 2
+CUT, CUT_OF_HTML = 6, 2
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
@@ -280,12 +285,15 @@ def sections_of(path: Path) -> list[tuple[str, str]]:
     where there are none, with the file's name.
     """
     kind, title = kind_of(path), ""
-    if kind in HTML:
+    if kind in HTML or (kind == ".txt" and _begins_as_page(path)):
         content = _bytes(path)
         check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
         parts = html_sections(content)
     else:
         text = "\n".join(line.rstrip() for _, line in read_lines(path))
+        if MAIL.match(text) and CODED.search(text):
+            fix = "Save its text from the mail program, or leave it out."
+            raise InputError("an e-mail as it is sent, its text coded", where=path, fix=fix)
         if kind == ".md" and (front := FRONT.match(text)):
             text = text[front.end() :]
             title = named["title"] if (named := TITLE.search(front[0])) else ""
@@ -300,6 +308,14 @@ def sections_of(path: Path) -> list[tuple[str, str]]:
         above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
         rows.append((above, "\n".join(INVISIBLE.sub(" ", line) for line in text.splitlines())))
     return rows
+
+
+def _begins_as_page(path: Path) -> bool:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return bool(PAGE.match(file.read(1000)))
+    except (OSError, EOFError, zlib.error):
+        return False  # said where the whole is read
 
 
 def _bytes(path: Path) -> bytes:

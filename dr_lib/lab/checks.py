@@ -38,8 +38,12 @@ def check(inputs: Inputs) -> None:
             both learned from and reported.
     """
     check_search(inputs)
-    if not inputs.recipe.retriever and inputs.recipe.evaluation.kind != "bm25":
-        check_trainings(inputs)
+    recipe, reads = inputs.recipe, evaluation.KINDS[inputs.recipe.evaluation.kind].of
+    if recipe.retriever or reads in ("bm25", "texts"):
+        return
+    check_models(inputs)
+    if reads != "start" and recipe.final != "pretrained":
+        check_finetuning(inputs)
 
 
 def check_search(inputs: Inputs) -> None:
@@ -82,13 +86,9 @@ def check_search(inputs: Inputs) -> None:
             raise InputError(f"{problem}, which is reported", where=where, fix=fix)
 
 
-def check_trainings(inputs: Inputs) -> None:
-    """Refuse trainings that the collection or the base model does not allow."""
-    recipe, collection, base = inputs.recipe, inputs.collection, inputs.base
-    collection.qrels("train")
-    trainings = {name: chosen for name in TRAININGS if (chosen := getattr(recipe, name))}
-    for name, chosen in trainings.items():
-        check_validation(name, chosen, inputs)
+def check_models(inputs: Inputs) -> None:
+    """Refuse what the base model, the pre-training or the memory of the GPU does not allow."""
+    recipe, base = inputs.recipe, inputs.base
     if base.pooling not in (None, recipe.pooling):
         problem = (
             f"{base.name} makes its vectors by {base.pooling!r}, the recipe by {recipe.pooling!r}"
@@ -103,18 +103,24 @@ def check_trainings(inputs: Inputs) -> None:
     if task := recipe.evaluation.task:
         where = f"evaluation.{recipe.evaluation.kind}.{task.longest}"
         check_length(getattr(task, task.longest), base, where)
-    check_batch(inputs, recipe.finetuning.batch_queries, "finetuning.batch_queries")
     check_memory(inputs, machine.gpu_memory())
-    for name, chosen in trainings.items():
-        if (
-            name in RUN_BY[recipe.final]
-            and chosen.shared
-            and recipe.objective.params.get("separate")
-        ):
-            problem = "pre-training makes two encoders, fine-tuning would start from one"
-            raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
-    early = recipe.final in ("pretrained", "retriever1")
-    for name in ("negatives",) if early else ("negatives", "mining"):
+
+
+def check_finetuning(inputs: Inputs) -> None:
+    """Refuse to fine-tune without training queries, or otherwise than they and the pre-training
+    allow.
+    """
+    recipe, collection = inputs.recipe, inputs.collection
+    collection.qrels("train")
+    for name in TRAININGS:
+        if chosen := getattr(recipe, name):
+            check_validation(name, chosen, inputs)
+            two = name in RUN_BY[recipe.final] and recipe.objective.params.get("separate")
+            if two and chosen.shared:
+                problem = "pre-training makes two encoders, fine-tuning would start from one"
+                raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
+    check_batch(inputs, recipe.finetuning.batch_queries, "finetuning.batch_queries")
+    for name in ("negatives",) if recipe.final == "retriever1" else ("negatives", "mining"):
         if getattr(recipe, name).answers != "keep" and not any(
             collection.queries("train")["answers"]
         ):

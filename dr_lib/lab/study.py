@@ -243,13 +243,12 @@ def data_facts(plan: Plan) -> dict[str, Any]:
 
 
 def _collection_facts(collection: Collection, split: str) -> dict[str, Any]:
-    train = len(collection.qrels("train")) if "train" in collection.splits else 0
     sizes = {
-        "passages": len(collection.passages),
-        "train_queries": train,
-        f"{split}_queries": len(collection.qrels(split)),
+        f"{name}_queries": len(collection.qrels(name)) if name in collection.splits else 0
+        for name in ("train", split)
     }
-    return {"name": collection.name, "digest": collection.digest} | sizes
+    facts = {"name": collection.name, "digest": collection.digest}
+    return facts | {"passages": len(collection.passages)} | sizes
 
 
 @dataclass

@@ -266,10 +266,8 @@ def _with_themselves(
     """What is no negative of each training query: its positives, and the passage that is the query
     itself.
     """
-    itself, same = collection.own_rows("train"), collection.same_text
+    itself = collection.own_texts("train")
     if itself is None:
         return positives
-    return [
-        np.append(rows, row if same is None else same[row]) if row >= 0 else rows
-        for rows, row in zip(positives, itself, strict=True)
-    ]
+    both = zip(positives, itself, strict=True)
+    return [np.append(rows, row) if row >= 0 else rows for rows, row in both]

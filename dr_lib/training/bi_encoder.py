@@ -388,7 +388,7 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")
     ranked = np.asarray(ranking)[chosen]
     ranked = ranked if same is None else np.where(ranked >= 0, same[ranked], -1)
-    itself = collection.own_rows(options.split)
+    itself = collection.own_texts(options.split)
     itself = None if itself is None else itself[chosen]
     return ValidationPool.of(chosen, [relevant[row] for row in chosen], ranked, itself)
 

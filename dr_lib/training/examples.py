@@ -261,12 +261,10 @@ def told_apart(examples: Examples, collection: Collection) -> Examples:
     """Examples of training queries that know which passages have one text, and which are the query
     itself: those are no negatives.
     """
-    examples, itself = one_row_a_text(examples, collection.same_text), collection.own_rows("train")
+    examples, itself = one_row_a_text(examples, collection.same_text), collection.own_texts("train")
     if itself is None:
         return examples
     itself = itself[examples.query_rows]
-    if examples.same is not None:
-        itself = np.where(itself >= 0, examples.same[itself], -1)
     listed = np.where(examples.negatives == itself[:, None], -1, examples.negatives)
     return replace(examples, negatives=listed, itself=itself)
 

@@ -203,6 +203,29 @@ def test_what_is_stopped_is_taken_again_and_what_fails_is_said(script, tmp_path,
     assert next(claims.glob("*.end")).read_text() == "failed: ValueError: no such thing\n"
 
 
+def test_no_run_of_the_plan_begins_with_code_that_no_commit_has(script, monkeypatch, tmp_path):
+    begun = []
+    monkeypatch.setattr(script, "work", lambda *given: begun.append(given))
+    for changed, options, begins in (
+        (True, [], False),
+        (True, ["--changed"], True),
+        (True, ["--smoke"], True),
+        (False, [], True),
+        (None, [], True),  # no checkout
+    ):
+        monkeypatch.setattr(
+            "dr_lib.lab.records.commit", lambda changed=changed: {"changed": changed}
+        )
+        monkeypatch.setattr(sys, "argv", ["plan_queue.py", "--work", str(tmp_path), *options])
+        if begins:
+            script.main()
+        else:
+            with pytest.raises(SystemExit, match=r"failed: .*uncommitted changes\..* --changed"):
+                script.main()
+        assert len(begun) == begins
+        begun.clear()
+
+
 def test_the_script_prints_the_queue(script, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["plan_queue.py"])
     script.main()

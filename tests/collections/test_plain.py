@@ -766,3 +766,29 @@ def test_a_table_says_which_columns_are_not_read(tmp_path):
     assert [*found.passages["text"]] == ["Salt."] and found.info["read"].endswith("read: metadata")
     (tmp_path / "plain.jsonl").write_text('{"id": 1, "text": "Salt."}\n')
     assert "read" not in collections.load(tmp_path / "plain.jsonl", cache=tmp_path / "cache").info
+
+
+def test_a_page_that_is_called_a_text_is_read_as_a_page(tmp_path):
+    page = (
+        "\ufeff<!DOCTYPE html>\n<html><head><title>x</title></head><h1>Sea</h1><p>Salt &amp; sand"
+    )
+    for name in ("a.html", "a.txt"):
+        (tmp_path / name[2:]).mkdir()
+        (tmp_path / name[2:] / name).write_text(page, encoding="utf-8")
+    read = [
+        collections.load(tmp_path / kind, cache=tmp_path / "c").passages for kind in ("html", "txt")
+    ]
+    assert [*read[1]["text"]] == [*read[0]["text"]] == ["Salt & sand"]
+    (tmp_path / "txt" / "about.txt").write_text("<html> is how a page begins.")
+    assert len(collections.load(tmp_path / "txt", cache=tmp_path / "c")) == 2
+
+
+@pytest.mark.parametrize("way", ["base64", "quoted-printable"])
+def test_an_e_mail_with_a_coded_text_is_refused_and_a_plain_one_read(tmp_path, way):
+    head = "From: Ann <ann@x.org>\nSubject: tides\n"
+    (tmp_path / "a.txt").write_text(f"{head}\nThe moon pulls.\n")
+    (tmp_path / "b.txt").write_text(f"Of mail.\nContent-Transfer-Encoding: {way}\nis a line of it.")
+    assert len(collections.load(tmp_path, cache=tmp_path / ".c")) == 2
+    (tmp_path / "c.txt").write_text(f"{head}Content-Transfer-Encoding: {way}\n\nVGhlIG1vb24=\n")
+    with pytest.raises(InputError, match=r"c\.txt: an e-mail as it is sent, its text coded"):
+        collections.load(tmp_path, cache=tmp_path / ".c")

@@ -145,6 +145,16 @@ def test_the_line_below_a_figure_counts_the_seeds_of_trained_rows(record):
     assert several.endswith("; 1 to 2 seeds a row."), "a label of two sources counts twice"
 
 
+def test_the_line_below_a_figure_counts_the_runs_of_code_that_no_commit_has(record):
+    changed = {"commit": {"id": "c0", "changed": True}}
+    rows = {
+        "a": [record("a", [1.0], seed=seed, **changed) for seed in (0, 1)],
+        "b": [record("b", [1.0]), record("b", [1.0], commit={"id": None, "changed": None})],
+    }
+    assert comparison.provenance(rows).endswith(" With uncommitted changes: 2 of 4 runs.")
+    assert "uncommitted" not in comparison.provenance({"b": rows["b"]})
+
+
 def test_a_row_without_any_value_is_named_below_and_has_no_line_of_dashes(runs):
     html = (
         compared({}, {"ahead": 39.0, "printed": 36.0}, records=runs)
@@ -200,7 +210,9 @@ def test_too_few_documents_have_no_p_values_and_the_caption_says_why(record):
     assert "p (Holm)" not in columns(html)
     assert "No p-values: 3 clusters of queries are too few to decide anything." in html
     chosen = compared(few).differences([labels], "x.", tests=True, corrected={labels: 0.5}).data
-    assert "p (Holm)" in columns(chosen) and "No p-values" not in chosen
+    assert "p (Holm)" in columns(chosen) and "A dash: 3 clusters" in chosen
+    once = {label: own[:1] for label, own in few.items()}
+    assert "No p-values: 3 clusters" in compared(once).differences([labels], "x.", tests=True).data
 
 
 def test_of_single_trainings_there_is_no_test_and_no_word_of_seeds(runs):

@@ -247,6 +247,10 @@ def test_what_the_other_papers_set_otherwise_is_what_they_say(papers, scale):
     steps = master["pretraining"]["train_steps"]
     warmup = papers["simlm"].hyperparameters["pretraining"]["warmup_steps"] / steps
     assert given["master"] == {
+        "objective__complement": "paper",
+        "objective__weighting": "tfidf",
+        "objective__complement_weight": 0.0,
+        "objective__half_weight": 0.0,
         "pretraining__steps": steps,
         "pretraining__warmup": pytest.approx(warmup, abs=1e-5),
     }
@@ -254,6 +258,7 @@ def test_what_the_other_papers_set_otherwise_is_what_they_say(papers, scale):
     batch, negatives = 512 * 8, int(tuning["positives_to_hard_negatives"].split(":")[1])
     assert pre["batch_size"]["msmarco"] == tuning["batch_size"]["msmarco"] == "512 x 8"
     assert given["pair"] == compared("finetuning") | {
+        "objective__candidates": "paper",
         "objective__batch_pairs": batch,
         "objective__negatives": negatives,
         "pretraining__steps": pre["epochs_max"] * 1_800_000 // batch,

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dr_book import measured
+from dr_book.figures import family
 from dr_book.systems import methods
 from dr_lib import lab, objectives, stages
 from dr_lib.errors import InputError
@@ -260,13 +261,15 @@ def test_a_package_registers_a_method_that_is_imported_when_it_is_named(
     registered, own_recipe, cache, tmp_path
 ):
     word = registered(0, "1.0")
-    assert word in objectives.names() and "halves_of_0.method" not in sys.modules
+    assert word in objectives.names() and family("SimLM") == family("simlm") is not None
+    assert "halves_of_0.method" not in sys.modules and family("unknown") is None
     recipe = own_recipe.with_(objective=word, objective__share=0.25)
     assert recipe.objective.params == {"share": 0.25} and "halves_of_0.method" in sys.modules
     with pytest.raises(InputError, match="share"):
         recipe.with_(objective__share=2)
     study = Study("t", {word: recipe}, scale="smoke", cache=cache, records=tmp_path / "records")
     (record,) = study.run().records.values()
+    assert family(word) == family("masked LM") == "masked words alone"
     assert record.recipe["objective"]["name"] == word and record.training["pretrained"]["steps"] > 0
     assert record.code["method"] == code_digest(objectives.method(word))
 

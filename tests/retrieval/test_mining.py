@@ -112,7 +112,7 @@ def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage
     collection = SimpleNamespace(
         passages=range(passages),
         same_text=None,
-        own_rows=lambda split: None,
+        own_texts=lambda split: None,
         positives=lambda split: relevant,
     )
     rows = rng.permuted(np.tile(np.arange(passages), (len(relevant), 1)), axis=1)
@@ -158,7 +158,7 @@ def test_passages_of_other_splits_alone_are_left_out_of_the_lists_where_that_is_
         passages=range(6),
         splits=tuple(right),
         same_text=None,
-        own_rows=lambda split: None,
+        own_texts=lambda split: None,
         positives=rows_of.get,
     )
     Ranking(
@@ -195,7 +195,7 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
         passages=datasets.Dataset.from_dict({"text": texts}),
         queries=lambda split: datasets.Dataset.from_dict(asked),
         same_text=None,
-        own_rows=lambda split: None,
+        own_texts=lambda split: None,
         positives=lambda split: [np.array([2]), np.array([6])],
     )
     rows = np.array([[5, 3, 2, 0, 7], [4, 1, 6, 3, 5]])
@@ -239,7 +239,7 @@ def test_the_stage_draws_by_the_seed_it_is_given(tmp_path):
         passages=range(200),
         same_text=None,
         positives=lambda split: positives(made, (0,)),
-        own_rows=lambda split: None,
+        own_texts=lambda split: None,
     )
     drawn = []
     for seed in (0, 0, 1):

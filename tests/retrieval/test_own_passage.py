@@ -15,8 +15,8 @@ from dr_lib.errors import InputError
 from dr_lib.materials import bm25_candidates, pseudo_labels
 from dr_lib.retrieval import Bm25, Ranking, bm25_run, negatives
 from dr_lib.retrieval.encoding import save_nearest
-from dr_lib.training import Examples, training_examples
-from dr_lib.training.bi_encoder import ValidationPool, pool_ranks
+from dr_lib.training import Examples, Finetuning, training_examples
+from dr_lib.training.bi_encoder import ValidationPool, dev_pool, pool_ranks
 from dr_lib.training.examples import draw_negatives, known_positives
 
 ARGUMENTS = 20
@@ -131,6 +131,17 @@ def test_a_pool_ranks_all_but_the_query_itself():
     queries = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     passages = torch.tensor([[1.0, 0.0], [0.2, 0.0], [0.5, 0.0], [0.1, 0.0]])
     assert pool_ranks(queries, passages, pool).tolist() == [1, 2]
+
+
+def test_a_pool_of_a_validation_leaves_copies_of_the_query_out_too(tmp_path):
+    """The query is the copy of an earlier passage, which stands for both."""
+    collection = made(["the query", "its answer", "the query", "another"], {"p2": "p1"})
+    Ranking(["p2"], np.array([[0, 3, 1]]), np.array([[3.0, 2.0, 1.0]])).save(tmp_path / "ranking")
+    looks = Finetuning(validation={"queries": 1, "split": "test"})
+    pool = dev_pool(collection, tmp_path, looks)
+    assert pool.passage_rows[pool.itself].tolist() == [0]
+    asked, passages = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    assert pool_ranks(asked, passages, pool).tolist() == [1]
 
 
 def test_numbered_queries_are_not_the_passages_of_their_numbers(arguments):

@@ -174,7 +174,7 @@ def test_a_teacher_scores_every_positive_and_every_listed_negative(
     relevant = [np.array(rows, int) for rows in ([1, 2], [], [], [7], [])]
     collection = SimpleNamespace(
         same_text=None,
-        own_rows=lambda split: None,
+        own_texts=lambda split: None,
         positives={"train": relevant}.get,
         passages=range(40),
     )

@@ -51,7 +51,7 @@ def test_the_first_positive_is_the_one_judged_first_and_stays_it_beside_pseudo_l
     collection = SimpleNamespace(
         passages=range(8),
         same_text=None,
-        own_rows=lambda split: None,
+        own_texts=lambda split: None,
         positives=lambda split: [np.array([6]), annotated],
     )
     given = training_examples(collection)

@@ -73,7 +73,7 @@ def test_saved_examples_open_as_they_were(tmp_path, negatives):
 def test_passages_that_hold_an_answer_stand_behind_the_judged_positives(tmp_path):
     judged = {"train": [np.array([5, 2]), np.array([], int), np.array([0]), np.array([], int)]}
     collection = SimpleNamespace(
-        same_text=None, own_rows=lambda split: None, positives=judged.get, passages=range(9)
+        same_text=None, own_texts=lambda split: None, positives=judged.get, passages=range(9)
     )
     np.save(tmp_path / "negatives.npy", np.array([[3, 4], [1, 8], [6, 1], [2, 3]], np.int32))
     np.save(tmp_path / "positives.npy", np.array([[0, 7], [0, 1], [1, 6]], np.int32))
@@ -93,7 +93,7 @@ def test_the_stage_draws_its_share_by_the_seed_it_is_given(tmp_path):
         same_text=None,
         positives=lambda split: relevant,
         passages=range(40),
-        own_rows=lambda split: None,
+        own_texts=lambda split: None,
     )
     drawn = {}
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):

@@ -43,7 +43,7 @@ def test_the_queries_of_a_pool_are_drawn_by_the_seed_of_the_validation(tmp_path)
     np.save(tmp_path / "ranking" / "rows.npy", np.arange(100, 150)[:, None])
     judged = [np.array([i]) if i % 2 else np.array([], np.int64) for i in range(50)]
     collection = SimpleNamespace(
-        same_text=None, positives={"dev": judged}.get, own_rows={"dev": None}.get
+        same_text=None, positives={"dev": judged}.get, own_texts={"dev": None}.get
     )
 
     def drawn(seed: int) -> list[int]:
