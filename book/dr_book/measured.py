@@ -459,7 +459,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     pools = [
         (
             record.scale,
-            _searched(record),
+            searched(record),
             record.recipe.get("final") or "retriever1",
             _pools(measure)[kind],
         )
@@ -469,7 +469,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     return sorted(pools, key=lambda row: -row[-1].freedom)
 
 
-def _searched(record: Record) -> str:
+def searched(record: Record) -> str:
     """The collection of a record, with its split where that is not the test queries, and what its
     retriever was trained on where that is not the whole collection.
     """
