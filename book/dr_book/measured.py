@@ -532,8 +532,8 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent. Seeds add the pooled
-    variance of their collection, measure and stage, or what these runs show themselves
-    (`statistics.of_seeds`).
+    variance of their collection, measure and stage where enough runs tell it, else each row that of
+    its own (`statistics.of_seeds`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
