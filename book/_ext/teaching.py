@@ -34,7 +34,7 @@ def archive_name(route: Mapping[str, Any], number: int) -> str:
 
 def routes_page(plan: Plan) -> str:
     """The generated page: each route as a table of its sessions, then what every page teaches."""
-    lines = ["# Three routes through the book", "", INTRODUCTION, ""]
+    lines = ["# Four routes through the book", "", INTRODUCTION, ""]
     for route in plan["routes"]:
         used = {name for session in route["sessions"] for name in session}
         lines += [
@@ -66,17 +66,18 @@ def routes_page(plan: Plan) -> str:
 
 
 INTRODUCTION = (
-    "How do you teach from this book in 90 minutes, in four sessions or in a term? Every "
-    "lesson is a notebook with a question and exercises that mark themselves; `make lecturer` "
-    "writes the copies with solutions into `_build/lecturer`. *Teach* and *do* are estimated "
-    "minutes: for talking through the page, and for exercises on one's own machine. "
+    "How do you teach from this book in 90 minutes, in four sessions, in two weeks or in a "
+    "term? Every lesson is a notebook with a question and exercises that mark themselves; "
+    "`make lecturer` writes the copies with solutions into `_build/lecturer`. *Teach* and *do* "
+    "are estimated minutes: for talking through the page, and for exercises on one's own machine. "
     "{doc}`/teaching/prerequisites` lists what students have to know before.\n\n"
     "Two notebooks ask the class to find the bug, with tests as the mark scheme: "
     "{doc}`/notebooks/teaching/bugs_in_evaluation` and "
     "{doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a "
     "contest with ten processor minutes per team.\n\n"
-    "{doc}`/teaching/lecturers-notes` has a minute plan, board sketches and the wrong answers "
-    'to expect. For the projector there are <a href="slides.html">slides</a>: one file, one '
+    "{doc}`/teaching/lecturers-notes` has a minute plan, board sketches, the wrong answers "
+    "to expect, exam questions and an assignment. "
+    'For the projector there are <a href="slides.html">slides</a>: one file, one '
     "idea a slide, with notes (n: a window). `make slides` prints them to PDF. Each session's "
     "notebooks are an archive to hand out."
 )

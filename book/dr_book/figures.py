@@ -472,7 +472,9 @@ def slopes(
         }
         gap = 0.13 if palette.phone else 0.08  # between a point and its value
         row = 0.18 + 0.16 * max(map(len, names.values()))
-        figure = Figure(figsize=(1.0 if palette.phone else 3.0, 0.5 + row * len(shared)))
+        longest = max(len(line) for lines in names.values() for line in lines)
+        across = min(max(1.0, 2.4 - 0.095 * longest), 1.8) if palette.phone else 3.0
+        figure = Figure(figsize=(across, 0.5 + row * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
         axes.set_ylim(-0.3, len(shared) - 0.7)

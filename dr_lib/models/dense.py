@@ -33,6 +33,8 @@ from dr_lib.settings import Settings
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
 TOKENS_AT_ONCE = 8_192
+OTHER_HEADS = "Classification", "QuestionAnswering"
+"""How the names of models end that score texts and make no vector of them."""
 
 
 class DenseSettings(Layout):
@@ -182,8 +184,8 @@ class Prompts(Settings):
         except (AttributeError, TypeError, ValueError):
             fix = "Write each under its name: query, document."
             raise InputError("its prompts are no mapping", where=file, fix=fix) from None
-        passage = [named[name] for name in ("document", "passage", "corpus") if named.get(name)]
-        return cls(query=named.get("query") or "", passage="".join(passage[:1]))
+        passage = filter(None, map(named.get, ("document", "passage", "corpus")))
+        return cls(query=named.get("query") or "", passage=next(passage, ""))
 
 
 class SentenceEncoder(nn.Module):
@@ -275,8 +277,8 @@ class SentenceEncoder(nn.Module):
 
 
 def _check_encodes(folder: Path) -> None:
-    """Refuse a re-ranker or classifier, which the library would open as an encoder: the mean of
-    states that were never trained for one.
+    """Refuse a re-ranker, a classifier, or an encoder of many or sparse vectors, which the library
+    would open as one of single vectors: the mean of states that were never trained for that.
     """
     composed = (folder / "modules.json").is_file()
     file = folder / ("config_sentence_transformers.json" if composed else "config.json")
@@ -284,8 +286,9 @@ def _check_encodes(folder: Path) -> None:
     key = "model_type" if composed else "architectures"
     named = config.get(key, "") if isinstance(config, dict) else ""
     kind = str(named).strip("[]'")
-    if kind == "CrossEncoder" or kind.endswith(("Classification", "QuestionAnswering")):
-        fix = "Give an encoder, which reads one text at a time."
+    other = kind not in ("", "SentenceTransformer") if composed else kind.endswith(OTHER_HEADS)
+    if other:
+        fix = "Give an encoder, which makes one vector of one text."
         raise InputError(f"is no encoder, but a {kind}", where=folder, fix=fix)
 
 

@@ -3,6 +3,7 @@ it needs, the same archive has the same bytes, and a team's last file counts.
 """
 
 import json
+import lzma
 import re
 import zipfile
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 from check_pages import ROOT, expected_pages
 from handouts import plain, readme, to_take_home, write_archive, write_archives
 from lecturer import solutions, with_exercises
+from measured_numbers import differing
 from predictions import load_questions
 from teaching import archive_name, load_plan, minutes, routes_page
 
-from dr_book import measured, statistics, tables
+from dr_book import measured, plan, statistics, tables
 from dr_lib.lab import load_records
 
 PLAN = load_plan()
@@ -53,7 +55,7 @@ def test_nothing_is_taught_before_what_it_needs(name):
 
 def test_page_of_routes_names_every_unit_in_every_route_as_taught_or_left_out():
     page = routes_page(PLAN)
-    assert page.count("\n## ") == len(ROUTES) + 1 == 4
+    assert page.count("\n## ") == len(ROUTES) + 1 == 5
     for part in page.split("\n## ")[1:]:
         assert all(unit["page"] in part for unit in PLAN["units"].values())
 
@@ -79,6 +81,76 @@ def test_every_lesson_has_notes_with_aim_minutes_board_and_wrong_answers():
     for part in parts[1::2]:
         assert all(f"**{word}.**" in part for word in ("Aim", "Minutes", "Board"))
         assert "| you ask | you will hear | what helps |" in part
+
+
+NOTES = (ROOT / "book" / "teaching" / "lecturers-notes.md").read_text()
+EXAM, ASSIGNMENT = re.split(r"^## (?:Three exam|An assignment).*$", NOTES, flags=re.M)[1:]
+
+
+def test_marks_add_up_to_what_is_promised():
+    questions = re.split(r"^\*\*\d\. ", EXAM, flags=re.M)[1:]
+    assert len(questions) == 3
+    for question in questions:
+        marks = re.findall(r"^\| [a-d] \| (\d+) \| (.*) \|$", question, re.M)
+        assert sum(int(points) for points, _ in marks) == 10
+        for points, answer in marks:
+            parts = [int(part) for part in re.findall(r"\((\d)\)", answer)]
+            assert sum(parts) in (0, int(points), int(points) // 2), answer  # half: "for each"
+    marks = re.findall(r"^\| (\d) \| [a-z]", ASSIGNMENT, re.M)
+    assert len(marks) == 6 and sum(map(int, marks)) == 20
+
+
+def test_the_numbers_of_the_exam_are_those_of_the_records():
+    block = plan.Block.load("plan/core")
+    gap = block.differences("retromae", "simlm", "MRR@10")
+    spread, questions = gap.std(ddof=1), len(gap)
+    error = spread / questions**0.5
+    for part in (
+        f"SQuAD's {questions:,} test questions",
+        f"deviation of {spread:.1f} such points",
+        f"{spread:.1f} / √{questions:,} = {error:.3f}",
+        f"the interval the difference ± {1.96 * error:.2f}",
+    ):
+        assert part in EXAM
+    mean = float(differing("plan/core; retromae minus simlm; MRR@10; squad; mean")[0])
+    low = min(mean, gap.mean()) - 1.96 * error
+    theirs = block.difference("retromae", "simlm", "MRR@10")
+    assert theirs.interval().low < 0 < low
+    assert round(2.8 * theirs.error, 1) == 0.8
+    halves = [block.differences(name, "none", "MRR@10").mean() for name in ("bow", "autoencoder")]
+    assert 0.4 < halves[0] / halves[1] < 0.6
+
+
+def test_the_assignment_can_be_done_from_the_file_of_records_alone():
+    """Ten lines of numpy on the file that is named: every pair ends within two tenths of what the
+    book says, and drawing articles moves the mean more than drawing questions does.
+    """
+    (file,) = re.findall(r"`([\w-]+\.jsonl\.xz)`", ASSIGNMENT)
+    with lzma.open(ROOT / "book" / "records" / "laptop" / file, "rt") as lines:
+        records = [json.loads(line) for line in lines]
+    records = [
+        record
+        for record in records
+        if record["study"] == "plan/core" and record["data"]["collection"]["name"] == "squad"
+    ]
+    scores: dict[str, list] = {}
+    for record in records:
+        table = record["scores"]
+        values = np.array(table["values"])[table["row"]]
+        scores.setdefault(record["label"], []).append(values[:, table["measures"].index("MRR@10")])
+    articles = np.unique(records[0]["clusters"]["of"], return_inverse=True)[1]
+    draws = np.random.default_rng(0).multinomial(
+        articles.max() + 1, np.full(articles.max() + 1, 1 / (articles.max() + 1)), 2000
+    )
+    pairs = re.findall(r"\{difference\}`plan/core; (\w+) minus (\w+); MRR@10; squad`", ASSIGNMENT)
+    assert len(pairs) == 5
+    for first, second in pairs:
+        assert len(scores[first]) == len(scores[second]) == 3
+        gap = 100 * (np.mean(scores[first], 0) - np.mean(scores[second], 0))
+        said = differing(f"plan/core; {first} minus {second}; MRR@10; squad; mean")[0]
+        assert abs(gap.mean() - float(said)) < 0.2
+        means = (draws @ np.bincount(articles, gap)) / (draws @ np.bincount(articles))
+        assert means.std() > 1.05 * gap.std() / len(gap) ** 0.5
 
 
 def test_every_session_has_an_archive_that_the_page_of_routes_links_to(tmp_path: Path):

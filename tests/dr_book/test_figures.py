@@ -471,6 +471,18 @@ def test_an_order_that_stays_has_no_key():
     assert '<p class="dr-source">Here.</p>' in slopes(*sides, [*"abcd"], source="Here.").data
 
 
+def test_slopes_fill_a_phone_whatever_the_length_of_their_names():
+    for length in (3, 9, 18):
+        renamed = {label: f"{label} {'x' * (length - 2)}" for label in "abcd"}
+        sides = [
+            Series(one.name, one.role, {renamed[k]: v for k, v in one.points.items()}, one.unit)
+            for one in CROSSED
+        ]
+        html = slopes(*sides, [*renamed.values()]).data
+        width = float(re.findall(r'width="([\d.]+)pt"', html)[1]) / 72
+        assert 0.7 * PHONE < width < 1.2 * PHONE, length
+
+
 def test_values_that_look_equal_do_not_change_places(drawn):
     sides = (
         Series("paper", "paper", points(a=37.9, b=38.8, c=38.8), "%"),

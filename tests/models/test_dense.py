@@ -183,6 +183,9 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     write_json(theirs / "config_sentence_transformers.json", {"prompts": "query"})
     with pytest.raises(InputError, match="its prompts are no mapping"):
         Prompts.of(theirs)
+    write_json(theirs / "config_sentence_transformers.json", {"prompts": {"passage": 5}})
+    with pytest.raises(InputError, match=r"passage: .*string .got 5"):
+        Prompts.of(theirs)
     np.testing.assert_allclose(found.encode(["b c"], ["a"]), ours.encode(["a b c"]), atol=1e-5)
 
 
@@ -191,6 +194,7 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     [
         (None, {"architectures": ["BertForSequenceClassification"]}, "BertForSequenceClassif"),
         ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "CrossEncoder"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "SparseEncoder"),
     ],
 )
 def test_a_re_ranker_is_no_encoder(tiny_bert, tiny_tokenizer, tmp_path, file, facts, said):
@@ -203,7 +207,7 @@ def test_a_re_ranker_is_no_encoder(tiny_bert, tiny_tokenizer, tmp_path, file, fa
         (tmp_path / "given" / "modules.json").unlink()
     place = tmp_path / "given" / (file or "config.json")
     write_json(place, read_json(place) | facts)
-    with pytest.raises(InputError, match=f"is no encoder, but a {said}.*one text at a time"):
+    with pytest.raises(InputError, match=f"is no encoder, but a {said}.*one vector of one text"):
         open_encoder(tmp_path / "given")
 
 
