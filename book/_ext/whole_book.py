@@ -60,6 +60,7 @@ UNIT = re.compile(
 )
 HYPHEN = re.compile(r"(?<=\w)-(?=[A-Z]\b|\d-[A-Z])|(?<=\b[A-Z])-(?=\w)|(?<=-\d)-(?=[A-Z])")
 """One beside a single letter or digit: STS-B, R-precision, BSD-3-Clause."""
+VIEWPORT = re.compile(r'<meta (?=[^>]*name="viewport")[^>]*>\s*')
 SCRIPT = re.compile(r'<script src="[^"]+"></script>')
 
 
@@ -91,9 +92,10 @@ def without_a_false_role(
     app: Sphinx, page: str, template: str, context: dict[str, object], tree: object
 ) -> None:
     """Docutils calls the bibliography a list and its entries something else, which a screen reader
-    cannot join.
+    cannot join; and it says for a second time how wide a page is.
     """
     context["root_title"] = "Home"
+    context["metatags"] = VIEWPORT.sub("", str(context.get("metatags", "")))
     if isinstance(body := context.get("body"), str):
         context["body"] = scripts_once(unbroken(body)).replace(
             '<div role="list" class="citation-list">', '<div class="citation-list">'

@@ -260,3 +260,14 @@ addEventListener("DOMContentLoaded", () => {
     room.addEventListener("change", place);
   });
 })();
+
+/* What scrolls sideways can be reached by keyboard: tables, drawings and formulas, as long as they are wider than their place. */
+document.addEventListener("DOMContentLoaded", () => {
+  const places = ".dr-table, .dr-drawing.wide, .formula, .pst-scrollable-table-container";
+  const reach = (place) => {
+    if (place.scrollWidth > place.clientWidth + 1) place.tabIndex = 0;
+    else place.removeAttribute("tabindex");
+  };
+  const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => reach(target.closest(places))));
+  document.querySelectorAll(places).forEach((place) => [place, ...place.children].forEach((part) => resized.observe(part)));
+});

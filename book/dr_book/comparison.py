@@ -272,15 +272,15 @@ class Comparison:
             if tests and seeded >= trained:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
                 p_values |= corrected or {}
-                untested = [pair for pair, p in p_values.items() if p != p]
-                if len(untested) < len(p_values):
+                if any(p == p for p in p_values.values()):  # else nothing was tested
                     columns["p (Holm)"] = [
                         p_cell(p_values[pair]) if pair in p_values else None for pair in pairs
                     ]
-                if untested:
-                    first, second = (self.runs[label] for label in untested[0])
-                    why = measured.difference(first, second, self.measure).why_open
-                    caption += f" {'A dash' if 'p (Holm)' in columns else 'No p-values'}: {why}."
+            first, second = (self.runs[label] for label in next(iter(found)))
+            gap = measured.difference(first, second, self.measure)
+            if tests and gap.effective < measured.FEWEST:
+                without = "A dash" if "p (Holm)" in columns else "No p-values"
+                caption += f" {without}: {gap.why_open}."
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [
                 none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs

@@ -157,10 +157,13 @@ class Inputs:
         """
         return max(len(grades) for grades in self.collection.qrels("train").values())
 
-    @property
+    @cached_property
     def labelled_queries(self) -> int:
-        """The number of training queries that the recipe may learn from."""
-        return round(len(self.collection.qrels("train")) * (self.recipe.few_shot or 1))
+        """The number of training queries with a relevant passage that the recipe may learn from."""
+        judged = [*self.collection.qrels("train").values()]
+        if self.recipe.negatives.answers != "positive":  # by which others may get one
+            judged = [grades for grades in judged if max(grades.values()) > 0]
+        return round(len(judged) * (self.recipe.few_shot or 1))
 
     @property
     def reading(self) -> dict[str, Any]:

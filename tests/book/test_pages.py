@@ -273,6 +273,35 @@ def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
     )
 
 
+@needs_chromium
+def test_what_scrolls_sideways_is_reached_by_keyboard_and_nothing_else(tmp_path):
+    """At every width, and also where a folded line opens."""
+    wide = '<table class="table"><tr><td><div style="width: 500px">x</div></td></tr></table>'
+    tables = (
+        f'<div class="dr-table">{wide}</div><details><div class="formula">{wide}</div></details>'
+    )
+    script, style = ((BOOK / "_static" / name).read_text() for name in ("pages.js", "book.css"))
+    page = tmp_path / "page.html"
+    page.write_text(
+        f'<!doctype html><meta charset="utf-8"><style>{style}</style><script>{script}</script>'
+        f'<article class="bd-article">{tables}<p class="dr-files"><button>CSV</button></p>',
+        encoding="utf-8",
+    )
+    reached = (
+        "[...document.querySelectorAll('[tabindex=\"0\"]')].map((one) => one.className).join()"
+    )
+    with opened(tmp_path / "profile", 390) as browser:
+        browser.visit(page)
+        browser.wait(f"{reached} === 'dr-table'")
+        browser.run("document.querySelector('details').open = true")
+        browser.wait(f"{reached} === 'dr-table,formula'")
+        browser.resize(1200)
+        browser.wait(f"{reached} === ''")
+        # large enough to be hit: WCAG 2.2, 2.5.8
+        button = "document.querySelector('.dr-files button').getBoundingClientRect()"
+        assert browser.run(f"Math.min({button}.width, {button}.height)") >= 24
+
+
 def test_a_page_loads_a_script_once():
     a, b = ('<script src="../a.js"></script>', '<script src="b.js"></script>')
     assert scripts_once(f"<p>{a}</p>{b}{a}<script>1</script>{b}") == (

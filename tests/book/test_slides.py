@@ -56,6 +56,17 @@ def test_a_unit_has_its_question_its_ideas_and_what_to_remember(built):
     assert not re.search(r'src="(?!#)|<link|url\("(?!data:)', html)
 
 
+def test_slides_are_one_landmark_and_have_one_tip_for_all_arrows(built):
+    """On pages each drawing brings its own tip."""
+    page = built / "ideas" / "masks.html"
+    tip = '<marker id="arrow-tip"><path/></marker>'
+    page.write_text(page.read_text().replace("<title id", f"{tip}<title id"))
+    html = deck(built, {"units": {"masks": UNIT}}, {"masks": SLIDES})
+    assert html.count('id="arrow-tip"') == 1 and "<path/>" not in html
+    inside = html.partition("<main>")[2].partition("</main>")[0]
+    assert inside.count("<section") == html.count("<section") == 5
+
+
 def test_headings_have_one_top(built):
     html = deck(built, {"units": {"masks": UNIT}}, {"masks": SLIDES})
     levels = [int(level) for level in re.findall(r"<h(\d)", html)]

@@ -232,6 +232,10 @@ def change(path: Path, old: str, new: str) -> None:
     os.utime(path, (later, later))
 
 
+def test_a_page_says_once_how_wide_it_is(book):
+    assert built(book, "index").count('name="viewport"') == 1
+
+
 def test_a_solution_is_run_again_where_the_library_has_changed(book):
     assert "temperature = 1" in built(book, "solved")
     change(book / "dr_lib" / "losses.py", "1", "2")

@@ -1,11 +1,19 @@
-"""What tables and figures read of a record, with scores made up on the spot."""
+"""What tables and figures read of a record, with scores made up on the spot; converters on small
+cuts of the sources' formats, which the tests write by hand.
+"""
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dr_book.data.files import Files
+from dr_book.data.make import CONVERTERS
 from dr_lib.evaluation import Clusters, Scores
+from tests.dr_book.data.layouts import lay_out
 
 
 @pytest.fixture(scope="session")
@@ -60,3 +68,13 @@ def runs(record):
     scores = {"BM25": base, "ahead": base + 0.2 + spread, "level": base + spread - spread.mean()}
     scores["behind"] = base - 0.2 + spread
     return {label: [record(label, values)] for label, values in scores.items()}
+
+
+@pytest.fixture
+def converted(tmp_path: Path) -> Callable[..., dict[str, list]]:
+    """What a converter makes of some files: path -> content, of a JSON file any value."""
+
+    def convert(name: str, files: dict[str, Any]) -> dict[str, list]:
+        return CONVERTERS[name](Files(lay_out(tmp_path / "source", files)))
+
+    return convert

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -749,19 +750,27 @@ def test_the_seed_of_a_training_is_that_of_its_loop_and_of_its_batches(
     assert first == again and (first[0], other[0]) == (3, 4) and first[1] != other[1]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"final": "pretrained"}, {"evaluation__kind": "overlap"}, {"evaluation__kind": "coverage"}],
-)
-def test_what_is_not_fine_tuned_needs_no_training_queries(tiny_recipe, tmp_path, changes):
-    folder = tmp_path / "tested"
+def write_collection(folder: Path, **judged: list[tuple[int, int]]) -> Path:
+    """Thirty passages and five queries, query i judged on passage i + 1; by split, queries with
+    their grades.
+    """
     (folder / "qrels").mkdir(parents=True)
     texts = [f"passage number {row} about things" for row in range(30)]
     for name, rows in (("corpus", texts), ("queries", texts[:5])):
         lines = [json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(rows)]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    judged = "".join(f"{row}\t{row + 1}\t1\n" for row in range(5))
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    for split, grades in judged.items():
+        lines = "".join(f"{row}\t{row + 1}\t{grade}\n" for row, grade in grades)
+        (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"final": "pretrained"}, {"evaluation__kind": "overlap"}, {"evaluation__kind": "coverage"}],
+)
+def test_what_is_not_fine_tuned_needs_no_training_queries(tiny_recipe, tmp_path, changes):
+    folder = write_collection(tmp_path / "tested", test=[(row, 1) for row in range(5)])
     recipe = tiny_recipe.with_(
         collection={"name": str(folder)}, evaluation__split="test", evaluation__own_passage="keep"
     )
@@ -770,3 +779,15 @@ def test_what_is_not_fine_tuned_needs_no_training_queries(tiny_recipe, tmp_path,
     assert data_facts(plan)["collection"]["train_queries"] == 0
     with pytest.raises(InputError, match="there is no split 'train'"):
         pipeline(recipe)
+
+
+def test_queries_without_a_relevant_passage_fill_no_batch(tiny_recipe, tmp_path):
+    """What only the fine-tuning would find out is said before the pre-training."""
+    grades = [(0, 1), (1, 1), (2, 0), (3, 0)]
+    folder = write_collection(tmp_path / "few", train=grades, test=[(4, 1)])
+    recipe = tiny_recipe.with_(collection={"name": str(folder)}, finetuning__batch_queries=3)
+    recipe = recipe.with_(evaluation__own_passage="keep", evaluation__measures=["MRR@10"])
+    recipe = recipe.with_(evaluation__depth=20, evaluation__split="test")
+    with pytest.raises(InputError, match="2 training queries cannot fill a batch of 3"):
+        pipeline(recipe)
+    assert Inputs(recipe.with_(negatives__answers="positive")).labelled_queries == 4

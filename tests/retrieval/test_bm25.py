@@ -2,10 +2,10 @@
 
 import math
 import re
-import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from pathlib import Path
 
 import bm25s
 import datasets
@@ -14,6 +14,7 @@ import pytest
 import Stemmer
 from bm25s.stopwords import STOPWORDS_EN
 
+import dr_lib
 from dr_lib.errors import InputError
 from dr_lib.retrieval import Bm25, cut_texts
 from dr_lib.retrieval.bm25 import STOP_WORDS
@@ -38,8 +39,10 @@ def texts() -> datasets.Dataset:
 def test_stop_words_are_those_of_bm25s_which_is_not_imported_for_them():
     assert STOP_WORDS == STOPWORDS_EN
     # its import starts JAX on a GPU
-    found = "import sys, dr_lib.lab; sys.exit(bool({'bm25s', 'jax'} & {*sys.modules}))"
-    assert subprocess.run([sys.executable, "-c", found]).returncode == 0
+    importing = re.compile(r"^\s*(import|from) (bm25s|jax)\b", re.MULTILINE)
+    assert importing.search("def f():\n    import bm25s\n")
+    sources = Path(dr_lib.__file__).parent.rglob("*.py")
+    assert [path for path in sources if importing.search(path.read_text("utf-8"))] == []
 
 
 def test_scores_equal_those_of_bm25s(texts):
@@ -89,7 +92,7 @@ def test_opened_index_ranks_as_the_built_one_and_stays_on_disk(texts, tmp_path):
 def test_building_on_disk_holds_few_bytes_a_pair(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["dr_lib.retrieval.bm25"], "CHUNK", 500)
     rng, peaks = np.random.default_rng(0), []
-    for passages in (4_000, 12_000):
+    for passages in (2_000, 6_000):
         drawn = [
             " ".join(f"w{word}" for word in row) for row in rng.integers(0, 3000, (passages, 40))
         ]
@@ -99,7 +102,7 @@ def test_building_on_disk_holds_few_bytes_a_pair(tmp_path, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     # at 8.8 million passages of 60 words: less than 3.2 GB
-    assert (peaks[1] - peaks[0]) / (8_000 * 40) < 6
+    assert (peaks[1] - peaks[0]) / (4_000 * 40) < 6
 
 
 def test_results_do_not_depend_on_chunks_or_groups(texts, monkeypatch):

@@ -80,7 +80,7 @@ function answer(query, shown, place, data) {
     const scores = found[key], rows = searchPage.best(scores, shown, engines[key].lowest);
     const items = rows.map((row) => hitElement(row, query, { key, scores }, found, data));
     const none = node("p", {}, "No passage has a word of the question.");
-    const heading = node("h3", { id: `search-${key}` }, name);
+    const heading = node("h2", { id: `search-${key}` }, name);
     return node("section", { "aria-labelledby": `search-${key}` }, heading, items.length ? node("ol", {}, ...items) : none);
   });
   place.replaceChildren(...lists);
@@ -106,7 +106,7 @@ function offered({ judged, systems, passages }, ask) {
       node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "question"),
         ...systems.map(({ name }) => node("th", { scope: "col", class: "number" }, name)))),
       node("tbody", {}, ...rows.map(line))));
-  const ranks = `rank of the first relevant passage${passages > 1 ? `, by chance ${Math.round((passages + 1) / 2).toLocaleString("en")} on average` : ""}; a dash where ${passages > 1000 ? "it is not among the first 1,000" : "they share no word"}.`;
+  const ranks = `rank of the first relevant passage${passages > 1 ? `, by chance ${Math.round((passages + 1) / 2).toLocaleString("en")} on average` : ""}; a dash where ${passages > 1000 ? "it is not among the first 1,000" : "it shares no content word with the question"}.`;
   const found = [table(judged.examples, `Test questions drawn at random: ${ranks}`)];
   if (judged.flips.length) {
     const summary = node("summary", {}, `${judged.flips.length} test questions on which the methods differ most`);
