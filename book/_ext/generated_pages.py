@@ -1004,13 +1004,17 @@ def _loaded_by(name: str) -> Cell:
     return link(full, f"data.html#{anchor(name)}") if anchor(name) else full
 
 
+def _notebook_of(study: str) -> str:
+    """Path of the notebook that shows a study; "" where none does."""
+    return places.notebook_of(study) or f"{PLAN_PAGE}.ipynb" * study.startswith("plan/")
+
+
 def _pages_of(studies: Iterable[str]) -> Cell:
     """Links to the notebooks that run these studies, by the beginnings of their titles where these
     differ; many are folded.
     """
     pages = {
-        page: title_of(page)
-        for page in sorted({places.notebook_of(study) or "" for study in studies} - {""})
+        page: title_of(page) for page in sorted({_notebook_of(study) for study in studies} - {""})
     }
     short = [title.partition(":")[0] for title in pages.values()]
     names = [

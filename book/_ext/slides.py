@@ -119,6 +119,8 @@ def shown(built: Path, where: str) -> str:
         raise InputError("a slide shows what is not there", where=where, fix="mend slides.yaml")
     for marker in figures[0].select("marker#arrow-tip"):  # the slides have one: `ARROW`
         marker.decompose()
+    for link in figures[0].select("a"):  # it leads on from its page, which the slide links
+        link.unwrap()
     return str(figures[0])
 
 

@@ -358,6 +358,17 @@ def check_record(given: str | Path | None) -> None:
         raise InputError("is no record", where=given, fix=fix)
 
 
+def check_study(name: str) -> None:
+    """Say that nothing is called so, neither a file nor a study of the book or of this machine."""
+    roots = places.records_root(), places.cache_root() / "records"
+    files = [file.name for root in roots for file in root.glob("*/*")]
+    study = places.slug(name)
+    named = {study, re.sub("(-dev|-elsewhere)+$", "", study)}  # its other queries lie in its file
+    if not any(file.startswith((f"{one}.", f"{one}_")) for file in files for one in named):
+        fix = "Give a study that was run here, such as simlm/table08, or a file of records."
+        raise InputError("no such study or file", where=name, fix=fix)
+
+
 def check_public(records: Iterable["Record"], consent: bool) -> None:
     """Refuse to publish what was measured on a text of one's own (`sheets.is_public`) without
     consent, and in any case what would pass for a collection of the book.
@@ -544,6 +555,7 @@ def publish_records(options: argparse.Namespace) -> None:
     is_file = options.study.endswith((".jsonl.xz", ".json"))
     check_record(options.study)
     if not is_file and not options.scale:
+        check_study(options.study)
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
     from dr_lib.lab.records import live_folder, load_records, publish, read_records, unknown_study

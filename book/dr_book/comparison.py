@@ -227,7 +227,7 @@ class Comparison:
     def differences(
         self,
         pairs: Sequence[Pair],
-        caption: str,
+        caption: str = "The differences.",
         *,
         tests: bool = False,
         corrected: Mapping[Pair, float] | None = None,

@@ -75,6 +75,10 @@ def test_headings_have_one_top(built):
 
 def test_what_a_slide_shows_is_named_by_page_and_place(built):
     assert 'id="second"' in shown(built, "ideas/masks#2")
+    page = built / "ideas" / "masks.html"
+    source = '<p class="dr-source">Records: <a href="../../book/x.xz">x</a>.</p></div></article>'
+    page.write_text(page.read_text().replace("</div></article>", source))
+    assert '<p class="dr-source">Records: x.</p>' in shown(built, "ideas/masks#2")
     for where in ("ideas/masks#3", "ideas/masks#b-title", "ideas/none#1"):
         with pytest.raises(InputError, match="not there"):
             shown(built, where)

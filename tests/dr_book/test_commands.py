@@ -498,7 +498,8 @@ def test_what_a_search_leaves_out_is_said(tmp_path, capsys):
         (["verify", "a/b", "c", "--margin", "-1"], "-1 points. Give a number above 0, such as 0.5"),
         (["try", "primer", "--minutes", "-1"], "such as 30"),
         (["publish", "FILE"], "is no record"),
-        (["publish", "your_corpus/x"], "which scale is not said"),
+        (["publish", "your_corpus/x"], "no such study or file"),
+        (["publish", "records"], "no such study or file"),
     ],
 )
 def test_the_way_out_fits_the_mistake(line, said, tmp_path, capsys):

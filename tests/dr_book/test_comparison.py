@@ -196,7 +196,8 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs, rec
     (first,) = cells(html)
     assert first[1] == "+1.5" and first[2].startswith("+") and first[3] == "&lt; 0.0001"
     assert "Not measured yet: 1 more of the paper\u2019s differences." in html
-    assert "p (Holm)" not in columns(compared(runs).differences(pairs, "x").data)
+    alone = compared(runs).differences(pairs).data
+    assert "p (Holm)" not in columns(alone) and "The differences. Points of MRR@10;" in alone
 
 
 def test_too_few_documents_have_no_p_values_and_the_caption_says_why(record):

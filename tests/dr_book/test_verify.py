@@ -13,7 +13,7 @@ from generated_pages import made_twice
 from dr_book import verify
 from dr_book.commands import main
 from dr_book.data.sheets import is_public, sheet
-from dr_book.measured import all_recorded
+from dr_book.measured import all_recorded, seed_variances
 from dr_book.statistics import SeedVariance
 from dr_book.verify import (
     GOOD,
@@ -360,3 +360,19 @@ def test_a_collection_that_is_not_here_is_named_with_what_makes_it(
 def test_which_record_must_be_said_once(capsys):
     assert main(["verify"]) == main(["verify", "s/t", "--cheapest"]) == 1
     assert capsys.readouterr().err.count("which record is not said") == 2
+
+
+def test_how_many_pairs_keep_the_margin_is_what_the_records_say():
+    (pool,) = (
+        pool
+        for _, name, end, pool in seed_variances("MRR@10")
+        if (name, end) == ("squad", "retriever1")
+    )
+    deviations = pool.variance**0.5, pool.interval().high
+    pooled, upper = (
+        round(100 * (2 * scipy.stats.norm.cdf(verify.MARGIN / (2**0.5 * one)) - 1))
+        for one in deviations
+    )
+    page = (places.project_root() / "book" / "ideas" / "statistics.md").read_text(encoding="utf-8")
+    assert f"on SQuAD {pooled} of 100 pairs" in page and f"its interval, {upper} would" in page
+    assert f"on SQuAD {pooled} of\n  100 pairs" in verify.__doc__

@@ -219,5 +219,7 @@ def test_a_tokenizer_without_a_pad_token_is_named_at_once(tiny_bert, tiny_tokeni
     place = tmp_path / "given" / "tokenizer_config.json"
     facts = {name: value for name, value in read_json(place).items() if name != "pad_token"}
     write_json(place, facts | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    backend = tmp_path / "given" / "tokenizer.json"  # which may name one too, once it has padded
+    write_json(backend, read_json(backend) | {"padding": None})
     with pytest.raises(InputError, match="its tokenizer has no pad token"):
         open_encoder(tmp_path / "given")
