@@ -826,7 +826,7 @@ def heat_map(
         source = f"{source} Empty: not run.".strip()
 
     def sure(cell: Interval) -> bool:
-        return centre is None or not cell.low <= centre <= cell.high
+        return centre is None or bool(cell.side(centre))
 
     pale = frame.copy()
     for row, own in cells.items():

@@ -6,6 +6,7 @@ counted together where dev has chosen nothing. How sure a number is: ideas/stati
 methods/what_the_bottleneck_buys.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,12 +19,16 @@ import yaml
 from dr_book import measured
 from dr_book.statistics import (
     Estimate,
+    Influence,
     SeedVariance,
+    Trained,
     cluster_mean,
     combined,
+    drawn_by,
+    effective_clusters,
     holm,
     influence,
-    scatter,
+    of_seeds,
     seed_variance,
 )
 from dr_lib import places
@@ -112,45 +117,86 @@ class Block:
         gap = measured.difference(*rows, measure, beside=beside)
         pools = measured.pools_of(beside).values()
         known = gap.effective >= measured.FEWEST and all(pool.freedom for pool in pools)
-        return gap if known else replace(gap, estimate=replace(gap.estimate, freedom=0))
+        unknown = tuple((variance, 0.0) for variance, _ in gap.estimate.parts)
+        return gap if known else replace(gap, estimate=replace(gap.estimate, parts=unknown))
 
     def by_group(self, first: str, second: str, measure: str, groups: np.ndarray) -> list[Estimate]:
-        """The difference in each group of queries; seeds, which move all groups, are left out.
+        """The difference in each group of queries.
 
         Args:
             groups: `[queries]` int, as of `fifths`.
         """
-        gaps = self.differences(first, second, measure)
-        chosen = (groups == group for group in range(groups.max() + 1))
-        return [cluster_mean(gaps[rows], self.clusters[rows]) for rows in chosen]
+        each = np.eye(groups.max() + 1)
+        return self._of_groups([{first: own, second: -own} for own in each], measure, groups)
 
     def between_groups(self, first: str, second: str, measure: str, groups: np.ndarray) -> Estimate:
         """The difference in the last group minus that in the first."""
-        gaps = self.differences(first, second, measure)
-        parts = []
-        for weight, group in ((1.0, groups.max()), (-1.0, 0)):
-            rows = groups == group
-            moves = influence(gaps[rows], self.clusters[rows])
-            parts.append((weight, float(gaps[rows].mean()), moves))
-        return combined(parts)
+        each = np.eye(groups.max() + 1)
+        ends = each[-1] - each[0]
+        return self._of_groups([{first: ends, second: -ends}], measure, groups)[0]
 
     def shares_gained(
         self, first: str, second: str, measure: str, groups: np.ndarray
     ) -> list[Estimate]:
         """First minus second in each group, in per cent of what second has there, and then the last
-        group's share minus the first's. The error of a ratio of means is linearised: a query moves
-        it by how far first is from its share of second.
+        group's share minus the first's. The error of a ratio of means is linearised: first moves it
+        as its mean does, and second against that, the ratio times as far.
         """
-        over, under = (self.values(label, measure).mean(axis=0) for label in (first, second))
-        parts = []
-        for group in range(groups.max() + 1):
-            rows = groups == group
-            level = under[rows].mean()
-            ratio = over[rows].mean() / level
-            moves = 100 * (over[rows] - ratio * under[rows]) / level
-            parts.append((100 * (ratio - 1), influence(moves, self.clusters[rows])))
-        ends = [(1.0, *parts[-1]), (-1.0, *parts[0])]
-        return [*(combined([(1.0, *part)]) for part in parts), combined(ends)]
+        sizes = np.bincount(groups)
+        over, under = (
+            np.bincount(groups, self.values(label, measure).mean(axis=0)) / sizes
+            for label in (first, second)
+        )
+        each = np.eye(len(sizes))
+        wanted = [*each, each[-1] - each[0]]
+        weights = [
+            {first: 100 * own / under, second: -100 * own * over / under**2} for own in wanted
+        ]
+        shares = 100 * (over / under - 1) @ np.transpose(wanted)
+        estimates = self._of_groups(weights, measure, groups)
+        return [
+            replace(estimate, value=float(share))
+            for estimate, share in zip(estimates, shares, strict=True)
+        ]
+
+    def _of_groups(
+        self, wanted: Sequence[Mapping[str, np.ndarray]], measure: str, groups: np.ndarray
+    ) -> list[Estimate]:
+        """Sums of the means that some methods have in groups of queries.
+
+        Args:
+            wanted: of each sum, method -> `[groups]`, the weights of its means.
+        """
+        values = {label: self.values(label, measure) for label in self.runs}
+        sizes = np.bincount(groups)
+        estimates = []
+        for weights in wanted:
+            sides: list[Trained] = []
+            for label, own in weights.items():
+                shares = (own / sizes)[groups]
+                moves = [_moves(run, self.clusters, groups, own) for run in values[label]]
+                pool = seed_variance([runs @ shares for runs in values.values()])
+                runs = zip((values[label] @ shares).tolist(), moves, strict=True)
+                sides.append((1.0, [*runs], pool))
+            parts = [(1 / len(runs), *run) for _, runs, _ in sides for run in runs]
+            asked = np.any([own[groups] != 0 for own in weights.values()], axis=0)
+            counted = effective_clusters(self.clusters[asked])
+            added = of_seeds(sides)
+            known = combined(parts, counted, drawn_by(sides, added[0]))
+            estimates.append(replace(known, parts=(*known.parts, added)))
+        return estimates
+
+
+def _moves(
+    values: np.ndarray, clusters: np.ndarray, groups: np.ndarray, weights: np.ndarray
+) -> Influence:
+    """How far each cluster moves a weighted sum of the means of groups."""
+    moves: dict[object, float] = defaultdict(float)
+    for group in np.flatnonzero(weights):
+        rows = groups == group
+        for cluster, move in influence(values[rows], clusters[rows]).items():
+            moves[cluster] += weights[group] * move
+    return moves
 
 
 def joined(test: Record, dev: Record) -> Record:
@@ -169,28 +215,29 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     """The mean difference over several collections, each with the same weight.
 
     Collections share no cluster, and one training moves all of them, so the variance of seeds is
-    that of a run's mean over the collections; what a training draws in each cluster is in it, too,
-    and counted once (`statistics.scatter`).
+    that of a run's mean over the collections.
     """
-    parts, weight = [], 1 / len(blocks)
-    draws: dict[str, list[dict[object, float]]] = {
-        label: [{} for _ in range(blocks[0].seed_count(label))] for label in (first, second)
-    }
-    for number, block in enumerate(blocks):
-        names = [f"{number} {cluster}" for cluster in block.clusters]
-        gaps = block.differences(first, second, measure)
-        parts.append((weight, float(gaps.mean()), influence(gaps, names)))
-        for label, seeds in draws.items():
-            for moves, values in zip(seeds, block.values(label, measure), strict=False):
-                shares = influence(values, names).items()
-                moves.update({cluster: weight * move for cluster, move in shares})
+    weight = 1 / len(blocks)
     means = [block.means(measure) for block in blocks]
     shared = [name for name in means[0] if len({len(own.get(name, ())) for own in means}) == 1]
-    pooled = seed_variance([np.mean([own[name] for own in means], axis=0) for name in shared])
-    seeds = sum(1 / len(means[0][label]) for label in (first, second))
-    counted = sum(scatter(moves) for moves in draws.values())
-    added = max(pooled.variance * seeds - counted, 0.0)
-    return combined(parts).with_seeds((added, pooled.freedom))
+    pool = seed_variance([np.mean([own[name] for own in means], axis=0) for name in shared])
+    added = of_seeds(
+        [
+            (1.0, [(mean, {}) for mean in np.mean([own[label] for own in means], axis=0)], pool)
+            for label in (first, second)
+        ]
+    )
+    value, parts = 0.0, []
+    for block in blocks:
+        sides: list[Trained] = []
+        for label, signed in ((first, weight), (second, -weight)):
+            runs = block.values(label, measure)
+            moves = [influence(run, block.clusters) for run in runs]
+            sides.append((signed, [*zip(runs.mean(axis=1).tolist(), moves, strict=True)], pool))
+        runs = [(own / len(each), *run) for own, each, _ in sides for run in each]
+        gap = combined(runs, effective_clusters(block.clusters), drawn_by(sides, added[0] / len(blocks)))
+        value, parts = value + gap.value, [*parts, *gap.parts]
+    return Estimate(value, (*parts, added))
 
 
 def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
@@ -256,10 +303,7 @@ def seeds_of(block: int) -> int:
 
 def sign(estimate: Estimate) -> str:
     """ "supported" where the interval lies above 0, "contradicted" where it lies below."""
-    interval = estimate.interval()
-    if interval.low <= 0 <= interval.high:
-        return "open"
-    return "supported" if estimate.value > 0 else "contradicted"
+    return {1: "supported", -1: "contradicted"}.get(estimate.side(), "open")
 
 
 def elsewhere() -> dict[str, Block]:

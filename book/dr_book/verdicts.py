@@ -395,7 +395,7 @@ def _beyond_this_test_set(pair: PairResult, result: Compared, width: float) -> P
     """A margin that the queries' own scatter hides, however many seeds there are."""
     if (
         result.floor is None
-        or Estimate(0.0, result.floor, result.estimate.freedom).p_within(width) < LEVEL
+        or Estimate(0.0, ((result.floor**2, result.effective - 1),)).p_within(width) < LEVEL
     ):
         return pair
     needed = result.clusters * (NEEDED * result.floor / width) ** 2

@@ -60,7 +60,7 @@ def test_a_beginning_ends_with_a_word():
 
 def test_orders_are_counted_by_sign_and_certainty():
     def gap(value: float, error: float, why_open: str = "") -> Compared:
-        return Compared(Estimate(value, error, 100), None, (3, 3), 100, 100.0, why_open)
+        return Compared(Estimate(value, ((error**2, 100),)), None, (3, 3), 100, 100.0, why_open)
 
     first = {("a", "b"): gap(1.0, 0.1)}
     again = [gap(2.0, 0.1), gap(0.1, 1.0), gap(-0.1, 1.0), gap(-2.0, 0.1)]

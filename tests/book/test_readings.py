@@ -505,17 +505,18 @@ SURE = {
     "simlm/table10": ["target passages minus general text"],
     "cdmae/table04": ["w/o projection minus w/ projection"],
     "pair/table03": [
-        *(f"w/o {part} minus Complete (PAIR); R@5" for part in ("PT", "KD", "PSR")),
+        *(f"w/o {part} minus Complete (PAIR); R@5" for part in ("PT", "KD")),
         "w/o PSR minus Complete (PAIR); MRR@10",
     ],
     "simlm/figure03": [
         f"SimLM, {steps} steps minus MLM, {steps} steps" for steps in ("2,000", "4,000", "16,000")
     ],
     "dpr_paq/table01": [
-        f"{row} minus {row}, first round; MRR@10" for row in ("DPR (ours)", "DPR-PAQ")
+        "DPR (ours) minus DPR (ours), first round; MRR@10",
     ],
 }
 PERHAPS = {
+    "pair/table03": ["w/o PSR minus Complete (PAIR); R@5"],
     "methods/equal-budgets": ["condenser minus mlm", "cocondenser minus none", "paq minus none"],
     "simlm/table07": ["SimLM minus Enc-Dec MLM", "Condenser minus MLM"],
     "methods/stages": [
@@ -527,7 +528,8 @@ PERHAPS = {
         f"SimLM, {steps} steps minus MLM, {steps} steps" for steps in ("500", "1,000")
     ],
     "dpr_paq/table01": [
-        f"{row} minus {row}, first round; accuracy@20" for row in ("DPR (ours)", "DPR-PAQ")
+        *(f"{row} minus {row}, first round; accuracy@20" for row in ("DPR (ours)", "DPR-PAQ")),
+        "DPR-PAQ minus DPR-PAQ, first round; MRR@10",
     ],
 }
 """Study -> differences that prose calls certain, or chance perhaps; in MRR@10 where none is
@@ -553,14 +555,14 @@ def test_a_difference_that_prose_calls_certain_excludes_zero_and_the_others_do_n
     assert not sure or found.estimate.value > 0
 
 
-def test_posts_help_on_two_of_three_sets_of_dialogues():
+def test_posts_help_with_certainty_on_one_of_three_sets_of_dialogues():
     """As dpr_paq/table03_tuned says of what Reddit adds."""
     recorded = recorded_by_collection("dpr_paq/table03-tuned")
     p = {
         name: difference(runs["Reddit, then dialogues"], runs["dialogues"], "R@1").estimate.p()
         for name, runs in recorded.items()
     }
-    assert p["topical-chat"] < 0.05 > p["ubuntu-irc"] and p["sgd"] > 0.05
+    assert p["topical-chat"] < 0.05 < min(p["ubuntu-irc"], p["sgd"])
 
 
 def test_every_difference_that_a_page_names_is_there():
@@ -589,9 +591,9 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     words = {verdict.contrast["id"]: verdict.word for verdict in judged}
     assert plan.opened_by_holm(judged) == [
         "autoencoder-leads-on-titles",
-        "bottleneck-over-masking",
-        "masking-over-none",
-    ], "all on Reddit titles"
+        "autoencoder-leads-elsewhere",
+    ], "none on SQuAD"
+    assert words["masking-over-none"] == words["bottleneck-over-masking"] == "open", "on titles"
     waiting = sum(word in ("waits", "not run") for word in words.values())
     assert (waiting, len(words)) == (2, 14), "says the opening: two of fourteen"
     assert words["autoencoder-leads-elsewhere"] == "supported"
@@ -606,10 +608,10 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     both, decoders, reddit = (
         blocks[name] for name in ("squad", "squad, decoder", "reddit-retrieval")
     )
-    above, below = (
-        both.difference("bow", other, "MRR@10").interval() for other in ("retromae", "autoencoder")
+    level, below = (
+        both.difference("bow", other, "MRR@10") for other in ("retromae", "autoencoder")
     )
-    assert above.low > 0 > below.high, "the gain lies between"
+    assert level.p_within(1.0) < 0.05 and not level.side() and below.side() < 0
     fresh = decoders.difference("autoencoder, 2 layers, random", "bow", "MRR@10")
     assert fresh.p_within(1.0) < 0.05, "level with bag of words"
     means = reddit.means("MRR@10")

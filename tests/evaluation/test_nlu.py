@@ -317,7 +317,8 @@ def rows():
 def interval(actual, measure, *predicted):
     """Of one run's measure, or of the difference of two."""
     parts = [set_influence(scores(labels, actual), measure) for labels in predicted]
-    return combined([(sign, *part) for sign, part in zip((1, -1), parts, strict=False)]).interval()
+    signed = [(sign, *part) for sign, part in zip((1, -1), parts, strict=False)]
+    return combined(signed, len(actual)).interval()
 
 
 def test_of_a_mean_over_rows_it_is_the_common_interval(rows):
