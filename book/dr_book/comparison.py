@@ -239,8 +239,8 @@ class Comparison:
             pairs: (first, second) labels; the difference is first minus second. One that was not
                 run gets no row; where none was, the paper's do.
             caption: what the table shows; unit and the data measured on are added to it.
-            tests: add a column of p-values, corrected over the rows of this table; of single
-                trainings there is none, since no such test knows how far another would differ.
+            tests: add a column of p-values, corrected over the rows of this table; of a pair that
+                may decide nothing there is none, and the caption says why.
             corrected: p-values that are corrected over more pairs than this table has.
         """
         found = measured.differences(pairs, self.runs, self.measure)
@@ -269,18 +269,18 @@ class Comparison:
             columns[self.source + self._ours] = [
                 interval_cell(found.get(pair), sign=True) for pair in pairs
             ]
-            if tests and seeded >= trained:
+            if tests:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
-                p_values |= corrected or {}
-                if any(p == p for p in p_values.values()):  # else nothing was tested
+                tested = [pair for pair, p in p_values.items() if p == p]
+                p_values |= {pair: p for pair, p in (corrected or {}).items() if pair in tested}
+                if tested:
                     columns["p (Holm)"] = [
                         p_cell(p_values[pair]) if pair in p_values else None for pair in pairs
                     ]
-            first, second = (self.runs[label] for label in next(iter(found)))
-            gap = measured.difference(first, second, self.measure)
-            if tests and gap.effective < measured.FEWEST:
-                without = "A dash" if "p (Holm)" in columns else "No p-values"
-                caption += f" {without}: {gap.why_open}."
+                if untested := [pair for pair in found if pair not in tested]:
+                    first, second = (self.runs[label] for label in untested[0])
+                    gap = measured.difference(first, second, self.measure)
+                    caption += f" {'A dash' if tested else 'No p-values'}: {gap.why_open}."
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [
                 none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs

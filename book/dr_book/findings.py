@@ -92,7 +92,8 @@ def advice(
 
     The best one is found by the same queries that test it. Whether it is ahead of BM25 is safe all
     the same where every system is tested against BM25 and p-values are corrected over these pairs;
-    of the others, over all pairs there are.
+    of the others, over all pairs there are. A system that was trained once is judged as it is, for
+    these weights are what would be used; the text says that another training may differ.
 
     Args:
         runs: label -> records of the test queries, one a seed, "BM25" among them.
@@ -110,9 +111,9 @@ def advice(
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
     pairs = pairs or [(label, BM25) for label in order if label != BM25]
-    tests = corrected_tests(list(combinations(order, 2)), runs, measure) | corrected_tests(
-        pairs, runs, measure
-    )
+    tests: dict[Pair, float] = {}
+    for family in (list(combinations(order, 2)), pairs):
+        tests |= corrected_tests(family, runs, measure, as_trained=True)
     # the last of a pair holds: the one that the page shows
     p_values = {frozenset(pair): p for pair, p in tests.items()}
     # another setting of BM25 is spoken of where it is ahead of the usual one beyond chance
@@ -148,6 +149,7 @@ def advice(
         rivals=rivals,
         measure=measure,
         chance=not p < LEVEL,
+        once=gap.effective >= FEWEST and bool(gap.why_open),
         count=count,
         few=gap.clusters if gap.effective < FEWEST else 0,
         uneven=gap.clusters >= FEWEST,

@@ -716,12 +716,22 @@ def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, I
     return {pair: gap.estimate.interval(within=within) for pair, gap in gaps.items()}
 
 
-def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """p-value of each pair that was run, with Holm's correction; NaN, which is no test, where
-    its clusters of queries count as fewer than `FEWEST`.
+def corrected_tests(
+    pairs: Sequence[Pair], runs: Runs, measure: str, *, as_trained: bool = False
+) -> dict[Pair, float]:
+    """p-value of each pair that was run, with Holm's correction; NaN, which is no test, where it
+    may decide nothing (`Compared.why_open`).
+
+    Args:
+        as_trained: rows with one seed are tested too: of the very weights at hand, which are what
+            is used, and of no other training.
     """
     gaps = _differences(pairs, runs, measure)
-    tested = [pair for pair, gap in gaps.items() if gap.effective >= FEWEST]
+    tested = [
+        pair
+        for pair, gap in gaps.items()
+        if gap.effective >= FEWEST and (as_trained or not gap.why_open)
+    ]
     p_values = holm([gaps[pair].estimate.p() for pair in tested])
     return dict.fromkeys(gaps, np.nan) | dict(zip(tested, map(float, p_values), strict=True))
 

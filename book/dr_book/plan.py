@@ -235,7 +235,9 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
             moves = [influence(run, block.clusters) for run in runs]
             sides.append((signed, [*zip(runs.mean(axis=1).tolist(), moves, strict=True)], pool))
         runs = [(own / len(each), *run) for own, each, _ in sides for run in each]
-        gap = combined(runs, effective_clusters(block.clusters), drawn_by(sides, added[0] / len(blocks)))
+        gap = combined(
+            runs, effective_clusters(block.clusters), drawn_by(sides, added[0] / len(blocks))
+        )
         value, parts = value + gap.value, [*parts, *gap.parts]
     return Estimate(value, (*parts, added))
 

@@ -147,8 +147,8 @@ def _sums(values: np.ndarray, clusters: Sequence | None) -> pd.Series:
 
 def effective_clusters(clusters: Sequence) -> float:
     """How many equally large clusters `[queries]` count as: 1 over the sum of squared shares (Kish
-    1965). One less is the degrees of freedom of a variance over them: of simulated intervals of 95 %
-    over ten uneven ones 95 % cover the truth, and 92 % where their number counts.
+    1965). One less is the degrees of freedom of a variance over them: of simulated intervals of
+    95 % over ten uneven ones 95 % cover the truth, and 92 % where their number counts.
 
     Example:
         >>> effective_clusters(["a", "b", "c"]), round(effective_clusters(["a", "a", "a", "b"]), 2)

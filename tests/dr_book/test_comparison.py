@@ -8,10 +8,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from dr_book import comparison, figures
+from dr_book import comparison, figures, measured
 from dr_book.comparison import Comparison
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
+from dr_book.tables import p_cell
 from dr_book.verdicts import PairResult
 from dr_lib.evaluation import Clusters
 from dr_lib.lab import recipe_at
@@ -185,6 +186,8 @@ def test_the_best_of_a_column_is_bold(runs):
 def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs, record):
     near = runs["ahead"][0].per_query("MRR@10") * 0.99
     runs = runs | {"ahead": [*runs["ahead"], record("ahead", near, seed=1)]}
+    for label in ("BM25", "behind"):
+        runs[label][0].recipe = {"retriever": label}
     pairs = [("ahead", "BM25"), ("ahead", "printed"), ("ahead", "missing")]
     html = (
         compared(runs, {"ahead": 3.0, "BM25": 1.5, "printed": 2.0})
@@ -194,7 +197,10 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs, rec
     assert columns(html) == ["difference", "paper", "live", "p (Holm)", "smallest detectable"]
     # the second is the paper's alone, and of the third nobody knows anything
     (first,) = cells(html)
-    assert first[1] == "+1.5" and first[2].startswith("+") and first[3] == "&lt; 0.0001"
+    assert first[1] == "+1.5" and first[2].startswith("+")
+    # of two seeds, whose one degree of freedom tells little
+    p = measured.difference(runs["ahead"], runs["BM25"], "MRR@10").estimate.p()
+    assert 1e-4 < p < 0.05 and first[3] == p_cell(p).html
     assert "Not measured yet: 1 more of the paper\u2019s differences." in html
     alone = compared(runs).differences(pairs).data
     assert "p (Holm)" not in columns(alone) and "The differences. Points of MRR@10;" in alone
@@ -211,15 +217,23 @@ def test_too_few_documents_have_no_p_values_and_the_caption_says_why(record):
     assert "p (Holm)" not in columns(html)
     assert "No p-values: 3 clusters of queries are too few to decide anything." in html
     chosen = compared(few).differences([labels], "x.", tests=True, corrected={labels: 0.5}).data
-    assert "p (Holm)" in columns(chosen) and "A dash: 3 clusters" in chosen
+    assert "p (Holm)" not in columns(chosen) and "No p-values: 3 clusters" in chosen
     once = {label: own[:1] for label, own in few.items()}
     assert "No p-values: 3 clusters" in compared(once).differences([labels], "x.", tests=True).data
 
 
-def test_of_single_trainings_there_is_no_test_and_no_word_of_seeds(runs):
+def test_of_single_trainings_there_is_no_test_and_no_word_of_seeds(runs, record):
     html = compared(runs).differences([("ahead", "BM25")], "x", tests=True).data
     assert columns(html) == ["difference", "live", "smallest detectable"]
     assert "One seed: " in html and "over seeds" not in html
+    assert "No p-values: a row has one seed, and how far" in html
+    runs["given"] = [record("given", runs["behind"][0].per_query("MRR@10"))]
+    for label in ("BM25", "given"):
+        runs[label][0].recipe = {"retriever": label}
+    pairs = [("ahead", "BM25"), ("given", "BM25")]
+    html = compared(runs).differences(pairs, "x", tests=True, corrected=dict.fromkeys(pairs, 0.5))
+    trained, given = (row[-2] for row in cells(html.data))
+    assert trained == "&ndash;" and given == "0.5000" and "A dash: a row has one seed" in html.data
     assert "over seeds" not in compared(runs).table([*runs], "x").data
 
 

@@ -205,6 +205,20 @@ def test_the_verdict_names_what_is_ahead_of_all(runs):
     )
 
 
+def test_the_verdict_on_what_was_trained_once_is_of_these_weights(runs, record):
+    """Its p-value is in no table, which would speak of the method."""
+    runs["BM25"] = [record("BM25", runs["BM25"][0].per_query("MRR@10"), recipe={"retriever": "w"})]
+    words = "significant for the weights trained here). Another training may do better or worse"
+    found = advice(runs, "MRR@10", generated=False)
+    assert found.label == "ahead" and words in found.plain and found.p < 0.05
+    assert np.isnan(corrected_tests([found.pair], runs, "MRR@10")[found.pair])
+    scores = runs["ahead"][0].per_query("MRR@10")
+    given = {"m": [record("m", scores, recipe={"retriever": "m"})], "BM25": runs["BM25"]}
+    found = advice(given, "MRR@10", generated=False)
+    assert found.label == "m" and "significant)." in found.plain and "training" not in found.plain
+    assert found.p == corrected_tests([found.pair], given, "MRR@10")[found.pair]
+
+
 def test_what_was_trained_on_templates_is_praised_for_templates_alone(runs, record):
     found = advice(runs, "MRR@10", generated=False, templated=0.8)
     words = (
@@ -290,7 +304,7 @@ def test_the_verdict_never_contradicts_the_tests_shown_beside_it(runs, record):
         pairs = [(label, "BM25") for label in some if label != "BM25"]
         best, p_values = (
             max(pairs, key=lambda pair: some[pair[0]][0].means["MRR@10"]),
-            corrected_tests(pairs, some, "MRR@10"),
+            corrected_tests(pairs, some, "MRR@10", as_trained=True),
         )
         assert (advice(some, "MRR@10", generated=False, pairs=pairs).label is not None) == (
             p_values[best] < 0.05

@@ -77,12 +77,30 @@ def test_no_interval_of_a_share_leaves_0_to_100(record):
 
 
 def test_tests_are_corrected_over_the_pairs_that_were_run(runs):
-    alone = corrected_tests([("ahead", "BM25")], runs, "MRR@10")["ahead", "BM25"]
-    both = corrected_tests(
-        [("ahead", "BM25"), ("level", "BM25"), ("ahead", "missing")], runs, "MRR@10"
-    )
+    pairs = [("ahead", "BM25"), ("level", "BM25"), ("ahead", "missing")]
+    alone = corrected_tests(pairs[:1], runs, "MRR@10", as_trained=True)["ahead", "BM25"]
+    both = corrected_tests(pairs, runs, "MRR@10", as_trained=True)
     assert both["ahead", "BM25"] == pytest.approx(2 * alone)
     assert both["level", "BM25"] > 0.05 and ("ahead", "missing") not in both
+
+
+def test_a_pair_with_a_row_of_one_seed_has_no_p_value_unless_its_weights_are_what_is_asked(runs):
+    pairs = [("ahead", "BM25"), ("behind", "BM25")]
+    runs |= {label: [_untrained(*runs[label])] for label in ("BM25", "behind")}
+    tested = corrected_tests(pairs, runs, "MRR@10")
+    assert measured.difference(runs["ahead"], runs["BM25"], "MRR@10").why_open
+    # the pair of two that nothing trained is a family of its own
+    assert np.isnan(tested["ahead", "BM25"])
+    assert tested["behind", "BM25"] == pytest.approx(
+        measured.difference(runs["behind"], runs["BM25"], "MRR@10").estimate.p()
+    )
+    both = corrected_tests(pairs, runs, "MRR@10", as_trained=True)
+    assert max(both.values()) < 0.01
+
+
+def _untrained(record):
+    record.recipe = {"retriever": record.label}
+    return record
 
 
 def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):

@@ -263,7 +263,10 @@ def test_seeds_add_what_a_few_lines_of_numpy_say(seed):
         return [(*side, pool) for side in sides]
 
     assert of_seeds(with_pool(SeedVariance(((20, 30.0),)))) == pytest.approx((70, 20))
-    own = [weight**2 * mean.var(ddof=1) / len(mean) for (weight, _), mean in zip(sides, means)]
+    own = [
+        weight**2 * mean.var(ddof=1) / len(mean)
+        for (weight, _), mean in zip(sides, means, strict=True)
+    ]
     freedom = sum(own) ** 2 / (own[0] ** 2 / 2 + own[1] ** 2 / 1)
     few = with_pool(seed_variance(means))
     assert of_seeds(few) == pytest.approx((sum(own), freedom))
