@@ -281,8 +281,8 @@ def drop_docstrings(tree: ast.AST) -> None:
 
 
 def _definition(node: ast.stmt, imported: Imported) -> tuple[str, list[tuple[str, ...]]]:
-    """The tree of a definition as text, without docstrings and calls of `CHECKS`, and the dotted names in
-    it.
+    """The tree of a definition as text, without docstrings and calls of `CHECKS`, and the dotted
+    names in it.
     """
     drop_docstrings(node)
     if isinstance(node, ast.FunctionDef):

@@ -548,7 +548,10 @@ def test_a_digest_is_the_same_with_every_version_of_python(tmp_path):
         check=True,
         env=ENVIRONMENT,
     )
-    assert [digest[:16] for digest in done.stdout.split()] == ["5944cfc660690ec3", "f4907ad25d71a292"]
+    assert [digest[:16] for digest in done.stdout.split()] == [
+        "5944cfc660690ec3",
+        "f4907ad25d71a292",
+    ]
 
 
 @pytest.mark.parametrize("dated", ["now", "an hour ahead", "1970"])
