@@ -6,9 +6,10 @@
 
     {measured}`simlm/table07; SimLM; queries` how many queries it was measured on
 
-    {difference}`simlm/table07; SimLM minus MLM; MRR@10` with its interval; `; mean`, `; clusters`
-    or `; p` put one part of it {spread}`MRR@10; squad; retriever1` the pooled standard deviation
-    from seed to seed
+    {difference}`simlm/table07; SimLM minus MLM; MRR@10` with its interval; `; mean` or
+    `; clusters` put one part of it
+
+    {spread}`MRR@10; squad; retriever1` the pooled standard deviation from seed to seed
 
     {seeds}`simlm/table08` how many seeds its trained rows have, in words
 
@@ -149,7 +150,7 @@ def differing(cell: str) -> tuple[str, list[Record]]:
     part of it.
     """
     study, rows, measure, *more = (part.strip() for part in cell.split(";"))
-    part = next((one for one in more if one in ("mean", "clusters", "p")), None)
+    part = next((one for one in more if one in ("mean", "clusters")), None)
     place = "".join(f"; {one}" for one in more if one != part)
     sides = [records_of(f"{study}; {row}; {measure}{place}")[0] for row in rows.split(" minus ")]
     found = difference(*sides, measure)
@@ -158,7 +159,6 @@ def differing(cell: str) -> tuple[str, list[Record]]:
         None: spell(interval, sign=True),
         "mean": f"{found.estimate.value:+.1f}",
         "clusters": f"{found.clusters:,}",
-        "p": f"{found.estimate.p():.4f}",
     }[part]
     return minus(text), [record for side in sides for record in side]
 

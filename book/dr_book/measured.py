@@ -459,7 +459,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     pools = [
         (
             record.scale,
-            _searched(record),
+            searched(record),
             record.recipe.get("final") or "retriever1",
             _pools(measure)[kind],
         )
@@ -469,7 +469,7 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
     return sorted(pools, key=lambda row: -row[-1].freedom)
 
 
-def _searched(record: Record) -> str:
+def searched(record: Record) -> str:
     """The collection of a record, with its split where that is not the test queries, and what its
     retriever was trained on where that is not the whole collection.
     """
@@ -532,8 +532,8 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent. Seeds add the pooled
-    variance of their collection, measure and stage, or what these runs show themselves
-    (`statistics.of_seeds`).
+    variance of their collection, measure and stage where enough runs tell it, else each row that of
+    its own (`statistics.of_seeds`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their

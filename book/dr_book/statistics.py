@@ -1,4 +1,4 @@
-"""How sure a mean or a difference is: clusters of queries, one variance of seeds, and corrections.
+"""How sure a mean or a difference is: clusters of queries, the variance of seeds, and corrections.
 
 Queries are not independent: questions about one document share its difficulty. So the standard
 error of a mean is that of a jackknife over clusters (Bell and McCaffrey 2002), which count as many

@@ -101,7 +101,7 @@ def test_spreads_come_from_records(monkeypatch):
 def test_squads_questions_show_less_than_as_many_independent_ones():
     """As ideas/queries-explorer says of SimLM and masked LM: more than twice the difference."""
     told = (ROOT / "book/ideas/queries-explorer.md").read_text(encoding="utf-8")
-    assert "more than twice as large" in told
+    assert "is more than twice the one that the explorer names" in told
     runs = recorded(explorers.COMPARED)
     (pair,) = (one for one in explorers.spreads(runs) if one["name"] == "SimLM and masked LM")
     asked = len(runs["simlm"][0].query_ids)

@@ -2,6 +2,7 @@
 out.
 """
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,6 +102,19 @@ def test_a_pair_with_a_row_of_one_seed_has_no_p_value_unless_its_weights_are_wha
 def _untrained(record):
     record.recipe = {"retriever": record.label}
     return record
+
+
+def test_a_pool_of_seeds_is_of_the_configurations_that_its_row_names():
+    """As methods/seed_noise lists them, and splits SQuAD's by machine."""
+    counted = Counter()
+    for side in measured.repeated("MRR@10"):
+        first = side.records[0]
+        stage = first.recipe.get("final") or "retriever1"
+        counted[first.scale, measured.searched(first), stage] += len(side.seeds) - 1
+    pools = measured.seed_variances("MRR@10")
+    assert len({row[:3] for row in pools}) == len(pools) > 10
+    for *row, pool in pools:
+        assert counted[tuple(row)] == pool.freedom, row
 
 
 def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):
