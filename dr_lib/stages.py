@@ -281,8 +281,8 @@ def drop_docstrings(tree: ast.AST) -> None:
 
 
 def _definition(node: ast.stmt, imported: Imported) -> tuple[str, list[tuple[str, ...]]]:
-    """The text of a definition without docstrings and calls of `CHECKS`, and the dotted names in
-    it.
+    """The tree of a definition as text, without docstrings and calls of `CHECKS`, and the dotted
+    names in it.
     """
     drop_docstrings(node)
     if isinstance(node, ast.FunctionDef):
@@ -292,10 +292,20 @@ def _definition(node: ast.stmt, imported: Imported) -> tuple[str, list[tuple[str
         part, path = waiting.pop(), []
         while isinstance(part, ast.Attribute):  # losses.contrastive is one name, not two
             path, part = [part.attr, *path], part.value
+        _drop_empty(part)
         if isinstance(part, ast.Name):
             used.append((part.id, *path))
         waiting += ast.iter_child_nodes(part)
-    return ast.unparse(node), used
+    return ast.dump(node), used
+
+
+def _drop_empty(node: ast.AST) -> None:
+    """Leave out what versions of Python write differently: fields that are empty lists (3.12 has
+    more of them than 3.11) and empty pieces of f-strings.
+    """
+    if isinstance(node, ast.JoinedStr):
+        node.values = [piece for piece in node.values if getattr(piece, "value", None) != ""]
+    node._fields = tuple(name for name in node._fields if getattr(node, name, None) != [])
 
 
 def _only_checks(statement: ast.stmt, imported: Imported) -> bool:

@@ -309,6 +309,9 @@ def records_page() -> str:
         " scores that the tests hold. Runs of one epoch may be compared seed by seed. A row may"
         " hold runs of several epochs: what the code moved between them counts as noise of"
         " training.",
+        "The 163 records of an H200 were made in a copy of the project without its history. Their"
+        " commit was found afterwards: at f7f50f08 the digest of the code of every stage, taken"
+        " with Python 3.12 as there, is the one that they hold.",
         "The records of a study are one file. Ten lines of Python read it; so does"
         ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
         ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'

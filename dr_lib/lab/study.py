@@ -390,7 +390,8 @@ class Study:
 
     def _recorded(self, plans: Mapping[Run, Plan]) -> dict[Run, Record]:
         """The records that were made from exactly the same stages and of the same data."""
-        records = load_records(self.folder, self.name, missing_ok=True)
+        recorded = self.folder.is_dir()
+        records = load_records(self.folder, self.name, missing_ok=True) if recorded else []
         earlier = {
             (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
             for record in records

@@ -262,7 +262,9 @@ def test_contrasts_are_corrected_as_one_family():
     judged.append(verdict("level", "contradicted", -3.3, rule="level"))
     # ranks: sure, half x 4, level (2.3 beyond its border) x 3, both x 2 = .091, open
     assert plan.opened_by_holm(judged) == ["both", "level"]
-    waiting = plan.Verdict({"id": "w", "rule": "above"}, {"": Estimate(2.0, ((1.0, 1e9),))}, "waits")
+    waiting = plan.Verdict(
+        {"id": "w", "rule": "above"}, {"": Estimate(2.0, ((1.0, 1e9),))}, "waits"
+    )
     assert plan.opened_by_holm([*judged[:2], waiting]) == []
 
 
@@ -389,14 +391,12 @@ def test_more_seeds_and_more_articles_show_smaller_differences(parts):
 
 
 @pytest.mark.parametrize("study", ["plan/core", "plan/core-dev"])
-def test_half_a_point_takes_a_hundred_and_fifty_articles_and_articles_differ_by_the_gap(
-    parts, study
-):
+def test_half_a_point_takes_eighty_articles_and_articles_differ_by_the_gap(parts, study):
     """As methods/how_many_seeds begins, and says below its tables."""
     told = (ROOT / "notebooks/methods/how_many_seeds.ipynb").read_text(encoding="utf-8")
-    assert "Three seeds and a hundred and fifty articles show a gap of half a point." in told
+    assert "Three seeds and eighty articles show a gap of half a point between neighbours." in told
     assert "worth two to eight thousand independent ones, by pair" in told
-    assert "Questions that flip by themselves make up two fifths of its variance." in told
+    assert "Questions that flip by themselves make up half of its variance." in told
     block = plan.Block.load(study)
     labels = [label for label, records in block.runs.items() if len(records) > 2]
     pairs = [*combinations(labels, 2)]
@@ -404,14 +404,18 @@ def test_half_a_point_takes_a_hundred_and_fifty_articles_and_articles_differ_by_
     gaps = {pair: block.differences(*pair, "MRR@10") for pair in pairs}
     near = [pair for pair, own in gaps.items() if abs(own.mean()) < 1]
     alike = parts.parts_of(block, near, "MRR@10")
-    few, enough = (parts.with_error(0.0, alike, 3, articles).detectable for articles in (71, 150))
-    assert few > 0.5 > enough and len(near) == 4
+    few, enough = (parts.with_error(0.0, alike, 3, articles).detectable for articles in (60, 80))
+    assert few > 0.5 > enough and len(near) >= 12
+    added = parts.shares(alike, 3)
+    trainings = added["draws of a training"] + added["trainings as a whole"]
+    assert 0.5 < trainings / sum(added.values()) < 0.7, "more than half, between neighbours"
     each = [parts.parts_of(block, [pair], "MRR@10").article for pair in pairs]
     apart = [own.mean() ** 2 for own in gaps.values()]
-    assert np.corrcoef(apart, each)[0, 1] > 0.6 and alike.article < made.article / 2
+    assert np.corrcoef(apart, each)[0, 1] > 0.6
+    assert 0.25 < alike.article / made.article < 0.4, "a third as much"
     worth = [
         own.var(ddof=1) / cluster_mean(own, block.clusters).error ** 2 for own in gaps.values()
     ]
-    assert 1_500 < min(worth) < 2_500 and 7_500 < max(worth) < 9_500
+    assert 1_500 < min(worth) < 2_500 and 7_500 < max(worth) < 10_000
     draws = made.draw / len(block.clusters)
-    assert 0.35 < draws / (draws + made.seed) < 0.45
+    assert 0.45 < draws / (draws + made.seed) < 0.55

@@ -518,6 +518,42 @@ def test_edited_code_changes_the_digest_of_what_runs_it_and_of_nothing_else(
     assert {name for name in before if after[name] != before[name]} == affected
 
 
+SPELLED = r"""
+class Written:
+    def run(self, name, *parts, **more):
+        '''A docstring.'''
+        text = f"{name!r:>{len(parts)}} {', '.join(parts)} {more['key']}"
+        text += f"{name:>{len(parts)}}".strip()
+        return {**more, "it's": text, 'a "word"': b"bytes", "empty=[]": []}
+
+def numbers():
+    return 1e400, 1_000, -0.0, 2j, "\N{BULLET}"
+"""
+
+
+def test_a_digest_is_the_same_with_every_version_of_python(tmp_path):
+    """The values were computed with 3.11 and with 3.12, whose texts of strings within strings
+    differ.
+    """
+    (tmp_path / "spelled.py").write_text(SPELLED)
+    code = (
+        "import spelled; from dr_lib.stages import code_digest\n"
+        "print(code_digest(spelled.Written), code_digest(spelled.numbers))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    assert [digest[:16] for digest in done.stdout.split()] == [
+        "5944cfc660690ec3",
+        "f4907ad25d71a292",
+    ]
+
+
 @pytest.mark.parametrize("dated", ["now", "an hour ahead", "1970"])
 def test_code_that_was_not_edited_is_accepted_whatever_date_it_bears(tmp_path, dated):
     """A network disk, or a clock that was put back, may date a file ahead."""
