@@ -414,7 +414,8 @@ def trust_figure() -> HTML:
         f"Pairs of methods whose order is certain on SQuAD, under a change. {alt}.",
         source=f"{len(sure)} of {len(pairs)} pairs of {len(complete)} methods, {plan.seeds_of(1)}"
         f" seeds each, are certain on SQuAD. Six layers: {sum(rows['six layers'])} pairs, trained"
-        f" once. Last bar: each pair on each of {len(away)} collections ({ELSEWHERE});"
+        f" once. Last bar: {sum(away_counts) // len(away)} pairs on each of {len(away)} collections"
+        f" ({ELSEWHERE});"
         f" {100 * sum(away_counts[:2]) / sum(away_counts):.0f} % keep their order, where a coin"
         " would keep half.",
     )

@@ -391,12 +391,14 @@ def test_more_seeds_and_more_articles_show_smaller_differences(parts):
 
 
 @pytest.mark.parametrize("study", ["plan/core", "plan/core-dev"])
-def test_half_a_point_takes_eighty_articles_and_articles_differ_by_the_gap(parts, study):
+def test_half_a_point_takes_a_hundred_articles_and_articles_differ_by_the_gap(parts, study):
     """As methods/how_many_seeds begins, and says below its tables."""
     told = (ROOT / "notebooks/methods/how_many_seeds.ipynb").read_text(encoding="utf-8")
-    assert "Three seeds and eighty articles show a gap of half a point between neighbours." in told
+    assert (
+        "Three seeds and a hundred articles show a gap of half a point between neighbours." in told
+    )
     assert "worth two to eight thousand independent ones, by pair" in told
-    assert "Questions that flip by themselves make up half of its variance." in told
+    assert "Questions that flip by themselves make up nearly half of its variance." in told
     block = plan.Block.load(study)
     labels = [label for label, records in block.runs.items() if len(records) > 2]
     pairs = [*combinations(labels, 2)]
@@ -404,7 +406,7 @@ def test_half_a_point_takes_eighty_articles_and_articles_differ_by_the_gap(parts
     gaps = {pair: block.differences(*pair, "MRR@10") for pair in pairs}
     near = [pair for pair, own in gaps.items() if abs(own.mean()) < 1]
     alike = parts.parts_of(block, near, "MRR@10")
-    few, enough = (parts.with_error(0.0, alike, 3, articles).detectable for articles in (60, 80))
+    few, enough = (parts.with_error(0.0, alike, 3, articles).detectable for articles in (80, 100))
     assert few > 0.5 > enough and len(near) >= 12
     added = parts.shares(alike, 3)
     trainings = added["draws of a training"] + added["trainings as a whole"]
@@ -418,4 +420,4 @@ def test_half_a_point_takes_eighty_articles_and_articles_differ_by_the_gap(parts
     ]
     assert 1_500 < min(worth) < 2_500 and 7_500 < max(worth) < 10_000
     draws = made.draw / len(block.clusters)
-    assert 0.45 < draws / (draws + made.seed) < 0.55
+    assert 0.42 < draws / (draws + made.seed) < 0.5
