@@ -249,7 +249,7 @@ def test_a_name_of_an_archive_tells_route_and_session():
 def test_binder_installs_the_checkout():
     """Not a copy of it: `dr_lib.places` finds the small base model beside the package."""
     lines = (ROOT / ".binder" / "requirements.txt").read_text().splitlines()
-    assert "-e ." in lines
+    assert "-e .[cpu,book]" in lines
     assert (ROOT / ".binder" / "runtime.txt").read_text() == "python-3.11\n"
 
 

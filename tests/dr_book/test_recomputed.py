@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import yaml
-from scipy import stats
+from scipy import optimize, stats
 
 from dr_book.ledger import ledger
 from dr_book.papers import load_papers
@@ -168,46 +168,62 @@ def spread(like: dict, stage: str, measure: str) -> tuple[float, int, float]:
     return pooled, freedom, float((largest >= max(v for _, v in each) / pooled).mean())
 
 
+def moved(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """`[..., clusters]`: a mean less that without each cluster."""
+    left = [rows[..., clusters != one].mean(axis=-1) for one in np.unique(clusters)]
+    return rows.mean(axis=-1)[..., None] - np.stack(left, axis=-1)
+
+
 def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None:
-    """Difference, standard error, degrees of freedom and p of two rows; None where one lacks it."""
+    """Difference of two rows, (variance, degrees of freedom) of clusters and of seeds, p, and
+    whether seeds are known; None where one lacks the measure.
+    """
     runs = [[one for one in own if measure in one["values"]] for own in (first, second)]
     if not all(runs):
         return None
     sides = [of_seeds(own, measure) for own in runs]
-    means = [np.mean(own, axis=0) for own in sides]
-    record = runs[0][0]
-    known = record["clusters"]
-    clusters = np.array(known["of"] if known["names"] else range(len(record["ids"])))
-    gap = means[0] - means[1]
-    sums = np.bincount(clusters, gap - gap.mean()) / len(gap)
-    number = len(np.unique(clusters))
-    parts = [(number / (number - 1) * np.square(sums).sum(), number - 1)]
-    # what a training draws in each cluster is in the line above and in the seeds' variance
-    drawn = []
-    for own in sides:
-        rows = [np.bincount(clusters, row - row.mean()) / len(row) for row in own]
-        scattered = np.var(rows, axis=0, ddof=1).sum() / len(rows) if len(rows) > 1 else 0.0
-        drawn.append(number / (number - 1) * scattered)
+    gap = np.mean(sides[0], axis=0) - np.mean(sides[1], axis=0)
+    known = runs[0][0]["clusters"]
+    clusters = np.array(known["of"] if known["names"] else range(len(gap)))
+    sizes = np.unique(clusters, return_counts=True)[1]
+    small = 1 - 1 / len(sizes)
+    of_clusters = small * np.square(moved(gap, clusters)).sum()
     stages = [own[0]["recipe"].get("final", "retriever1") for own in runs]
-    sure = True
+    fewest, seeds, sure = min(map(len, sides)), [], True
     for stage in dict.fromkeys(stages):
-        variance, freedom, p_alike = spread(record, stage, measure)
-        weight = sum(
-            1 / len(own) for own, other in zip(sides, stages, strict=True) if other == stage
-        )
-        if p_alike < 0.01 and min(map(len, sides)) > 1:
-            squares = [np.var([scores.mean() for scores in own]) * len(own) for own in sides]
-            freedom = sum(map(len, sides)) - 2
-            variance = sum(squares) / freedom
+        own = [side for side, other in zip(sides, stages, strict=True) if other == stage]
+        variance, freedom, p_alike = spread(runs[0][0], stage, measure)
+        sure &= (freedom >= 10 and p_alike >= 0.01) or fewest > 1
+        added = sum(variance / len(side) for side in own)
+        if (freedom < 10 or p_alike < 0.01) and min(map(len, own)) > 1:
+            each = [np.var([row.mean() for row in side], ddof=1) / len(side) for side in own]
+            added = sum(each)
+            below = sum(one**2 / (len(side) - 1) for one, side in zip(each, own, strict=True))
+            freedom = added**2 / below if below else min(map(len, own)) - 1
         if freedom:
-            known = sum(own for own, other in zip(drawn, stages, strict=True) if other == stage)
-            parts.append((max(variance * weight - known, 0.0), freedom))
-        sure &= (freedom >= 10 and p_alike >= 0.01) or min(map(len, sides)) > 1
-    total = sum(variance for variance, _ in parts)
-    freedom = total**2 / sum(variance**2 / own for variance, own in parts if variance)
-    error = np.sqrt(total)
-    p = 2 * stats.t.sf(abs(gap.mean()) / error, freedom)
-    return {"difference": gap.mean(), "error": error, "freedom": freedom, "p": p, "sure": sure}
+            # what a training draws in each cluster is in the clusters' part and in the seeds'
+            drawn = sum(
+                small * np.var(moved(np.stack(side), clusters), axis=0, ddof=1).sum() / len(side)
+                for side in own
+                if len(side) > 1
+            )
+            of_clusters -= min(drawn, added)
+            seeds.append((added, freedom))
+    effective = sizes.sum() ** 2 / np.square(sizes).sum()
+    parts = [(max(of_clusters, 0.0), effective - 1), *seeds]
+    return {"difference": gap.mean(), "parts": parts, "p": tail(parts, gap.mean()), "sure": sure}
+
+
+def reach(parts: list[tuple[float, float]], p: float) -> float:
+    """Half the width of the interval of level 1 - p: squares of each source's own add up."""
+    return np.sqrt(sum(variance * stats.t.isf(p / 2, own) ** 2 for variance, own in parts))
+
+
+def tail(parts: list[tuple[float, float]], distance: float) -> float:
+    """The p whose interval ends at this distance."""
+    if reach(parts, 1e-250) <= abs(distance):
+        return 1e-250
+    return optimize.brentq(lambda p: reach(parts, p) - abs(distance), 1e-250, 1, xtol=1e-12)
 
 
 @cache
@@ -261,10 +277,8 @@ def test_thirty_claims_and_more_are_reckoned_twice_and_agree():
                 assert ours is not None, (claim.id, pair)
                 name = claim.id, pair["better"], pair["worse"]
                 assert pair["difference"] == pytest.approx(ours["difference"], abs=1e-3), name
-                reach = stats.t.ppf(0.975, ours["freedom"]) * ours["error"]
-                assert pair["low"] == pytest.approx(
-                    max(-100, ours["difference"] - reach), abs=0.02
-                ), name
+                low = max(-100, ours["difference"] - reach(ours["parts"], 0.05))
+                assert pair["low"] == pytest.approx(low, abs=0.02), name
                 assert pair["p"] == pytest.approx(ours["p"], rel=0.02, abs=1e-5), name
                 ours["sure"] &= not block or fewest_seeds(sides, measure) >= PLANNED[block]
                 found[name] = pair, ours
@@ -310,8 +324,7 @@ def test_pairs_that_are_level_are_reckoned_twice_and_agree():
             assert pair["difference"] == pytest.approx(gap, abs=1e-3), name
             checked += 1
             if abs(gap) < width:  # two one-sided tests, by hand
-                ends = np.array([width + gap, width - gap]) / ours["error"]
-                p = stats.t.sf(ends, ours["freedom"]).max()
+                p = tail(ours["parts"], width - abs(gap)) / 2
                 assert pair["p"] == pytest.approx(p, rel=0.02, abs=1e-5), name
                 block = claim.answered_by.block
                 seeds = fewest_seeds(sides, pair["measure"])

@@ -247,13 +247,13 @@ def registered(tmp_path, monkeypatch):
         entry = f"[dr_lib.objectives]\nhalf_{number} = {name}.{attribute}\n"
         (facts / "entry_points.txt").write_text(entry)
         monkeypatch.syspath_prepend(site)
-        for known in (methods_of_others, stages._libraries, stages._source):
+        for known in (methods, methods_of_others, stages._libraries, stages._source):
             known.cache_clear()
         return f"half_{number}"
 
     yield install
     monkeypatch.undo()
-    for known in (methods_of_others, stages._libraries, stages._source):
+    for known in (methods, methods_of_others, stages._libraries, stages._source):
         known.cache_clear()
 
 
