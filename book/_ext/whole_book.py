@@ -97,9 +97,20 @@ def without_a_false_role(
     context["root_title"] = "Home"
     context["metatags"] = VIEWPORT.sub("", str(context.get("metatags", "")))
     if isinstance(body := context.get("body"), str):
-        context["body"] = scripts_once(unbroken(body)).replace(
+        context["body"] = at_depth(scripts_once(unbroken(body)), page.count("/")).replace(
             '<div role="list" class="citation-list">', '<div class="citation-list">'
         )
+
+
+def at_depth(body: str, folders: int) -> str:
+    """A page so many folders below the first one: figures and tables link their records as from the
+    second folder, and do not know which page shows them.
+
+    Example:
+        >>> at_depth('<a href="../../book/records/laptop/a.jsonl.xz">', 1)
+        '<a href="../book/records/laptop/a.jsonl.xz">'
+    """
+    return body.replace('href="../../book/records/', f'href="{"../" * folders}book/records/')
 
 
 def on_all_cores(app: Sphinx) -> None:

@@ -21,7 +21,7 @@ from check_pages import (
 )
 from generated_pages import DOCUMENTED
 from staging import UNSEEN
-from whole_book import scripts_once, unbroken
+from whole_book import at_depth, scripts_once, unbroken
 
 from dr_book.figures import PALETTE, VARIABLES
 from dr_book.measured import all_recorded
@@ -340,3 +340,18 @@ def test_a_run_that_was_made_again_has_its_numbers_with_or_without_a_training():
     rows = re.findall("<tr>.*?</tr>", shown.partition("<tbody>")[2])
     assert rows and all(row.count('class="number"') >= 2 for row in rows)
     assert any("BM25" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("page", "leads"),
+    [
+        ("intro", "book/records/"),
+        ("notebooks/your_corpus", "../book/records/"),
+        ("notebooks/simlm/table07_objectives", "../../book/records/"),
+    ],
+)
+def test_records_are_linked_from_pages_of_any_depth(page, leads):
+    """A link of a figure on your_corpus, which lies one folder higher than others, led nowhere."""
+    body = '<a href="../../book/records/laptop/a.jsonl.xz">a</a> <a href="../../book/other">b</a>'
+    changed = at_depth(body, page.count("/"))
+    assert f'href="{leads}laptop/a.jsonl.xz"' in changed and 'href="../../book/other"' in changed
