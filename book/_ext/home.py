@@ -389,7 +389,8 @@ def trust_figure() -> HTML:
                 if number:  # a bar without width would still have an edge
                     axes.barh(place, share, 0.55, left, fc=(colour, alpha), ec=colour)
                     # a number that its bar cannot hold stands above it
-                    y, align = (place, "center") if share > 4 else (place - 0.3, "bottom")
+                    fits = share > 4 * len(str(number))
+                    y, align = (place, "center") if fits else (place - 0.3, "bottom")
                     text = {"ha": "center", "va": align, "fontsize": 12}
                     axes.text(left + share / 2, y, str(number), **text)
                 left += share
