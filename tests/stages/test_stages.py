@@ -463,6 +463,18 @@ class Search:
 }
 
 
+def printed_by(code, folder):
+    """What a fresh process prints that runs code in a folder."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    ).stdout
+
+
 def digests(folder, file="", old="", new=""):
     """Digests of all classes, computed by a fresh process over the package with some text of a file
     replaced.
@@ -475,15 +487,8 @@ def digests(folder, file="", old="", new=""):
         "kinds = [one for one in vars(methods).values() if isinstance(one, type)]\n"
         "print(json.dumps({one.__name__: code_digest(one) for one in kinds}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=ENVIRONMENT,
-    )
-    return json.loads(done.stdout)
+    printed = printed_by(code, folder)
+    return json.loads(printed)
 
 
 @pytest.fixture(scope="module")
@@ -540,18 +545,8 @@ def test_a_digest_is_the_same_with_every_version_of_python(tmp_path):
         "import spelled; from dr_lib.stages import code_digest\n"
         "print(code_digest(spelled.Written), code_digest(spelled.numbers))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=ENVIRONMENT,
-    )
-    assert [digest[:16] for digest in done.stdout.split()] == [
-        "5944cfc660690ec3",
-        "f4907ad25d71a292",
-    ]
+    printed = printed_by(code, tmp_path)
+    assert [digest[:16] for digest in printed.split()] == ["5944cfc660690ec3", "f4907ad25d71a292"]
 
 
 @pytest.mark.parametrize("dated", ["now", "an hour ahead", "1970"])
@@ -602,15 +597,5 @@ def test_code_edited_under_a_living_process_is_refused(tmp_path):
         "os.utime('late/__init__.py', (time.time() + 9, time.time() + 9))\n"
         "try: s.code_digest(late.f)\nexcept s.InputError as error: print(error)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=ENVIRONMENT,
-    )
-    assert (
-        "edited after the process had started" in done.stdout
-        and "Restart the kernel" in done.stdout
-    )
+    printed = printed_by(code, tmp_path)
+    assert "edited after the process had started" in printed and "Restart the kernel" in printed
