@@ -229,18 +229,17 @@ def show(
     )
 
 
-def sourced(text: str, up: str = "../..") -> str:
-    """Where numbers come from as safe HTML, in which a study is a link to its records.
+def sourced(text: str) -> str:
+    """Where numbers come from, as `tables.provenance` writes it, as safe HTML.
 
-    Args:
-        text: as `tables.provenance` writes it.
-        up: from the page to the project's folder.
+    A study is a link to its records, as from a page in the second folder below the book's; the
+    build of the book turns it to other depths.
 
     Example:
-        >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)", up="..")
-        'A &amp; B: <a href="../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
+        >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)")
+        'A &amp; B: <a href="../../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
     """
-    return RECORDED.sub(rf'<a href="{up}/\2">\1</a>', html.escape(typographic(text)))
+    return RECORDED.sub(r'<a href="../../\2">\1</a>', html.escape(typographic(text)))
 
 
 def _svg(draw: Callable[[Palette], Figure], palette: Palette, salt: str) -> str:
