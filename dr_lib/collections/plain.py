@@ -518,9 +518,9 @@ def _passages(
 ) -> Iterator[tuple[str, Passage]]:
     for name, path in files.items():
         blocks = _blocks(path)
-        own = [row for row, (*_, block) in enumerate(blocks) if block not in boilerplate]
-        if own:
-            blocks = blocks[own[0] : own[-1] + 1]
+        inner = [row for row, (*_, block) in enumerate(blocks) if block not in boilerplate]
+        if inner:
+            blocks = blocks[inner[0] : inner[-1] + 1]
         passages = (
             (title, text)
             for (_, title), part in groupby(blocks, itemgetter(0, 1))
