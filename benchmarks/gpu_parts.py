@@ -6,7 +6,8 @@
 `facts` writes facts.json: card, driver, memory, versions, and two ceilings. `training` pre-trains
 by SimLM at 6 layers of 384 from fresh weights, eager, compiled and by CUDA graphs, and writes
 training.json (tokens a second, milliseconds of a step, memory) and profile.txt (the twenty
-operators that take most of a step).
+operators that take most of a step, in a short training of its own: a profile slows the steps beside
+it).
 """
 
 import argparse
@@ -87,10 +88,13 @@ def facts(folder: Path) -> None:
 WAYS = {"eager": False, "compiled": True, "graphs": "graphs"}
 """Ways to train, and what a recipe's `compile` is for each."""
 
+PROFILED = 5
+"""The step that is profiled, of a training that ends with the next."""
+
 
 def alone(recipe: lab.Recipe, way: str, folder: Path) -> dict[str, Any]:
-    """Speed and memory of one pre-training, by its own log; the trace of a step is left in the
-    folder.
+    """Speed and memory of one pre-training, by its own log: the rate is that of the second half,
+    when kernels are built.
     """
     cache = Cache(folder / "stages", announce=lambda line: None)
     stage = lab.pipeline(recipe.with_(pretraining__compile=WAYS[way])).pretrained
@@ -101,11 +105,12 @@ def alone(recipe: lab.Recipe, way: str, folder: Path) -> dict[str, Any]:
     start = time.perf_counter()
     log = TrainLog.load(cache.get(stage) / "log.json")
     took = time.perf_counter() - start
-    late = log.rows[len(log.rows) // 2 :]  # kernels are built by then
-    rate = statistics.mean(row["tokens_per_second"] for row in late)
+    rates = [row["tokens_per_second"] for row in log.rows]
+    rate = statistics.harmonic_mean(rates[len(rates) // 2 :])
     return {
         "way": way,
         "tokens a second": rate,
+        "tokens a second, row by row": rates,
         "seconds a step": log.tokens / log.step / rate,
         "tokens a step": log.tokens / log.step,
         "seconds in all": took,
@@ -118,11 +123,10 @@ def alone(recipe: lab.Recipe, way: str, folder: Path) -> dict[str, Any]:
 def training(folder: Path, smoke: bool, ways: Sequence[str]) -> None:
     """Write training.json and profile.txt."""
     layers, hidden, scale = (2, 32, "smoke") if smoke else (6, 384, "gpu")
-    steps, shown = (8, "5:6") if smoke else (60, "40:41")
-    rows = []
+    steps, rows = 8 if smoke else 60, []
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        os.environ |= {"DR_CACHE": name, "DR_PROFILE": shown}
+        os.environ["DR_CACHE"] = name
         tokenizer = load_tokenizer("embedded")
         fresh = models.new_bert(len(tokenizer), layers=layers, hidden=hidden)
         models.save_masked_lm(fresh, tokenizer, scratch / "base")
@@ -136,9 +140,17 @@ def training(folder: Path, smoke: bool, ways: Sequence[str]) -> None:
             size = open_checkpoint(recipe.base).shape
             write_json(folder / "training.json", {"size": str(size), "rows": rows})
             print({key: rows[-1][key] for key in ("way", "tokens a second", "memory, GiB")})
-            for table in sorted(scratch.glob("profiles/*/table.txt")):
-                write_text(folder / "profile.txt", table.read_text(encoding="utf-8"))
-            os.environ.pop("DR_PROFILE", None)  # of the eager one
+            if way == "eager":
+                write_text(folder / "profile.txt", profiled_step(recipe, scratch))
+
+
+def profiled_step(recipe: lab.Recipe, folder: Path) -> str:
+    """What the profiler says of the last but one step of a training of a few."""
+    os.environ["DR_PROFILE"] = f"{PROFILED}:{PROFILED + 1}"
+    alone(recipe.with_(pretraining__steps=PROFILED + 1), "eager", folder)
+    os.environ.pop("DR_PROFILE")
+    (table,) = folder.glob("profiles/*/table.txt")
+    return table.read_text(encoding="utf-8")
 
 
 def main() -> None:

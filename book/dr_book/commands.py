@@ -229,7 +229,8 @@ def parser() -> argparse.ArgumentParser:
         "metavar": ("QUERY", "PASSAGE"),
         "help": 'what the encoder before it reads before texts (E5: "query: " "passage: ")',
     }
-    tried("--prompts", **prompts)
+    twice = "; one that is named twice is compared without them too"
+    tried("--prompts", **prompts | {"help": prompts["help"] + twice})
     tried(
         "--scale",
         default="laptop",

@@ -6,6 +6,7 @@ verdict; a folded line says what is not measured and by which command it is.
 """
 
 import html
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from itertools import combinations
@@ -28,12 +29,14 @@ from dr_book.tables import (
     named_in,
     p_cell,
     per_cent,
+    provenance,
     spell,
     spell_data,
     typographic,
 )
+from dr_book.verdicts import COUNTED, WAITS
 from dr_lib.files import read_json
-from dr_lib.lab import Record, recorded_folder
+from dr_lib.lab import Record
 from dr_lib.places import notebook_of, project_root
 
 RECORDS = "../../book/records"
@@ -360,44 +363,6 @@ class Comparison:
         )
 
 
-def provenance(*sources: Runs) -> str:
-    """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
-    queries, laptop scale; 1 to 3 seeds a row. With uncommitted changes: 5 of 8 runs. Records:
-    plan/core.`` What the book has records of is named with their file, which `figures.sourced`
-    makes a link.
-
-    Args:
-        sources: runs by label, one mapping for each collection or study of the figure.
-    """
-    runs = {
-        f"{number} {label}": records
-        for number, source in enumerate(sources)
-        for label, records in source.items()
-    }
-    numbers = {
-        tables.seeds_in(records)
-        for records in runs.values()
-        if any(record.training for record in records)
-    }
-    kept = {
-        record.study: f"[{record.study}](book/records/{record.scale}/{record.file_name})"
-        for records in runs.values()
-        for record in records
-        if (recorded_folder(record.scale) / record.file_name).is_file()
-    }
-    files = f" Records: {', '.join(kept.values())}." if kept else ""
-    changed = [
-        bool(record.commit.get("changed")) for records in runs.values() for record in records
-    ]
-    if any(changed):
-        files = f" With uncommitted changes: {sum(changed):,} of {len(changed):,} runs.{files}"
-    if not numbers:
-        return f"{spell_data(runs)}.{files}" if runs else ""
-    least, most = min(numbers), max(numbers)
-    seeds = f"{least} to {most} seeds" if least < most else f"{least} seed{'s' * (least > 1)}"
-    return f"{spell_data(runs)}; {seeds} a row.{files}"
-
-
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
     """The pairs of a claim that were run, one a line; more than `UNFOLDED` stand behind a line that
     counts their states.
@@ -409,8 +374,10 @@ def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
     run = [pair for pair in pairs if pair["difference"] is not None]
     listed = "<br>".join(_pair(pair, measure) for pair in run)
     if len(run) > UNFOLDED:
-        states = [spoken(pair) for pair in run]
-        told = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        states = Counter(map(spoken, run))
+        if WAITS in states:  # as it is said of several
+            states[COUNTED[WAITS]] = states.pop(WAITS)
+        told = ", ".join(f"{number} {state}" for state, number in states.items())
         listed = folded(f"{len(run)} pairs: {told}", HTML(listed)).data
     return Markup(listed) if listed else None
 

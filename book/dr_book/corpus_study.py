@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dr_book.systems import BM25, check_prompts, sort_systems, study_name
+from dr_book.systems import BM25, sort_systems, study_name
 from dr_lib import materials, objectives
 from dr_lib.collections import Collection, rows_of
 from dr_lib.errors import InputError
@@ -123,7 +123,8 @@ class Compared:
                 judged none, BM25, encoders and fusions; then the questions to train on, and the
                 trainings.
             prompts: an encoder, as `systems` names it -> `{"query": ..., "passage": ...}`: what it
-                reads before texts, in place of what its folder names.
+                reads before texts, in place of what its folder names. Its label says so; one that
+                `systems` names twice is compared without them too.
             show: is called with what is compared before anything is trained.
 
         Raises:
@@ -132,8 +133,7 @@ class Compared:
         started, (share, most) = time.monotonic(), FOR_THE_PAGE
         bound = None if minutes is None else minutes - min(share * minutes, most)
         live_folder(scale)  # refuses what is no name of a scale now, not after the questions
-        given, trained = sort_systems(systems)
-        check_prompts(prompts or {}, [*given.values()])
+        given, trained, prompts = sort_systems(systems, prompts)
         start = recipe_at(scale, recipe, place_of(collection))
         whole = open_sample(
             type(start.collection)(
@@ -457,7 +457,7 @@ def rows(
     passage, and would get all.
     """
     encoders = {
-        label: start.with_(retriever=name, prompts=(prompts or {}).get(name))
+        label: start.with_(retriever=name, prompts=(prompts or {}).get(label))
         for label, name in given.items()
     }
     others = {name: (learned or start).with_(objective=name) for name in trained}

@@ -30,7 +30,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from dr_book.statistics import Interval
-from dr_book.tables import minus, named, typographic
+from dr_book.tables import minus, named, provenance, typographic
 from dr_lib import objectives
 from dr_lib.lab import Record
 from dr_lib.objectives import FAMILIES
@@ -229,18 +229,17 @@ def show(
     )
 
 
-def sourced(text: str, up: str = "../..") -> str:
-    """Where numbers come from as safe HTML, in which a study is a link to its records.
+def sourced(text: str) -> str:
+    """Where numbers come from, as `tables.provenance` writes it, as safe HTML.
 
-    Args:
-        text: as `comparison.provenance` writes it.
-        up: from the page to the project's folder.
+    A study is a link to its records, as from a page in the second folder below the book's; the
+    build of the book turns it to other depths.
 
     Example:
-        >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)", up="..")
-        'A &amp; B: <a href="../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
+        >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)")
+        'A &amp; B: <a href="../../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
     """
-    return RECORDED.sub(rf'<a href="{up}/\2">\1</a>', html.escape(typographic(text)))
+    return RECORDED.sub(r'<a href="../../\2">\1</a>', html.escape(typographic(text)))
 
 
 def _svg(draw: Callable[[Palette], Figure], palette: Palette, salt: str) -> str:
@@ -564,7 +563,13 @@ def _lines(
 
 
 def curves(
-    lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1
+    lines: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    *,
+    x: str,
+    y: str,
+    alt: str,
+    smooth: int = 1,
+    source: str = "",
 ) -> HTML:
     """Curves over training steps; several are named at their ends.
 
@@ -574,6 +579,7 @@ def curves(
         y: label of the vertical axis, with its unit.
         alt: the figure in words.
         smooth: width of a running mean in points; 1 shows the raw values.
+        source: as of `show`.
     """
 
     def draw(palette: Palette) -> Figure:
@@ -593,7 +599,7 @@ def curves(
             _named_ends(axes, ends)
         return figure
 
-    return show(draw, alt)
+    return show(draw, alt, source=source)
 
 
 def growth(
@@ -1123,4 +1129,6 @@ def training_curves(
     ends = "; ".join(
         f"{named(label)} ends at {found[[*found][-1]][-1]:.2f}" for label, found in panels.items()
     )
-    return show(draw, f"{ending} over training for each method: {ends}.", leading=leading)
+    alt = f"{ending} over training for each method: {ends}."
+    source = provenance({label: runs[label][:1] for label in panels})
+    return show(draw, alt, leading=leading, source=source)

@@ -5,6 +5,7 @@ practice/own-corpus.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -38,8 +39,15 @@ def methods() -> dict[str, str]:
     return others | {word.value: titles[chosen.id] for word, chosen in words.items()}
 
 
-def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[str]]:
-    """Encoders by label, and ways to pre-train; refused at once where a name is neither."""
+def sort_systems(
+    systems: Sequence[str | Path], prompts: Mapping[str, Mapping[str, str]] | None = None
+) -> tuple[dict[str, str], list[str], dict[str, Mapping[str, str]]]:
+    """Encoders by label, ways to pre-train, and prompts by the label of the encoder that reads
+    them; refused at once where a name is neither.
+
+    An encoder with `prompts` says so in its label. One that is named twice is there without them
+    too.
+    """
     if isinstance(systems, str | Path):
         raise InputError(
             "one name where a list is expected", where="systems", fix="Give a list of names."
@@ -48,7 +56,8 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
     names = [word_of(str(name), methods()) for name in systems] or [*installed, "none", "simlm"]
     trained = [name for name in dict.fromkeys(names) if name in methods()]
     given: dict[str, str] = {}
-    for name in dict.fromkeys(names):
+    stated: dict[str, Mapping[str, str]] = {}
+    for name, times in Counter(names).items():
         if name.lower() != "bm25" and name not in trained:
             if not Path(name).expanduser().is_dir() and name not in PACKAGED and "/" not in name:
                 fix = similar(name, ["bm25", *methods(), *PACKAGED]) + (
@@ -58,8 +67,18 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
                 raise InputError(f"there is no system {name!r}", where="systems", fix=fix)
             find_model(name)
             label = Path(name).name
-            given[name if label in {BM25, *trained, *given} else label] = name
-    return given, trained
+            label = name if label in {BM25, *trained, *given} else label
+            if read := (prompts or {}).get(name):
+                with_prompts = f"{label} with prompts {' and '.join(map(_quoted, read.values()))}"
+                given[with_prompts], stated[with_prompts] = name, read
+            if not read or times > 1:
+                given[label] = name
+    check_prompts(prompts or {}, [*given.values()])
+    return given, trained, stated
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def check_prompts(prompts: Mapping[str, Mapping[str, str]], encoders: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from dr_book.statistics import Interval
 from dr_book.verdicts import Case, flips
 from dr_lib.collections import Collection, judged_rows
 from dr_lib.evaluation import unit_of
-from dr_lib.lab import Record, ranking_of
+from dr_lib.lab import Record, ranking_of, recorded_folder
 from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
 from dr_lib.words import matches, pieces, words_of
@@ -302,17 +302,60 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
         counts.setdefault(place, []).append(len(record.query_ids))
     told = []
     for (where, thing, scale), numbers in counts.items():
-        least, most = min(numbers), max(numbers)
-        number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
         things = (
             "of them"
             if thing == "passage" and "passages" in where
             else thing
-            if most == 1
+            if max(numbers) == 1
             else PLURALS[thing]
         )
-        told.append(f"{where}{number} {things}, {scale} scale")
+        told.append(f"{where}{_from_to(numbers)} {things}, {scale} scale")
     return "; ".join(told)
+
+
+def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
+    """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
+    queries, laptop scale; 1 to 3 seeds a row. With uncommitted changes: 5 of 8 runs. Records:
+    plan/core.`` Of more than three collections only the number and the sizes are told. What the
+    book has records of is named with their file, which `figures.sourced` makes a link.
+
+    Args:
+        sources: runs by label, one mapping for each collection or study of the figure.
+    """
+    runs = {
+        f"{number} {label}": records
+        for number, source in enumerate(sources)
+        for label, records in source.items()
+    }
+    everything = [record for records in runs.values() for record in records]
+    seeds = {
+        seeds_in(records) for records in runs.values() if any(record.training for record in records)
+    }
+    files = {
+        record.study: f"[{record.study}](book/records/{record.scale}/{record.file_name})"
+        for record in everything
+        if (recorded_folder(record.scale) / record.file_name).is_file()
+    }
+    line = spell_data(runs)
+    if line.count("; ") > 2:
+        collections = [record.data["collection"] for record in everything]
+        names = {data_of(record) for record in everything}
+        passages = _from_to([own["passages"] for own in collections if "passages" in own])
+        queries = _from_to([len(record.query_ids) for record in everything])
+        scales = ", ".join(f"{name} scale" for name in sorted({own.scale for own in everything}))
+        line = f"{len(names)} collections, {passages} passages, {queries} queries, {scales}"
+    line += f"; {_from_to(seeds)} seed{'s' * (max(seeds) > 1)} a row" if seeds else ""
+    changed = [bool(record.commit.get("changed")) for record in everything]
+    line += f". With uncommitted changes: {sum(changed):,} of {len(changed):,} runs" * any(changed)
+    line += f". Records: {', '.join(files.values())}" if files else ""
+    return f"{line}." if runs else ""
+
+
+def _from_to(numbers: Iterable[int]) -> str:
+    """The least and the most of some numbers: ``3``, ``1 to 3``."""
+    ordered = sorted(numbers)
+    least, most = f"{ordered[0]:,}", f"{ordered[-1]:,}"
+    return most if least == most else f"{least} to {most}"
 
 
 def interval_cell(

@@ -8,6 +8,7 @@ torn apart unless it is longer than a passage. Page of the book: practice/own-co
 """
 
 import gzip
+import html
 import re
 import unicodedata
 import warnings
@@ -15,7 +16,10 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from dr_lib.collections.beir import (
@@ -90,8 +94,28 @@ CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b
 """The first line of an e-mail, and one that says that what follows is no readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 6, 2
+CUT, CUT_OF_HTML = 7, 3
+EDGE = 3
+"""Lines of a page, or paragraphs of a text, at either end that may be a header or a footer."""
+FEWEST_TEXTS = 5
+"""Different texts, before what most of them begin or end with is taken for no text of theirs."""
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
+SOFT = "\u00ad"
+WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+FIRST = re.compile(r"(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
+SECOND = re.compile(r"[ \t]*(?P<word>\w(?:[\w-]*\w)?)\S*")
+BROKEN = re.compile(r"[\w-]+[-\u2010\u00ad]\n\s*[\w-]+")
+"""A word, the halves of a broken one, and both."""
+SUSPENDED = {"and", "or", "nor", "to", "und", "oder", "et", "ou", "y", "o"}
+"""What follows the hyphen of a first part whose second one comes later: pre- and post-training."""
+COMPOUND = re.compile(
+    r"(?:well|self|half|high|low|long|short|large|small|cross|real|full|non)-"
+    r"(?!i[nsz]|ly|less|ness|e[nrsd]|ity|age)\w{4}"
+)
+"""First words of compounds, before what is no ending."""
+EDGES = re.compile(r"^#$|[^\W\d_]")
+"""Of lines at the edge of pages, those that may be furniture: a number alone, or some word."""
+GOES_ON = re.compile(r"[^\W_][,;-]?$")
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
 )
@@ -215,7 +239,7 @@ def texts_source(place: Path) -> Source:
     """
     folder = place.parent if place.is_file() else place
     paths = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
-    files = _read(paths)
+    files, boilerplate = _read(paths)
     ways = [CUT, *([CUT_OF_HTML] if any(kind_of(path) in HTML for path in paths.values()) else [])]
     counts = {"files": len(files), "empty_files_left_out": len(paths) - len(files)}
     # what lies behind a link to a folder is not read
@@ -228,7 +252,7 @@ def texts_source(place: Path) -> Source:
         counts["linked_folders_left_out"] = len(linked)
     if place.is_dir():
         empty = [path for name, path in paths.items() if name not in files]
-        counts["read"] = what_was_read(folder, files.values(), empty, len(linked))
+        counts["read"] = what_was_read(folder, files.values(), empty, len(linked), boilerplate)
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."
@@ -240,18 +264,23 @@ def texts_source(place: Path) -> Source:
     return Source(
         name=Path(place.name.removesuffix(".gz")).stem if place.is_file() else folder.name,
         digest=json_digest([files_digest(paths.values()), list(paths), *ways]),
-        passages=partial(_passages, files),
+        passages=partial(_passages, files, boilerplate),
         info={"source": "folder of text files", "licence": licence_of(folder), **counts},
     )
 
 
-def _read(files: Mapping[str, Path]) -> dict[str, Path]:
-    """The files that hold text; all that cannot be read are named in one error."""
-    holding, errors = {}, []
+def _read(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[str]]:
+    """The files that hold text, and what most of them begin or end with; all that cannot be read
+    are named in one error.
+    """
+    holding, errors, edges = {}, [], []
     for name, path in files.items():
         try:
-            if any(text.strip() for _, text in sections_of(path)):
+            if texts := [block for *_, block in _blocks(path)]:
                 holding[name] = path
+                # code and tables are no boilerplate
+                ends = texts[:EDGE] + texts[-EDGE:]
+                edges.append([block for block in ends if "\n" not in block])
         except InputError as error:
             errors.append(error)
     if len(errors) == 1:
@@ -265,7 +294,7 @@ def _read(files: Mapping[str, Path]) -> dict[str, Path]:
             where="texts",
             fix=f"{ways} Or put a dot before their names, and they are left out.",
         )
-    return holding
+    return holding, boilerplate_of(edges)
 
 
 def kind_of(path: Path) -> str:
@@ -290,13 +319,18 @@ def sections_of(path: Path) -> list[tuple[str, str]]:
         check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
         parts = html_sections(content)
     else:
-        text = "\n".join(line.rstrip() for _, line in read_lines(path))
+        lines = (line for _, line in read_lines(path))
+        text = "\n".join(line.rstrip() or "\f" * ("\f" in line) for line in lines)
         if MAIL.match(text) and CODED.search(text):
             fix = "Save its text from the mail program, or leave it out."
             raise InputError("an e-mail as it is sent, its text coded", where=path, fix=fix)
         if kind == ".md" and (front := FRONT.match(text)):
             text = text[front.end() :]
             title = named["title"] if (named := TITLE.search(front[0])) else ""
+        if kind == ".md":
+            text = "\n".join(map(str.rstrip, without_markup(text).split("\n")))
+        if kind == ".txt":
+            text = unbroken(without_page_edges(text))
         if kind in (".adoc", ".asciidoc"):
             text = LISTING.sub(r"```\n\2\n```", text)
         marks = ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING
@@ -342,39 +376,66 @@ def is_unread(element: Any) -> bool:
     return element.name in UNREAD or hidden or element.get("aria-hidden") == "true"
 
 
-INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "b",
-        "bdi",
-        "bdo",
-        "cite",
-        "code",
-        "data",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "kbd",
-        "label",
-        "mark",
-        "q",
-        "s",
-        "samp",
-        "small",
-        "span",
-        "strong",
-        "sub",
-        "sup",
-        "time",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-    ]
+INLINE = (
+    "a abbr b bdi bdo cite code data dfn em font i kbd label mark q s samp small span strong sub"
+    " sup time tt u var wbr"
 )
+INLINE_ELEMENTS = frozenset(INLINE.split())
+BLOCKS = (
+    "address article aside audio blockquote body br button canvas caption center col colgroup dd"
+    " del details dialog div dl dt fieldset figcaption figure footer form h[1-6] head header hr"
+    " html iframe img input ins legend li link main meta nav object ol option p picture section"
+    " select source summary svg tbody td textarea tfoot th thead title tr ul video"
+)
+TAG = rf"</?(?:{'|'.join(f'{INLINE} {BLOCKS}'.split())})(?:[\s/][^<>]*)?/?>"
 ITEM = re.compile(r"h[1-6]")
+_WHOLE = r"(?:(?!<{0}\b)[\s\S])*?</{0}\s*>"
+MARKUP = re.compile(
+    r"(?P<code>^[ >]*(?P<fence>`{3,}|~{3,})[\s\S]*?(?:^[ >]*(?P=fence)|\Z)"
+    r"|(?:\A|(?<=\n\n))(?: {4}|\t).*(?:\n(?:(?: {4}|\t).*)?)*"  # indented, with its blank lines
+    r"|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\n)[\s\S])+?(?<!`)(?P=ticks)(?!`)"
+    r"|\\[<&])"
+    r"|<!--(?:(?!<!--)[\s\S])*?-->"
+    rf"|<(?P<unread>{'|'.join(UNREAD)})\b{_WHOLE.format('(?P=unread)')}"
+    rf"|(?P<page><(?P<kind>table|pre)\b{_WHOLE.format('(?P=kind)')})"
+    r"|<h(?P<level>[1-6])\b[^<>]*>(?P<title>(?:(?!\n\n|<h[1-6]\b)[\s\S])*?)</h(?P=level)\s*>"
+    rf"|(?P<alone>^[ \t]*(?:{TAG}[ \t]*)+$(?:\n[ \t]+)?)"
+    rf"|(?P<tags>[ \t]{{0,9}}(?:{TAG}[ \t]*)+)"
+    r"|<(?P<address>(?:https?|ftp|mailto):[^\s<>]+|[\w.+-]+@[\w-]+\.[\w.-]+)>"
+    r"|(?P<sign>&(?:\#\d{1,7}|\#x[\da-f]{1,6}|[a-z]\w{1,31});)",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""HTML inside Markdown, and the code in which it is no markup."""
+
+
+def without_markup(text: str) -> str:
+    r"""A text of Markdown as its readers see it: no tags and comments of HTML, its headings as
+    Markdown's, its tables with a line a row; entities as the signs they stand for. Code stays.
+
+    Example:
+        >>> without_markup("<h2>Sea</h2>\nH<sub>2</sub>O &amp; `<b>`<!-- salt -->")
+        '\n\n## Sea\n\n\nH2O & `<b>`'
+    """
+    return MARKUP.sub(_as_seen, text)
+
+
+def _as_seen(mark: re.Match) -> str:
+    """What a reader sees of one piece of markup."""
+    if mark["code"]:
+        return mark[0]
+    if mark["page"]:
+        return "\n\n".join(["", *(part for _, part in html_sections(mark[0].encode())), ""])
+    if mark["level"]:
+        title = " ".join(without_markup(mark["title"]).split())
+        return f"\n\n{'#' * int(mark['level'])} {title}\n\n" if title else ""
+    if mark["alone"]:
+        return "\n" * ("\n" in mark[0].strip(" \t"))
+    if mark["tags"]:
+        names = re.findall(r"</?(\w+)", mark[0].lower())
+        apart = mark[0] != mark[0].strip() or not INLINE_ELEMENTS.issuperset(names)
+        begins = mark.start() == 0 or mark.string[mark.start() - 1] == "\n"
+        return " " * (apart and not begins)
+    return mark["address"] or html.unescape(mark["sign"] or "").replace("\xa0", " ")
 
 
 def is_main(element: Any) -> bool:
@@ -429,15 +490,15 @@ def html_sections(markup: bytes) -> list[tuple[str, str]]:
                 parts[-1][1].append(f"```\n{code}\n```")
             elif child.name == "table" and not child.find("table"):
                 end()
-                rows = [
-                    [cell.get_text(" ", strip=True) for cell in row(["td", "th"])]
-                    for row in child("tr")
-                ]
-                lines = [
-                    f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in rows
-                ]
+                lines = []
+                for row in child("tr"):
+                    cells = [" ".join(cell.get_text(" ").split()) for cell in row(["td", "th"])]
+                    if any(cells):
+                        lines.append(f"| {' | '.join(cells)} |")
+                        if len(lines) == 1 and not row("td"):
+                            lines.append("|" + " --- |" * len(cells))
                 parts[-1][1].append("\n".join(lines))
-            elif child.name in INLINE:
+            elif child.name in INLINE_ELEMENTS:
                 walk(child)
             else:
                 end()
@@ -452,19 +513,56 @@ def html_sections(markup: bytes) -> list[tuple[str, str]]:
     return [(above or title, "\n\n".join(texts)) for above, texts in parts]
 
 
-def _passages(files: dict[str, Path]) -> Iterator[tuple[str, Passage]]:
+def _passages(
+    files: dict[str, Path], boilerplate: Collection[str]
+) -> Iterator[tuple[str, Passage]]:
     for name, path in files.items():
+        blocks = _blocks(path)
+        inner = [row for row, (*_, block) in enumerate(blocks) if block not in boilerplate]
+        if inner:
+            blocks = blocks[inner[0] : inner[-1] + 1]
         passages = (
             (title, text)
-            for title, part in sections_of(path)
-            for text in cut(paragraphs(part.splitlines()))
+            for (_, title), part in groupby(blocks, itemgetter(0, 1))
+            for text in cut(block for *_, block in part)
         )
         for position, (title, text) in enumerate(passages):
             yield str(path), Passage(f"{name}#{position}", title, text, name, position)
 
 
+def _blocks(path: Path) -> list[tuple[int, str, str]]:
+    """The paragraphs of a text file, each with the number of its section and the headings above."""
+    return [
+        (number, title, block)
+        for number, (title, part) in enumerate(sections_of(path))
+        for block in paragraphs(part.splitlines())
+        if block.strip("-*_=~#. ")  # a rule between paragraphs is none
+    ]
+
+
+def boilerplate_of(texts: Iterable[Collection[str]]) -> list[str]:
+    """Paragraphs with which most texts begin or end, such as a notice of copyright; none of fewer
+    than `FEWEST_TEXTS`, among which copies of a text count once.
+
+    Args:
+        texts: the first and last `EDGE` paragraphs of each, as one set.
+
+    Example:
+        >>> boilerplate_of([f"Text {n}.", "(c) Ann"] for n in range(5))
+        ['(c) Ann']
+    """
+    different = {frozenset(text) for text in texts}
+    counts = Counter(block for text in different for block in text)
+    least = max(FEWEST_TEXTS, len(different) // 2 + 1)
+    return sorted(block for block, count in counts.items() if count >= least)
+
+
 def what_was_read(
-    folder: Path, files: Collection[Path], empty: Collection[Path] = (), linked: int = 0
+    folder: Path,
+    files: Collection[Path],
+    empty: Collection[Path] = (),
+    linked: int = 0,
+    boilerplate: Collection[str] = (),
 ) -> str:
     """How many of a folder's files are read, of which kinds, and all that is left out.
 
@@ -473,6 +571,7 @@ def what_was_read(
         files: what is read.
         empty: what is left out since it holds no text.
         linked: folders that are left out since they lie behind a link.
+        boilerplate: paragraphs that are left out at the beginning and end of texts.
     """
     every, seen = visible_files(folder), {*files, *empty}
     left = [path.suffix.lower() or "without ending" for path in every if path not in seen]
@@ -483,6 +582,9 @@ def what_was_read(
         line += f"; without text: {_counted(map(kind_of, empty))}"
     if linked:
         line += f"; folders behind a link, not read: {linked:,}"
+    if boilerplate:
+        shown = ", ".join(f"“{shorten(block, 60, placeholder=' …')}”" for block in boilerplate)
+        line += f"; at the beginning or end of most texts, left out there: {shown}"
     ways = [way for kind, way in CONVERTERS.items() if kind in left]
     return line + "; a text is made by: " * bool(ways) + ", ".join(ways)
 
@@ -490,6 +592,90 @@ def what_was_read(
 def _counted(kinds: Iterable[str]) -> str:
     order = sorted(Counter(kinds).items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{count:,} {kind}" for kind, count in order)
+
+
+def without_page_edges(text: str) -> str:
+    r"""A text whose pages end in form feeds, without the headers, footers and page numbers at their
+    edges; a paragraph that goes on over the page is whole again.
+
+    A line at the edge of two fifths of the pages, two at least, is one, whatever its numbers.
+
+    Example:
+        >>> without_page_edges("Tides 1\nThe moon\n\fTides 2\npulls.\n\fTides 3\nSo.\n")
+        'The moon\npulls.\n\nSo.'
+    """
+    pages = [page.strip("\n").split("\n") for page in text.split("\f") if page.strip()]
+    if len(pages) < 3:
+        return text
+    for _ in ("top", "bottom"):
+        written = [[line for line in page if line.strip()][:EDGE] for page in pages]
+        counts = Counter(shape for lines in written for shape in {*map(_shape, lines)})
+        least = max(2, 0.4 * len(pages))
+        edges = {shape for shape, count in counts.items() if count >= least and EDGES.search(shape)}
+        for page, lines in zip(pages, written, strict=True):
+            inner = next((n for n, line in enumerate(lines) if _shape(line) not in edges), EDGE)
+            for line in lines[:inner]:
+                del page[: page.index(line) + 1]
+        pages = [page[::-1] for page in pages]
+    whole = ""
+    for page in ("\n".join(page).strip("\n") for page in pages):
+        goes_on = GOES_ON.search(whole[-2:]) and page.lstrip()[:1].islower()
+        whole += ("\n" if goes_on else "\n\n") * bool(whole and page) + page
+    return whole
+
+
+def _shape(line: str) -> str:
+    """A line without what differs from page to page: its numbers and the signs around them."""
+    return " ".join(re.sub(r"\W*\d+\W*", " # ", line).split())
+
+
+def unbroken(text: str) -> str:
+    r"""A text of lines whose words are no longer broken at line ends: `recog-` and `nition` become
+    `recognition`, `state-of-the-` and `art` the compound that they are.
+
+    What the text itself writes elsewhere decides; then a hyphen stays between two words of the
+    text, behind or before a short one of several, and behind the first words of `COMPOUND`. Code
+    and tables stay as they are.
+
+    Example:
+        >>> unbroken("Vectors of well-\nknown mod-\nels, pre-\nand post-trained")
+        'Vectors of well-known\nmodels,\npre-\nand post-trained'
+    """
+    lines = text.split("\n")
+    known = Counter(WORD.findall(BROKEN.sub(" ", text).lower()))
+    whole, fence = [], ""
+    for line in lines:
+        sign = opening[1] if (opening := FENCE.match(line)) else ""
+        first = whole and not fence and not _indented(line) and FIRST.search(whole[-1])
+        second = first and not _indented(whole[-1]) and SECOND.match(line)
+        if fence:
+            fence = "" if sign == fence else fence
+        else:
+            fence = sign
+        if second and second["word"].lower() not in SUSPENDED:
+            hyphen = _hyphen(first["word"], second["word"], known) if first["sign"] != SOFT else ""
+            whole[-1] = whole[-1][: first.start("sign")] + hyphen + second[0].strip()
+            line = line[second.end() :].lstrip()
+            if not line:
+                continue
+        whole.append(line)
+    return "\n".join(whole)
+
+
+def _hyphen(first: str, second: str, known: Mapping[str, int]) -> str:
+    """The sign between the two halves of a word that a line end has broken."""
+    letters = first[-1].isalpha() and second[0].isalpha()
+    if not letters or first[-1].isupper() != second[0].isupper():
+        return "-"  # GPT-4, BERT-base, non-English
+    first, second = first.lower(), second.lower()
+    closed, open_ = known[first + second], known[f"{first}-{second}"]
+    if closed != open_:
+        return "" if closed > open_ else "-"
+    before, _, left = first.rpartition("-")
+    right, _, behind = second.partition("-")
+    short = (before and len(left) <= 3) or (behind and len(right) <= 3)
+    both = min(len(left), len(right)) >= 3 and known[left] and known[right]
+    return "-" if short or both or COMPOUND.match(f"{left}-{right}") else ""
 
 
 def sections(text: str, heading: re.Pattern = HEADING) -> list[tuple[str, str]]:
@@ -537,15 +723,18 @@ def paragraphs(lines: Iterable[str]) -> list[str]:
         ['    a = 1\\n\\n    b = 2', 'So.']
     """
     groups: list[list[str]] = [[]]
-    fence, blank = "", 0
-    for line in map(str.rstrip, lines):
+    fence, blank, table = "", 0, False
+    for line, following in pairwise([*map(str.rstrip, lines), ""]):
         sign = opening[1] if (opening := FENCE.match(line)) else ""
+        begins = _is_rule(following) and "|" in line and not _indented(line)
+        ends = table and "|" not in line
+        table = begins or (table and not ends)
         if fence:
             groups[-1].append(line)
         elif not line:
             blank += 1
             continue
-        elif sign or (blank and not (_indented(line) and all(map(_indented, groups[-1])))):
+        elif sign or begins or ends or (blank and not all(map(_indented, [line, *groups[-1]]))):
             groups.append([line])
         else:
             groups[-1] += [""] * blank * bool(groups[-1]) + [line]
@@ -563,10 +752,22 @@ def _indented(line: str) -> bool:
     return not line or line.startswith(("    ", "\t"))
 
 
+def _is_rule(line: str) -> bool:
+    """Whether a line may be what stands below the head of a table: `|---|:-:|`."""
+    return "|" in line and "-" in line and not line.strip("|-: \t")
+
+
+def _head(lines: list[str]) -> int:
+    """How many of the lines of a table are its head, with the line below it; 0 of other lines."""
+    if lines[0].lstrip().startswith("+"):
+        return 1 + next((n for n, line in enumerate(lines) if line.lstrip().startswith("+=")), -1)
+    return 2 * ("|" in lines[0] and len(lines) > 2 and _is_rule(lines[1]))
+
+
 def _block(lines: list[str]) -> str:
     """Lines as they are where they are code or a table, else as one line."""
     verbatim = FENCE.match(lines[0]) or all(map(_indented, lines)) or all(map(ROW.match, lines))
-    if verbatim and len(lines) > 1:
+    if (verbatim or _head(lines)) and len(lines) > 1:
         return "\n".join(lines)
     return " ".join(word for line in lines for word in line.split())
 
@@ -591,17 +792,25 @@ def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
 
     Returns:
         The passages in order. Joined with spaces they give the paragraphs again; where a script
-        writes none, they are joined without.
+        writes none, they are joined without. A table that goes on in another passage has its head
+        there too, if that fits.
 
     Example:
         >>> cut(["One two three. Four five six. Seven.", "Eight nine ten."], words=6)
         ['One two three. Four five six.', 'Seven. Eight nine ten.']
     """
-    passages = [("", 0)]
+    passages, head, size_of_head = [("", 0)], "", 0
+    repeated = ""  # the head that the last passage begins with, though it has stood before
+
+    def begin(start: str = "", size: int = 0) -> None:
+        nonlocal repeated
+        repeated = start
+        passages.append((start, size))
 
     def add(text: str, size: int) -> None:
         if passages[-1][1] and passages[-1][1] + size > words:
-            passages.append(("", 0))
+            fits = size_of_head + size <= words
+            begin(head * fits, size_of_head * fits)
         passages[-1] = passages[-1][0] + text, passages[-1][1] + size
 
     after = False  # code or a table
@@ -609,30 +818,38 @@ def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
         # End with a paragraph where the next one does not fit, unless that leaves the passage half
         # empty.
         if passages[-1][1] >= words / 2 and passages[-1][1] + len(pieces(part)) > words:
-            passages.append(("", 0))
-        end, (first, *more) = 0, part.split("\n")
-        blank = ""
-        for line in [first, *more] if more else ():
+            begin()
+        end, lines = 0, part.split("\n")
+        more, blank = len(lines) > 1, ""
+        if more and (rows := _head(lines)):  # the head stays with the first row
+            first = "\n".join(lines[: rows + 1])
+            if len(pieces(first)) <= words:
+                above = "\n" + "\n".join(lines[:rows])
+                add(f"\n{first}", len(pieces(first)))
+                head, size_of_head = above, len(pieces(above))
+                del lines[: rows + 1]
+        for line in lines if more else ():
             if 0 < len(pieces(line)) <= words:
                 add(f"{blank}\n{line}", len(pieces(line)))
             for start in range(0, len(pieces(line)), words) if len(pieces(line)) > words else ():
                 run = pieces(line)[start : start + words]
                 add("\n" + "".join(run).strip(), len(run))
             blank = "" if line else f"{blank}\n"
+        head, size_of_head = "", 0
         for sentence in () if more else sentences(part):
-            run, begin = pieces(sentence), part.index(sentence, end)
-            end = begin + len(sentence)
-            if begin and not part[begin - 1].isspace():  # a script that writes no spaces
+            run, start_of = pieces(sentence), part.index(sentence, end)
+            end = start_of + len(sentence)
+            if start_of and not part[start_of - 1].isspace():  # a script that writes no spaces
                 run[0] = run[0].removeprefix(" ")
             if after:
                 run[0], after = f"\n{run[0].lstrip()}", False
             for start in range(0, len(run), words):
                 stretch = run[start : start + words]
                 add("".join(stretch), len(stretch))
-        after = after or bool(more)
+        after = after or more
     if len(passages) > 1 and passages[-1][1] < words / 5:
         (before, _), (last, _) = passages[-2:]
-        passages[-2:] = [(before + last, words)]
+        passages[-2:] = [(before + last.removeprefix(repeated), words)]
     # the first line of code keeps its indentation
     return [
         text.strip("\n").rstrip() if text[:1] == "\n" else text.strip()

@@ -4,6 +4,7 @@ time and goes on where it was.
 
 import importlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -219,6 +220,7 @@ def test_a_training_alone_leaves_its_speed_and_a_profile_of_one_step(
 ):
     for name in ("DR_CACHE", "DR_PROFILE"):  # it sets both
         monkeypatch.setenv(name, "")
+    monkeypatch.delenv("DR_PROFILE")
     made_parts.training(tmp_path, True, ways=("eager", "graphs"))
     row, replayed = read_json(tmp_path / "training.json")["rows"]
     assert row["tokens a second"] > 0 and row["memory, GiB"] > 0
@@ -227,6 +229,38 @@ def test_a_training_alone_leaves_its_speed_and_a_profile_of_one_step(
     assert row["seconds a step"] * row["tokens a second"] == pytest.approx(row["tokens a step"])
     table = (tmp_path / "profile.txt").read_text()
     assert "steps 5 to 5" in table and "aten::" in table
+    assert len(row["tokens a second, row by row"]) == 4 and "DR_PROFILE" not in os.environ
+
+
+def test_the_speed_of_a_training_is_that_of_its_second_half_and_of_no_profiled_step(
+    made_parts, tmp_path, monkeypatch
+):
+    """Two rows of as many steps at 100 and 300 tokens a second: 150 in all, not their mean."""
+    rows = [{"tokens_per_second": rate, "loss": 1.0} for rate in (1, 2, 100, 300)]
+    log = SimpleNamespace(
+        rows=rows, tokens=80, step=8, peak_memory={"host": 2**30}, precision="fp32"
+    )
+    profiled, names = [], ("DR_CACHE", "DR_PROFILE")
+
+    def load(path):
+        if asked := os.environ.get("DR_PROFILE"):
+            place = Path(os.environ["DR_CACHE"]) / "profiles" / "one"
+            place.mkdir(parents=True)
+            (place / "table.txt").write_text(asked)
+        profiled.append(asked)
+        return log
+
+    for name in names:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(made_parts.Cache, "get", lambda self, stage: tmp_path)
+    monkeypatch.setattr(made_parts.TrainLog, "load", load)
+    made_parts.training(tmp_path, True, ways=("eager", "compiled"))
+    assert profiled == [None, "5:6", None]
+    assert (tmp_path / "profile.txt").read_text() == "5:6"
+    for row in read_json(tmp_path / "training.json")["rows"]:
+        assert row["tokens a second"] == pytest.approx(150)
+        assert row["seconds a step"] == pytest.approx(10 / 150)
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """What the cells of three pages compute themselves: which runs the page on trust takes for one row,
-the zero-shot page's average over collections, and the runs that the page of cases pairs.
+the zero-shot page's average over collections, and the runs that the page of cases pairs. And that
+every figure outside the lessons says where its numbers come from.
 """
 
+import ast
+import inspect
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 from check_pages import ROOT
 
-from dr_book import measured
+from dr_book import figures, measured
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.lab import Recipe
 
@@ -138,3 +141,36 @@ def test_two_trainings_are_alike_where_seed_code_precision_and_device_are_the_sa
     ]
     assert pairs[0][1] is second[1]  # the first of two
     assert trained_alike(first, []) == []
+
+
+DRAWN = {
+    name
+    for name, function in vars(figures).items()
+    if callable(function) and "source" in inspect.signature(function).parameters
+}
+
+
+def unsourced(code: str) -> list[str]:
+    """Names of the functions of `figures` that a cell calls without a source."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    return [
+        call.func.attr
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and (call.func.value.id, call.func.attr in DRAWN) == ("figures", True)
+        and "source" not in [keyword.arg for keyword in call.keywords]
+    ]
+
+
+def test_every_figure_outside_the_lessons_names_its_source():
+    assert {"show", "curves", "growth", "heat_map", "intervals"} <= DRAWN
+    assert unsourced("figures.curves(lines, alt=told)\nfigures.show(draw, source=s)") == ["curves"]
+    lacking = {
+        f"{path.stem}, {cell.id}": names
+        for path in sorted((ROOT / "notebooks").glob("*/*.ipynb"))
+        if path.parent.name not in ("lessons", "teaching")
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code" and (names := unsourced(cell.source))
+    }
+    assert not lacking, f"figures without a line below that says where they come from: {lacking}"

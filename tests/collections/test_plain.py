@@ -4,13 +4,23 @@ import gzip
 import json
 import os
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib import collections
-from dr_lib.collections.plain import cut, html_sections, paragraphs, sections, sections_of
+from dr_lib.collections.plain import (
+    cut,
+    html_sections,
+    paragraphs,
+    sections,
+    sections_of,
+    unbroken,
+    without_markup,
+    without_page_edges,
+)
 from dr_lib.errors import InputError
 
 LINES = [
@@ -562,7 +572,7 @@ def test_a_page_of_html_is_its_text_under_its_headings(tmp_path, cache, name):
     (tmp_path / "docs" / name).write_bytes(content)
     passages = collections.load(tmp_path / "docs", cache=cache).passages
     rows = [(row["title"], row["text"]) for row in passages]
-    code = "```\nfor x in sea:\n    print(x)\n```\n| a | b |\n| 1 | 2 |"
+    code = "```\nfor x in sea:\n    print(x)\n```\n| a | b |\n| --- | --- |\n| 1 | 2 |"
     assert rows == [("Manual", "About tides."), ("Sea", "Salt water & ice."), ("Sea: Code", code)]
 
 
@@ -792,3 +802,208 @@ def test_an_e_mail_with_a_coded_text_is_refused_and_a_plain_one_read(tmp_path, w
     (tmp_path / "c.txt").write_text(f"{head}Content-Transfer-Encoding: {way}\n\nVGhlIG1vb24=\n")
     with pytest.raises(InputError, match=r"c\.txt: an e-mail as it is sent, its text coded"):
         collections.load(tmp_path, cache=tmp_path / ".c")
+
+
+# Faults of real texts -----------------------------------------------------------------------------
+
+README = """<!-- badges: start
+# not a heading
+-->
+<p align="center">
+  <a href="https://example.org"><img src="logo.png" alt="Logo"></a>
+</p>
+<h1 align="center">Tide <img src="wave.svg">gauge</h1>
+
+Reads H<sub>2</sub>O levels &amp; writes <b>one</b> table&nbsp;an hour,<br>see <https://example.org/a?b=1&amp=2>.
+Needs `<stdio.h>`, a `Vec<b>`, 3 < 4, a <file> and &copy 5 \\<b>.
+
+<details>
+<summary>Options</summary>
+
+<table>
+  <tr><th>flag</th><th>what it does</th></tr>
+  <tr><td><code>-v</code></td><td>says<br>more</td></tr>
+  <tr><td></td></tr>
+</table>
+
+</details>
+
+----
+
+## Code <a name="code"></a>
+
+```html
+<p>stays &amp; is</p> <!-- as it is -->
+```
+
+    <b>and</b>\tthis
+      - it
+
+<pre>
+a  = 1
+</pre>
+<script>
+never()
+</script>
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_html_in_markdown_is_what_its_readers_see_and_code_stays(tmp_path, cache, end):
+    (tmp_path / "a.md").write_bytes(README.replace("\n", end).encode())
+    rows = [(row["title"], row["text"]) for row in collections.load(tmp_path, cache=cache).passages]
+    said = "Reads H2O levels & writes one table an hour, see https://example.org/a?b=1&amp=2."
+    said += " Needs `<stdio.h>`, a `Vec<b>`, 3 < 4, a <file> and &copy 5 \\<b>. Options"
+    table = "| flag | what it does |\n| --- | --- |\n| -v | says more |"
+    code = "```html\n<p>stays &amp; is</p> <!-- as it is -->\n```\n    <b>and</b>\tthis\n"
+    code += "      - it\n```\na  = 1\n```"
+    assert rows == [("Tide gauge", f"{said}\n{table}"), ("Tide gauge: Code", code)]
+
+
+@pytest.mark.parametrize("start", ["<!--", "<table", "`", "<a ", "&", "<script", " " * 9])
+def test_markup_that_never_ends_is_text_and_takes_no_time(start):
+    text = start * 20_000
+    began = time.monotonic()
+    assert re.sub(r"\W", "", without_markup(text)) == re.sub(r"\W", "", text)
+    assert time.monotonic() - began < 5
+
+
+def table_of(rows: int, *, outer: str = "|") -> list[str]:
+    cells = [["town", "height in metres"], ["---", ":-:"]]
+    cells += [[f"town {n}", f"{n} and {n} more"] for n in range(rows)]
+    return [f"{outer} {' | '.join(row)} {outer}".strip() for row in cells]
+
+
+@pytest.mark.parametrize("outer", ["|", ""])
+@pytest.mark.parametrize("rows", [1, 2, 20, 40])
+def test_a_table_cut_over_passages_has_its_head_in_each(tmp_path, cache, rows, outer):
+    lines = table_of(rows, outer=outer)
+    text = "\n".join(["# Tides", "", "Measured heights:", *lines, "", "Salt."])
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    texts = collections.load(tmp_path, cache=cache).passages["text"][:]
+    found = [[line for line in text.split("\n") if "|" in line] for text in texts]
+    assert all(part[:2] == lines[:2] and len(part) > 2 for part in found if part)
+    assert [line for part in found for line in part[2:]] == lines[2:]
+    assert texts[0].startswith("Measured heights:\n") and texts[-1].endswith("\nSalt.")
+    assert (sum(map(bool, found)) > 1) == (rows > 2)
+    assert all(len(text.split()) <= 125 + 2 * text.count("|") for text in texts)
+
+
+def test_the_head_of_a_grid_and_of_a_page_s_table_is_repeated_and_a_wide_one_is_not():
+    grid = ["+----+----+", "| a  | b  |", "+====+====+"]
+    rows = [f"| {n:02} | {' '.join(['x'] * 9)} |" for n in range(9)]
+    for text in cut(["\n".join([*grid, *rows])], 40):
+        assert text.split("\n")[:3] == grid
+    cells = "".join(f"<tr><td>{n}</td><td>{'x ' * 40}</td></tr>" for n in range(4))
+    page = f"<table><tr><th>a</th><th>b</th></tr>{cells}</table>"
+    ((_, text),) = html_sections(page.encode())
+    assert [text.split("\n")[:2] for text in cut([text])] == [["| a | b |", "| --- | --- |"]] * 2
+    wide = ["| " + "w " * 90 + "|", "|---|", *["| " + "x " * 40 + "|"] * 3]
+    assert [text.count("w") for text in cut(["\n".join(wide)])] == [90, 0, 0]
+
+
+PAPER = """Dense retrieval of passages with a state-of-the-
+art en-
+coder. The encod-
+er reads low-resource texts; we pre-
+train it on cross-
+lingual data, with low-
+resource texts and pre-
+and post-processing. BERT-
+base, GPT-
+4, non-
+English and RECOG-
+NITION, recog\u00ad
+nition and end-
+to-end, long-
+ing for multi-dimen-
+sional data and long-
+term memory. A pre-training step; an encoder. It can pretrain
+a hard prob-
+lem, that is hard work, a hard-
+work day; see Figure 1-
+3 -
+a dash.
+
+    indented co-
+    de stays
+"""
+
+
+def test_words_broken_at_line_ends_are_whole_and_compounds_keep_their_hyphen(tmp_path, cache):
+    for end in ("\n", "\r\n"):
+        (tmp_path / "a.txt").write_bytes(PAPER.replace("\n", end).encode())
+        ((_, text),) = sections_of(tmp_path / "a.txt")
+        whole, code = paragraphs(text.split("\n"))
+        assert whole == (
+            "Dense retrieval of passages with a state-of-the-art encoder. The encoder reads"
+            " low-resource texts; we pretrain it on cross-lingual data, with low-resource texts"
+            " and pre- and post-processing. BERT-base, GPT-4, non-English and RECOGNITION,"
+            " recognition and end-to-end, longing for multi-dimensional data and long-term memory."
+            " A pre-training step; an encoder. It can pretrain a hard problem, that is hard work,"
+            " a hard-work day; see Figure 1-3 - a dash."
+        )
+        assert code == "    indented co-\n    de stays"
+    (tmp_path / "a.md").write_text("```\nco-\nde\n```\n", encoding="utf-8")
+    assert sections_of(tmp_path / "a.md")[0][1].strip() == "```\nco-\nde\n```"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["re-", "recog-", "a", "nition", "", "well-known", "```", "4-", "x -"])
+    )
+)
+def test_no_letter_is_lost_where_words_are_made_whole(lines):
+    text = "\n".join(lines)
+    assert re.sub(r"[\s-]", "", unbroken(text)) == re.sub(r"[\s-]", "", text)
+    assert unbroken(unbroken(text)).split() == unbroken(text).split() or "-\n" in unbroken(text)
+
+
+PAGES = [
+    "\nTides of the sea\n\nThe moon pulls the wa-\n\nAnn and Bob - 1 -\n",
+    "Journal of Tides, Vol. 3\n\nter of all seas, and the\n\nAnn and Bob          - 2 -\n",
+    "Journal of Tides, Vol. 3\n\nsun does.\n\n1 2 3\n4 5 6\n\nAnn and Bob          - 3 -\n",
+    "Journal of Tides, Vol. 4\n\n1 2 3\n\nit is in Journal of Tides, Vol. 3\n\nAnn and Bob - 4 -\n",
+]
+
+
+def test_headers_and_footers_of_pages_are_no_text_and_a_sentence_goes_over(tmp_path):
+    for text in ("\f".join([*PAGES, ""]), "\n\f\n".join(PAGES)):
+        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+        ((_, text),) = sections_of(tmp_path / "a.txt")
+        assert paragraphs(text.split("\n")) == [
+            "Tides of the sea",
+            "The moon pulls the water of all seas, and the sun does.",
+            "1 2 3 4 5 6",
+            "1 2 3",
+            "it is in Journal of Tides, Vol. 3",
+        ]
+    assert without_page_edges("a\n\fa\n") == "a\n\fa\n"  # two pages show no habit
+
+
+def test_what_most_texts_begin_or_end_with_is_left_out_and_said(tmp_path, cache):
+    def write(folder, texts):
+        folder.mkdir()
+        for n, text in enumerate(texts):
+            (folder / f"{n}.md").write_text(text, encoding="utf-8")
+        return collections.load(folder, cache=cache)
+
+    notice, menu = "© Ann. All rights reserved.", "Home | About | Contact"
+    both = [f"{menu}\n\n# T{n}\n\nText {n}.\n\n{notice}\n\nMade by hand." for n in range(6)]
+    found = write(tmp_path / "six", [*both, f"# Law\n\nOf {notice}\n\n{notice}\n\nEnd.", notice])
+    assert found.passages["text"][:] == [
+        *(f"Text {n}." for n in range(6)),
+        f"Of {notice} {notice} End.",
+        notice,
+    ]
+    assert found.info["read"] == (
+        "read 8 of 8 files: 8 .md; at the beginning or end of most texts, left out there:"
+        f" “{menu}”, “Made by hand.”, “{notice}”"
+    )
+    few = write(tmp_path / "four", both[:4])  # too few to say
+    assert few.passages["text"][:].count(menu) == 4 and "left out" not in few.info["read"]
+    copies = write(tmp_path / "copies", both[:1] * 9)
+    assert len(copies) == 18 and "left out" not in copies.info["read"]
+    code = write(tmp_path / "code", [f"Text {n}.\n\n```\nrun\n```\n" for n in range(9)])
+    assert code.passages["text"][3] == "Text 3.\n```\nrun\n```"

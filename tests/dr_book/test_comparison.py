@@ -146,6 +146,19 @@ def test_the_line_below_a_figure_counts_the_seeds_of_trained_rows(record):
     assert several.endswith("; 1 to 2 seeds a row."), "a label of two sources counts twice"
 
 
+def test_the_line_below_a_figure_of_many_collections_tells_their_number_and_sizes(record):
+    def on(name: str, passages: int, queries: int) -> dict:
+        data = {"collection": {"name": name, "passages": passages}}
+        return {"a": [record("a", [1.0] * queries, data=data)]}
+
+    sizes = {"one": (1200, 3), "two": (50, 4), "three": (70_000, 1), "four": (90, 2)}
+    sources = [on(name, *size) for name, size in sizes.items()]
+    assert "three, 70,000 passages, 1 query, " in comparison.provenance(*sources[:3])
+    assert comparison.provenance(*sources) == (
+        "4 collections, 50 to 70,000 passages, 1 to 4 queries, laptop scale."
+    )
+
+
 def test_the_line_below_a_figure_counts_the_runs_of_code_that_no_commit_has(record):
     changed = {"commit": {"id": "c0", "changed": True}}
     rows = {

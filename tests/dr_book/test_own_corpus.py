@@ -646,17 +646,21 @@ def test_prompts_go_with_an_encoder_to_its_row_its_answers_and_its_export(
     export.save_for_others(mine, tmp_path / "given")
     (tmp_path / "given" / "dense.json").unlink()
     name, stated = str(tmp_path / "given"), {"query": "masked ", "passage": "words "}
-    compared = compare([name], prompts={name: stated})
-    (record,) = compared.runs["given"]
+    compared = compare([name, name], prompts={name: stated})
+    label = "given with prompts 'masked ' and 'words '"
+    assert [*compared.given] == [label, "given"]
+    (plain,), (record,) = compared.runs["given"], compared.runs[label]
+    assert "prompts" not in plain.recipe
+    assert lab.ranking_of(plain).scores.tolist() != lab.ranking_of(record).scores.tolist()
     assert record.recipe["prompts"] == stated == record.data["retriever"]["prompts"]
-    assert compared.runs["BM25 + given, by rank"][0].recipe["prompts"] == stated
-    assert "others; prompts: query 'masked ', passage 'words '" in html.unescape(
-        compared.table.data
-    )
+    assert compared.runs[f"BM25 + {label}, by rank"][0].recipe["prompts"] == stated
+    shown = html.unescape(compared.table.data)
+    assert "others; prompts: query 'masked ', passage 'words '" in shown
+    assert f">{label}<" in shown and ">given<" in shown and "others; prompts: none" in shown
     queries = compared.searched.queries("test")["text"][:]
     expected = lab.ranking_of(record)
-    assert compared._system("given")(queries, 5).rows.tolist() == expected.rows[:, :5].tolist()
-    compared.__dict__["verdict"] = findings.Advice("given", HTML(""))
+    assert compared._system(label)(queries, 5).rows.tolist() == expected.rows[:, :5].tolist()
+    compared.__dict__["verdict"] = findings.Advice(label, HTML(""))
     folder = compared.export(tmp_path / "won")
     values = {"__file__": str(folder / "search.py")}
     code = (folder / "search.py").read_text(encoding="utf-8")
