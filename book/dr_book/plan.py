@@ -243,6 +243,15 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     return Estimate(value, (*parts, added))
 
 
+def deciding(blocks: Mapping[str, Block]) -> dict[str, Block]:
+    """Those of some collections that may decide: that have enough clusters of queries."""
+    return {
+        name: block
+        for name, block in blocks.items()
+        if block.runs and effective_clusters(block.clusters) >= measured.FEWEST
+    }
+
+
 def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
     """`[queries]` in 0 to 4: the fifth of a query's overlap with its passage, the lowest first.
 
@@ -419,7 +428,7 @@ def judge(
     where all agree, "contradicted" where one contradicts.
     """
     if rule == "mean":
-        estimate = together([*blocks.values()], *rows, "nDCG@10")
+        estimate = together([*deciding(blocks).values()], *rows, "nDCG@10")
         return {"": estimate}, sign(estimate)
     found = {name: _judged_on(rule, rows, block, overlaps) for name, block in blocks.items()}
     words = {word for _, word in found.values()}
