@@ -7,7 +7,8 @@ by CUDA graphs; the tests that need a GPU; the speed of steps (bench_device.py);
 beside other libraries; then runs of the plan that are not there yet, several beside each other
 (plan_queue.py).
 Half of the time is the queue's, as a run is worth something only when it ends; what the parts do
-not get into their half is left for the next call. Each part has its seconds, and its file is
+not get into their half is left for the next call. Meanwhile one core of many builds what the first
+runs share and no GPU makes (tokens, BM25's rankings). Each part has its seconds, and its file is
 written when it ends, so that a call that is cut off has left what was done. The next call leaves
 out the parts that are there and goes on with the queue.
 `--smoke` tries all of it at the smallest size, on a processor too, with one thread: where others
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,8 +44,10 @@ FILES = (  # what a call leaves, in the order in which it is written
 )
 TAIL = 3000  # characters of a part's output that are kept
 MOST_WORKERS, GIB_EACH = 17, 4  # beside each other on one GPU; memory that each may need
+FEW = 4  # cores, of which none is taken from what is measured
 LAST = 12  # seconds at the end for stopping workers and writing what there is
 QUEUE_SHARE = 0.5  # of a call's time, at least
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "DR_THREADS": "1"}
 IN_PART = 75  # exit status of a part that did what its time allowed (EX_TEMPFAIL of sysexits.h)
 
 
@@ -186,9 +189,30 @@ def shared_device(folder: Path) -> Iterator[dict[str, str]]:
             subprocess.run([control], input=b"quit\n", **asked)
 
 
+@contextmanager
+def preparing(claims: Path, seconds: float) -> Iterator[None]:
+    """Beside a block one process builds what the queue needs no GPU for: tokens, BM25's rankings,
+    negatives.
+    """
+    claims.mkdir(parents=True, exist_ok=True)
+    command = script("plan_queue", "--prepare", "--seconds", int(seconds))
+    with (claims / "prepare.log").open("w") as log:
+        options = {"stdout": log, "stderr": log, "start_new_session": True}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment() | ONE_THREAD, **options)
+    try:
+        yield
+    finally:
+        stop([process], patience=2)
+
+
+def claims_of(to: Path) -> Path:
+    """Where workers say what they have taken, and how it ended."""
+    return to.parent / f"{to.name}-queue"
+
+
 def work(to: Path, seconds: float, smoke: bool, count: int) -> dict[str, Any]:
     """Work on the queue with several processes, and keep the records that come."""
-    claims = to.parent / f"{to.name}-queue"
+    claims = claims_of(to)
     claims.mkdir(parents=True, exist_ok=True)
     for place in claims.glob("*.end"):
         if not place.read_text(encoding="utf-8").startswith("done"):
@@ -197,7 +221,7 @@ def work(to: Path, seconds: float, smoke: bool, count: int) -> dict[str, Any]:
     options = ["--work", claims, "--seconds", int(seconds - LAST), "--keep", to / FILES[-2]]
     command = script("plan_queue", *options, *(["--smoke"] if smoke else []))
     with shared_device(claims) as found:
-        env = environment() | found | {"OMP_NUM_THREADS": "1", "DR_THREADS": "1"}
+        env = environment() | found | ONE_THREAD
         processes: list[subprocess.Popen] = []
         try:
             for number in range(count):
@@ -214,7 +238,7 @@ def work(to: Path, seconds: float, smoke: bool, count: int) -> dict[str, Any]:
         line
         for number in range(count)
         for line in (claims / f"worker-{number}.log").read_text(errors="replace").splitlines()
-        if re.match(r"(done|stopped|failed|lacks|left|kept) ", line)
+        if re.match(r"(done|stopped|failed|refused|lacks|left|kept) ", line)
     ]
     return {
         "seconds": round(time.monotonic() - began, 1),
@@ -323,7 +347,7 @@ def main() -> int:
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *received: sys.exit(143))  # what was started is stopped
     if chosen.smoke:
-        os.environ |= {"OMP_NUM_THREADS": "1", "DR_THREADS": "1"}
+        os.environ |= ONE_THREAD
     end, to = time.monotonic() + 60 * chosen.minutes, chosen.to.resolve()
 
     def seconds(part: Part, left: float) -> float:
@@ -352,15 +376,16 @@ def main() -> int:
         return 1
     queued = not chosen.only or "queue" in chosen.only
     queue_time = 60 * chosen.minutes * (QUEUE_SHARE if queued and not chosen.smoke else 0)
-    for part in parts(to, chosen.smoke, bool(gpus))[1:]:
-        left = end - time.monotonic() - LAST - queue_time
-        if wanted(part.name) and left >= (5 if chosen.smoke else part.least):
-            keep(part.name, run(part, seconds(part, left)))
-        elif wanted(part.name):
-            print(f"{part.name}: left for the next call", flush=True)
-    if queued:
+    prepares = queued and not chosen.smoke and cores() > FEW
+    with preparing(claims_of(to), end - time.monotonic()) if prepares else nullcontext():
+        for part in parts(to, chosen.smoke, bool(gpus))[1:]:
+            left = end - time.monotonic() - LAST - queue_time
+            if wanted(part.name) and left >= (5 if chosen.smoke else part.least):
+                keep(part.name, run(part, seconds(part, left)))
+            elif wanted(part.name):
+                print(f"{part.name}: left for the next call", flush=True)
         left = end - time.monotonic()
-        if left > 2 * LAST:
+        if queued and left > 2 * LAST:
             keep("queue", work(to, left, chosen.smoke, workers(facts, chosen.smoke)))
     print(summary(to))
     return int(any(found["code"] not in (0, IN_PART) for found in state["parts"].values()))

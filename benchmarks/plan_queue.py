@@ -5,12 +5,15 @@ that makes them.
     python benchmarks/plan_queue.py --tidy                         takes out what the book has
     python benchmarks/plan_queue.py --work CLAIMS --seconds 300    one worker; start several
     python benchmarks/plan_queue.py --work CLAIMS --changed        ... also with uncommitted changes
+    python benchmarks/plan_queue.py --prepare --seconds 300        builds what no GPU makes
 
 Workers share the cache of stages and a folder of claims. A worker takes the first task that nobody
-has, that fits the time that is left, and whose next stage nobody else is building. What reads a
-collection that is not here stays in the queue, and the collection is named. Records are left where
-every study leaves them, so that `dr-lib publish` takes them. They name a commit, which somebody
-else can check out only if `dr_lib` is as it has it: no run of the plan begins with other code.
+has, that fits the time that is left, and whose next stage nobody else is building. Of a task that
+was begun only what is left counts. What reads a collection that is not here stays in the queue, and
+the collection is named; a row that its collection does not allow is refused, in a line. Records are
+left where every study leaves them, so that `dr-lib publish` takes them. They name a commit, which
+somebody else can check out only if `dr_lib` is as it has it: no run of the plan begins with other
+code.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,12 +36,13 @@ from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_yaml, state_of, write_text
 from dr_lib.lab.records import save_records, slug
-from dr_lib.lab.study import how_far
+from dr_lib.lab.study import how_far, rest_of
 from dr_lib.settings import Settings
-from dr_lib.stages import Cache, TimeIsUpError
+from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError
 
 QUEUE = places.project_root() / "notebooks" / "scales" / "queue.yaml"
 ELSEWHERE = ("nDCG@10", "MRR@10", "R@100")  # measures of a search without training
+FIRST = 16  # tasks that are prepared: as many as begin together
 GRADES = {"trecdl-mini": 2}  # lowest grade that counts as relevant
 
 
@@ -154,12 +159,30 @@ class Task(NamedTuple):
         return [name for name in self.reads() if not is_here(name)]
 
     def seconds(self, cache: Cache) -> float:
-        """Expected, of what is left; 0 where it was begun and stopped, which is to be ended."""
-        end = lab.pipeline(self.recipe).end
-        if how_far(end, cache):
-            return 0
-        shared = {"base", "retriever2"} & {stage.kind for stage in cache.missing([end])}
-        return self.entry.seconds + (self.entry.once if shared else 0)
+        """Expected, of what is left: the seconds of the row, and those of what its block rests on
+        where it says so, each by the share of its operations that is not done.
+        """
+        plan = lab.pipeline(self.recipe)
+        rests = plan.retriever2 if plan.reranker else plan.inputs.base.model
+        shared = {stage.key for stage in stages_of(rests)} if self.entry.once else set()
+        missing = {stage.key for stage in cache.missing([plan.end])}
+        expected = 0.0
+        for seconds, resting in ((self.entry.seconds, False), (self.entry.once, True)):
+            stages = [stage for stage in plan.end.walk() if (stage.key in shared) == resting]
+            whole = sum(stage.cost for stage in stages)
+            left = sum(rest_of(stage, cache).cost for stage in stages if stage.key in missing)
+            expected += seconds * left / whole if whole else 0
+        return expected
+
+    def begun(self, cache: Cache) -> bool:
+        """Whether one of its stages was stopped in the middle."""
+        return bool(how_far(lab.pipeline(self.recipe).end, cache))
+
+
+def stages_of(model: Stage | Part | Data) -> list[Stage]:
+    """What a model is trained by; nothing where it lies in a folder."""
+    made = model.stage if isinstance(model, Part) else model
+    return made.walk() if isinstance(made, Stage) else []
 
 
 def without(changes: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -309,9 +332,11 @@ def is_free(task: Task, claims: Path) -> bool:
 
 
 def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | None:
-    """The first task that nobody has, that is not done, and that fits so many seconds.
+    """The first task that nobody has, that is not done, and that fits so many seconds or was begun,
+    and so goes on where it was stopped.
 
-    One whose next stage another worker builds is taken only where there is no other.
+    One whose next stage another worker builds is taken only where there is no other. One whose
+    recipe cannot be run is refused, which ends it.
     """
     second = None
     for task in tasks(smoke):
@@ -324,10 +349,10 @@ def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | Non
         except Timeout:
             continue
         try:
-            fits = not place.exists() and task.seconds(cache) < seconds
+            fits = not place.exists() and (task.seconds(cache) < seconds or task.begun(cache))
         except InputError as error:
-            claim.end(f"failed: {error}")
-            print(f"failed {task.name}: {error}", flush=True)
+            claim.end(f"refused: {error}")
+            print(f"refused {task.name}: {error}", flush=True)
             continue
         if fits:
             if not under_way(task, cache):
@@ -396,6 +421,19 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
         print(f"left {len(left)} tasks, of which the first is {left[0].name}", flush=True)
 
 
+def prepare(seconds: float, smoke: bool) -> None:
+    """Build what the first tasks share and no GPU makes: tokens, BM25's rankings, negatives."""
+    cache = Cache().within(seconds / 60)
+    for task in [task for task in tasks(smoke) if not task.lacks()][:FIRST]:
+        try:
+            ends = [lab.pipeline(recipe).end for _, recipe in task.studies().values()]
+        except InputError:  # the worker that would take it says so
+            continue
+        for stage in cache.missing(ends):
+            if not any(upstream.gpu for upstream in stage.walk()):
+                cache.get(stage)
+
+
 def main() -> None:
     """Print the queue, or work on it."""
     parser = argparse.ArgumentParser(
@@ -404,6 +442,7 @@ def main() -> None:
     parser.add_argument("--tidy", action="store_true", help="rewrite the file of the queue")
     parser.add_argument("--smoke", action="store_true", help="two runs at the smallest size")
     parser.add_argument("--work", type=Path, metavar="CLAIMS", help="folder of the claims")
+    parser.add_argument("--prepare", action="store_true", help="build what needs no GPU")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--keep", type=Path, help="file for the records of the queue")
     parser.add_argument("--changed", action="store_true", help="with uncommitted changes, too")
@@ -412,6 +451,10 @@ def main() -> None:
         if lab.records.commit()["changed"] and not (chosen.smoke or chosen.changed):
             sys.exit("failed: dr_lib has uncommitted changes. Commit them, or give --changed.")
         return work(chosen.work, chosen.seconds, chosen.smoke, chosen.keep)
+    if chosen.prepare:
+        with suppress(TimeIsUpError):
+            prepare(chosen.seconds, chosen.smoke)
+        return None
     if chosen.tidy:
         write_text(QUEUE, tidy(QUEUE.read_text(encoding="utf-8")))
     queue = entries()

@@ -72,7 +72,7 @@ from dr_book.tables import (
     typographic,
     verdict_badge,
 )
-from dr_book.verdicts import pairs_counted
+from dr_book.verdicts import COUNTED, WAITS, pairs_counted
 from dr_book.verify import compare, measure_of, seed_noise
 from dr_lib import places
 from dr_lib.files import read_json, read_yaml, write_json, write_text
@@ -118,6 +118,8 @@ MACHINE = {
 MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
 """A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
+COUNTED_AS = {WAITS: COUNTED[WAITS]}
+"""State -> what several pairs in it are said to be, where that is not its name."""
 CAPTION = "Collections that records were made on."
 DIGEST = 10
 """Letters shown of a digest."""
@@ -694,7 +696,7 @@ def bar(entries: Sequence[Entry]) -> str:
             if number
         ]
         if sum(each.values()):
-            words.append(f"{sum(each.values())} {state}")
+            words.append(f"{sum(each.values())} {COUNTED_AS.get(state, state)}")
     told = ", ".join(words) or "none tested"
     return f'<span class="bar" role="img" aria-label="{told}">{"".join(parts)}</span>'
 
@@ -715,18 +717,17 @@ def paper_cards(entries: Sequence[Entry]) -> str:
         )
     number = counts(entries)
     said = Counter(map(spoken, pairs_of(entries)))
-    legend = "".join(
-        f'<li><i class="{state.split()[0]}"></i>{said[state]} {state}</li>' for state in SPOKEN
-    )
     hollow = sum(
         pair["protocol"] == "stand-in" and pair["state"] in SHOWN for pair in pairs_of(entries)
     )
+    key = {state.split()[0]: f"{said[state]} {COUNTED_AS.get(state, state)}" for state in SPOKEN}
+    key["hollow"] = f"{hollow} of these on other data than the paper's"
+    legend = "".join(f'<li><i class="{kind}"></i>{text}</li>' for kind, text in key.items())
     tested = sum(number[state] for state in SHOWN)
     words = (
-        f"Of the pairs of rows that the five papers put in an order, {tested} were tested here:"
-        f" {hollow} of them on other data than the paper's (hollow). Another"
-        f" {number['not testable here']} cannot be tested here, and {number['not run']} are not"
-        " run."
+        f"The five papers put pairs of rows in an order; {tested} of these pairs were tested here."
+        f" Another {number['not testable here']} cannot be tested here, and"
+        f" {number['not run']} are not run."
     )
     words += (
         f" Pairs with BM25, {bm25_pairs(entries)}, stand apart and decide nothing about a method."

@@ -260,7 +260,7 @@ def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
     order = sorted(rows, key=lambda name: rows[name][0] - rows[name][1])
 
     def draw(palette: figures.Palette) -> Figure:
-        figure, axes = _rows(order)
+        figure, axes = _rows(order, 0.47)  # most names have two lines
         for place, name in enumerate(order):
             words, meaning = rows[name]
             ahead = palette.series[0] if meaning > words else palette.text

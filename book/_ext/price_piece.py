@@ -80,5 +80,5 @@ def write_price(to: Path) -> list[Path]:
         "methods": trails(priced),
     }
     source = sourced(f"{provenance(runs)} Seconds: best rate on a shared H100.")
-    parts = (place(NAME, "../.."), HTML(f'<p class="dr-note">{source}</p>'), rows_table(priced))
+    parts = (place(NAME, "../.."), HTML(f'<p class="dr-source">{source}</p>'), rows_table(priced))
     return [write_data(to, NAME, data), write_place(to, NAME, *parts)]

@@ -125,7 +125,7 @@ def write_rankings(to: Path, found: Searched | None) -> list[Path]:
     data = {"titles": titles, "questions": questions, "classes": CLASSES, "moves": matrices()}
     runs = {label: rows for label, rows in recorded(STUDY).items() if label in (BEFORE, *AFTER)}
     note = f"Rankings: {named(METHOD)}, trained for the page that searches. Matrix: "
-    parts = [place(NAME), HTML(f'<p class="dr-note">{note}{sourced(provenance(runs))}</p>')]
+    parts = [place(NAME), HTML(f'<p class="dr-source">{note}{sourced(provenance(runs))}</p>')]
     parts += [ranks_table(questions, titles)]
     parts += [folded("The matrix as a table", matrix_table(one)) for one in data["moves"][:1]]
     return [write_data(to, NAME, data), write_place(to, NAME, *parts)]

@@ -77,7 +77,7 @@ def write_supplied(to: Path) -> list[Path]:
         for one in measured["models"]
     ]
     data = {"methods": methods, "passages": measured["passages"]}
-    note = HTML(f'<p class="dr-note">{about}</p>')
+    note = HTML(f'<p class="dr-source">{about}</p>')
     parts = place(NAME), note, folded("The same as a table", numbers)
     return [write_data(to, NAME, data), write_place(to, NAME, *parts)]
 

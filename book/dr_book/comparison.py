@@ -6,6 +6,7 @@ verdict; a folded line says what is not measured and by which command it is.
 """
 
 import html
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from itertools import combinations
@@ -33,6 +34,7 @@ from dr_book.tables import (
     spell_data,
     typographic,
 )
+from dr_book.verdicts import COUNTED, WAITS
 from dr_lib.files import read_json
 from dr_lib.lab import Record
 from dr_lib.places import notebook_of, project_root
@@ -372,8 +374,10 @@ def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
     run = [pair for pair in pairs if pair["difference"] is not None]
     listed = "<br>".join(_pair(pair, measure) for pair in run)
     if len(run) > UNFOLDED:
-        states = [spoken(pair) for pair in run]
-        told = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        states = Counter(map(spoken, run))
+        if WAITS in states:  # as it is said of several
+            states[COUNTED[WAITS]] = states.pop(WAITS)
+        told = ", ".join(f"{number} {state}" for state, number in states.items())
         listed = folded(f"{len(run)} pairs: {told}", HTML(listed)).data
     return Markup(listed) if listed else None
 

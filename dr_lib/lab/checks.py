@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dr_lib import evaluation, objectives
 from dr_lib.errors import InputError
 from dr_lib.lab.inputs import TUNING, Checkpoint, Inputs
@@ -168,6 +170,14 @@ def check_generator(inputs: Inputs) -> None:
             " (mlm, retromae)."
         )
         raise InputError(problem, where="objective", fix=fix)
+
+
+def check_documents(inputs: Inputs) -> None:
+    """Refuse texts whose documents have one passage each to a method that reads two of one."""
+    reader = objectives.method(inputs.recipe.objective.name)
+    if issubclass(reader, (objectives.Bfs, objectives.Cocondenser)):
+        every = np.ones(len(inputs.corpus.passages), bool)
+        objectives.Documents.of(*inputs.corpus.documents(), every)
 
 
 def check_batch(inputs: Inputs, batch: int, where: str) -> None:

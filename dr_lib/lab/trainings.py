@@ -12,7 +12,7 @@ from typing import Any
 
 from dr_lib import materials, objectives, retrieval, training
 from dr_lib.collections import Collection
-from dr_lib.lab.checks import check_batch, check_generator, check_length
+from dr_lib.lab.checks import check_batch, check_documents, check_generator, check_length
 from dr_lib.lab.inputs import Checkpoint, Inputs, encoding_work, in_shards, open_writer
 from dr_lib.models import EXTRA_FILE
 from dr_lib.places import find_file
@@ -36,6 +36,7 @@ def pretrained(inputs: Inputs) -> Stage | None:
     if name == "none":
         return None
     check_generator(inputs)
+    check_documents(inputs)
     method = objectives.method(name)
     settings = objectives.parameters(name, **recipe.objective.params)
     # With few labels or with all of them, pre-training and what it reads stay the same (MASTER,

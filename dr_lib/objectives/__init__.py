@@ -29,7 +29,7 @@ from dr_lib.objectives.paq import Paq, Reddit
 from dr_lib.objectives.retromae import Retromae
 from dr_lib.objectives.rtd import Rtd
 from dr_lib.objectives.simlm import EncdecRtd, Simlm
-from dr_lib.objectives.spans import Bfs, Ict
+from dr_lib.objectives.spans import Bfs, Documents, Ict
 from dr_lib.places import methods_of_others
 
 METHODS: dict[str, type[Objective]] = {

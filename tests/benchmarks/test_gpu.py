@@ -165,6 +165,7 @@ def test_half_of_a_call_is_the_queues_whatever_the_parts_would_take(
 
     monkeypatch.setattr(script, "run", run)
     given = []
+    monkeypatch.setattr(script, "cores", lambda: 2)
     monkeypatch.setattr(
         script,
         "work",
@@ -188,6 +189,41 @@ def test_half_of_a_call_is_the_queues_whatever_the_parts_would_take(
     ran.clear()
     assert call("--only", "bench", "peers") == 0  # no queue: they have all the time
     assert ran["bench"] == 150 and len(given) == 2
+
+
+def test_what_runs_share_is_prepared_beside_the_parts_on_a_machine_of_many_cores(
+    script, small, tmp_path, monkeypatch
+):
+    facts = FACTS | {"machine": FACTS["machine"] | {"gpus": ["A"]}}
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "facts.json").write_text(json.dumps(facts))
+    (tmp_path / "ran.txt").touch()
+    head = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(60)"
+    monkeypatch.setattr(
+        script,
+        "script",
+        lambda name, *options: [sys.executable, "-c", head, name, *map(str, options)],
+    )
+    log, prepared = tmp_path / "gpu-queue" / "prepare.log", []
+
+    def work(*options):
+        while not (log.is_file() and log.read_text()):
+            time.sleep(0.05)
+        prepared.append(log.read_text())
+        return {"seconds": 1, "code": 0, "output": ""}
+
+    monkeypatch.setattr(script, "work", work)
+    monkeypatch.setattr(
+        script, "begin", lambda *options: {"parts": {"facts": {"seconds": 1, "code": 0}}}
+    )
+    for count, expected in ((16, 1), (2, 0)):
+        monkeypatch.setattr(script, "cores", lambda count=count: count)
+        if not expected:
+            log.write_text("nobody")
+        began = time.monotonic()
+        small("--only", "queue")
+        assert time.monotonic() - began < 30  # it is stopped with the call
+    assert "'plan_queue', '--prepare', '--seconds', '5" in prepared[0] and prepared[1] == "nobody"
 
 
 def test_a_part_is_told_its_seconds(script):
@@ -253,7 +289,12 @@ def test_the_speed_of_a_training_is_that_of_its_second_half_and_of_no_profiled_s
     for name in names:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    monkeypatch.setattr(made_parts.Cache, "get", lambda self, stage: tmp_path)
+    get = made_parts.Cache.get
+    monkeypatch.setattr(
+        made_parts.Cache,
+        "get",
+        lambda self, stage: tmp_path if stage.kind == "pretrained" else get(self, stage),
+    )
     monkeypatch.setattr(made_parts.TrainLog, "load", load)
     made_parts.training(tmp_path, True, ways=("eager", "compiled"))
     assert profiled == [None, "5:6", None]

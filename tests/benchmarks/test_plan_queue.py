@@ -8,12 +8,14 @@ import sys
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from dr_lib import places
-from dr_lib.files import read_yaml
+from dr_lib.files import read_yaml, write_json
 from dr_lib.lab.pipeline import pipeline
 from dr_lib.stages import Cache
+from dr_lib.training import TrainLog
 
 
 @pytest.fixture
@@ -180,6 +182,91 @@ def test_a_stage_that_another_worker_builds_is_waited_for_last(script, tmp_path,
 
 def few_recipe(script, entry):
     return script.Task(entry, 0, True).recipe
+
+
+def test_what_is_left_is_priced_by_its_operations(script, tmp_path, monkeypatch):
+    """A hundred seconds of trainings, fifty of what they rest on: whole, half way, resting on what
+    is there, and with nothing but the search left.
+    """
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    cache, every = Cache(), {"block": 1, "label": "x", "seeds": [0], "seconds": 100}
+    task = script.Task(script.Entry(recipe={"objective": "simlm"}, **every), 0, True)
+    plan = pipeline(task.recipe)
+    pretrained, retriever = plan.pretrained, plan.retriever
+    whole = sum(stage.cost for stage in plan.end.walk())
+    assert whole > pretrained.cost + retriever.cost  # vectors, too
+    assert task.seconds(cache) == pytest.approx(100)
+    assert not task.begun(cache)
+
+    done = set()
+    monkeypatch.setattr(Cache, "finished", lambda self, stage: stage.key in done)
+    done |= {stage.key for stage in pretrained.walk()}
+    rest = 100 * (whole - pretrained.cost) / whole
+    assert 0 < rest < 100 and task.seconds(cache) == pytest.approx(rest)
+    draft = cache.draft(retriever)
+    draft.mkdir(parents=True)
+    write_json(draft / "log.json", TrainLog(title="x", steps=8, step=6).as_dict())
+    left = 100 * (whole - pretrained.cost - 0.75 * retriever.cost) / whole
+    assert task.begun(cache) and task.seconds(cache) == pytest.approx(left)
+    done |= {stage.key for stage in plan.end.walk() if stage.cost}
+    assert task.seconds(cache) == 0
+
+
+@pytest.mark.parametrize("final", ["retriever1", "reranker"])
+def test_what_a_block_rests_on_counts_until_it_is_there(script, tmp_path, monkeypatch, final):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    recipe = {"objective": "simlm", "final": final}
+    entry = script.Entry(block=1, label="x", seeds=[0], seconds=100, once=50, recipe=recipe)
+    task, cache = script.Task(entry, 0, True), Cache()
+    plan = pipeline(task.recipe)
+    rests = plan.retriever2.walk() if plan.reranker else []  # its base model lies in a folder
+    assert task.seconds(cache) == pytest.approx(150 if rests else 100)
+    monkeypatch.setattr(
+        Cache, "finished", lambda self, stage: stage.key in {one.key for one in rests}
+    )
+    assert task.seconds(cache) == pytest.approx(100)
+
+
+def test_what_was_begun_is_taken_with_little_time_and_what_is_not_allowed_in_no_time(
+    script, tmp_path, monkeypatch, capsys
+):
+    few = [
+        script.Entry(block=1, label=name, recipe={"objective": name}, seeds=[0], seconds=90)
+        for name in ("cocondenser", "simlm", "none")
+    ]
+    monkeypatch.setattr(script, "tasks", lambda smoke: [script.Task(one, 0, True) for one in few])
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    claims, cache = tmp_path / "claims", Cache()
+    claims.mkdir()
+
+    def alone(collection):
+        rows = np.arange(len(collection.passages))
+        return rows, np.zeros_like(rows)
+
+    monkeypatch.setattr("dr_lib.collections.Collection.documents", alone)
+    monkeypatch.setattr(script.Task, "begun", lambda self, cache: self.entry.label == "none")
+    claim = script.take(claims, cache, 20, True)
+    assert claim.task.entry.label == "none"
+    claim.lock.release()
+    monkeypatch.setattr(script.Task, "begun", lambda self, cache: False)
+    assert script.take(claims, cache, 20, True) is None
+    printed = capsys.readouterr().out
+    assert printed.count("refused 1 cocondenser, squad, seed 0: documents: no document") == 1
+    (end,) = claims.glob("*.end")
+    assert end.read_text().startswith("refused: documents: no document of this collection has two")
+
+
+def test_what_no_gpu_makes_is_prepared(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    entry = script.Entry(block=1, label="x", recipe={"objective": "simlm"}, seeds=[0], seconds=9)
+    monkeypatch.setattr(script, "tasks", lambda smoke: [script.Task(entry, 0, True)] * 20)
+    monkeypatch.setattr(sys, "argv", ["plan_queue.py", "--prepare", "--seconds", "90"])
+    script.main()
+    cache, walked = Cache(), pipeline(script.Task(entry, 0, True).recipe).end.walk()
+    made = {stage.kind for stage in walked if cache.finished(stage)}
+    assert {"passage_tokens", "bm25_run", "negatives"} <= made
+    assert not any(stage.gpu for stage in walked if cache.finished(stage))
+    assert {stage.kind for stage in walked if stage.gpu} & {"pretrained", "retriever"}
 
 
 def test_what_is_stopped_is_taken_again_and_what_fails_is_said(script, tmp_path, monkeypatch):

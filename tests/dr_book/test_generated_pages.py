@@ -127,9 +127,8 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert '<i class="supported hollow" style="flex:1"></i>' in html
     assert '<i class="contradicted" style="flex:1"></i>' in html
     assert "3 pairs tested, of 26 claims" in html and "0 pairs tested" in html
-    assert (
-        "3 were tested here: 2 of them on other data than the paper" in html and "(hollow)" in html
-    )
+    assert "3 of these pairs were tested here" in html
+    assert '<i class="hollow"></i>2 of these on other data than the paper' in html
     assert (
         f"Of {len(made)} claims, 1 are held (0 of these in their direction alone),"
         " 1 contradicted and 0 open" in html
@@ -152,7 +151,7 @@ def test_what_waits_for_seeds_is_told_from_what_is_undecided():
     entry = counted(ENTRY | {"paper": "simlm", "claim": "x", "verdict": "open", "waits": 2})
     entry |= {"pairs": [waiting, TESTED | {"state": "open"}]}
     assert counted_pairs(entry) == "1 pair open, 1 waiting for seeds"
-    assert 'aria-label="1 open, 1 waits for seeds"' in bar([entry])
+    assert 'aria-label="1 open, 1 waiting for seeds"' in bar([entry])
     assert ">open: waits for seeds<" in entry_badge(entry).html
     assert ">open<" in entry_badge(entry | {"waits": 0}).html
     unfinished = entry | {"pairs": [TESTED | {"state": "open"}, TESTED | {"state": "not run"}]}

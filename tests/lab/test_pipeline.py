@@ -542,6 +542,25 @@ def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, change, s
         pipeline(tiny_recipe.with_(**change))
 
 
+@pytest.mark.parametrize("name", ["bfs", "cocondenser"])
+def test_two_passages_of_a_document_are_asked_for_before_anything_runs(
+    tiny_recipe, monkeypatch, name
+):
+    first = {"pretraining__first": tiny_recipe.collection, "pretraining__first_by": name}
+    recipes = [tiny_recipe.with_(objective=name), tiny_recipe.with_(objective="mlm", **first)]
+    assert all(map(pipeline, recipes))
+
+    def alone(collection):
+        rows = np.arange(len(collection.passages))
+        return rows, np.zeros_like(rows)
+
+    monkeypatch.setattr("dr_lib.collections.Collection.documents", alone)
+    for recipe in recipes:
+        with pytest.raises(InputError, match="documents: no document of this collection has two"):
+            pipeline(recipe)
+    assert pipeline(tiny_recipe.with_(objective="mlm"))
+
+
 def test_nothing_is_trained_for_a_search_that_nothing_installed_can_do(tiny_recipe, monkeypatch):
     bm25 = tiny_recipe.with_(objective="none", evaluation__kind="bm25")
     monkeypatch.setattr("dr_lib.lab.checks.find_spec", lambda name: None)

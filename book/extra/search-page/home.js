@@ -85,7 +85,7 @@ function answerTyped(query, { titles, texts, score, relevant }, near = -Infinity
 function startBox(place, { count, passages, questions, near, topics = "" }) {
   const base = place.dataset.parts, columns = node("div", { class: "columns" });
   const status = node("p", { class: "status", role: "status", "aria-live": "polite" });
-  const input = node("input", { type: "search", id: "ask-query", autocomplete: "off", spellcheck: "false", required: "" });
+  const input = node("textarea", { id: "ask-query", rows: "2", enterkeyhint: "search", autocomplete: "off", spellcheck: "false", required: "" });
   let number = 0, engine;
 
   function show(sides) {
@@ -123,6 +123,11 @@ function startBox(place, { count, passages, questions, near, topics = "" }) {
   const label = node("label", { for: "ask-query" }, `A question to ${count ? count.toLocaleString("en") : "the"} short passages${topics && ` about ${topics}`}`);
   const form = node("form", { role: "search", "aria-label": "Ask the passages", onsubmit: ask }, label, input, node("button", { type: "submit" }, "Ask"));
   input.addEventListener("input", () => { open().catch(() => {}); }, { once: true });
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
   if (questions.length) {
     form.append(node("button", { type: "button", class: "next", onclick: () => showKept(number + 1) }, "Next question"));
   }
