@@ -64,6 +64,9 @@ def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path)
         < page.index("Answers side by side")
     )
     assert "<script" not in page and "&lt;script&gt;" in page and str(folder) in page
+    # tables that scroll can be reached by keyboard
+    tables = page.count('<div class="dr-table"')
+    assert tables == page.count('<div class="dr-table" tabindex="0" role="group" aria-label="') > 2
     # a phone is shown the other drawing of the figure
     assert "(max-width: 42rem) { .dr-figure > .dr-wide { display: none; }" in page
     assert '<span class="dr-wide">' in page and '<span class="dr-phone" hidden>' in page
