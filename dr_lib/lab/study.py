@@ -379,7 +379,7 @@ class Study:
         result.pending = {run: how_far(ends[run], self.cache) for run in left}
         missing = self.cache.missing(ends[run] for run in left)
         rest = [rest_of(stage, self.cache) for stage in missing]
-        result.needed = max(seconds_needed(rest).values())
+        result.needed = seconds_here(rest)
         if left:
             names = ", ".join(
                 f"{run.name}{far and f', stopped after {far}'}"
@@ -506,7 +506,7 @@ def rest_of(stage: Stage, cache: Cache) -> Work:
 
 def seconds_needed(works: Iterable[Work], further: float = 0.0) -> dict[str, float]:
     """Device -> seconds that stages take on it, about: on the GPU that is there, else on either
-    kind; `further` are operations of what is no stage yet.
+    kind, processor cores last; `further` are operations of what is no stage yet.
     """
     works, device, speeds = [*works], machine.device(), SPEEDS
     if device.type == "cuda":
@@ -519,6 +519,11 @@ def seconds_needed(works: Iterable[Work], further: float = 0.0) -> dict[str, flo
         + sum(max(work.cost / speed, least * work.batches) for work in works)
         for name, (speed, least) in speeds.items()
     }
+
+
+def seconds_here(works: Iterable[Work], further: float = 0.0) -> float:
+    """Those of `seconds_needed` on this machine: without a GPU, on two processor cores."""
+    return [*seconds_needed(works, further).values()][-1]
 
 
 def operations_left(ends: Iterable[Stage], cache: Cache) -> float:
