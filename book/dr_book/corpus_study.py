@@ -44,6 +44,8 @@ FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8
 FOR_THE_PAGE = 0.1, 2.0
 # or, if that is longer, so many times what the first page took
 PAGES_AT_THE_END = 3
+MEASURED = 60.0
+"""Seconds of work after which its pace on this machine is known."""
 TESTING = 1 / 3
 """Share of the time in which questions to test on are written, where people have judged none."""
 
@@ -67,6 +69,8 @@ class Compared:
             cores; 0 where that is not known.
         minutes: the time that was given; 0 where it was not bounded.
         further: whether the same call gets further: a stage was finished, or a checkpoint written.
+        pace: how many times longer the work of this call took than it does on two idle cores; 1
+            where it was not slower, or too short to tell.
     """
 
     collection: Collection
@@ -80,6 +84,7 @@ class Compared:
     needed: float = 0.0
     minutes: float = 0.0
     further: bool = True
+    pace: float = 1.0
 
     def __repr__(self) -> str:
         means = ", ".join(f"{label} {100 * self.mean(label):.1f}" for label in self.runs)
@@ -167,7 +172,11 @@ class Compared:
             study = Study(
                 study_name(whole), recipes, seeds, scale=scale, cache=cache, minutes=minutes
             )
+            begun = time.monotonic()
             result = study.run()
+            taken = time.monotonic() - begun
+            if taken >= MEASURED and result.done > 0:
+                self.pace = max(1.0, taken / result.done)
             self.runs |= result.runs()
             self.pending |= {run.label: far for run, far in result.pending.items()}
             self.needed += result.needed / 60
@@ -278,13 +287,13 @@ class Compared:
 
     @property
     def enough(self) -> int:
-        """Minutes that would have been enough, about: those that are needed with a third more, and
-        one to begin with, and more than were given; where it is not known what is needed twice the
-        given ones, half an hour at least.
+        """Minutes that would have been enough, about: those that are needed, at the pace of this
+        call, with a third more and one to begin with, and more than were given; where it is not
+        known what is needed twice the given ones, half an hour at least.
         """
         if not self.needed:
             return ceil(max(30, 2 * self.minutes))
-        return ceil(1 + max(4 / 3 * self.needed, self.minutes))
+        return ceil(1 + max(4 / 3 * self.pace * self.needed, self.minutes))
 
     @property
     def on_generated(self) -> bool:

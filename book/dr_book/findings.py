@@ -224,7 +224,12 @@ def prose(name: str, **facts: Any) -> str:
 
 
 def unfinished(
-    pending: Mapping[str, str], needed: float = 0.0, enough: int = 0, *, further: bool = True
+    pending: Mapping[str, str],
+    needed: float = 0.0,
+    enough: int = 0,
+    *,
+    further: bool = True,
+    here: float = 0.0,
 ) -> str:
     """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where
     nothing is left.
@@ -234,12 +239,17 @@ def unfinished(
         needed: minutes that it takes here, about; 0: not known.
         enough: minutes to be given instead; 0: no time was given.
         further: whether another call of the same length gets further.
+        here: minutes that it takes at the pace of this call, where that is slower; else 0.
     """
+    systems: dict[str, list[str]] = {}
+    for label, far in pending.items():  # those that wait for the same training stand together
+        systems.setdefault(far, []).append(named(label))
     on_gpu = machine.device().type == "cuda"
     return prose(
         "unfinished",
-        pending={named(label): far for label, far in pending.items()},
+        pending={"; ".join(labels): far for far, labels in systems.items()},
         needed=spell_seconds(60 * needed) if needed else "",
+        here=spell_seconds(60 * here) if here else "",
         where="this GPU" if on_gpu else "two idle processor cores",
         enough=enough,
         further=further,

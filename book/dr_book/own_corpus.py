@@ -64,6 +64,7 @@ from dr_lib.tokens import Legibility, legibility, load_tokenizer
 from dr_lib.words import pieces
 
 LOOKED_AT = 1000  # passages, to tell whether their language can be read
+SLOW = 1.5  # times the time on two idle cores, from which on the page says so
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
 STEPS = {
     "written": "written",
@@ -113,7 +114,8 @@ class Compared(corpus_study.Compared):
         """What the time did not allow, and how far it is, as a sentence; empty where all was
         run.
         """
-        return unfinished(self.pending, self.needed, self.enough, further=self.further)
+        here = self.pace * self.needed if self.pace >= SLOW else 0.0
+        return unfinished(self.pending, self.needed, self.enough, further=self.further, here=here)
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -153,9 +155,21 @@ class Compared(corpus_study.Compared):
         for label, records in runs.items():
             cells = [interval_cell(own[label]) for own in means.values()]
             seeds = [len(records)] if several else []
-            lines.append([named(label), *cells, *seeds, trained_by(records[0])])
+            lines.append([named(label), *cells, *seeds, trained_by(records[0], self.learned_from)])
         columns = ["system", *means, *(["seeds"] if several else []), "trained by"]
         return table(columns, lines, caption=caption)
+
+    @cached_property
+    def learned_from(self) -> str:
+        """How many questions retrievers were trained on here, and whose: "528 generated questions";
+        "" where the text is not at hand.
+        """
+        if not self.collection:
+            return ""
+        written = self.generated.counts["queries"] if self.generated else {}
+        collection = open_sample(self.generated.recipe.collection) if written else self.searched
+        asked = "generated questions" if "train" in written else "queries of people"
+        return f"{len(collection.qrels('train')):,} {asked}" if "train" in collection.splits else ""
 
     @property
     def figure(self) -> HTML:
@@ -577,13 +591,14 @@ class Recorded(Compared):
         self.study, self.templated = study, templated
 
 
-def trained_by(record: Record) -> Cell:
+def trained_by(record: Record, learned_from: str = "") -> Cell:
     """Who trained a system, on what where that is known, and what it reads before its texts."""
     if record.recipe["evaluation"]["kind"] == "bm25":
         return "nobody"
     if not (name := record.recipe.get("retriever")):
-        return "this comparison"
+        return "this comparison" + f", on {learned_from}" * bool(learned_from)
     told = "others: SQuAD, NQ, MS MARCO and more" if name.endswith((*PACKAGED,)) else "others"
     prompts = record.data["retriever"].get("prompts", {})
     read = ", ".join(f"{kind} {text!r}" for kind, text in prompts.items() if text)
+    read = read.replace(" '", "\xa0'")  # a blank at the end of one stays on its line
     return f"{told}; prompts: {read or 'none'}"

@@ -69,16 +69,11 @@ def sort_systems(
             label = Path(name).name
             label = name if label in {BM25, *trained, *given} else label
             if read := (prompts or {}).get(name):
-                with_prompts = f"{label} with prompts {' and '.join(map(_quoted, read.values()))}"
-                given[with_prompts], stated[with_prompts] = name, read
+                given[f"{label}, prompted"], stated[f"{label}, prompted"] = name, read
             if not read or times > 1:
                 given[label] = name
     check_prompts(prompts or {}, [*given.values()])
     return given, trained, stated
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def check_prompts(prompts: Mapping[str, Mapping[str, str]], encoders: Sequence[str]) -> None:

@@ -266,12 +266,14 @@ class StudyResult:
         failures: runs -> the error that ended them.
         needed: seconds that the pending runs take on this machine, about; without a GPU on two
             processor cores.
+        done: seconds that what this call did takes, by the same measure.
     """
 
     records: dict[Run, Record] = field(default_factory=dict)
     pending: dict[Run, str] = field(default_factory=dict)
     failures: dict[Run, str] = field(default_factory=dict)
     needed: float = 0.0
+    done: float = 0.0
 
     def __repr__(self) -> str:
         waiting = {run.name: far or "not begun" for run, far in self.pending.items()}
@@ -372,14 +374,15 @@ class Study:
         plans = {run: pipeline(run.recipe) for run in self.planned}
         ends = {run: plan.end for run, plan in plans.items()}
         result = StudyResult(self._recorded(plans))
-        if waiting := [run for run in plans if run not in result.records]:
+        waiting = [run for run in plans if run not in result.records]
+        at_first = self._seconds_left(ends[run] for run in waiting)
+        if waiting:
             self._announce([plans[run] for run in waiting])
             self._run(waiting, ends, cache, result)
         left = [run for run in waiting if run not in result.records and run not in result.failures]
         result.pending = {run: how_far(ends[run], self.cache) for run in left}
-        missing = self.cache.missing(ends[run] for run in left)
-        rest = [rest_of(stage, self.cache) for stage in missing]
-        result.needed = seconds_here(rest)
+        result.needed = self._seconds_left(ends[run] for run in left)
+        result.done = at_first - result.needed
         if left:
             names = ", ".join(
                 f"{run.name}{far and f', stopped after {far}'}"
@@ -391,6 +394,11 @@ class Study:
         if result.failures:
             raise StudyError(result)
         return result
+
+    def _seconds_left(self, ends: Iterable[Stage]) -> float:
+        """What is not finished below some stages, in seconds as `seconds_here` has them."""
+        rest = [rest_of(stage, self.cache) for stage in self.cache.missing(ends)]
+        return seconds_here(rest)
 
     def _recorded(self, plans: Mapping[Run, Plan]) -> dict[Run, Record]:
         """The records that were made from exactly the same stages and of the same data."""

@@ -64,10 +64,11 @@ def test_one_query_gives_no_verdict(record):
 
 
 def test_what_was_stopped_is_named_with_how_far_it_is():
-    told = unfinished({"simlm": "1,250 of 2,000 steps of pre-training", "mlm": ""})
+    far = "1,250 of 2,000 steps of pre-training"
+    told = unfinished({"simlm": far, "mlm": "", "BM25 + simlm, by rank": far})
     steps = (
-        "SimLM (interrupted after 1,250 of 2,000 steps of pre-training); masked LM. Run the"
-        " same command again, which continues."
+        "SimLM; BM25 + SimLM, by rank (interrupted after 1,250 of 2,000 steps of pre-training);"
+        " masked LM. Run the same command again, which continues."
     )
     assert told.endswith(steps) and unfinished({}) == ""
 
@@ -105,6 +106,9 @@ def test_what_the_time_did_not_allow_is_told_with_the_time_it_needs(
     monkeypatch.setenv("DR_DEVICE", "cpu")
     text = unfinished({"simlm": ""}, needed, enough, further=further)
     assert re.sub("<[^>]+>", "", text).endswith(said)
+    text = unfinished({"simlm": ""}, needed, enough, further=further, here=needed and 64)
+    slowly = "processor cores, about 64 min at the speed of this run"
+    assert re.sub("<[^>]+>", "", text).endswith(said.replace("processor cores", slowly))
 
 
 def test_six_generated_questions_are_too_few_and_a_setting_of_bm25_is_not_spoken_of(record):

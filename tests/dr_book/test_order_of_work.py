@@ -1,8 +1,10 @@
 """What `try` does first when time is bounded, by a clock that only work moves forward."""
 
 import json
+import math
 import shutil
 import sys
+from functools import partial
 
 import pytest
 
@@ -169,6 +171,12 @@ def test_a_call_that_finishes_nothing_says_that_another_would_not_either(compare
         assert "continues" not in again.verdict.plain
     with_more = compare(bare, 100)
     assert with_more.pending == {} and with_more.unfinished == ""
+
+
+def test_on_a_busy_machine_more_minutes_are_asked_for():
+    whole = partial(corpus_study.Compared, None, None, None, {}, [], {}, {"simlm": ""})
+    assert whole(needed=8, minutes=14).enough == 15
+    assert whole(needed=8, minutes=14, pace=8).enough == math.ceil(1 + 4 / 3 * 64)
 
 
 def test_questions_to_test_on_that_are_written_in_time_will_do(compare, bare, clock, monkeypatch):

@@ -645,7 +645,7 @@ def test_prompts_go_with_an_encoder_to_its_row_its_answers_and_its_export(
     (tmp_path / "given" / "dense.json").unlink()
     name, stated = str(tmp_path / "given"), {"query": "masked ", "passage": "words "}
     compared = compare([name, name], prompts={name: stated})
-    label = "given with prompts 'masked ' and 'words '"
+    label = "given, prompted"
     assert [*compared.given] == [label, "given"]
     (plain,), (record,) = compared.runs["given"], compared.runs[label]
     assert "prompts" not in plain.recipe
@@ -653,7 +653,7 @@ def test_prompts_go_with_an_encoder_to_its_row_its_answers_and_its_export(
     assert record.recipe["prompts"] == stated == record.data["retriever"]["prompts"]
     assert compared.runs[f"BM25 + {label}, by rank"][0].recipe["prompts"] == stated
     shown = html.unescape(compared.table.data)
-    assert "others; prompts: query 'masked ', passage 'words '" in shown
+    assert "others; prompts: query\xa0'masked\xa0', passage\xa0'words\xa0'" in shown
     assert f">{label}<" in shown and ">given<" in shown and "others; prompts: none" in shown
     queries = compared.searched.queries("test")["text"][:]
     expected = lab.ranking_of(record)

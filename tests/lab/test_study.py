@@ -292,7 +292,10 @@ def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(
         speed, _ = SPEEDS["two processor cores"]
         assert result.needed == pytest.approx(spared / speed + core)
         steps.steps = 3  # two of pre-training, one of fine-tuning
-        assert [*bounded.run().pending.values()] == ["1 of 4 steps of fine-tuning"]
+        result = bounded.run()
+        assert [*result.pending.values()] == ["1 of 4 steps of fine-tuning"]
+        trained = costs["pretrained"] * 2 / 9 + costs["retriever"] / 4
+        assert result.done == pytest.approx(trained / speed + core)
         steps.steps = None
         (record,) = bounded.run().runs()["long"]
     assert record.keys == unbroken.keys and record.scores == unbroken.scores
