@@ -31,7 +31,7 @@ from search_page import (
 
 from dr_book import figures, plan
 from dr_book.measured import Compared, difference, recorded, recorded_by_collection, value
-from dr_book.statistics import Estimate
+from dr_book.statistics import Estimate, cluster_mean
 from dr_book.tables import QUESTION_KINDS, named
 from dr_lib import collections, retrieval
 from dr_lib.collections import judged_rows
@@ -53,6 +53,8 @@ FIGURES = ("bottleneck", "collections", "trust")
 WRITTEN = (*(f"extra/found/home-{name}.inc" for name in FIGURES), "extra/found/home-box.inc")
 LOADED = ("bert", "search", "start", "texts", "base-words", f"model-{METHOD}", f"vectors-{METHOD}")
 """Scripts that the first typed question loads."""
+BARE = "simlm, 2 layers, 0/100"
+"""In records: SimLM with nothing hidden from its encoder and everything from its decoder."""
 WIDE, ROW = 4.1, 0.38
 """Inches of a small figure, and of one of its rows."""
 
@@ -214,9 +216,12 @@ def bottleneck_figure() -> HTML:
     """What each method adds to no pre-training: on the collection that it read and was trained on,
     and on average over others.
     """
-    order = ["autoencoder", "bow", "retromae", "simlm", "mlm"]
-    home = plan.Block.load("plan/core")
-    away = others()
+    order = ["autoencoder", BARE, "bow", "retromae", "simlm", "mlm"]
+    home = plan.Block({**plan.Block.load("plan/core").runs, **plan.Block.load("plan/decoder").runs})
+    away = [
+        plan.Block({**block.runs, **plan.Block.load("plan/decoder-elsewhere", name).runs})
+        for name, block in others().items()
+    ]
     rows = {
         f"SQuAD, read and trained on ({MEASURE})": {
             one: home.difference(one, "none", MEASURE) for one in order
@@ -227,7 +232,7 @@ def bottleneck_figure() -> HTML:
     }
 
     def draw(palette: figures.Palette) -> Figure:
-        figure, axes = _rows([named(one) for one in order])
+        figure, axes = _rows(["SimLM, 0 % / 100 %" if one == BARE else named(one) for one in order])
         axes.axvline(0, color=palette.text, linewidth=1)
         looks = zip(rows, (palette.series[0], palette.paper), (-0.13, 0.13), strict=True)
         for name, colour, shift in looks:
@@ -246,7 +251,8 @@ def bottleneck_figure() -> HTML:
     return figures.show(
         draw,
         f"Points over no pre-training. {alt}.",
-        source=f"Model of 2 layers; {_seeds(seeds)}; 95 % intervals.",
+        source="0 % / 100 %: nothing is hidden from the encoder, everything from the decoder; SimLM"
+        f" hides 30 % and 50 %. Model of 2 layers; {_seeds(seeds)}; 95 % intervals.",
     )
 
 
@@ -355,13 +361,15 @@ def trust_figure() -> HTML:
     sure = [pair for pair in pairs if first[pair].certain]
     larger = recorded("methods/larger-model")
     dev = plan.Block.load("plan/core-dev")
-    away = others()
+    away = others().values()
 
     def run_in(*changed: Mapping[str, object]) -> list[tuple[str, str]]:
         """The certain pairs whose two rows were run under each of some changes."""
         rows = set.intersection(*map(set, changed))
         return [pair for pair in sure if {*pair} <= rows]
 
+    everywhere = run_in(*(block.runs for block in away))
+    by_collection = [tally(first, everywhere, [_by_block(block, ELSEWHERE)]) for block in away]
     rows = {
         "other articles": tally(first, run_in(dev.runs), [_by_block(dev, MEASURE)]),
         "six layers": tally(
@@ -369,13 +377,10 @@ def trust_figure() -> HTML:
             run_in(larger),
             [lambda *pair: difference(larger[pair[0]], larger[pair[1]], MEASURE)],
         ),
-        f"{len(away)} other collections": tally(
-            first,
-            run_in(*(block.runs for block in away)),
-            [_by_block(block, ELSEWHERE) for block in away],
-        ),
+        f"{len(away)} other collections": np.sum(by_collection, axis=0).tolist(),
     }
-    away_counts = rows[f"{len(away)} other collections"]
+    keep = [100 * sum(counts[:2]) / len(everywhere) for counts in by_collection]
+    keep = cluster_mean(np.array(keep)).interval()
     states = ("same order, certain", "same order", "turned", "turned, certain")
 
     def draw(palette: figures.Palette) -> Figure:
@@ -415,17 +420,18 @@ def trust_figure() -> HTML:
         f"Pairs of methods whose order is certain on SQuAD, under a change. {alt}.",
         source=f"{len(sure)} of {len(pairs)} pairs of {len(complete)} methods, {plan.seeds_of(1)}"
         f" seeds each, are certain on SQuAD. Six layers: {sum(rows['six layers'])} pairs, trained"
-        f" once. Last bar: {sum(away_counts) // len(away)} pairs on each of {len(away)} collections"
-        f" ({ELSEWHERE});"
-        f" {100 * sum(away_counts[:2]) / sum(away_counts):.0f} % keep their order, where a coin"
-        " would keep half.",
+        f" once. Last bar: {len(everywhere)} pairs on each of {len(away)} collections"
+        f" ({ELSEWHERE}), of which {keep.mean:.0f} % [{keep.low:.0f}, {keep.high:.0f}] keep their"
+        " order, over collections.",
     )
 
 
-def others() -> list[plan.Block]:
-    """The collections that retrievers trained on SQuAD searched with several seeds."""
-    blocks = plan.elsewhere().values()
-    return [block for block in blocks if block.seed_count("none") > 1]
+def others() -> dict[str, plan.Block]:
+    """The collections that retrievers trained on SQuAD searched with several seeds, and that have
+    enough clusters of queries to decide anything.
+    """
+    blocks = plan.deciding(plan.elsewhere())
+    return {name: block for name, block in blocks.items() if block.seed_count("none") > 1}
 
 
 def tally(

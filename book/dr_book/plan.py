@@ -65,8 +65,9 @@ class Block:
         if both:
             dev = cls.load(f"{study}-dev", collection).runs
             runs = {
-                label: [joined(*pair) for pair in zip(records, dev[label], strict=True)]
+                label: _joined_pairs(records, dev[label])
                 for label, records in runs.items()
+                if label in dev
             }
         return cls(runs)
 
@@ -242,6 +243,15 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     return Estimate(value, (*parts, added))
 
 
+def deciding(blocks: Mapping[str, Block]) -> dict[str, Block]:
+    """Those of some collections that may decide: that have enough clusters of queries."""
+    return {
+        name: block
+        for name, block in blocks.items()
+        if block.runs and effective_clusters(block.clusters) >= measured.FEWEST
+    }
+
+
 def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
     """`[queries]` in 0 to 4: the fifth of a query's overlap with its passage, the lowest first.
 
@@ -262,6 +272,15 @@ def coverage(collection: str = "squad") -> dict[str, float]:
         label: float(np.mean([record.means["coverage"] for record in records]))
         for label, records in runs.items()
     }
+
+
+def _joined_pairs(test: Sequence[Record], dev: Sequence[Record]) -> list[Record]:
+    """The runs of a method over both splits; a seed that only one split has been measured of waits
+    for the other.
+    """
+    seeds = {record.seed for record in test} & {record.seed for record in dev}
+    pairs = ([record for record in records if record.seed in seeds] for records in (test, dev))
+    return [joined(*pair) for pair in zip(*pairs, strict=True)]
 
 
 # Contrasts ----------------------------------------------------------------------------------------
@@ -297,10 +316,14 @@ def planned() -> dict[str, Any]:
     return yaml.safe_load((places.project_root() / "book" / "plan.yaml").read_text())
 
 
-@cache
+def planned_block(number: int) -> dict[str, Any]:
+    """A block of the plan."""
+    return next(block for block in planned()["blocks"] if block["number"] == number)
+
+
 def seeds_of(block: int) -> int:
     """How many seeds the plan gives each row of a block."""
-    return next(own["k"] for own in planned()["blocks"] if own["number"] == block)
+    return planned_block(block)["k"]
 
 
 def sign(estimate: Estimate) -> str:
@@ -345,6 +368,7 @@ def _judged(
 ) -> Verdict:
     """A contrast, as far as its runs are there."""
     k, rows = contrast.get("k", seeds_of(contrast["block"])), contrast.get("rows", ())
+    untrainable = planned_block(contrast["block"]).get("untrainable", {})
     names = contrast["on"] if isinstance(contrast["on"], list) else [contrast["on"]]
     if names == ["searched"]:
         names = [f"elsewhere {name}" for name in planned()["searched"] if name != "squad"]
@@ -352,7 +376,8 @@ def _judged(
     for name in names:
         block, collection = blocks.get(name, Block({})), name.removeprefix("elsewhere ")
         days |= {record.created[:10] for row in rows for record in block.runs.get(row, ())}
-        counts = {row: block.seed_count(row) for row in rows}
+        possible = [row for row in rows if row not in untrainable.get(collection, ())]
+        counts = {row: block.seed_count(row) for row in possible}
         if block.runs:
             there[collection] = block
         if short := ", ".join(
@@ -403,7 +428,7 @@ def judge(
     where all agree, "contradicted" where one contradicts.
     """
     if rule == "mean":
-        estimate = together([*blocks.values()], *rows, "nDCG@10")
+        estimate = together([*deciding(blocks).values()], *rows, "nDCG@10")
         return {"": estimate}, sign(estimate)
     found = {name: _judged_on(rule, rows, block, overlaps) for name, block in blocks.items()}
     words = {word for _, word in found.values()}

@@ -81,37 +81,49 @@ def test_the_trust_figure_counts_every_certain_pair_once_a_collection():
         next(name for name in numbers if name.endswith("other collections")),
     )
     pairs, rest = divmod(sum(numbers[away]), int(away.split()[0]))
-    # a method that waits for seeds decides nothing; MASTER has not searched the other collections
+    # a method that waits for seeds decides nothing
     core = plan.Block.load("plan/core")
     complete = {label for label, records in core.runs.items() if len(records) >= 3}
-    searched = set.intersection(*({*block.runs} for block in home.others()))
-    assert complete - searched == {"master"}
+    assert complete <= set.intersection(*({*block.runs} for block in home.others().values()))
     both = [
         pair
         for pair in itertools.combinations(core.runs, 2)
         if {*pair} <= complete and core.compared(*pair, home.MEASURE).certain
     ]
     assert sure == len(both) and not rest
-    assert pairs == sum({*pair} <= searched for pair in both) > 20
+    assert pairs == len(both) > 20
     assert numbers["other articles"][2:] == [0, 0], "the first page says that other articles agree"
     assert numbers["six layers"] == [0, 5, 0, 0], "one seed is never certain"
     larger = recorded("methods/larger-model")
     assert "autoencoder" not in larger and {*map(len, larger.values())} == {1}, "trained once"
     kept = sum(numbers[away][:2]) / sum(numbers[away])
-    assert 0.67 < kept < 0.73 and numbers[away][3] == 1, "seven in ten, one turns with certainty"
+    assert 0.62 < kept < 0.7, "about two in three"
+    assert "medquad" not in home.others(), "too few clusters to decide anything"
 
 
 def test_what_is_left_where_nothing_was_read_nor_trained_on_is_as_the_first_page_says():
     """In the measure that the plan fixed for other collections."""
     assert f"; {home.ELSEWHERE}," in (ROOT / "book" / "plan.yaml").read_text(encoding="utf-8")
-    away, core = home.others(), plan.Block.load("plan/core")
+    away, core = home.others(), plan.Block.load("plan/core", both=True)
+    decoders = plan.Block({**core.runs, **plan.Block.load("plan/decoder", both=True).runs})
+    bare, best, words = (
+        decoders.difference(label, "none", home.MEASURE).value
+        for label in (home.BARE, "autoencoder", "bow")
+    )
+    level = decoders.difference(home.BARE, "autoencoder", home.MEASURE)
+    assert level.p_within(1.0) < 0.05 and 0.45 < words / min(bare, best) < 0.6, "half of that"
+    assert bare > decoders.difference("simlm", "none", home.MEASURE).interval().high
+    labels = ("autoencoder", "bow", "retromae", "simlm", "mlm")
     gains = {
-        label: plan.together(away, label, "none", home.ELSEWHERE).interval()
-        for label in ("autoencoder", "bow", "retromae", "simlm", "mlm")
+        label: plan.together([*away.values()], label, "none", home.ELSEWHERE).interval()
+        for label in labels
     }
-    assert 0.5 < gains["autoencoder"].low < gains["autoencoder"].mean < 2
-    assert gains["autoencoder"].mean < core.difference("autoencoder", "none", home.MEASURE).value
+    assert 0 < gains["autoencoder"].low < gains["autoencoder"].mean < best
     assert all(gain.low < 0 < gain.high for label, gain in gains.items() if label != "autoencoder")
+    rest = [block for name, block in away.items() if name != "scifact"]
+    assert len(rest) == len(away) - 1
+    gain = plan.together(rest, "autoencoder", "none", home.ELSEWHERE).interval()
+    assert gain.low < 0 and gain.mean < 0.55 * gains["autoencoder"].mean, "most is SciFact's"
 
 
 def test_where_words_win_and_where_vectors_do_is_as_the_first_page_says():
