@@ -42,6 +42,27 @@ class InputError(ValueError):
         return [f"{type(self).__name__}: {visible(str(self))}"]
 
 
+def check_texts(**texts: object) -> None:
+    """Refuse a text where a sequence of texts is read: its letters would each count as one.
+
+    Args:
+        texts: by the name of the parameter.
+
+    Raises:
+        InputError: names the parameter.
+
+    Example:
+        >>> check_texts(texts=["why does the sea rise"], titles=None)
+        >>> check_texts(queries="why does the sea rise")
+        Traceback (most recent call last):
+        dr_lib.errors.InputError: queries: a text, not a list of texts. Put it into a list: [text].
+    """
+    for name, value in texts.items():
+        if isinstance(value, str | bytes):
+            problem = "a text, not a list of texts"
+            raise InputError(problem, where=name, fix="Put it into a list: [text].")
+
+
 def similar(word: str, words: Sequence[str]) -> str:
     """A question that names the word which was perhaps meant; empty where none is like
     it, or it is one of them.

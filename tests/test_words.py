@@ -2,20 +2,30 @@
 whose scores are known.
 """
 
+import ast
 import json
 import re
 import shutil
 import subprocess
 import unicodedata
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 
-from dr_lib import collections, places
+from dr_lib import collections, errors, places
 from dr_lib.collections.plain import cut
-from dr_lib.retrieval import Bm25, normal_form
+from dr_lib.evaluation import clusters, lexical
+from dr_lib.evaluation.measures import check_measures
+from dr_lib.materials.continuations import prompts
+from dr_lib.materials.questions import asked_once, shared_words
+from dr_lib.materials.texts import distinct
+from dr_lib.models import DenseEncoder, SentenceEncoder
+from dr_lib.retrieval import Bm25, holds_answer, normal_form
+from dr_lib.tokens import TokenStore, check_titles, legibility, train_wordpiece
 from dr_lib.words import END, FULL_STOPS, fold, matches, pieces, sentences, tokens, words_of
 
 SCRIPT = Path(__file__).parents[1] / "book" / "extra" / "search-page" / "search.js"
@@ -312,3 +322,68 @@ def test_text_without_spaces_is_cut_into_passages_too():
     # two letters are counted as a word
     assert {len(pieces(passage)) <= 100 for passage in passages[:-1]} == {True}
     assert cut(["水" * 500], words=100) == ["水" * 200, "水" * 200, "水" * 100]
+
+
+def readers_of_texts() -> set[tuple[str, str]]:
+    """Public functions of the library, by module and name, with a parameter that is a sequence of
+    texts.
+    """
+    places_of = Path(errors.__file__).parent.rglob("*.py")
+    return {
+        (path.stem, function.name)
+        for path in places_of
+        for function in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(function, ast.FunctionDef) and not function.name.startswith("_")
+        for argument in function.args.args
+        if argument.arg in ("texts", "queries", "questions") and argument.annotation
+        if ast.unparse(argument.annotation) in ("Sequence[str]", "Iterable[str]")
+    }
+
+
+def test_one_text_in_place_of_a_list_is_refused_wherever_texts_are_read():
+    passages = datasets.Dataset.from_dict({"title": [""], "text": ["red foxes"]})
+    index = Bm25.build(passages)
+    dense, other = (object.__new__(kind) for kind in (DenseEncoder, SentenceEncoder))
+    dense.__dict__["tokenizer"] = None
+    pair, text = np.zeros(1, np.int64), "foxes"
+    calls = {
+        ("dense", "encode"): [lambda: dense.encode(text), lambda: other.encode(text)],
+        ("bm25", "search"): [lambda: index.search(text, 1)],
+        ("bm25", "pair_scores"): [lambda: index.pair_scores(text, pair, pair)],
+        ("store", "of"): [
+            lambda: TokenStore.of(text, None),
+            lambda: TokenStore.of([text], None, text),
+        ],
+        ("layout", "check_titles"): [lambda: check_titles(text, None)],
+        ("layout", "legibility"): [lambda: legibility(text)],
+        ("layout", "train_wordpiece"): [lambda: train_wordpiece(text)],
+        ("lexical", "templated"): [
+            lambda: lexical.templated(text, [text]),
+            lambda: lexical.templated([text], text),
+        ],
+        ("clusters", "question_templates"): [lambda: clusters.question_templates(text, text)],
+        ("questions", "asked_once"): [lambda: asked_once(text)],
+        ("questions", "shared_words"): [
+            lambda: shared_words(text, [text]),
+            lambda: shared_words([text], text),
+        ],
+        ("texts", "distinct"): [lambda: distinct(text, Counter())],
+        ("continuations", "prompts"): [lambda: prompts(text, None, 3)],
+    }
+    # "texts" of `beir.usual` are the names of fields
+    assert readers_of_texts() - {("beir", "usual")} == set(calls)
+    for call in chain.from_iterable(calls.values()):
+        with pytest.raises(errors.InputError, match=r"a text, not a list of texts\. Put it into"):
+            call()
+    for call in (
+        lambda: dense.encode([text], text),
+        lambda: other.encode([text], text),
+        lambda: index.search([text], 1, query_ids=text),
+        lambda: check_measures("R@1", None, "test"),
+        lambda: holds_answer(np.zeros((1, 1), int), passages, [text]),
+    ):
+        with pytest.raises(errors.InputError, match="a text, not a list of texts"):
+            call()
+    for encoder in (dense, other):
+        with pytest.raises(errors.InputError, match="titles: 1 for 2 texts"):
+            encoder.encode([text, text], [text])

@@ -25,6 +25,7 @@ from pydantic import model_validator
 
 from dr_lib.collections import Collection
 from dr_lib.collections.collection import judged_rows, rows_of
+from dr_lib.errors import check_texts
 from dr_lib.settings import Settings
 
 
@@ -144,6 +145,7 @@ def question_templates(questions: Sequence[str], titles: Sequence[str]) -> list[
         >>> question_templates(["Who has gout?", "What is lupus?"], ["gout", "lupus"])
         []
     """
+    check_texts(questions=questions, titles=titles)
     left = [
         (
             re.sub(r"\s*…\s*", " … ", question.replace(title, "…")).replace("… ?", "…?").strip()

@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional
 
 from dr_lib.collections import Collection
+from dr_lib.errors import check_texts
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import hidden_states, lm_head, load_masked_lm
 from dr_lib.retrieval.bm25 import STOP_WORDS
@@ -175,6 +176,7 @@ def templated(questions: Sequence[str], training: Sequence[str]) -> float:
         >>> templated(["What are the symptoms of gout?", "Why does my big toe hurt?"], training)
         0.5
     """
+    check_texts(questions=questions, training=training)
     asked = [tokens(text, signs=False) for text in training]
     counts = Counter(word for words in asked for word in set(words))
     frequent = {word for word, count in counts.items() if count >= COMMON * len(training)}

@@ -49,7 +49,7 @@ import numpy as np
 from ir_measures import AP, RR, P, R, Rprec, Success, nDCG
 
 from dr_lib.collections import Collection, rows_of
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, check_texts
 from dr_lib.files import read_json, write_text
 from dr_lib.retrieval import Ranking, holds_answer, open_vectors, vectors_at
 from dr_lib.stages import stage
@@ -204,6 +204,7 @@ def evaluate(
         >>> evaluate(ranking, {"q": {"a": 1}}, ["a", "b", "c"], ["MRR@10", "R@1"]).values
         {'MRR@10': array([0.5], dtype=float32), 'R@1': array([0.], dtype=float32)}
     """
+    check_texts(measures=measures, passage_ids=passage_ids)
     wanted = {name: parse(name, grade) for name in measures}
     places = {query: place for place, query in enumerate(ranking.query_ids) if query in qrels}
     if not places:
@@ -343,6 +344,7 @@ def check_measures(measures: Sequence[str], collection: Collection, split: str) 
     """Refuse a measure that is unknown, or that needs answers where no query of the split has one
     (`InputError`).
     """
+    check_texts(measures=measures)
     for name in measures:
         if not ACCURACY.fullmatch(name):
             parse(name)
@@ -406,7 +408,8 @@ def passage_similarities(
         the queries with at least one passage of either kind; the others are left out.
 
     Raises:
-        InputError: no query with a positive and a negative.
+        InputError: no query with a positive and a negative, or vectors or positives of more or
+            fewer queries than the ranking has.
 
     Example:
         >>> passages = np.array([[1.0, 0.0], [0.6, 0.8]], np.float32)
@@ -415,6 +418,7 @@ def passage_similarities(
         >>> round(found.mean("s(p+, q) mean"), 3), round(found.mean("s(p+, p-) mean"), 3)
         (1.0, 0.6)
     """
+    ranking.check_lists(queries=queries, positives=positives)
     measured, values = [], []
     for place, query in enumerate(ranking.query_ids):
         rows = ranking.rows[place, :depth]

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dr_lib import losses
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, check_texts
 from dr_lib.materials.texts import PassageWriter, ready, save_texts, writer_tokenizer
 from dr_lib.models import (
     CausalDecoding,
@@ -248,6 +248,7 @@ def prompts(
     texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int
 ) -> tuple[Tensor, Tensor]:
     """The first `length` tokens of each text, ids and mask as of `left_padded`."""
+    check_texts(texts=texts)
     coded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=length)[
         "input_ids"
     ]

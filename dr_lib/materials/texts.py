@@ -26,7 +26,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, check_texts
 from dr_lib.files import read_json, write_json
 from dr_lib.models import (
     CausalDecoding,
@@ -154,6 +154,7 @@ def distinct(texts: Sequence[str], counts: Counter) -> list[str]:
         >>> distinct(["Who?", " who? ", "", "why?"], counts), counts["repeated"], counts["empty"]
         (['Who?', 'why?'], 1, 1)
     """
+    check_texts(texts=texts)
     full = [text for text in map(str.strip, texts) if text]
     spellings: dict[str, str] = {}
     for text in full:

@@ -8,10 +8,8 @@ weights. Every folder of sentence-transformers opens too, with whatever that say
 
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
-import datasets
 import numpy as np
 import torch
 from pydantic import AliasChoices, Field
@@ -30,7 +28,7 @@ from dr_lib.models.bert import (
 )
 from dr_lib.places import check_finite, check_model_folder, find_model
 from dr_lib.settings import Settings
-from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
+from dr_lib.tokens import Layout, TokenBatch, TokenStore, check_titles, plan_by_length
 
 TOKENS_AT_ONCE = 8_192
 OTHER_HEADS = "Classification", "QuestionAnswering"
@@ -134,21 +132,18 @@ class DenseEncoder(TextModel):
 
         Returns:
             `[texts, hidden]` float32, of length 1 where the encoder compares by cosine.
+
+        Raises:
+            InputError: one text in place of a list, or another number of titles.
         """
+        store = TokenStore.of(texts, self.tokenizer, titles)
         layout = self.settings.queries if queries else self.settings.passages
-        columns = {"title": list(titles or [""] * len(texts)), "text": list(texts)}
         vectors = np.zeros((len(texts), self.encoder.config.hidden_size), np.float32)
         training = self.training
         self.eval()
-        with TemporaryDirectory() as folder:
-            rows = datasets.Dataset.from_dict(columns)
-            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens")
-            for part in plan_by_length(
-                store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]
-            ):
-                batch = store.batch(part, **layout).to(self.encoder.device)
-                vectors[part] = self(batch).cpu().numpy()
-            del store  # Windows cannot remove a folder with a mapped file
+        for part in plan_by_length(store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]):
+            batch = store.batch(part, **layout).to(self.encoder.device)
+            vectors[part] = self(batch).cpu().numpy()
         self.train(training)
         return (
             vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -266,10 +261,9 @@ class SentenceEncoder(nn.Module):
         """As `DenseEncoder.encode`; a title precedes its text, separated by a blank, as is usual
         there.
         """
-        whole = [
-            f"{title} {text}".strip()
-            for title, text in zip(titles or [""] * len(texts), texts, strict=True)
-        ]
+        check_titles(texts, titles)
+        titles = [""] * len(texts) if titles is None else titles
+        whole = [f"{title} {text}".strip() for title, text in zip(titles, texts, strict=True)]
         function = self.model.encode_query if queries else self.model.encode_document
         how = {"prompt": self.prompts.query if queries else self.prompts.passage}
         how |= {"normalize_embeddings": self.model.similarity_fn_name == "cosine"}

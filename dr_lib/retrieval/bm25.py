@@ -20,6 +20,7 @@ from scipy import sparse
 from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
+from dr_lib.errors import InputError, check_texts
 from dr_lib.files import fresh_folder, new_array, open_array, read_json, write_json
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
@@ -82,6 +83,9 @@ class Bm25:
             k1: saturation of repeated words, at least 0.
             b: share of length normalisation, in [0, 1].
 
+        Raises:
+            InputError: no passages, or `k1` or `b` out of range.
+
         Example:
             >>> texts = Dataset.from_dict(
             ...     {"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]}
@@ -89,6 +93,13 @@ class Bm25:
             >>> Bm25.build(texts).search(["dogs"], k=2).rows.tolist()
             [[1, -1]]
         """
+        if not len(texts):
+            fix = "Give at least one passage."
+            raise InputError("no passage to index", where="texts", fix=fix)
+        if not (0 <= k1 < np.inf):
+            raise InputError(f"{k1} is no saturation", where="k1", fix="Give a number from 0 on.")
+        if not 0 <= b <= 1:
+            raise InputError(f"{b} is outside [0, 1]", where="b", fix="Give a share.")
         words = _Words()
         chunks = tqdm(range(0, len(texts), CHUNK), desc="bm25", unit="chunk", delay=1)
         counts = [_count(words, _strings(texts, start, title)) for start in chunks]
@@ -127,7 +138,13 @@ class Bm25:
 
         Returns:
             A ranking of depth `min(k, passages)`, order score descending, then row ascending.
+
+        Raises:
+            InputError: one text in place of a list, or `k` below 1.
         """
+        check_texts(queries=queries, query_ids=query_ids)
+        if k < 1:
+            raise InputError(f"{k} passages a query", where="k", fix="Ask for at least 1.")
         k = min(k, self.passages)
         rows = np.full((len(queries), k), -1, np.int32)
         scores = np.full((len(queries), k), -np.inf, np.float32)
@@ -157,6 +174,7 @@ class Bm25:
         Returns:
             `[pairs]` float32, in the order of the pairs.
         """
+        check_texts(queries=queries)
         scores, words = np.zeros(len(rows), np.float32), self._counts(queries)
         for start, stop in self._groups(words):
             part = slice(*np.searchsorted(owners, [start, stop]))

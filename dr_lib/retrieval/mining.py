@@ -50,6 +50,9 @@ def mine_negatives(
         `[queries, keep + random_negatives]` int32, distinct rows in random order. Where the
         collection has no further passage, -1 fills the end.
 
+    Raises:
+        InputError: `positives` of more or fewer queries than the ranking has.
+
     Example:
         >>> ranking = Ranking(["q"], np.array([[3, 1, 2]]), np.array([[3.0, 2.0, 1.0]]))
         >>> drawn = mine_negatives(
@@ -58,6 +61,7 @@ def mine_negatives(
         >>> drawn.shape, {1, 2} <= set(drawn[0].tolist()), 3 in drawn
         ((1, 3), True, False)
     """
+    ranking.check_lists(positives=positives)
     keep = depth if keep is None else keep
     among = np.arange(passages) if among is None else among
     numbers = np.full(passages + 1, -1, np.int64)  # among those that may be drawn; of -1 too

@@ -16,7 +16,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from dr_lib.collections import id_chunks
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, check_texts
 from dr_lib.files import fresh_folder, open_array, read_json, write_json, write_text
 from dr_lib.words import tokens
 
@@ -112,6 +112,14 @@ class Ranking:
     def depth(self) -> int:
         """Passages kept for each query."""
         return self.rows.shape[1]
+
+    def check_lists(self, **lists: Sequence) -> None:
+        """Refuse lists, by name, of other than one entry for each query (`InputError`)."""
+        for name, entries in lists.items():
+            if len(entries) != len(self):
+                problem = f"of {len(entries)} queries, but {len(self)} are ranked"
+                fix = "Give an entry for each query, in the ranking's order; [] for none."
+                raise InputError(problem, where=name, fix=fix)
 
     def without(self, rows: np.ndarray | None, depth: int) -> "Ranking":
         """The ranking without one passage of each query, cut to a depth; searched one deeper, it is
@@ -254,6 +262,7 @@ def holds_answer(
         )
     holds = np.zeros(rows.shape, bool)
     for place, (line, accepted) in enumerate(zip(rows.tolist(), answers, strict=True)):
+        check_texts(answers=accepted)
         wanted = [normal for answer in accepted if (normal := normal_form(answer)).strip()]
         holds[place] = [row >= 0 and any(phrase in texts[row] for phrase in wanted) for row in line]
     return holds

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # BM25 needs no torch
         Slice,
         Title,
         Truncated,
+        check_titles,
         concat_runs,
         legibility,
         load_tokenizer,

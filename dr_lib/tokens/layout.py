@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from dr_lib.errors import InputError, first_line
+from dr_lib.errors import InputError, check_texts, first_line
 from dr_lib.files import json_digest
 from dr_lib.places import find_model
 from dr_lib.settings import Settings
@@ -284,6 +284,7 @@ def legibility(
         >>> round(read.unknown, 2)
         0.14
     """
+    check_texts(texts=texts)
     seen, written = (
         sum(len(words_of(text, shortest=shortest)) for text in texts) for shortest in (2, 1)
     )
@@ -294,6 +295,16 @@ def legibility(
             known += len(set(encoding.word_ids))
             unknown += encoding.ids.count(tokenizer.unk_token_id)
     return Legibility((written - seen) / max(1, written), unknown / max(1, known))
+
+
+def check_titles(texts: Sequence[str], titles: Sequence[str] | None) -> None:
+    """Refuse one text in place of a list, and titles that are more or fewer than the texts
+    (`InputError`).
+    """
+    check_texts(texts=texts, titles=titles)
+    if titles is not None and len(titles) != len(texts):
+        fix = 'Give one for each text, "" for none.'
+        raise InputError(f"{len(titles)} for {len(texts)} texts", where="titles", fix=fix)
 
 
 def special_ids(
@@ -352,7 +363,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> "PreTrained
         characters in code-point order, those of them that continue a word, and the merges.
 
     Raises:
-        InputError: `vocab_size` leaves no room for the characters of the text, or there is no text.
+        InputError: `vocab_size` leaves no room for the characters of the text, there is no
+            text, or one in place of a list.
 
     Example:
         >>> tokenizer = train_wordpiece(["dense retrieval", "dense vectors"], vocab_size=60)
@@ -361,6 +373,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> "PreTrained
     """
     from transformers import BertTokenizerFast  # imports torch where it is
 
+    check_texts(texts=texts)
     source = list(texts) if isinstance(texts, Iterator) else texts
     singles = _single_pieces(source)
     least = len(SPECIAL) + len(singles)

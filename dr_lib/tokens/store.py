@@ -9,13 +9,13 @@ resumes at any step without replaying the earlier ones; of several processes, nu
 the steps `W * step + r`. Packing of a passage: see `layout.py`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import datasets
 import numpy as np
@@ -34,6 +34,7 @@ from dr_lib.tokens.layout import (
     Side,
     Slice,
     Title,
+    check_titles,
     load_tokenizer,
     padded_length,
     special_ids,
@@ -206,11 +207,13 @@ def query_tokens(
 
 
 class TokenStore:
-    """Token ids of a collection's passages (or queries), memory-mapped.
+    """Token ids of a collection's passages (or queries): memory-mapped by `build` and `open`, in
+    memory by `of`.
 
     Attributes:
-        folder: where it lies.
-        digest: SHA-256 of its content; two stores with the same digest give the same batches.
+        folder: where it lies; None where it is held in memory.
+        digest: SHA-256 of its content; two stores with the same digest give the same batches. Empty
+            for one that is held in memory.
         tokenizer: digest of the tokenizer it was built with.
         special: ids of the special tokens, keys ``pad unk cls sep mask``.
         vocab_size: number of ids that the tokenizer knows.
@@ -233,24 +236,21 @@ class TokenStore:
         torch.Size([2, 12])
     """
 
-    def __init__(self, folder: Path, meta: dict[str, Any]):
-        self.folder, self.digest = folder, meta["digest"]
+    def __init__(
+        self,
+        meta: Mapping[str, Any],
+        continuation: np.ndarray,
+        columns: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        folder: Path | None = None,
+    ):
+        self.folder, self.digest = folder, meta.get("digest", "")
         self.tokenizer: str = meta["tokenizer"]
         self.special: dict[str, int] = meta["special"]
         self.vocab_size: int = meta["vocab_size"]
-        self.continuation = np.load(folder / "continuation.npy")
-        self.text_ids, self.text_offsets = self._column("text", meta["dtype"])
-        self.title_ids, self.title_offsets = self.text_ids[:0], np.zeros_like(self.text_offsets)
-        if "title" in meta["columns"]:
-            self.title_ids, self.title_offsets = self._column("title", meta["dtype"])
-
-    def _column(self, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all texts of a column end to end, and where each begins."""
-        offsets = np.load(self.folder / f"{name}_offsets.npy", mmap_mode="r")
-        ids = self.folder / f"{name}_ids.bin"
-        # an empty file cannot be mapped
-        flat = np.memmap(ids, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)
-        return np.asarray(flat), np.asarray(offsets)
+        self.continuation = continuation
+        self.text_ids, self.text_offsets = columns["text"]
+        untitled = self.text_ids[:0], np.zeros_like(self.text_offsets)
+        self.title_ids, self.title_offsets = columns.get("title", untitled)
 
     @staticmethod
     def build(
@@ -273,34 +273,57 @@ class TokenStore:
         Raises:
             InputError: the tokenizer does not fit, or `folder` holds something else.
         """
-        special = special_ids(tokenizer)
-        pieces = tokenizer.get_vocab()
-        vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
-        dtype = "uint16" if vocab_size < 2**16 else "int32"
-        prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
-        continuation = np.zeros(vocab_size, bool)
-        continuation[
-            [id_ for piece, id_ in pieces.items() if piece.startswith(prefix) and piece != prefix]
-        ] = True
+        reader = _reader(tokenizer)
         with fresh_folder(folder, "token store") as draft:
             parts = dict(zip(("title", "text")[-len(columns) :], columns, strict=True))
-            _write_ids(texts, _plain(tokenizer), draft, parts, dtype)
-            np.save(draft / "continuation.npy", continuation)
-            meta = {
-                "tokenizer": tokenizer_digest(tokenizer),
+            _write_ids(texts, reader, draft, parts)
+            np.save(draft / "continuation.npy", reader.continuation)
+            meta = reader.meta | {
                 "columns": list(parts),
-                "vocab_size": vocab_size,
-                "special": special,
-                "dtype": dtype,
                 "files": {path.name: file_digest(path) for path in sorted(draft.iterdir())},
             }
             write_json(draft / "meta.json", meta | {"digest": json_digest(meta)})
         return TokenStore.open(folder)
 
     @staticmethod
+    def of(
+        texts: Sequence[str],
+        tokenizer: PreTrainedTokenizerFast,
+        titles: Sequence[str] | None = None,
+    ) -> "TokenStore":
+        """Tokenise some texts in memory; batches are those of `build`.
+
+        Args:
+            texts: bodies of passages, or queries.
+            tokenizer: as in `build`; read at its first use, and again when tokens were added.
+            titles: one for each text, "" where there is none; None where no text has any.
+
+        Raises:
+            InputError: the tokenizer does not fit, one text in place of a list, or another number
+                of titles.
+        """
+        check_titles(texts, titles)
+        reader = _reader_of(tokenizer, len(tokenizer))
+        columns = {"text": texts} if titles is None else {"text": texts, "title": titles}
+        read = {part: reader.flat(list(column)) for part, column in columns.items()}
+        columns = {part: (ids, _offsets(counts)) for part, (ids, counts) in read.items()}
+        return TokenStore(reader.meta, reader.continuation, columns)
+
+    @staticmethod
     def open(folder: Path) -> "TokenStore":
         """Open a store built earlier; `InputError` where there is none."""
-        return TokenStore(folder, read_json(folder / "meta.json"))
+        meta = read_json(folder / "meta.json")
+        columns = {}
+        for part in meta["columns"]:
+            offsets = np.load(folder / f"{part}_offsets.npy", mmap_mode="r")
+            # an empty file cannot be mapped
+            ids = (
+                np.memmap(folder / f"{part}_ids.bin", meta["dtype"], mode="r")
+                if offsets[-1]
+                else np.zeros(0, meta["dtype"])
+            )
+            columns[part] = np.asarray(ids), np.asarray(offsets)
+        return TokenStore(meta, np.load(folder / "continuation.npy"), columns, folder)
 
     def __len__(self) -> int:
         return len(self.text_offsets) - 1
@@ -371,17 +394,57 @@ class TokenStore:
         return Slice(rows, left, title_from + left.title_start, body_from + left.body_start, width)
 
 
-def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
-    """A copy that neither cuts nor pads and takes the text of special tokens for ordinary text."""
+class _Reader(NamedTuple):
+    """What a store takes from its tokenizer.
+
+    Attributes:
+        tokenizer: a copy that neither cuts nor pads and takes the text of special tokens for
+            ordinary text.
+        continuation: as of `TokenStore`.
+        meta: its `tokenizer`, `vocab_size`, `special` and `dtype`.
+    """
+
+    tokenizer: Tokenizer
+    continuation: np.ndarray
+    meta: dict[str, Any]
+
+    def flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of all texts end to end, and how many each has."""
+        codes = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        pieces = [code.ids for code in codes]
+        counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        return np.fromiter(chain.from_iterable(pieces), self.meta["dtype"], counts.sum()), counts
+
+
+@lru_cache(maxsize=4)
+def _reader_of(tokenizer: PreTrainedTokenizerFast, _size: int) -> _Reader:
+    """The same, made once: it costs more than the vectors of some texts."""
+    return _reader(tokenizer)
+
+
+def _reader(tokenizer: PreTrainedTokenizerFast) -> _Reader:
+    special, pieces = special_ids(tokenizer), tokenizer.get_vocab()
+    vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
+    prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
+    continuation = np.zeros(vocab_size, bool)
+    continuation[
+        [id_ for piece, id_ in pieces.items() if piece.startswith(prefix) and piece != prefix]
+    ] = True
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     copy.no_truncation()
     copy.no_padding()
     copy.encode_special_tokens = True
-    return copy
+    meta = {
+        "tokenizer": tokenizer_digest(tokenizer),
+        "vocab_size": vocab_size,
+        "special": special,
+        "dtype": "uint16" if vocab_size < 2**16 else "int32",
+    }
+    return _Reader(copy, continuation, meta)
 
 
 def _write_ids(
-    texts: datasets.Dataset, tokenizer: Tokenizer, draft: Path, columns: dict[str, str], dtype: str
+    texts: datasets.Dataset, reader: _Reader, draft: Path, columns: dict[str, str]
 ) -> None:
     """Ids of each column end to end, and where each text begins, a chunk of texts at a time."""
     counts: dict[str, list[np.ndarray]] = {part: [] for part in columns}
@@ -392,18 +455,17 @@ def _write_ids(
         bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", delay=1))
         for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
             for part, column in columns.items():
-                codes = tokenizer.encode_batch_fast(chunk[column], add_special_tokens=False)
-                pieces = [code.ids for code in codes]
-                counts[part].append(np.fromiter(map(len, pieces), np.int64, len(pieces)))
-                np.fromiter(chain.from_iterable(pieces), dtype, counts[part][-1].sum()).tofile(
-                    files[part]
-                )
+                ids, pieces = reader.flat(chunk[column])
+                ids.tofile(files[part])
+                counts[part].append(pieces)
             bar.update(len(pieces))
     for part, parts in counts.items():
-        np.save(
-            draft / f"{part}_offsets.npy",
-            np.cumsum(np.concatenate([np.zeros(1, np.int64), *parts])),
-        )
+        np.save(draft / f"{part}_offsets.npy", _offsets(*parts))
+
+
+def _offsets(*counts: np.ndarray) -> np.ndarray:
+    """Where each text begins, and the last one ends."""
+    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
 
 
 class TokenValues:

@@ -259,3 +259,21 @@ def test_cut_texts_are_what_an_encoder_reads(mode, tmp_path):
             for batch in (whole, short)
         ]
         assert ids[0] == ids[1]
+
+
+def test_what_cannot_be_indexed_or_searched_is_refused_by_name(texts):
+    with pytest.raises(InputError, match=r"^texts: no passage to index"):
+        Bm25.build(texts.select([]))
+    for values, where in (
+        ({"k1": -1.0}, "k1: -1.0 is no saturation"),
+        ({"k1": math.nan}, "k1: nan"),
+        ({"b": -0.1}, r"b: -0\.1 is outside"),
+        ({"b": 1.5}, r"b: 1\.5 is outside"),
+    ):
+        with pytest.raises(InputError, match=f"^{where}"):
+            Bm25.build(texts, **values)
+    index = Bm25.build(texts, k1=0.0, b=1.0)
+    assert index.search([], k=3).rows.shape == (0, 3)
+    for k in (0, -1):
+        with pytest.raises(InputError, match=f"^k: {k} passages a query"):
+            index.search(["fox"], k=k)

@@ -8,6 +8,8 @@ import datasets
 import numpy as np
 import pytest
 
+from dr_lib.errors import InputError
+from dr_lib.evaluation.measures import passage_similarities
 from dr_lib.retrieval import Ranking, mine_negatives, negatives
 from dr_lib.training import training_examples
 
@@ -246,3 +248,13 @@ def test_the_stage_draws_by_the_seed_it_is_given(tmp_path):
         negatives.body(tmp_path, tmp_path, collection, depth=19, random_negatives=3, seed=seed)
         drawn.append(np.load(tmp_path / "negatives.npy"))
     assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+
+
+def test_positives_and_queries_of_different_number_are_refused():
+    """Without the check the second query got its own positive as a negative."""
+    made = ranking(2, 3, 9)
+    for lists in (positives(made, (0,))[:1], [*positives(made, (0,)), made.rows[0, :1]]):
+        with pytest.raises(InputError, match=f"^positives: of {len(lists)} queries, but 2"):
+            mine_negatives(made, lists, passages=9, depth=2, random_negatives=1)
+        with pytest.raises(InputError, match=f"^positives: of {len(lists)} queries, but 2"):
+            passage_similarities(np.eye(2), np.eye(9, 2), made, lists)

@@ -2,6 +2,8 @@
 pieces.
 """
 
+import copy
+
 import datasets
 import numpy as np
 import pytest
@@ -39,6 +41,42 @@ def test_an_opened_store_gives_the_same_batches_and_digest(store):
     assert again.batch(rows, max_length=20).input_ids.equal(
         store.batch(rows, max_length=20).input_ids
     )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_a_store_in_memory_gives_the_batches_of_its_slow_twin_on_disk(
+    store, passages, tiny_tokenizer, data
+):
+    rows = data.draw(st.lists(st.integers(0, len(passages) - 1), min_size=1, max_size=9))
+    titled = data.draw(st.booleans())
+    texts, titles = passages[rows]["text"], passages[rows]["title"]
+    few = TokenStore.of(texts, tiny_tokenizer, titles if titled else None)
+    layout = {
+        "max_length": data.draw(st.integers(4, 40)),
+        "title": data.draw(st.sampled_from(["pair", "joined", "none"])) if titled else "none",
+        "side": data.draw(st.sampled_from(["right", "left"])),
+    }
+    assert len(few) == len(rows) and few.lengths(**layout).tolist() == [
+        store.lengths(**layout)[row] for row in rows
+    ]
+    batch = few.batch(np.arange(len(rows)), **layout)
+    twin = store.batch(np.array(rows), **layout)
+    for name in ("input_ids", "attention_mask", "token_type_ids", "special", "word_start"):
+        assert getattr(batch, name).equal(getattr(twin, name)), name
+    few.check_tokenizer(tiny_tokenizer)
+    assert len(TokenStore.of([], tiny_tokenizer)) == 0
+
+
+def test_tokens_added_to_a_tokenizer_are_read_in_memory_too(tiny_tokenizer, tmp_path):
+    grown = copy.deepcopy(tiny_tokenizer)
+    before = TokenStore.of(["zyxwv vectors"], grown)
+    grown.add_tokens(["zyxwv"])
+    rows = datasets.Dataset.from_dict({"text": ["zyxwv vectors"]})
+    twin = TokenStore.build(rows, grown, tmp_path / "tokens", columns=("text",))
+    after = TokenStore.of(["zyxwv vectors"], grown)
+    assert after.text_ids.tolist() == twin.text_ids.tolist() != before.text_ids.tolist()
+    assert (after.tokenizer, after.vocab_size) == (twin.tokenizer, twin.vocab_size)
 
 
 def test_chunks_do_not_change_the_store(store, passages, tiny_tokenizer, tmp_path, monkeypatch):
