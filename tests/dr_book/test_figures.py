@@ -331,7 +331,8 @@ def test_a_difference_of_too_few_seeds_is_pale_and_one_of_unknown_error_has_no_b
     assert "Pale: the interval holds zero, or seeds or clusters are too few." in html.data
     axes = drawn[0].axes[0]
     assert [line.get_alpha() for line in axes.lines[:3]] == [1, figures.PALE, figures.PALE]
-    assert len(axes.collections) == 2 and np.isfinite(axes.get_xlim()).all()
+    assert [bar.has_xerr for bar in axes.containers] == [True, True, False]
+    assert np.isfinite(axes.get_xlim()).all()
 
 
 def test_the_sides_of_zero_say_what_they_mean(drawn):
