@@ -694,7 +694,10 @@ def growth(
         axes.minorticks_off()
         axes.set(xlabel=x, ylabel=y)
         if palette.phone and _crowded(axes, 0.55 * palette.width):
-            axes.tick_params(axis="x", rotation=40)
+            if all(re.fullmatch(r"[\d,.]+", name) for name in names.values()):
+                _thin(axes, 0.55 * palette.width)
+            else:
+                axes.tick_params(axis="x", rotation=40)
         _named_ends(axes, ends)
         return figure
 
@@ -758,16 +761,41 @@ def _as_rows(
     )
 
 
-def _crowded(axes: Axes, width: float) -> bool:
-    """Whether names along the horizontal axis, so many inches wide, would touch."""
+def _extents(axes: Axes, width: float) -> list[tuple[float, float]]:
+    """From where to where, in inches, each name along a horizontal axis so many inches wide goes.
+
+    In the order of the axis, as its ticks are.
+    """
     scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
     places = axes.transLimits.transform(scaled)[:, 0]
     lengths = [len(tick.get_text()) for tick in axes.get_xticklabels()]
-    ends = [
+    return [
         (place * width - (length + 1) * 0.05, place * width + (length + 1) * 0.05)
-        for place, length in sorted(zip(places, lengths, strict=True))
+        for place, length in zip(places, lengths, strict=True)
     ]
-    return any(before[1] > after[0] for before, after in pairwise(ends))
+
+
+def _crowded(axes: Axes, width: float) -> bool:
+    """Whether names along the horizontal axis, so many inches wide, would touch."""
+    return any(before[1] > after[0] for before, after in pairwise(sorted(_extents(axes, width))))
+
+
+def _thin(axes: Axes, width: float) -> None:
+    """Leave out numbers along the horizontal axis until those left, both ends among them, are
+    clear of each other; their ticks stay.
+    """
+    extents = _extents(axes, width)
+    names = [tick.get_text() for tick in axes.get_xticklabels()]
+    first, *between, last = sorted(range(len(names)), key=lambda number: extents[number])
+    shown = [first]
+    for number in between:
+        clear = extents[shown[-1]][1] <= extents[number][0]
+        if clear and extents[number][1] <= extents[last][0]:
+            shown.append(number)
+    shown.append(last)
+    axes.set_xticks(
+        axes.get_xticks(), [name if at in shown else "" for at, name in enumerate(names)]
+    )
 
 
 def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:

@@ -665,3 +665,16 @@ def test_without_a_logged_stage_a_sentence_stands_in(record):
         "no training of this kind"
         in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data
     )
+
+
+def test_on_a_phone_numbers_that_would_touch_are_left_out_and_words_are_turned(on_a_phone):
+    points = {steps: Interval(1.0, 0.5, 1.5) for steps in (500, 1000, 2000, 4000, 16000)}
+    about = {"x": "steps", "y": "points", "alt": "Points by steps.", "log": True}
+    figures.growth({"simlm": points, "mlm": points}, **about)
+    words = dict(zip(points, ("none at all", "a few", "some more", "many", "all"), strict=True))
+    figures.growth({"simlm": points, "mlm": points}, **about, ticks=words)
+    numbers, named = ([*one.axes[0].get_xticklabels()] for one in on_a_phone)
+    assert [text.get_text() for text in numbers] == ["500", "", "2,000", "", "16,000"]
+    assert {text.get_rotation() for text in numbers} == {0}
+    assert [text.get_text() for text in named] == [*words.values()]
+    assert {text.get_rotation() for text in named} == {40}
