@@ -313,7 +313,8 @@ def intervals(
             no figure.
         labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
-        zero: draw a line at zero (for differences); points whose interval holds it are pale.
+        zero: draw a line at zero (for differences); points whose interval holds it, or decides
+            nothing, are pale.
         sides: what it means to lie below zero and above, written left and right of that line.
         rows: what the lines are, written above the panels.
         leading, source: as of `show`.
@@ -326,11 +327,16 @@ def intervals(
     if not filled:
         return HTML("")
 
-    def holds_zero(point: Interval) -> bool:
-        return point.low <= 0 <= point.high
+    def bounded(point: Interval) -> bool:
+        return bool(np.isfinite([point.low, point.high]).all())
 
-    if zero and any(holds_zero(point) for one in filled for point in one.points.values()):
-        source = f"{source} Pale: the interval holds zero.".strip()
+    points = [point for one in filled for point in one.points.values()]
+    if zero and not all(point.side() for point in points):
+        few = not all(point.decides and bounded(point) for point in points)
+        source = (
+            f"{source} Pale: the interval holds zero{', or seeds or clusters are too few' * few}."
+        )
+        source = source.strip()
 
     def draw(palette: Palette) -> Figure:
         title = textwrap.fill(rows, 40 if palette.phone else 90)
@@ -347,13 +353,15 @@ def intervals(
                 axes.errorbar(
                     point.mean,
                     places[label],
-                    xerr=[[point.mean - point.low], [point.high - point.mean]],
+                    xerr=[[point.mean - point.low], [point.high - point.mean]]
+                    if bounded(point)
+                    else None,
                     fmt=MARKS.get(one.role, "o"),
                     color=colour,
                     markersize=7,
                     elinewidth=2.2,
                     markerfacecolor="none" if one.role == "paper" else colour,
-                    alpha=PALE if zero and holds_zero(point) else 1,
+                    alpha=PALE if zero and not point.side() else 1,
                 )
             alone = len(filled) == 1 and one.role != "paper"
             axes.set(title="" if alone else name, xlabel=one.unit)

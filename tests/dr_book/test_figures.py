@@ -320,6 +320,21 @@ def test_differences_whose_interval_holds_zero_are_pale_and_the_line_below_says_
     assert strengths == [[1, figures.PALE, figures.PALE], [1], [1, 1, 1]]
 
 
+def test_a_difference_of_too_few_seeds_is_pale_and_one_of_unknown_error_has_no_bar(drawn):
+    differences = {
+        "a": Interval(2, 1, 3),
+        "b": Interval(2, 1, 3, decides=False),
+        "c": Interval(1, -np.inf, np.inf),
+    }
+    series = Series("recorded", "recorded", differences, "points")
+    html = intervals([series], [*"abc"], alt="x", zero=True)
+    assert "Pale: the interval holds zero, or seeds or clusters are too few." in html.data
+    axes = drawn[0].axes[0]
+    assert [line.get_alpha() for line in axes.lines[:3]] == [1, figures.PALE, figures.PALE]
+    assert [bar.has_xerr for bar in axes.containers] == [True, True, False]
+    assert np.isfinite(axes.get_xlim()).all()
+
+
 def test_the_sides_of_zero_say_what_they_mean(drawn):
     series = [Series("recorded", "recorded", points(a=-2, b=3), "points")]
     intervals(series, ["a", "b"], alt="x", zero=True, sides=("BM25 ahead", "vectors ahead"))
