@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 from native_math import to_mathml
 from sphinx.application import Sphinx
 from teaching import load_plan
 
+from dr_book.tables import typographic
 from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
 
@@ -47,6 +48,7 @@ p { margin: 0.5rem 0; max-width: 34em; }
 .beside { display: grid; gap: 4vw; align-items: center; }
 .shown > * { width: 100%; margin: 0; }
 .shown svg { width: 100%; height: auto; max-height: 66vh; }
+.shown .dr-figure:has(.dr-source) svg { max-height: 54vh; }
 .shown .index { font-size: 0.9em; }
 .tip { fill: context-stroke; }
 .formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
@@ -98,6 +100,10 @@ addEventListener("keydown", (event) => {
 """
 
 Slide = Mapping[str, Any]
+PLACE_SHOWN = 680, 475
+"""Width and height of what a slide of 1,280 by 720 pixels shows, the look's `.shown svg`."""
+SOURCED = 389
+"""Height of a figure that has a line of origin below it."""
 
 
 def shown(built: Path, where: str) -> str:
@@ -119,9 +125,23 @@ def shown(built: Path, where: str) -> str:
         raise InputError("a slide shows what is not there", where=where, fix="mend slides.yaml")
     for marker in figures[0].select("marker#arrow-tip"):  # the slides have one: `ARROW`
         marker.decompose()
+    if wide := figures[0].select_one(".dr-wide"):
+        phone = figures[0].select_one(".dr-phone")
+        height = SOURCED if figures[0].select_one(".dr-source") else PLACE_SHOWN[1]
+        if _scale(phone, height) > 1.3 * _scale(wide, height):  # letters for the last row
+            phone.attrs.pop("hidden")
+            wide.decompose()
+        else:
+            phone.decompose()
     for link in figures[0].select("a"):  # it leads on from its page, which the slide links
         link.unwrap()
     return str(figures[0])
+
+
+def _scale(drawing: Tag, height: float) -> float:
+    """How much a drawing grows in a place of that height on a slide, and its letters with it."""
+    across, down = (float(side) for side in drawing.svg["viewbox"].split()[2:])
+    return min(PLACE_SHOWN[0] / across, height / down)
 
 
 def cropped(drawing: str, part: str) -> str:
@@ -149,7 +169,7 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
         f'<div class="formula">{to_mathml(one, display=True)}</div>'
         for one in slide.get("formula", [])
     )
-    text = f"{formulas}<p>{html.escape(slide['text'])}</p>"
+    text = f"{formulas}<p>{_text(slide['text'])}</p>"
     if where := slide.get("show"):
         drawing = shown(built, where)
         if part := slide.get("crop"):
@@ -158,11 +178,15 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
         text = f'<div class="beside">{drawn}<div>{text}</div></div>'
     notes = _notes(slide["notes"])
     foot = _footer(slide.get("page", page))
-    return f"<section><h3>{html.escape(slide['title'])}</h3>{text}{notes}{foot}</section>"
+    return f"<section><h3>{_text(slide['title'])}</h3>{text}{notes}{foot}</section>"
+
+
+def _text(words: str) -> str:
+    return html.escape(typographic(words))
 
 
 def _notes(words: str) -> str:
-    return f"<aside hidden>{html.escape(words)}</aside>"
+    return f"<aside hidden>{_text(words)}</aside>"
 
 
 def _footer(page: str) -> str:
@@ -182,14 +206,14 @@ def unit_slides(
     done += f" Then come the exercises: {unit['do']} minutes." if unit["do"] else ""
     about = f"{unit['teach']} minutes, and {unit['do']} for exercises"
     yield (
-        f'<section id="{name}"><h2>{html.escape(unit["question"])}</h2>'
+        f'<section id="{name}"><h2>{_text(unit["question"])}</h2>'
         f"<p><small>{about}</small></p>{ask}{_footer(page)}</section>"
     )
     for slide in slides:
         yield slide_html(slide, built, page)
     yield (
-        f"<section><h3>Remember</h3><p><strong>{html.escape(unit['point'])}</strong></p>"
-        f"<p>Afterwards you can {html.escape(unit['able'])}.</p>{_notes(done)}{_footer(page)}"
+        f"<section><h3>Remember</h3><p><strong>{_text(unit['point'])}</strong></p>"
+        f"<p>Afterwards you can {_text(unit['able'])}.</p>{_notes(done)}{_footer(page)}"
         "</section>"
     )
 
@@ -209,7 +233,7 @@ def deck(built: Path, plan: Mapping[str, Any], slides: Mapping[str, Sequence[Sli
         for part in unit_slides(name, unit, slides[name], built)
     ]
     links = " ".join(
-        f'<a href="#{name}">{html.escape(unit["question"])}</a><br>' for name, unit in units.items()
+        f'<a href="#{name}">{_text(unit["question"])}</a><br>' for name, unit in units.items()
     )
     first = (
         f"<section><h1>The Dense Retrieval Book</h1><nav>{links}</nav><p><small>Arrow keys move,"

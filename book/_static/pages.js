@@ -264,9 +264,11 @@ addEventListener("DOMContentLoaded", () => {
 /* What scrolls sideways can be reached by keyboard: tables, drawings and formulas, as long as they are wider than their place. */
 document.addEventListener("DOMContentLoaded", () => {
   const places = ".dr-table, .dr-drawing.wide, .formula, .pst-scrollable-table-container";
+  const name = (place) => (place.querySelector("caption, title, annotation")?.textContent || "wide").trim();
   const reach = (place) => {
-    if (place.scrollWidth > place.clientWidth + 1) place.tabIndex = 0;
-    else place.removeAttribute("tabindex");
+    const marks = { tabindex: "0", role: "group", "aria-label": name(place) };
+    const scrolls = place.scrollWidth > place.clientWidth + 1;
+    Object.entries(marks).forEach(([mark, value]) => (scrolls ? place.setAttribute(mark, value) : place.removeAttribute(mark)));
   };
   const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => reach(target.closest(places))));
   document.querySelectorAll(places).forEach((place) => [place, ...place.children].forEach((part) => resized.observe(part)));

@@ -133,11 +133,18 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that names a mistake in one line, without the usage before it; `words` are all
-    commands and options.
+    """A parser that names a mistake in one line, without the usage before it; `words` are its
+    commands or its options.
     """
 
     words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse what a command does not know itself: it knows what was perhaps meant."""
+        options, others = super().parse_known_args(args, namespace)
+        if others:
+            self.error(f"unrecognized arguments: {' '.join(others)}")
+        return options, []
 
     def error(self, message: str) -> NoReturn:
         """Print the line, with the word that was perhaps meant, and end."""
@@ -196,10 +203,11 @@ def parser() -> argparse.ArgumentParser:
         )
         added.set_defaults(command=run)
         words.append(name)
+        added.words = options = ["--help"]
 
         def option(*names: str, **given: Any) -> None:
             added.add_argument(*names, **given)
-            words.extend(one for one in names if one.startswith("--"))
+            options.extend(name for name in names if name.startswith("-"))
 
         return option
 

@@ -26,7 +26,7 @@ from dr_lib.lab import trainings
 from dr_lib.lab.inputs import TUNING, Inputs, open_writer
 from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
-from dr_lib.lab.study import Study, StudyResult, how_far, rest_of, seconds_needed
+from dr_lib.lab.study import Study, StudyResult, how_far, rest_of, seconds_here
 from dr_lib.models import open_encoder
 from dr_lib.stages import Cache, Stage, TimeIsUpError
 
@@ -445,7 +445,7 @@ def training_seconds(
         further += len(inputs.collection) * each
         further += trainings.finetuning_work(inputs, recipe.finetuning)
     left = [rest_of(stage, cache) for stage in cache.missing(ends)]
-    return max(seconds_needed(left, further).values())
+    return seconds_here(left, further)
 
 
 def rows(

@@ -157,6 +157,13 @@ def _find_source(name: str) -> Source:
             return plain.texts_source(place)
         if len(files := plain.line_files(place)) == 1:
             return plain.lines_source(files[0])
+        if len(files) > 1 and not (place / "pairs").is_dir():
+            names = [path.name for path in files]
+            raise InputError(
+                f"{len(files)} files that may hold passages ({', '.join(names[:4])})",
+                where=place,
+                fix=f"Give one of them, such as {place.name}/{names[0]}, or join them in one.",
+            )
     source = beir.folder_source(place)
     return replace(source, expected=squad.EXPECTED) if name == "squad" else source
 

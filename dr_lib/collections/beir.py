@@ -202,6 +202,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
                 yield where, line.decode(encoding).rstrip("\r\n")
                 encoding = "utf-8"
     except UnicodeDecodeError as error:
+        if b"\0" in line:
+            fix = "Put a dot before its name, and it is left out."
+            raise InputError("no text: zero bytes are in it", where=where, fix=fix) from None
         fix = "Save the file as UTF-8 (from Latin-1: iconv -f latin1 -t utf-8 FILE > NEW)."
         raise InputError(f"not UTF-8 ({error.reason})", where=where, fix=fix) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

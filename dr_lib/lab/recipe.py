@@ -526,6 +526,10 @@ class Recipe(Layout):
             )
         if self.prompts and not self.retriever:
             raise ValueError("prompts are for a given retriever (key retriever)")
+        return self
+
+    @model_validator(mode="after")
+    def _reranker_fits(self) -> "Recipe":
         if self.final == "reranker" and self.reranking.by == "bm25":
             raise ValueError(
                 'BM25 teaches (final="distilled") and does not re-rank: fuse with it by'
@@ -542,6 +546,18 @@ class Recipe(Layout):
                     "late interaction (reranking.by) is trained by finetuning without"
                     f" {', '.join(unread)}"
                 )
+        if self.reranking.weighted and self.final != "reranker":
+            raise ValueError(
+                'reranking.weighted joins two scores of a re-ranker: it needs final="reranker"'
+            )
+        if self.final == "reranker" and self.evaluation.kind == "similarity":
+            raise ValueError(
+                'evaluation.kind "similarity" needs a retriever at the end, not a re-ranker'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _labels_fit(self) -> "Recipe":
         learns = any(part and part.pseudo_labels for part in (self.finetuning, self.finetuning2))
         if learns and self.auxiliary.pseudo_labels.pool != "train":
             raise ValueError(
@@ -553,33 +569,30 @@ class Recipe(Layout):
                 "few_shot leaves fine-tuning a share of the labels;"
                 ' auxiliary.pseudo_labels.labels="given" would give it all'
             )
-        if self.reranking.weighted and self.final != "reranker":
+        return self
+
+    @model_validator(mode="after")
+    def _dialogues_fit(self) -> "Recipe":
+        if self.final != "reranker" or not self.evaluation.dialogue:
+            return self
+        reader, context = self.auxiliary.cross_encoder, self.evaluation.dialogue.context_length
+        if (
+            self.objective.name != "reddit"
+            or reader.model
+            or reader.start
+            or self.reranking.by
+            or self.reranking.weighted
+        ):
             raise ValueError(
-                'reranking.weighted joins two scores of a re-ranker: it needs final="reranker"'
+                "candidates of dialogues are re-ranked by a cross-encoder that learns the pairs"
+                ' of objective "reddit", without model or start in auxiliary.cross_encoder, and'
+                " without reranking.by or weighted"
             )
-        if self.final == "reranker" and self.evaluation.kind == "similarity":
+        if reader.length < context + 2:
             raise ValueError(
-                'evaluation.kind "similarity" needs a retriever at the end, not a re-ranker'
+                f"auxiliary.cross_encoder.length {reader.length} leaves no room for a response"
+                f" behind contexts of {context} pieces (evaluation.dialogue.context_length)"
             )
-        if self.final == "reranker" and self.evaluation.dialogue:
-            reader, context = self.auxiliary.cross_encoder, self.evaluation.dialogue.context_length
-            if (
-                self.objective.name != "reddit"
-                or reader.model
-                or reader.start
-                or self.reranking.by
-                or self.reranking.weighted
-            ):
-                raise ValueError(
-                    "candidates of dialogues are re-ranked by a cross-encoder that learns the pairs"
-                    ' of objective "reddit", without model or start in auxiliary.cross_encoder, and'
-                    " without reranking.by or weighted"
-                )
-            if reader.length < context + 2:
-                raise ValueError(
-                    f"auxiliary.cross_encoder.length {reader.length} leaves no room for a response"
-                    f" behind contexts of {context} pieces (evaluation.dialogue.context_length)"
-                )
         return self
 
     @property

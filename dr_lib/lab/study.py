@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -40,8 +40,12 @@ from dr_lib.settings import check_parameters
 from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, check_alone, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
-# operations a second that training has reached
-SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
+STARTING = 0.03
+"""Seconds in which a processor starts the kernels of one micro-batch on a GPU, which is the least
+that it takes: 22 to 51 milliseconds for models of 2 x 128 on an H200, sixteen beside each other.
+"""
+SPEEDS = {"a data-centre GPU": (2e14, STARTING), "two processor cores": (1.6e11, 0.0)}
+"""Operations a second that training has reached, and the least seconds of a micro-batch."""
 UTILISED = 0.3
 """Share of a GPU's measured peak that training reaches, about."""
 GPUS = (1, 2, 4, 8)
@@ -392,9 +396,9 @@ class Study:
         return result
 
     def _seconds_left(self, ends: Iterable[Stage]) -> float:
-        """What is not finished below some stages, in seconds as `seconds_needed` has them."""
+        """What is not finished below some stages, in seconds as `seconds_here` has them."""
         rest = [rest_of(stage, self.cache) for stage in self.cache.missing(ends)]
-        return max(seconds_needed(rest).values())
+        return seconds_here(rest)
 
     def _recorded(self, plans: Mapping[Run, Plan]) -> dict[Run, Record]:
         """The records that were made from exactly the same stages and of the same data."""
@@ -475,35 +479,59 @@ def outlook(ends: Iterable[Stage], cache: Cache) -> str:
     """
     missing = [stage for stage in cache.missing(ends) if stage.cost or stage.core_seconds >= 1]
     work = dict.fromkeys(WORK.get(stage.kind, stage.kind.replace("_", " ")) for stage in missing)
-    operations = sum(stage.cost for stage in missing)
-    core = sum(stage.core_seconds for stage in missing)
+    left = [rest_of(stage, cache) for stage in missing]
+    operations, core = sum(rest.cost for rest in left), sum(rest.core_seconds for rest in left)
     times = ", ".join(
-        f"{spell_seconds(seconds)} on {name}" for name, seconds in seconds_needed(missing).items()
+        f"{spell_seconds(seconds)} on {name}" for name, seconds in seconds_needed(left).items()
     )
     beside = f", {spell_seconds(core)} of them on a processor" if core >= 60 else ""
     return f"{', '.join(work)}: {operations:.1e} operations ({times}{beside})" if missing else ""
 
 
-def seconds_needed(stages: Iterable[Stage], further: float = 0.0) -> dict[str, float]:
-    """Device -> seconds that stages take on it, about: on the GPU that is there, else on either
-    kind; `further` are operations of what is no stage yet.
+class Work(NamedTuple):
+    """What a stage takes.
+
+    Attributes:
+        cost, core_seconds: as of `Stage`.
+        batches: micro-batches of a training.
     """
-    stages, device, speeds = [*stages], machine.device(), SPEEDS
+
+    cost: float
+    core_seconds: float
+    batches: float
+
+
+def rest_of(stage: Stage, cache: Cache) -> Work:
+    """What is left of a stage, some of whose steps a training may have behind it."""
+    log, share = cache.draft(stage) / "log.json", 1.0
+    if log.is_file():
+        steps = TrainLog.load(log)
+        share -= steps.step / steps.steps
+    training = stage.arguments.get("training") if stage.cost else None
+    batches = training.last * training.accumulation if training else 0
+    return Work(stage.cost * share, stage.core_seconds, batches * share)
+
+
+def seconds_needed(works: Iterable[Work], further: float = 0.0) -> dict[str, float]:
+    """Device -> seconds that stages take on it, about: on the GPU that is there, else on either
+    kind, processor cores last; `further` are operations of what is no stage yet.
+    """
+    works, device, speeds = [*works], machine.device(), SPEEDS
     if device.type == "cuda":
         most = machine.most_operations(device, machine.precision("auto", device))
-        speeds = {machine.device_name(device): UTILISED * most}
-    operations = further + sum(stage.cost for stage in stages)
-    core = sum(stage.core_seconds for stage in stages)
-    return {name: operations / speed + core for name, speed in speeds.items()}
+        speeds = {machine.device_name(device): (UTILISED * most, STARTING)}
+    core = sum(work.core_seconds for work in works)
+    return {
+        name: core
+        + further / speed
+        + sum(max(work.cost / speed, least * work.batches) for work in works)
+        for name, (speed, least) in speeds.items()
+    }
 
 
-def rest_of(stage: Stage, cache: Cache) -> Stage:
-    """A stage with the work that is left of it, where a training has left a checkpoint."""
-    log = cache.draft(stage) / "log.json"
-    if not log.is_file():
-        return stage
-    steps = TrainLog.load(log)
-    return stage.costs(stage.cost * (1 - steps.step / steps.steps), stage.core_seconds)
+def seconds_here(works: Iterable[Work], further: float = 0.0) -> float:
+    """Those of `seconds_needed` on this machine: without a GPU, on two processor cores."""
+    return [*seconds_needed(works, further).values()][-1]
 
 
 def operations_left(ends: Iterable[Stage], cache: Cache) -> float:

@@ -293,6 +293,8 @@ def test_what_scrolls_sideways_is_reached_by_keyboard_and_nothing_else(tmp_path)
     with opened(tmp_path / "profile", 390) as browser:
         browser.visit(page)
         browser.wait(f"{reached} === 'dr-table'")
+        place = "document.querySelector('.dr-table')"
+        assert browser.run(f"{place}.role + ': ' + {place}.ariaLabel") == "group: wide"
         browser.run("document.querySelector('details').open = true")
         browser.wait(f"{reached} === 'dr-table,formula'")
         browser.resize(1200)

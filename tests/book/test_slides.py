@@ -84,6 +84,24 @@ def test_what_a_slide_shows_is_named_by_page_and_place(built):
             shown(built, where)
 
 
+def test_of_a_figures_two_drawings_a_slide_shows_the_one_with_larger_letters(built):
+    def drawn(wide: str, phone: str, source: str = "") -> str:
+        (built / "ideas" / "two.html").write_text(
+            f'<article><div class="dr-figure"><span class="dr-wide"><svg viewBox="0 0 {wide}"/>'
+            f'</span><span class="dr-phone" hidden><svg viewBox="0 0 {phone}"/></span>{source}'
+            "</div></article>"
+        )
+        return shown(built, "ideas/two#1")
+
+    chart = drawn("530 250", "270 230")
+    assert "270 230" in chart and "530 250" not in chart and "hidden" not in chart
+    matrix = drawn("530 350", "270 430")
+    assert "530 350" in matrix and "270 430" not in matrix
+    # below a line of origin there is less height
+    assert "300 200" in drawn("300 200", "270 160") and "270 270" in drawn("530 250", "270 270")
+    assert "530 250" in drawn("530 250", "270 270", '<p class="dr-source">Records: x.</p>')
+
+
 def test_a_part_of_a_drawing_has_names_of_its_own(built):
     (built / "ideas" / "two.html").write_text(
         '<article><figure class="dr-drawing"><svg viewBox="0 0 9 8" aria-labelledby="t d">'

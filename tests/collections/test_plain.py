@@ -150,6 +150,22 @@ def test_what_is_no_text_is_told_by_its_first_bytes(tmp_path, cache, kind, endin
     assert "latin1" not in str(caught.value)
 
 
+def test_a_file_with_zero_bytes_is_no_latin1(tmp_path, cache):
+    (tmp_path / "a.txt").write_bytes(b"\x7fELF\x02\0\0\xe9")
+    with pytest.raises(InputError, match=r"a\.txt line 1: no text: zero bytes.*a dot") as caught:
+        collections.load(tmp_path, cache=cache)
+    assert "latin1" not in str(caught.value)
+
+
+def test_of_two_files_of_passages_one_is_to_be_named(tmp_path, cache):
+    for name in ("a.jsonl", "b.csv"):
+        (tmp_path / name).write_text('{"text": "Salt."}\n')
+    with pytest.raises(
+        InputError, match=r"2 files that may .* \(a\.jsonl, b\.csv\).*/a\.jsonl, or"
+    ):
+        collections.load(tmp_path, cache=cache)
+
+
 def test_a_page_in_utf_16_is_read_and_a_pdf_with_its_ending_is_not(tmp_path, cache):
     (tmp_path / "a.html").write_bytes("<p>The sea is salt.</p>".encode("utf-16"))
     assert collections.load(tmp_path, cache=cache).passages["text"][:] == ["The sea is salt."]

@@ -62,15 +62,16 @@ def test_the_methods_of_commands_are_those_of_the_library():
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
-        (["serch", "primer"], "Did you mean search? "),
-        (["try", "primer", "--minuts", "3"], "Did you mean --minutes? "),
-        (["try", "primer", "--qqqqqq=3"], ""),
+        (["serch", "primer"], "Did you mean search? See: dr-lib"),
+        (["try", "primer", "--minuts", "3"], "Did you mean --minutes? See: dr-lib try"),
+        (["search", "primer", "x", "--k", "3"], "Did you mean -k? See: dr-lib search"),
+        (["try", "primer", "--qqqqqq=3"], "See: dr-lib try"),
     ],
 )
 def test_a_slip_of_the_pen_is_told_what_was_perhaps_meant(arguments, meant, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
-    assert capsys.readouterr().err.endswith(f". {meant}See: dr-lib --help\n")
+    assert capsys.readouterr().err.endswith(f". {meant} --help\n")
 
 
 def test_help_says_how_many_passages_are_needed(capsys):

@@ -64,6 +64,9 @@ def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path)
         < page.index("Answers side by side")
     )
     assert "<script" not in page and "&lt;script&gt;" in page and str(folder) in page
+    # tables that scroll can be reached by keyboard
+    tables = page.count('<div class="dr-table"')
+    assert tables == page.count('<div class="dr-table" tabindex="0" role="group" aria-label="') > 2
     # a phone is shown the other drawing of the figure
     assert "(max-width: 42rem) { .dr-figure > .dr-wide { display: none; }" in page
     assert '<span class="dr-wide">' in page and '<span class="dr-phone" hidden>' in page
@@ -224,11 +227,9 @@ def test_before_questions_are_written_the_work_that_is_left_is_known_nearly(
     own_recipe, tmp_path, monkeypatch
 ):
     """Foretold for as many questions as there are then, against the stages that are made."""
-    stages, cache = [], Cache(tmp_path / "empty")
+    cache = Cache(tmp_path / "empty")
     monkeypatch.setattr(
-        corpus_study,
-        "seconds_needed",
-        lambda left, more: stages.extend(left) or {"": more + sum(stage.cost for stage in left)},
+        corpus_study, "seconds_here", lambda left, more: more + sum(work.cost for work in left)
     )
     recipe = corpus_study.fitting(own_recipe)
     (writing,), _ = corpus_study.question_stages(
@@ -237,7 +238,7 @@ def test_before_questions_are_written_the_work_that_is_left_is_known_nearly(
     foretold = corpus_study.training_seconds(recipe, ["none", "mlm"], writing, cache)
     ends = [pipeline(recipe.with_(objective=name)).end for name in ("none", "mlm")]
     made = cache.missing([writing, *ends])
-    assert {stage.kind for stage in stages} >= {"questions", "pretrained"}
+    assert {stage.kind for stage in made} >= {"questions", "pretrained"}
     assert foretold == pytest.approx(sum(stage.cost for stage in made), rel=0.1)
     assert corpus_study.training_seconds(recipe.with_(final="reranker"), [], writing, cache) == 0
 

@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
+from dr_lib.files import write_json
 from dr_lib.lab import Study, StudyError
-from dr_lib.lab.study import SPEEDS, versions_of
+from dr_lib.lab.study import SPEEDS, STARTING, Work, rest_of, seconds_needed, versions_of
 from dr_lib.stages import Cache, code_digest
 from dr_lib.training import TrainLog
 
@@ -288,7 +289,7 @@ def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(
         costs = {stage.kind: stage.cost for stage in missing}
         spared = sum(costs.values()) - costs["pretrained"] * 7 / 9
         core = sum(stage.core_seconds for stage in missing)
-        speed = SPEEDS["two processor cores"]
+        speed, _ = SPEEDS["two processor cores"]
         assert result.needed == pytest.approx(spared / speed + core)
         steps.steps = 3  # two of pre-training, one of fine-tuning
         result = bounded.run()
@@ -310,6 +311,29 @@ def test_no_time_starts_nothing(study):
 def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
     study([], {"row": tiny_recipe}, minutes=0).run()
     assert "1 run to do, " in (told := capsys.readouterr().out) and "on a data-centre GPU" in told
+
+
+def test_small_batches_take_a_gpu_as_long_as_a_processor_takes_to_start_them():
+    """Two trainings of a hundred micro-batches: of one that is as large as it takes 0.1 s, and of
+    one that takes a microsecond.
+    """
+    large, small = Work(2e15, 1.0, 100), Work(2e10, 0.0, 100)
+    needed = seconds_needed([large, small], further=2e14)
+    assert needed["a data-centre GPU"] == pytest.approx(10 + 100 * STARTING + 1 + 1)
+    assert needed["two processor cores"] == pytest.approx((2e15 + 2e10 + 2e14) / 1.6e11 + 1)
+
+
+def test_what_is_left_of_a_training_are_its_further_steps(tiny_recipe, cache):
+    training = {"steps": 12, "accumulation": 2, "stop_at": 8}
+    changes = {f"pretraining__{name}": value for name, value in training.items()}
+    stage = lab.pipeline(tiny_recipe.with_(objective="mlm", **changes)).pretrained
+    assert rest_of(stage, cache) == (stage.cost, 0.0, 16)
+    draft = cache.draft(stage)
+    draft.mkdir(parents=True)
+    write_json(draft / "log.json", TrainLog(title="x", steps=8, step=6).as_dict())
+    assert rest_of(stage, cache) == (stage.cost / 4, 0.0, 4)
+    tokens = stage.inputs[0]
+    assert rest_of(tokens, cache) == (0.0, tokens.core_seconds, 0)
 
 
 # Executors ----------------------------------------------------------------------------------------
