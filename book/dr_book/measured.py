@@ -247,14 +247,14 @@ def _distinct(records: Iterable[Record]) -> list[Record]:
     return runs
 
 
-def _same_run(one: Record, other: Record) -> bool:
-    if one is other:
+def _same_run(run: Record, other: Record) -> bool:
+    if run is other:
         return True
-    if one.seed != other.seed or (one.study, one.label) == (other.study, other.label):
+    if run.seed != other.seed or (run.study, run.label) == (other.study, other.label):
         return False
-    shared = one.means.keys() & other.means
+    shared = run.means.keys() & other.means
     return bool(shared) and all(
-        np.array_equal(one.per_query(name), other.per_query(name)) for name in shared
+        np.array_equal(run.per_query(name), other.per_query(name)) for name in shared
     )
 
 

@@ -229,7 +229,7 @@ def compare(
 
 def measure_of(*records: Record) -> str:
     """The measure that decides: MRR@10, else the first that all have."""
-    shared = [name for name in records[0].means if all(name in own.means for own in records)]
+    shared = [name for name in records[0].means if all(name in record.means for record in records)]
     return "MRR@10" if "MRR@10" in shared else shared[0]
 
 
@@ -281,9 +281,9 @@ def find(
             raise unknown_study(source, scale, live=False)
     record = named_record(records, label, seed, source)
     names = {
-        one.data["collection"]["name"]: one
-        for one in records
-        if (one.label, one.seed) == (record.label, record.seed)
+        other.data["collection"]["name"]: other
+        for other in records
+        if (other.label, other.seed) == (record.label, record.seed)
     }
     if on is None and len(names) == 1:
         return record
@@ -359,12 +359,12 @@ def certificate_lines(record: Record, certificate: dict[str, Any]) -> list[str]:
 
 def _difference(certificate: dict[str, Any]) -> str:
     """The difference of the means, and what chance allows."""
-    told = f"  {certificate['measure']} differs by {certificate['difference']:.2f}"
+    line = f"  {certificate['measure']} differs by {certificate['difference']:.2f}"
     margin = f"margin {certificate['margin']:.2f}"
     if not certificate["freedom"]:
-        return f"{told} ({margin}; no records show how trainings scatter)"
+        return f"{line} ({margin}; no records show how trainings scatter)"
     return (
-        f"{told} [{certificate['low']:.2f}, {certificate['high']:.2f}] ({margin}, which"
+        f"{line} [{certificate['low']:.2f}, {certificate['high']:.2f}] ({margin}, which"
         f" {100 * certificate['faithful']:.0f} % of pairs of trainings keep; one scatters by"
         f" {certificate['noise']:.2f})"
     )
