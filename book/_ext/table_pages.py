@@ -79,6 +79,8 @@ def arrange(
         cells = _one_fold(cells)
         head, *rest = _text(cells[0]).split("\n\n", 3)
         question, seen, *more = [*rest, "", ""][: max(2, len(rest))]
+        if seen.endswith(":"):  # what it leads to stays below it
+            seen, more = "", [seen, *more]
         claims = claims_html(entries, sourced="dr-source" in figure)
         advice = _taken(cells, ADVICE)
         parts = [head, question, prediction, advice, figure, seen, claims, links, *more]

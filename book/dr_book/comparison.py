@@ -225,7 +225,7 @@ class Comparison:
         """Pairs of configurations whose difference may be chance."""
         pairs = [*combinations([label for label in labels if label in self.runs], 2)]
         found = measured.differences(pairs, self.runs, self.measure)
-        return {frozenset(pair) for pair, gap in found.items() if not gap.side()}
+        return {frozenset(pair) for pair, gap in found.items() if gap.low <= 0 <= gap.high}
 
     def differences(
         self,

@@ -313,7 +313,8 @@ def intervals(
             no figure.
         labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
-        zero: draw a line at zero (for differences); points whose interval holds it are pale.
+        zero: draw a line at zero (for differences); points whose interval holds it, or decides
+            nothing, are pale.
         sides: what it means to lie below zero and above, written left and right of that line.
         rows: what the lines are, written above the panels.
         leading, source: as of `show`.
@@ -326,11 +327,16 @@ def intervals(
     if not filled:
         return HTML("")
 
-    def holds_zero(point: Interval) -> bool:
-        return point.low <= 0 <= point.high
+    def bounded(point: Interval) -> bool:
+        return bool(np.isfinite([point.low, point.high]).all())
 
-    if zero and any(holds_zero(point) for one in filled for point in one.points.values()):
-        source = f"{source} Pale: the interval holds zero.".strip()
+    points = [point for one in filled for point in one.points.values()]
+    if zero and not all(point.side() for point in points):
+        few = not all(point.decides and bounded(point) for point in points)
+        source = (
+            f"{source} Pale: the interval holds zero{', or seeds or clusters are too few' * few}."
+        )
+        source = source.strip()
 
     def draw(palette: Palette) -> Figure:
         title = textwrap.fill(rows, 40 if palette.phone else 90)
@@ -347,13 +353,15 @@ def intervals(
                 axes.errorbar(
                     point.mean,
                     places[label],
-                    xerr=[[point.mean - point.low], [point.high - point.mean]],
+                    xerr=[[point.mean - point.low], [point.high - point.mean]]
+                    if bounded(point)
+                    else None,
                     fmt=MARKS.get(one.role, "o"),
                     color=colour,
                     markersize=7,
                     elinewidth=2.2,
                     markerfacecolor="none" if one.role == "paper" else colour,
-                    alpha=PALE if zero and holds_zero(point) else 1,
+                    alpha=PALE if zero and not point.side() else 1,
                 )
             alone = len(filled) == 1 and one.role != "paper"
             axes.set(title="" if alone else name, xlabel=one.unit)
@@ -694,7 +702,10 @@ def growth(
         axes.minorticks_off()
         axes.set(xlabel=x, ylabel=y)
         if palette.phone and _crowded(axes, 0.55 * palette.width):
-            axes.tick_params(axis="x", rotation=40)
+            if all(re.fullmatch(r"[\d,.]+", name) for name in names.values()):
+                _thin(axes, 0.55 * palette.width)
+            else:
+                axes.tick_params(axis="x", rotation=40)
         _named_ends(axes, ends)
         return figure
 
@@ -758,16 +769,41 @@ def _as_rows(
     )
 
 
-def _crowded(axes: Axes, width: float) -> bool:
-    """Whether names along the horizontal axis, so many inches wide, would touch."""
+def _extents(axes: Axes, width: float) -> list[tuple[float, float]]:
+    """From where to where, in inches, each name along a horizontal axis so many inches wide goes.
+
+    In the order of the axis, as its ticks are.
+    """
     scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
     places = axes.transLimits.transform(scaled)[:, 0]
     lengths = [len(tick.get_text()) for tick in axes.get_xticklabels()]
-    ends = [
+    return [
         (place * width - (length + 1) * 0.05, place * width + (length + 1) * 0.05)
-        for place, length in sorted(zip(places, lengths, strict=True))
+        for place, length in zip(places, lengths, strict=True)
     ]
-    return any(before[1] > after[0] for before, after in pairwise(ends))
+
+
+def _crowded(axes: Axes, width: float) -> bool:
+    """Whether names along the horizontal axis, so many inches wide, would touch."""
+    return any(before[1] > after[0] for before, after in pairwise(sorted(_extents(axes, width))))
+
+
+def _thin(axes: Axes, width: float) -> None:
+    """Leave out numbers along the horizontal axis until those left, both ends among them, are
+    clear of each other; their ticks stay.
+    """
+    extents = _extents(axes, width)
+    names = [tick.get_text() for tick in axes.get_xticklabels()]
+    first, *between, last = sorted(range(len(names)), key=lambda number: extents[number])
+    shown = [first]
+    for number in between:
+        clear = extents[shown[-1]][1] <= extents[number][0]
+        if clear and extents[number][1] <= extents[last][0]:
+            shown.append(number)
+    shown.append(last)
+    axes.set_xticks(
+        axes.get_xticks(), [name if at in shown else "" for at, name in enumerate(names)]
+    )
 
 
 def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -713,7 +713,10 @@ def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, I
     """
     within = possible(measure, difference=True)
     gaps = _differences(pairs, runs, measure)
-    return {pair: gap.estimate.interval(within=within) for pair, gap in gaps.items()}
+    return {
+        pair: replace(gap.estimate.interval(within=within), decides=not gap.why_open)
+        for pair, gap in gaps.items()
+    }
 
 
 def corrected_tests(

@@ -109,15 +109,15 @@ class Block:
         return self.compared(first, second, measure).estimate
 
     def compared(self, first: str, second: str, measure: str) -> measured.Compared:
-        """First minus second; where no record tells how seeds scatter, or too few clusters tell how
-        queries do, its error is not known.
+        """First minus second; where it may decide nothing (`measured.Compared.why_open`), or no
+        record tells how seeds scatter, its error is not known.
         """
         sides = [measured.Side(records, measure) for records in self.runs.values()]
         beside = [side for side in sides if side.trained]
         rows = self.runs[first], self.runs[second]
         gap = measured.difference(*rows, measure, beside=beside)
         pools = measured.pools_of(beside).values()
-        known = gap.effective >= measured.FEWEST and all(pool.freedom for pool in pools)
+        known = not gap.why_open and all(pool.freedom for pool in pools)
         unknown = tuple((variance, 0.0) for variance, _ in gap.estimate.parts)
         return gap if known else replace(gap, estimate=replace(gap.estimate, parts=unknown))
 

@@ -37,15 +37,19 @@ class Interval:
     Attributes:
         mean: in the unit of the values that it was taken from.
         low, high: the ends of the interval.
+        decides: False where seeds or clusters are too few to decide anything by it.
     """
 
     mean: float
     low: float
     high: float
+    decides: bool = True
 
     def side(self, border: float = 0.0) -> int:
-        """1 where it lies above the border, -1 where it lies below, 0 where it holds it."""
-        return int(self.low > border) - int(self.high < border)
+        """1 where it lies above the border, -1 where it lies below, 0 where it holds it or decides
+        nothing.
+        """
+        return (int(self.low > border) - int(self.high < border)) * self.decides
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from dr_lib.retrieval import Ranking
 from dr_lib.words import matches, pieces, words_of
 
 LONG_WORD, JOINT = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])")
-TAG, SHORT = re.compile(r"<[^>]+>"), 14
+TAG, SHORT, RANKS = re.compile(r"<[^>]+>"), 14, 3  # letters of short names, and of ranks
 """Longest name in letters that needs no width of its own before its numbers
 (book/_static/book.css).
 """
@@ -426,12 +426,10 @@ def table(
         for row in cells
     )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows_html)
-    names = (
-        max((len(html.unescape(TAG.sub("", row[0]))) for row in cells), default=0)
-        if any(numbers[1:]) or not columns[2:]
-        else 0
-    )
+    longest = max((len(html.unescape(TAG.sub("", row[0]))) for row in cells), default=0)
+    names = longest if any(numbers[1:]) or not columns[2:] else 0
     style = f' style="--names:{names}"' if names > SHORT and "verdict" not in body else ""
+    style = ' style="--least:3rem"' if 0 < longest <= RANKS else style
     return HTML(
         '<div class="dr-table"><table'
         f' class="table"{style}><caption>{html.escape(typographic(caption))}</caption>'

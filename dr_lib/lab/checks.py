@@ -174,10 +174,13 @@ def check_generator(inputs: Inputs) -> None:
 
 def check_documents(inputs: Inputs) -> None:
     """Refuse texts whose documents have one passage each to a method that reads two of one."""
-    reader = objectives.method(inputs.recipe.objective.name)
-    if issubclass(reader, (objectives.Bfs, objectives.Cocondenser)):
-        every = np.ones(len(inputs.corpus.passages), bool)
-        objectives.Documents.of(*inputs.corpus.documents(), every)
+    name, every = inputs.recipe.objective.name, np.ones(len(inputs.corpus.passages), bool)
+    if issubclass(objectives.method(name), (objectives.Bfs, objectives.Cocondenser)):
+        try:
+            objectives.Documents.of(*inputs.corpus.documents(), every)
+        except InputError as error:
+            where = f"{name} on {inputs.corpus.name}"  # one of many rows, perhaps
+            raise InputError(error.problem, where=where, fix=error.fix) from None
 
 
 def check_batch(inputs: Inputs, batch: int, where: str) -> None:

@@ -303,6 +303,11 @@ def test_the_speed_of_a_training_is_that_of_its_second_half_and_of_no_profiled_s
         assert row["tokens a second"] == pytest.approx(150)
         assert row["seconds a step"] == pytest.approx(10 / 150)
 
+    made_parts.training(tmp_path, True, ways=("eager", "compiled", "graphs"))  # a later call
+    assert profiled == [None, "5:6", None, None]
+    rows = read_json(tmp_path / "training.json")["rows"]
+    assert [row["way"] for row in rows] == ["eager", "compiled", "graphs"]
+
 
 @pytest.mark.slow
 def test_the_queue_at_the_smallest_size_leaves_records_that_the_book_takes(

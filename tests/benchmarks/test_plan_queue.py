@@ -251,9 +251,9 @@ def test_what_was_begun_is_taken_with_little_time_and_what_is_not_allowed_in_no_
     monkeypatch.setattr(script.Task, "begun", lambda self, cache: False)
     assert script.take(claims, cache, 20, True) is None
     printed = capsys.readouterr().out
-    assert printed.count("refused 1 cocondenser, squad, seed 0: documents: no document") == 1
+    assert printed.count("seed 0: cocondenser on primer: no document") == 1
     (end,) = claims.glob("*.end")
-    assert end.read_text().startswith("refused: documents: no document of this collection has two")
+    assert end.read_text().startswith("refused: cocondenser on primer: no document of this")
 
 
 def test_what_no_gpu_makes_is_prepared(script, tmp_path, monkeypatch):

@@ -78,6 +78,13 @@ def test_the_result_comes_first_question_figure_what_is_seen_verdict():
     assert figures == ['<div class="dr-figure"><img></div>']
 
 
+def test_words_that_lead_to_what_follows_stay_with_it():
+    own = notebook()
+    own["cells"][0] = markdown("# Table\n\n**What is asked?**\n\nRun it:\n\n```\nrun\n```")
+    top = arrange(own, "notebooks/simlm/x", [], "<p>links</p>")["cells"][0]["source"]
+    assert top.endswith("<p>links</p>\n\nRun it:\n\n```\nrun\n```")
+
+
 def test_a_figure_that_names_its_source_needs_no_second_line():
     sourced = notebook()
     figure = '<div class="dr-figure dr-leading"><p class="dr-source">SQuAD</p></div>'

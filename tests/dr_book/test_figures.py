@@ -320,6 +320,21 @@ def test_differences_whose_interval_holds_zero_are_pale_and_the_line_below_says_
     assert strengths == [[1, figures.PALE, figures.PALE], [1], [1, 1, 1]]
 
 
+def test_a_difference_of_too_few_seeds_is_pale_and_one_of_unknown_error_has_no_bar(drawn):
+    differences = {
+        "a": Interval(2, 1, 3),
+        "b": Interval(2, 1, 3, decides=False),
+        "c": Interval(1, -np.inf, np.inf),
+    }
+    series = Series("recorded", "recorded", differences, "points")
+    html = intervals([series], [*"abc"], alt="x", zero=True)
+    assert "Pale: the interval holds zero, or seeds or clusters are too few." in html.data
+    axes = drawn[0].axes[0]
+    assert [line.get_alpha() for line in axes.lines[:3]] == [1, figures.PALE, figures.PALE]
+    assert [bar.has_xerr for bar in axes.containers] == [True, True, False]
+    assert np.isfinite(axes.get_xlim()).all()
+
+
 def test_the_sides_of_zero_say_what_they_mean(drawn):
     series = [Series("recorded", "recorded", points(a=-2, b=3), "points")]
     intervals(series, ["a", "b"], alt="x", zero=True, sides=("BM25 ahead", "vectors ahead"))
@@ -665,3 +680,16 @@ def test_without_a_logged_stage_a_sentence_stands_in(record):
         "no training of this kind"
         in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data
     )
+
+
+def test_on_a_phone_numbers_that_would_touch_are_left_out_and_words_are_turned(on_a_phone):
+    points = {steps: Interval(1.0, 0.5, 1.5) for steps in (500, 1000, 2000, 4000, 16000)}
+    about = {"x": "steps", "y": "points", "alt": "Points by steps.", "log": True}
+    figures.growth({"simlm": points, "mlm": points}, **about)
+    words = dict(zip(points, ("none at all", "a few", "some more", "many", "all"), strict=True))
+    figures.growth({"simlm": points, "mlm": points}, **about, ticks=words)
+    numbers, named = ([*one.axes[0].get_xticklabels()] for one in on_a_phone)
+    assert [text.get_text() for text in numbers] == ["500", "", "2,000", "", "16,000"]
+    assert {text.get_rotation() for text in numbers} == {0}
+    assert [text.get_text() for text in named] == [*words.values()]
+    assert {text.get_rotation() for text in named} == {40}

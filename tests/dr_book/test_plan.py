@@ -274,6 +274,16 @@ def test_one_seed_of_unknown_scatter_leaves_the_error_open(block):
     assert not found.known and found.p() == 1
 
 
+def test_a_row_of_one_seed_beside_few_others_has_no_known_error(block):
+    rng = np.random.default_rng(4)
+    values = {name: rng.random((seeds, 120)) for name, seeds in (("a", 3), ("b", 3), ("c", 1))}
+    made = block(values, np.repeat(np.arange(24), 5).tolist())
+    assert (
+        made.compared("a", "c", "MRR@10").why_open and not made.difference("a", "c", "MRR@10").known
+    )
+    assert made.difference("a", "b", "MRR@10").known
+
+
 @pytest.mark.parametrize(
     ("gap", "noise", "word"),
     [(-5, 0.1, "supported"), (5, 0.1, "contradicted"), (0, 0.1, "contradicted"), (0, 40, "open")],

@@ -284,3 +284,9 @@ def test_generated_questions_are_called_so(record, study, name, shown):
     data = {"collection": {"name": name, "passages": 22}}
     runs = {"BM25": [record("BM25", [1, 0], study=study, data=data)]}
     assert tables.spell_data(runs) == f"{shown}, 22 passages, 2 queries, laptop scale"
+
+
+def test_a_column_of_ranks_takes_little_of_a_tables_width():
+    ranks = tables.table(["rank", "passage"], [["1", "A long one."], ["2", "b"]], caption="-").data
+    names = tables.table(["row", "passage"], [["BM25", "A long one."]], caption="-").data
+    assert 'style="--least:3rem"' in ranks and "--least" not in names

@@ -556,7 +556,9 @@ def test_two_passages_of_a_document_are_asked_for_before_anything_runs(
 
     monkeypatch.setattr("dr_lib.collections.Collection.documents", alone)
     for recipe in recipes:
-        with pytest.raises(InputError, match="documents: no document of this collection has two"):
+        with pytest.raises(
+            InputError, match=f"{name} on tiny: no document of this collection has two"
+        ):
             pipeline(recipe)
     assert pipeline(tiny_recipe.with_(objective="mlm"))
 
