@@ -2,7 +2,7 @@
 
 The folders are the steps of the data's way, and imports run in this order only: collections ->
 tokens -> masking, losses -> models -> training -> objectives, retrieval -> materials, evaluation ->
-lab -> report.
+lab.
 """
 
 import warnings

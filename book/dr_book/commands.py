@@ -528,6 +528,7 @@ def make_collection(options: argparse.Namespace) -> None:
 
 def show_ledger(options: argparse.Namespace) -> None:
     """list the papers' claims with their verdicts"""
+    print("judging each claim by the book's records ...", file=sys.stderr, flush=True)
     from dr_book.ledger import ledger, ledger_lines
 
     entries = ledger(options.scale)

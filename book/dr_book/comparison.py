@@ -14,12 +14,12 @@ from typing import Any
 
 from IPython.display import HTML
 
-from dr_book import measured, tables
+from dr_book import measured, plan, tables
 from dr_book.figures import Series, intervals, slopes
 from dr_book.ledger import answer, described, direction_only, spoken, state_of
 from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim, load_papers
-from dr_book.statistics import Interval
+from dr_book.statistics import Estimate, Interval
 from dr_book.tables import (
     Cell,
     Markup,
@@ -476,3 +476,51 @@ def _in_words(series: Sequence[Series]) -> str:
         for one in series
     ]
     return " ".join(f"{one.name} ({one.unit}): {text}." for one, text in values if text)
+
+
+def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML:
+    """The plan's contrasts as a table: what was to be decided, what was found, and the verdict.
+
+    Args:
+        judged: of `plan.verdicts`.
+        beside: id of a contrast -> a further line on what was found.
+    """
+    opened = plan.opened_by_holm(judged)
+    rows = []
+    for verdict in judged:
+        asked = verdict.contrast
+        compare = asked["compare"].replace(" - ", " \N{MINUS SIGN} ").replace("copy_last", "copied")
+        shown = {
+            name: spell(gap.interval(), sign=True) if isinstance(gap, Estimate) else f"{gap:.2f}"
+            for name, gap in verdict.shown.items()
+        }
+        lines = [
+            f"{tables.data_named(name)}: {text}" if len(shown) > 1 else text
+            for name, text in shown.items()
+        ]
+        lines += [beside[asked["id"]]] if asked["id"] in beside else []
+        lacking = (part.partition(": ") for part in verdict.lacks.split("; ") if part)
+        waits = "; ".join(f"{tables.data_named(place)}: {seeds}" for place, _, seeds in lacking)
+        says, compared, waits = (
+            html.escape(named_in(text.strip(), {"none", "simlm", *asked.get("rows", ())}))
+            for text in (asked["says"], compare, waits and f"seeds: {waits}")
+        )
+        corrected = "open with Holm's correction" if asked["id"] in opened else ""
+        looks = f"{verdict.looks} look{'s' * (verdict.looks > 1)}" if verdict.looks else ""
+        apart = verdict.apart and f"apart: {verdict.apart}"
+        notes = "; ".join(filter(None, [waits, apart, corrected, looks]))
+        rows.append(
+            [
+                Markup(f"{says}<br><small>{compared}</small>"),
+                Markup("<br>".join(lines).replace(" ", "\N{NO-BREAK SPACE}")) if lines else None,
+                Markup(f"{tables.badge(verdict.word).html}<br><small>{notes}</small>"),
+            ]
+        )
+    about = (
+        "The plan's contrasts, over test and dev questions: differences in points with 95 %"
+        " intervals, or rank correlations. One that waits for seeds is judged when they are there."
+        " Looks: days on which runs of it came in. Code, device: all runs of one row have another"
+        " than all of the other. Each contrast is judged by itself; Holm's correction over all of"
+        f" them would leave {len(opened)} open."
+    )
+    return tables.table(["what was to be decided", "found", "verdict"], rows, caption=about)

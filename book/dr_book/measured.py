@@ -247,14 +247,14 @@ def _distinct(records: Iterable[Record]) -> list[Record]:
     return runs
 
 
-def _same_run(one: Record, other: Record) -> bool:
-    if one is other:
+def _same_run(run: Record, other: Record) -> bool:
+    if run is other:
         return True
-    if one.seed != other.seed or (one.study, one.label) == (other.study, other.label):
+    if run.seed != other.seed or (run.study, run.label) == (other.study, other.label):
         return False
-    shared = one.means.keys() & other.means
+    shared = run.means.keys() & other.means
     return bool(shared) and all(
-        np.array_equal(one.per_query(name), other.per_query(name)) for name in shared
+        np.array_equal(run.per_query(name), other.per_query(name)) for name in shared
     )
 
 
@@ -326,6 +326,13 @@ class Side:
             seeds[record.seed].append(record)
         return dict(seeds)
 
+    def means(self) -> list[float]:
+        """Mean of each seed over its runs, in the unit that is shown."""
+        return [
+            float(np.mean([_mean(record, self.measure) for record in runs]))
+            for runs in self.seeds.values()
+        ]
+
     def parts(self) -> list[tuple[float, Influence]]:
         """Mean of each seed over its runs, in the unit that is shown, and what each cluster adds to
         it.
@@ -373,13 +380,31 @@ def _moved(record: Record, measure: str) -> tuple[float, Influence]:
     return _moves[key][1]
 
 
+def _mean(record: Record, measure: str) -> float:
+    """The mean that `_moved` gives; how far clusters move it costs a hundred times as much."""
+    if _is_of_a_set(record, measure):
+        predicted, actual = map(record.measured.per_query, ("predicted", "actual"))
+        return unit_of(measure)[0] * OF_A_SET[measure](predicted, actual)
+    return float(_shown(record, measure).mean())
+
+
+def _is_of_a_set(record: Record, measure: str) -> bool:
+    return measure in OF_A_SET and "predicted" in record.measured.values
+
+
+def _shown(record: Record, measure: str) -> np.ndarray:
+    """`[queries]` float64 in the unit that is shown."""
+    measured = record.measured.values
+    values = measured[measure] if measure in measured else _reached(record, _cut(measure))
+    return unit_of(measure)[0] * values.astype(np.float64)
+
+
 def _fresh(record: Record, measure: str) -> tuple[float, Influence]:
-    factor, measured = unit_of(measure)[0], record.measured.values
-    if measure in OF_A_SET and "predicted" in measured:
+    if _is_of_a_set(record, measure):
+        factor = unit_of(measure)[0]
         whole, moves = set_influence(record.measured, measure)
         return factor * whole, {row: factor * move for row, move in moves.items()}
-    values = measured[measure] if measure in measured else _reached(record, _cut(measure))
-    values = factor * values.astype(np.float64)
+    values = _shown(record, measure)
     place = record.data["collection"]["digest"]
     moves = influence(values, clusters_of(record))
     return float(values.mean()), {(place, cluster): move for cluster, move in moves.items()}
@@ -409,7 +434,7 @@ def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
     """
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
     for side in sides:
-        means[_kind_of(side)].append([mean for mean, _ in side.parts()])
+        means[_kind_of(side)].append(side.means())
     return {
         kind: _pools(kind[1]).get(kind[0]) or seed_variance(shown) for kind, shown in means.items()
     }
@@ -435,7 +460,7 @@ def _kind(record: Record) -> Hashable:
 def _pools(measure: str) -> dict[Hashable, SeedVariance]:
     means: dict[Hashable, list[list[float]]] = defaultdict(list)
     for side in repeated(measure):
-        means[_kind(side.records[0])].append([mean for mean, _ in side.parts()])
+        means[_kind(side.records[0])].append(side.means())
     return {kind: seed_variance(groups) for kind, groups in means.items()}
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 import scipy  # which loads its parts where they are used: the distributions take half a second
+from pandas.core.groupby import SeriesGroupBy
 
 from dr_lib.errors import InputError
 
@@ -139,14 +140,14 @@ Influence = Mapping[object, float]
 
 def influence(values: np.ndarray, clusters: Sequence | None = None) -> dict[object, float]:
     """How far each cluster moves the mean of `values` [queries]; None makes each query its own."""
-    sums, sizes = (_sums(own, clusters) for own in (values - values.mean(), np.ones(len(values))))
-    return (sums / np.maximum(len(values) - sizes, 1)).to_dict()
+    groups = _by_cluster(values - values.mean(), clusters)
+    return (groups.sum() / np.maximum(len(values) - groups.size(), 1)).to_dict()
 
 
-def _sums(values: np.ndarray, clusters: Sequence | None) -> pd.Series:
-    """The sum of each cluster's values, in the order of their names."""
+def _by_cluster(values: np.ndarray, clusters: Sequence | None) -> SeriesGroupBy:
+    """The values of each cluster, in the order of their names."""
     names = np.arange(len(values)) if clusters is None else np.asarray(clusters)
-    return pd.Series(values).groupby(names).sum()
+    return pd.Series(values).groupby(names)
 
 
 def effective_clusters(clusters: Sequence) -> float:
@@ -352,7 +353,7 @@ def sign_flips(differences: np.ndarray, clusters: Sequence | None = None) -> flo
         >>> sign_flips(np.ones(20)) < 0.001, sign_flips(np.ones(20), ["a"] * 20)
         (True, 1.0)
     """
-    sums = _sums(_averaged(differences), clusters)
+    sums = _by_cluster(_averaged(differences), clusters).sum()
     if len(sums) < 2:
         return 1.0
     flipped = scipy.stats.permutation_test(

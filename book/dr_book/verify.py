@@ -20,8 +20,10 @@ other machines or by other commits.
 """
 
 import itertools
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ from dr_lib.lab.records import (
 from dr_lib.lab.study import Run, data_facts, execute
 from dr_lib.places import find_data
 from dr_lib.stages import Cache, TimeIsUpError, spell_seconds
-from dr_lib.training import TrainLog
+from dr_lib.training import TrainLog, machine
 
 MARGIN, LEVEL, ENOUGH = 0.5, 0.95, 0.8
 LOOK = 0.25  # minutes after which it is asked first how fast a training is here
@@ -68,7 +70,8 @@ def verify(
     """Rebuild a run and certify how it compares with its record.
 
     Everything is built anew in a folder of its own, so that nothing that is there is trusted; a run
-    that was stopped goes on from it.
+    that was stopped goes on from it. It computes with as many threads as the record did, or as
+    there are here, if fewer; `DR_THREADS` says otherwise.
 
     Args:
         record: of the run.
@@ -88,11 +91,26 @@ def verify(
     """
     recipe = recipe_of(record, collection)
     cache = Cache(places.cache_root() / "rebuilt" / record.name)
-    rebuilt = _rebuilt(record, recipe, cache, tell)
+    with _threads_of(record):
+        rebuilt = _rebuilt(record, recipe, cache, tell)
     measure = measure_of(record)
     facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created", "epoch"})
     certificate = compare(record, rebuilt, seed_noise(record, measure), margin)
     return certificate | facts | {"seconds": round(sum(rebuilt.seconds.values()), 1)}
+
+
+@contextmanager
+def _threads_of(record: Record) -> Iterator[None]:
+    """Sums of the same parts round as they did, and small models waste no processor on waiting."""
+    if "DR_THREADS" in os.environ:
+        yield
+        return
+    here = machine.threads()
+    os.environ["DR_THREADS"] = str(min(record.machine.get("threads") or here, here))
+    try:
+        yield
+    finally:
+        del os.environ["DR_THREADS"]
 
 
 def _rebuilt(record: Record, recipe: Recipe, cache: Cache, tell: Callable[[str], Any]) -> Record:
@@ -211,7 +229,7 @@ def compare(
 
 def measure_of(*records: Record) -> str:
     """The measure that decides: MRR@10, else the first that all have."""
-    shared = [name for name in records[0].means if all(name in own.means for own in records)]
+    shared = [name for name in records[0].means if all(name in record.means for record in records)]
     return "MRR@10" if "MRR@10" in shared else shared[0]
 
 
@@ -263,9 +281,9 @@ def find(
             raise unknown_study(source, scale, live=False)
     record = named_record(records, label, seed, source)
     names = {
-        one.data["collection"]["name"]: one
-        for one in records
-        if (one.label, one.seed) == (record.label, record.seed)
+        other.data["collection"]["name"]: other
+        for other in records
+        if (other.label, other.seed) == (record.label, record.seed)
     }
     if on is None and len(names) == 1:
         return record
@@ -334,18 +352,19 @@ def certificate_lines(record: Record, certificate: dict[str, Any]) -> list[str]:
     if record.epoch != certificate["epoch"]:
         lines.append(f"  recorded in epoch {record.epoch}, rebuilt in {certificate['epoch']}")
     if certificate["code"]:
-        lines.append(f"  made by other code than the record: {', '.join(certificate['code'])}")
+        changed = ", ".join(certificate["code"])
+        lines.append(f"  as is usual, code has changed since it was recorded, here of: {changed}")
     return lines
 
 
 def _difference(certificate: dict[str, Any]) -> str:
     """The difference of the means, and what chance allows."""
-    told = f"  {certificate['measure']} differs by {certificate['difference']:.2f}"
+    line = f"  {certificate['measure']} differs by {certificate['difference']:.2f}"
     margin = f"margin {certificate['margin']:.2f}"
     if not certificate["freedom"]:
-        return f"{told} ({margin}; no records show how trainings scatter)"
+        return f"{line} ({margin}; no records show how trainings scatter)"
     return (
-        f"{told} [{certificate['low']:.2f}, {certificate['high']:.2f}] ({margin}, which"
+        f"{line} [{certificate['low']:.2f}, {certificate['high']:.2f}] ({margin}, which"
         f" {100 * certificate['faithful']:.0f} % of pairs of trainings keep; one scatters by"
         f" {certificate['noise']:.2f})"
     )

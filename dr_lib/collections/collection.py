@@ -35,7 +35,7 @@ JUDGEMENT = datasets.Features(
 Grades = dict[str, dict[str, int]]
 IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
 ROWS_AT_ONCE = 1 << 14
-KINDS = ".txt", ".md", ".rst", ".adoc", ".asciidoc", ".html", ".htm"
+KINDS = ".txt", ".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm"
 """Endings of texts; any may be followed by `.gz`."""
 COPIED = "title", "text", "doc"
 """Columns of `copy_key`."""

@@ -42,7 +42,7 @@ from dr_lib.words import pieces, sentences
 
 WORDS = 100
 TEXTS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
-HTML = ".html", ".htm"
+HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
 CONVERTERS = {
     ".pdf": "pdftotext FILE.pdf",
     ".docx": "pandoc FILE.docx -o FILE.md",
@@ -324,10 +324,10 @@ def sections_of(path: Path) -> list[tuple[str, str]]:
         if MAIL.match(text) and CODED.search(text):
             fix = "Save its text from the mail program, or leave it out."
             raise InputError("an e-mail as it is sent, its text coded", where=path, fix=fix)
-        if kind == ".md" and (front := FRONT.match(text)):
+        if kind in MARKDOWN and (front := FRONT.match(text)):
             text = text[front.end() :]
             title = named["title"] if (named := TITLE.search(front[0])) else ""
-        if kind == ".md":
+        if kind in MARKDOWN:
             text = "\n".join(map(str.rstrip, without_markup(text).split("\n")))
         if kind == ".txt":
             text = unbroken(without_page_edges(text))

@@ -120,6 +120,11 @@ def test_what_is_left_where_nothing_was_read_nor_trained_on_is_as_the_first_page
     }
     assert 0 < gains["autoencoder"].low < gains["autoencoder"].mean < best
     assert all(gain.low < 0 < gain.high for label, gain in gains.items() if label != "autoencoder")
+    bare_away = [
+        plan.Block({**block.runs, **plan.Block.load("plan/decoder-elsewhere", name).runs})
+        for name, block in away.items()
+    ]
+    assert not plan.together(bare_away, home.BARE, "none", home.ELSEWHERE).side()
     rest = [block for name, block in away.items() if name != "scifact"]
     assert len(rest) == len(away) - 1
     gain = plan.together(rest, "autoencoder", "none", home.ELSEWHERE).interval()

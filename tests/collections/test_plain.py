@@ -247,7 +247,7 @@ def test_what_a_dot_hides_never_refuses_the_texts_beside_it(text_folder, beir_fo
     assert (after.digest, after.info["read"]) == (before.digest, before.info["read"])
 
 
-@pytest.mark.parametrize("name", ["tides.txt", "tides.md", "tides.rst"])
+@pytest.mark.parametrize("name", ["tides.txt", "tides.md", "tides.markdown", "tides.rst"])
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_text_is_taken_whatever_its_kind_alone_or_in_a_folder(tmp_path, cache, name, alone):
     (tmp_path / "docs").mkdir()

@@ -128,6 +128,23 @@ def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):
     )
 
 
+def test_a_mean_alone_is_that_which_comes_with_the_clusters_moves(record, monkeypatch):
+    """To the last bit, without the moves; of a whole set too."""
+    rng = np.random.default_rng(0)
+    runs = [record("x", rng.random(60), seed=seed // 2) for seed in range(5)]
+    predicted = {"predicted": rng.integers(0, 2, 60), "actual": rng.integers(0, 2, 60)}
+    whole = SimpleNamespace(
+        measured=Scores([str(row) for row in range(60)], predicted), means={"predicted": 0}, seed=0
+    )
+    sides = [measured.Side(runs, "MRR@10"), measured.Side([whole], "Matthews")]
+    expected = [[mean for mean, _ in side.parts()] for side in sides[:1]]
+    factor = measured.unit_of("Matthews")[0]
+    expected += [[factor * measured.set_influence(whole.measured, "Matthews")[0]]]
+    monkeypatch.setattr(measured, "_moved", None)
+    assert [side.means() for side in sides] == expected
+    assert measured.pools_of(sides[:1])
+
+
 def test_seeds_add_their_variance_once_for_each_run(record):
     """Two rows of two and three runs whose means are told: by hand."""
     rng = np.random.default_rng(0)

@@ -84,8 +84,9 @@ def test_an_encoder_whose_folder_has_the_name_of_another_system_is_a_row_of_its_
         DenseEncoder.from_pretrained(tmp_path / "base").save(folder)
         (folder / "modules.json").write_text("[]")
     simlm, bm25, mine, other = map(str, folders)
-    given, trained = corpus_study.sort_systems([*folders, "simlm"])
-    assert given == {simlm: simlm, bm25: bm25, "mine": mine, other: other} and trained == ["simlm"]
+    given, trained, prompts = corpus_study.sort_systems([*folders, "simlm"])
+    assert given == {simlm: simlm, bm25: bm25, "mine": mine, other: other}
+    assert (trained, prompts) == (["simlm"], {})
     labels = list(corpus_study.rows(own_recipe, given, trained, judged=[]))
     assert {"BM25", *given, *trained} <= {*labels} and len(labels) == 7 + len(given)
 
@@ -374,7 +375,12 @@ def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
         and next(iter(found.runs)) == "BM25"
         and found.trained == live.trained
     )
-    rows, shown = (set(re.findall("<tr>.*?</tr>", one.table.data)) for one in (live, found))
+    tables = live.table.data, found.table.data
+    assert "this comparison, on 12 queries of people<" in tables[0]  # the text is at hand
+    rows, shown = (
+        {row.replace(", on 12 queries of people", "") for row in re.findall("<tr>.*?</tr>", table)}
+        for table in tables
+    )
     assert rows == shown and found.verdict.plain == live.verdict.plain
     monkeypatch.setattr(own_corpus, "recorded", lambda study: {})
     with pytest.raises(InputError, match="no records with BM25"):

@@ -3,6 +3,7 @@ that differ by no more than matters and than chance explains.
 """
 
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,10 +30,10 @@ from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
-from dr_lib.lab import Record, Study, load_records, publish
+from dr_lib.lab import Record, Study, load_records, publish, records
 from dr_lib.lab.records import live_folder, save_records
 from dr_lib.stages import Cache
-from dr_lib.training import TrainLog
+from dr_lib.training import TrainLog, machine
 
 TRAINED = {"training": {"retriever": {"weights": {"model": "w0"}}}}
 
@@ -97,6 +98,35 @@ def test_outcome(values, weights, noise, outcome):
     assert found["outcome"] == outcome
     words = "\n".join(certificate_lines(made(VALUES), found | {"epoch": None}))
     assert outcome in words and ("nan" in words) is False
+
+
+def test_code_that_has_changed_since_is_said_as_what_it_is_the_usual_case():
+    rebuilt = made(VALUES, code={"retriever": "c1", "vectors": "v"})
+    found = compare(made(VALUES, code={"retriever": "c0", "vectors": "v"}), rebuilt, NOISE)
+    last = certificate_lines(made(VALUES), found | {"epoch": None})[-1]
+    assert last == "  as is usual, code has changed since it was recorded, here of: retriever"
+
+
+@pytest.mark.parametrize(("recorded", "asked", "used"), [(1, None, 1), (64, None, 6), (1, "4", 4)])
+def test_a_run_is_rebuilt_with_the_threads_of_its_record(recorded, asked, used, monkeypatch):
+    for name in ("DR_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    if asked:
+        monkeypatch.setenv("DR_THREADS", asked)
+    else:
+        monkeypatch.setattr(machine, "threads", lambda: int(os.environ.get("DR_THREADS", 6)))
+    threads = []
+
+    def execute(*_):
+        threads.append(machine.threads())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "execute", execute)
+    monkeypatch.setattr(verify, "recipe_of", lambda *_: SimpleNamespace())
+    monkeypatch.setattr(verify, "pipeline", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        verify.verify(made(VALUES, machine={"threads": recorded}))
+    assert threads == [used] and os.environ.get("DR_THREADS") == asked
 
 
 def test_two_faithful_trainings_are_called_different_one_time_in_twenty():
@@ -281,6 +311,17 @@ def test_a_slip_in_the_name_of_a_record_is_told_what_there_is(named, said, book,
     assert main(["verify", *named.split()]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_studies_are_named_without_their_records_being_parsed(book, monkeypatch):
+    publish([made(VALUES, study='a/"b"', label='"study":"no"'), made(VALUES, study="c/d")])
+    monkeypatch.setattr(records, "_record", None)  # which parses a line
+    folder = places.records_root() / "laptop"
+    assert records.studies_in(folder) == {'a/"b"': "laptop", "c/d": "laptop"}
+    next(folder.glob("c*")).write_bytes(b"cut")
+    assert [*records.studies_in(folder)] == ['a/"b"']
+    with pytest.raises(InputError, match=r"""There are: a/"b"\."""):
+        find("a/c")
 
 
 def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, capsys):

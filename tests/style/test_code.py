@@ -53,6 +53,24 @@ def test_every_folder_has_its_place_in_the_order():
     assert {place(path) for path in modules()} <= LEVEL.keys()
 
 
+def test_the_order_that_the_library_says_of_itself_is_of_folders_that_are_there():
+    words = ast.get_docstring(tree(LIBRARY / "__init__.py")).split("order only:")[1]
+    said = re.findall(r"\w+", words)
+    assert sorted(said) == sorted(path.parent.name for path in LIBRARY.glob("*/__init__.py"))
+    assert [LEVEL[name] for name in said] == sorted(LEVEL[name] for name in said)
+
+
+def test_commands_that_run_a_notebook_show_progress_and_the_first_is_done_in_minutes():
+    practice = sorted((ROOT / "book" / "practice").glob("*.md"))
+    pages = [ROOT / "book" / "quickstart.md", *practice]
+    commands = [
+        re.findall(r"papermill notebooks/(?:[^\n]*\\\n)*[^\n]*", page.read_text("utf-8"))
+        for page in pages
+    ]
+    assert "scales/smoke.yaml" in commands[0][0]
+    assert all("--log-output" in command for of_page in commands for command in of_page)
+
+
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_imports_run_one_way(path):
     above = {
