@@ -626,7 +626,7 @@ def test_generated_questions_help_the_base_model_before_fine_tuning():
     runs = recorded_by_collection("dpr_paq/figure02")["squad"]
     rows = (runs[f"{pairs} pairs, no fine-tuning"] for pairs in ("all", "no"))
     gain = difference(*rows, "accuracy@20").estimate.interval()
-    assert gain.low > 30 and gain.high < 38, "a third of all questions"
+    assert gain.low > 28 and gain.high < 40, "a third of all questions"
 
 
 def test_posts_help_with_certainty_on_one_of_three_sets_of_dialogues():

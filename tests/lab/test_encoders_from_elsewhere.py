@@ -147,7 +147,8 @@ def test_prompts_of_a_recipe_are_read_keyed_recorded_and_shown(
     np.testing.assert_allclose(ranking.scores[:, :10], expected, atol=1e-5)
     shown = {label: trained_by(record) for label, record in records.items()}
     assert shown["plain"] == "others; prompts: none"
-    assert shown["prompted"] == "others; prompts: query 'masked ', passage 'words '"
+    # no line ends within a prompt
+    assert shown["prompted"] == "others; prompts: query\xa0'masked\xa0', passage\xa0'words\xa0'"
 
     # the same words on the command line, for the encoder before them
     command = ["search", own_recipe.collection.name, queries["text"][0], "--no-bm25", "--json"]
