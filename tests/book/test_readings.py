@@ -783,6 +783,33 @@ def test_coverage_orders_the_methods_on_squad_but_for_master_and_less_on_titles(
     assert titles["mlm"] == pytest.approx(titles["simlm"], abs=0.01)
 
 
+def test_few_labels_raise_simlms_gain_and_leave_generated_questions_uncertain():
+    """As methods/what_the_bottleneck_buys says of 2,000 and 5,000 labelled questions."""
+    measure, whole = "MRR@10", plan.Block.load("plan/core", both=True)
+    few = plan.Block.load("plan/few-labels", both=True)
+    for count in ("2,000", "5,000"):
+        rows = {
+            label: f"{label}, {count} labelled queries"
+            for label in ("none", "mlm", "simlm", "autoencoder", "paq")
+        }
+        gains = {
+            label: few.difference(row, rows["none"], measure)
+            for label, row in rows.items()
+            if label != "none"
+        }
+        seeds = {label: few.seed_count(row) for label, row in rows.items()}
+        assert seeds["paq"] == 3 and seeds["simlm"] == seeds["autoencoder"] == 2 > 0 < seeds["mlm"]
+        simlm, best = (
+            whole.difference(label, "none", measure) for label in ("simlm", "autoencoder")
+        )
+        assert 1.7 < gains["simlm"].value / simlm.value < 2.1, "nearly twice"
+        assert gains["simlm"].interval().low > simlm.value
+        assert gains["autoencoder"].value > best.value
+        order = few.difference(rows["autoencoder"], rows["simlm"], measure)
+        assert order.side() == 1
+        assert gains["mlm"].side() == gains["paq"].side() == 0
+
+
 def test_bag_of_words_gains_about_as_much_as_retromae():
     """As the first page says: less than a point either way, which is what the plan calls level."""
     gap = plan.Block.load("plan/core").difference("bow", "retromae", "MRR@10").interval()
