@@ -55,6 +55,8 @@ LOADED = ("bert", "search", "start", "texts", "base-words", f"model-{METHOD}", f
 """Scripts that the first typed question loads."""
 BARE = "simlm, 2 layers, 0/100"
 """In records: SimLM with nothing hidden from its encoder and everything from its decoder."""
+BARE_NAMED = "SimLM, 0\xa0%\xa0/\xa0100\xa0%"
+"""... as the figure names it: hidden from the encoder, and from the decoder."""
 WIDE, ROW = 4.1, 0.38
 """Inches of a small figure, and of one of its rows."""
 
@@ -232,7 +234,7 @@ def bottleneck_figure() -> HTML:
     }
 
     def draw(palette: figures.Palette) -> Figure:
-        figure, axes = _rows(["SimLM, 0 % / 100 %" if one == BARE else named(one) for one in order])
+        figure, axes = _rows([BARE_NAMED if one == BARE else named(one) for one in order])
         axes.axvline(0, color=palette.text, linewidth=1)
         looks = zip(rows, (palette.series[0], palette.paper), (-0.13, 0.13), strict=True)
         for name, colour, shift in looks:
