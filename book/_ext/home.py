@@ -381,8 +381,8 @@ def trust_figure() -> HTML:
         ),
         f"{len(away)} other collections": np.sum(by_collection, axis=0).tolist(),
     }
-    keep = [100 * sum(counts[:2]) / len(everywhere) for counts in by_collection]
-    keep = cluster_mean(np.array(keep)).interval()
+    kept = [100 * sum(counts[:2]) / len(everywhere) for counts in by_collection]
+    average = cluster_mean(np.array(kept)).interval()
     states = ("same order, certain", "same order", "turned", "turned, certain")
 
     def draw(palette: figures.Palette) -> Figure:
@@ -423,8 +423,8 @@ def trust_figure() -> HTML:
         source=f"{len(sure)} of {len(pairs)} pairs of {len(complete)} methods, {plan.seeds_of(1)}"
         f" seeds each, are certain on SQuAD. Six layers: {sum(rows['six layers'])} pairs, trained"
         f" once. Last bar: {len(everywhere)} pairs on each of {len(away)} collections"
-        f" ({ELSEWHERE}), of which {keep.mean:.0f} % [{keep.low:.0f}, {keep.high:.0f}] keep their"
-        " order, over collections.",
+        f" ({ELSEWHERE}), of which {average.mean:.0f} % [{average.low:.0f}, {average.high:.0f}]"
+        " keep their order, over collections.",
     )
 
 

@@ -8,10 +8,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from dr_book import comparison, figures, measured
+from dr_book import comparison, figures, measured, plan
 from dr_book.comparison import Comparison
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
+from dr_book.statistics import Estimate
 from dr_book.tables import p_cell
 from dr_book.verdicts import PairResult
 from dr_lib.evaluation import Clusters
@@ -468,3 +469,26 @@ def test_a_study_leads_to_the_notebook_that_runs_it():
     assert notebook_of("methods/pipeline-squad") == "notebooks/methods/pipeline.ipynb"
     assert notebook_of("your_corpus/mine") == "notebooks/your_corpus.ipynb"
     assert notebook_of("simlm/table99") is None and notebook_of(None) is None
+
+
+def test_contrasts_show_what_was_found_what_they_wait_for_and_what_is_said_beside_them():
+    says = {
+        "says": "<b> is enough.",
+        "compare": "bow - none",
+        "rows": ["bow", "none"],
+        "rule": "above",
+    }
+    sure, order = Estimate(2.0, ((0.01, 50.0),)), {"squad": 0.75, "reddit-retrieval": 0.4}
+    judged = [
+        plan.Verdict({"id": "a", **says}, {"squad": sure}, "supported", looks=2, apart="device"),
+        plan.Verdict({"id": "b", **says}, order, "waits", "reddit-retrieval: bow 1 of 3", looks=1),
+        plan.Verdict({"id": "c", **says}),
+    ]
+    html = comparison.contrasts(judged, {"a": "as a share: 3 %"}).data
+    first, second, third = html.split("<tr>")[-3:]
+    assert "&lt;b&gt; is enough" in first and "<b>" not in first
+    assert "+2.0" in first and "as\xa0a\xa0share:\xa03\xa0%" in first
+    assert "apart: device; 2 looks" in first
+    assert "SQuAD:\xa00.75" in second and "0.40" in second
+    assert re.search(r"seeds: Reddit.*: bag of words 1 of 3; 1 look<", second)
+    assert "look" not in third and "not run" in third
