@@ -307,10 +307,10 @@ def records_page() -> str:
         " again. A record is a line of JSON. It has the whole recipe of a run, the"
         " score and the cluster of every query, the loss of every training, the digests of the data"
         " and of every stage, and the versions, machine and commit.",
-        "A record also has an *epoch*, a number that changes when a change of code has moved the"
-        " scores that the tests hold. Runs of one epoch may be compared seed by seed. A row may"
-        " hold runs of several epochs: what the code moved between them counts as noise of"
-        " training.",
+        "A record also has a {term}`code number`, which rises when a change of code has moved the"
+        " scores that the tests hold: *code 5* in a table, `epoch` in the file. Runs of one number"
+        " may be compared seed by seed. A row may hold runs of several numbers: what the code moved"
+        " between them counts as noise of training.",
         "The 163 records of an H200 were made in a copy of the project without its history. Their"
         " commit was found afterwards: at f7f50f08 the digest of the code of every stage, taken"
         " with Python 3.12 as there, is the one that they hold.",
@@ -434,7 +434,7 @@ def records_tables(scale: str) -> list[HTML]:
         "time",
         "machine",
         "commit",
-        "epoch",
+        "code",
         "made",
         "rebuilt",
     ]
@@ -518,7 +518,7 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
-FILTERS = ("paper", "verdict", "scale", "protocol", "epoch", "waits for")
+FILTERS = ("paper", "verdict", "scale", "protocol", "code", "waits for")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
 PLAN = places.project_root() / "book" / "plan.yaml"
 PROTOCOLS = {
@@ -643,13 +643,13 @@ def counted_pairs(entry: Entry) -> str:
 
 def _facts(entry: Entry, blocks: Mapping[int, str]) -> dict[str, str]:
     """What the filter looks at."""
-    epochs = ", ".join(str(epoch or "unknown") for epoch in entry["epochs"]) or "none"
+    codes = ", ".join(str(code or "unknown") for code in entry["epochs"]) or "none"
     values = (
         short_name(entry["paper"]),
         entry["verdict"],
         entry["scale"] or "none",
         entry["protocol"] or "nothing here",
-        epochs,
+        codes,
         f"{entry['block']} {blocks[entry['block']]}" if entry["block"] else "no block",
     )
     return dict(zip(FILTERS, values, strict=True))

@@ -158,7 +158,7 @@ def answering(
 
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
-    """What a verdict rests on: scale, epochs (0 where one is not known), seeds, names of the
+    """What a verdict rests on: scale, code numbers (`epochs`; 0: not known), seeds, names of the
     records, and `looks`: the days on which they came in, on each of which somebody may have looked.
     """
     return {
@@ -223,7 +223,7 @@ def direction_held(entry: Mapping[str, Any]) -> str:
         >>> pair = {"state": "supported", "relation": "over", "carrying": True}
         >>> pair |= {"difference": 0.7, "low": 0.4, "high": 1.0, "paper": 3.0}
         >>> direction_held({"verdict": "held", "unchecked": "", "pairs": [pair]})
-        'direction held, size 0.7 of 3.0'
+        'direction held, here 0.7, paper 3.0'
     """
     if entry["verdict"] != "held":
         return ""
@@ -232,7 +232,7 @@ def direction_held(entry: Mapping[str, Any]) -> str:
         return ""
     sizes = sizes_of(entry)
     return "direction held" + (
-        ", size {:.1f} of {:.1f}".format(*sizes[0]) if len(sizes) == 1 else ""
+        ", here {:.1f}, paper {:.1f}".format(*sizes[0]) if len(sizes) == 1 else ""
     )
 
 

@@ -465,7 +465,7 @@ def _pools(measure: str) -> dict[Hashable, SeedVariance]:
 
 
 def repeated(measure: str) -> list[Side]:
-    """The configurations that were trained with at least two seeds by code of one epoch."""
+    """The configurations that were trained with at least two seeds under one code number."""
     sides = []
     for records in by_configuration().values():
         runs = [record for record in _distinct(records) if has_measure(record, measure)]
@@ -670,11 +670,11 @@ def possible(measure: str, *, difference: bool) -> tuple[float, float]:
 
 
 def made_by(record: Record) -> str:
-    """Epoch of the code, precision and device of a run's training, as a page shows them; "" where
-    nothing was trained.
+    """Code number (a record's `epoch`), precision and device of a run's training, as a page shows
+    them; "" where nothing was trained.
 
     Example:
-        "epoch 5, bf16, H100"
+        "code 5, bf16, H100"
     """
     logs = list(record.training.values())
     if not logs:
@@ -682,8 +682,8 @@ def made_by(record: Record) -> str:
     facts = record.machine
     device = (facts.get("gpus") or [str(facts.get("cpu"))])[0]
     chip = re.search(r"[A-Z]\d{2,3}\b|AMD|Intel|Apple \w+|ARM", device)
-    epoch = record.epoch
-    parts = ["" if epoch is None else f"epoch {epoch}", logs[-1].get("precision")]
+    code = record.epoch
+    parts = ["" if code is None else f"code {code}", logs[-1].get("precision")]
     return ", ".join(map(str, filter(None, [*parts, chip[0] if chip else device])))
 
 

@@ -1,9 +1,9 @@
 """The runs of book/plan.yaml: what each method gains, where, and what the plan's contrasts say.
 
-A block is judged by its own runs alone, all of one epoch and as many as the plan fixed beforehand;
-a difference of two of its rows is that of every table (`measured`). Test and dev questions are
-counted together where dev has chosen nothing. How sure a number is: ideas/statistics. Page:
-methods/what_the_bottleneck_buys.
+A block is judged by its own runs alone, all of one code number and as many as the plan fixed
+beforehand; a difference of two of its rows is that of every table (`measured`). Test and dev
+questions are counted together where dev has chosen nothing. How sure a number is:
+ideas/statistics. Page: methods/what_the_bottleneck_buys.
 """
 
 from collections import defaultdict

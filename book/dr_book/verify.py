@@ -294,7 +294,7 @@ def find(
 
 
 def cheapest() -> Record:
-    """The trained record that takes the shortest time to make again, of those of this epoch that a
+    """The trained record that takes the shortest time to make again, of those of this code that a
     processor has made and whose collections are here.
 
     Raises:
@@ -350,7 +350,7 @@ def certificate_lines(record: Record, certificate: dict[str, Any]) -> list[str]:
     if not certificate["same"]:
         lines.append(_difference(certificate))
     if record.epoch != certificate["epoch"]:
-        lines.append(f"  recorded in epoch {record.epoch}, rebuilt in {certificate['epoch']}")
+        lines.append(f"  recorded by code {record.epoch}, rebuilt by code {certificate['epoch']}")
     if certificate["code"]:
         changed = ", ".join(certificate["code"])
         lines.append(f"  as is usual, code has changed since it was recorded, here of: {changed}")

@@ -413,7 +413,7 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
     assert ">open: waits for seeds</span>" in html and "a row has one seed" in html
     html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
     assert (
-        ">direction held, size 20.1 of 1.5</span>" in html
+        ">direction held, here 20.1, paper 1.5</span>" in html
         and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     )
     assert "Enc-Dec MLM over Enc-Dec RTD: +" in html

@@ -165,7 +165,7 @@ def test_what_waits_for_seeds_is_told_from_what_is_undecided():
 def test_a_claim_that_names_another_size_is_held_in_its_direction(paper, unchecked, direction):
     pair = TESTED | {"state": "supported", "paper": paper}
     entry = counted(ENTRY | {"verdict": "held", "unchecked": unchecked, "pairs": [pair]})
-    badge = f">direction held, size 1.3 of {paper}<"
+    badge = f">direction held, here 1.3, paper {paper}<"
     assert (badge in entry_badge(entry).html) is direction
     twice = entry | {"pairs": [pair, pair]}
     assert (">direction held<" in entry_badge(twice).html) is direction
@@ -206,7 +206,7 @@ def test_claims_can_be_filtered_by_what_they_rest_on():
         "verdict": "held",
         "scale": "laptop",
         "protocol": "stand-in",
-        "epoch": "unknown, 3",
+        "code": "unknown, 3",
         "waits for": "4 re-ranker",
     }
     assert len(facts) == len(entries()) and facts[0] == expected

@@ -223,7 +223,7 @@ def test_a_changed_record_changes_verdict_prose_and_figure(book):
     before, after = told(0.5), told(0.3)
     assert (before[0], after[0]) == ("held", "contradicted")
     assert (
-        ">direction held, size 10.1 of 3.0</span>" in before[1]
+        ">direction held, here 10.1, paper 3.0</span>" in before[1]
         and ">contradicted</span>" in after[1]
     )
     assert (

@@ -72,8 +72,8 @@ function testSetsPage(place, { measure, pairs }) {
     if (across(state.difference) - across(0) > 210) names.push(["text", { x: across(state.difference), y: PICTURE.bottom + 52 }, "true difference"]);
     picture.replaceChildren(drawing(PICTURE.width, PICTURE.height, `Intervals of ${SETS} test sets. ${said}`, zero, truth, ...lines, ...names));
     const chance = Math.round(100 * testSets.chance(state.difference, state.spread, state.queries));
-    const needed = state.difference ? ` To find the difference in 80 % of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} queries.` : "";
-    facts.textContent = `${said} From query to query, the differences have a standard deviation of ${state.spread.toFixed(0)} points: on average ${chance} % of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80 % of cases is ${points(testSets.detectable(state.spread, state.queries))}.`;
+    const needed = state.difference ? ` To find the difference in 80 % of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} independent queries.` : "";
+    facts.textContent = `${said} From query to query, the differences have a standard deviation of ${state.spread.toFixed(0)} points: on average ${chance} % of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80 % of cases is ${points(testSets.detectable(state.spread, state.queries))}. All queries here are independent. Queries that share a document count for fewer: SQuAD's 10,534 are worth two to eight thousand, by pair of systems.`;
   }
 
   const choices = pairs.map(({ name }, i) => element("option", { value: i }, name));

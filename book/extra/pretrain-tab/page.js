@@ -14,7 +14,7 @@ function curves(lines, { label, unit, floor, ceiling, steps, width, turn }) {
   const y = (value) => height - bottom - (height - bottom - top) * (inside(value) - floor) / (ceiling - floor);
   const drawn = lines.filter(({ points }) => points.length);
   const ends = drawn.map(({ points }) => y(points.at(-1)[1])), places = [...ends.keys()].sort((a, b) => ends[a] - ends[b]);
-  places.forEach((one, i) => { if (i) ends[one] = Math.max(ends[one], ends[places[i - 1]] + 14); });  // names do not overlap
+  places.forEach((one, i) => { if (i) ends[one] = Math.max(ends[one], ends[places[i - 1]] + 17); });  // names do not overlap
   const parts = [0, 0.5, 1].flatMap((share) => {
     const value = floor + share * (ceiling - floor);
     return [["line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }],
@@ -66,7 +66,7 @@ function pretrainPage(place, data) {
 
   function draw() {
     const { model } = training, run = seen[state.bottleneck], other = seen[!state.bottleneck];
-    const steps = Math.max(400, ...[run, other].flatMap((one) => (one ? one.mrr.map(([step]) => step) : [])));
+    const steps = Math.max(800, ...[run, other].flatMap((one) => (one ? one.mrr.map(([step]) => step) : [])));
     const old = (name, kind, points) => ({ name, kind: `${kind} before`, points: points?.length > 1 ? points : [] });
     const guess = data.settings.guess, width = Math.max(280, Math.min(640, pictures.clientWidth));  // letters keep their size
     const losses = [{ name: "encoder’s loss", kind: "encoder", points: run.encoder }, { name: "decoder’s loss", kind: "decoder", points: run.decoder }];
@@ -79,9 +79,10 @@ function pretrainPage(place, data) {
       curves([{ name: modeName(), kind: "mrr", points: run.mrr }, old(state.bottleneck ? "masked LM" : "bottleneck", "mrr", other?.mrr),
         { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 100, steps, width, turn }));
     const last = (points) => points.at(-1)?.[1].toFixed(2).replace("-", "\u2212");
-    const worth = state.bottleneck ? ` What the vector is worth to the decoder: ${last(run.worth)} nats${turn === undefined ? "; so far the decoder learns to do without it" : ""}.` : "";
+    const worth = state.bottleneck ? ` What the vector is worth to the decoder: ${last(run.worth)} nats${model.steps && turn === undefined ? "; so far the decoder learns to do without it" : ""}.` : "";
+    const ahead = model.steps ? "" : ` Not started.${state.bottleneck ? " With the rates given at first hardly anything happens for 300 to 450 steps; then the vector begins to count." : ""}`;
     const speed = model.steps && spent ? ` ${(1000 * model.steps / spent).toFixed(0)} steps a second on this machine.` : "";
-    facts.textContent = `Step ${model.steps}.${run.encoder.length ? ` Loss ${last(run.encoder)} nats${run.decoder.length ? `, of the decoder ${last(run.decoder)} nats` : ""}.` : ""} MRR@10 ${percent(measured.mrr)}.${worth}${speed}`;
+    facts.textContent = `Step ${model.steps}.${run.encoder.length ? ` Loss ${last(run.encoder)} nats${run.decoder.length ? `, of the decoder ${last(run.decoder)} nats` : ""}.` : ""} MRR@10 ${percent(measured.mrr)}.${worth}${ahead}${speed}`;
     neighbours();
   }
 
