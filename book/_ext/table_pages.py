@@ -10,6 +10,7 @@ content left out. Links lead to the notebook as it ran and to BibTeX, of the pag
 where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.
 """
 
+import ast
 import base64
 import html
 import json
@@ -28,6 +29,7 @@ from dr_book.comparison import NOT_YET
 from dr_book.papers import load_papers
 from dr_book.tables import data_named, folded, per_cent, soft, typographic
 from dr_lib import places
+from dr_lib.files import read_yaml
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
@@ -107,7 +109,8 @@ def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
             given = _text(cell).removeprefix("# Parameters\n")
             if not shown:
                 continue
-            merged[-1]["source"] = f"{_text(merged[-1])}\n\n# This copy was executed with:\n{given}"
+            own = _text(merged[-1])
+            merged[-1]["source"] = f"{own}\n\n{_executed_with(own, given)}"
         else:
             merged.append(cell)
     for cell in merged:
@@ -117,6 +120,35 @@ def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
             prompt = "Parameters, and how this copy was run"
             cell["metadata"]["mystnb"] = {"code_prompt_show": prompt}
     return merged
+
+
+def _executed_with(own: str, given: str) -> str:
+    """Of the parameters that papermill gave those that differ from the notebook's own; a scale's
+    recipe by the name of its file.
+    """
+    defaults, values = _assigned(own), _assigned(given)
+    differ = {
+        name: f"{name} = {ast.get_source_segment(given, value)}"
+        for name, value in values.items()
+        if name not in defaults or ast.dump(value) != ast.dump(defaults[name])
+    }
+    if "scale" in values and "recipe" in differ:
+        file = f"notebooks/scales/{ast.literal_eval(values['scale'])}.yaml"
+        path = places.project_root() / file
+        if path.exists() and read_yaml(path).get("recipe") == ast.literal_eval(values["recipe"]):
+            differ["recipe"] = f"# and the recipe of {file}"
+    if not differ:
+        return "# This copy was executed with these."
+    return "\n".join(["# This copy was executed with:", *differ.values()])
+
+
+def _assigned(source: str) -> dict[str, ast.expr]:
+    """Names of a parameters cell and the expressions they stand for."""
+    return {
+        node.targets[0].id: node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
 
 
 def _fold_code(cells: Sequence[Cell]) -> None:

@@ -17,6 +17,7 @@ from table_pages import TO_NOTEBOOK, arrange, claims_html, links_html, notes_htm
 
 from dr_book.comparison import NOT_YET, notice
 from dr_book.papers import load_papers
+from dr_lib.files import read_yaml
 from dr_lib.lab import load_records
 
 SCRIPT = ROOT / "book" / "_static" / "pages.js"
@@ -113,6 +114,30 @@ def test_code_is_folded_and_parameters_are_one_cell():
     assert lesson[0]["source"].endswith("\n\n<p>links</p>")
     # a lesson is the same at every scale: what papermill put in is not shown
     assert "scale = 1" in [cell["source"] for cell in lesson] and "scale = 2" not in str(lesson)
+
+
+def test_of_the_parameters_of_a_copy_those_are_shown_that_differ():
+    smoke = read_yaml(ROOT / "notebooks" / "scales" / "smoke.yaml")
+    given = "\n".join(f"{name} = {value!r}" for name, value in smoke.items())
+    own = notebook()
+    own["cells"][1] = code('scale = "laptop"\nseeds = [0]  # a row\nrecipe = {}', "parameters")
+    own["cells"][2] = code(f"# Parameters\n{given}\nsteps = [8]", "injected-parameters")
+    cells = arrange(own, "notebooks/simlm/x", [])["cells"]
+    (shown,) = [cell["source"] for cell in cells if "laptop" in cell["source"]]
+    assert shown.partition("executed with:\n")[2].splitlines() == [
+        "scale = 'smoke'",
+        "collection = 'primer'",
+        "minutes = None",
+        "# and the recipe of notebooks/scales/smoke.yaml",
+        "steps = [8]",
+    ]
+    other = given.replace("'steps': 4", "'steps': 5")
+    own = notebook()
+    own["cells"][2] = code(f"# Parameters\n{other}", "injected-parameters")
+    assert "'steps': 5" in str(arrange(own, "notebooks/simlm/x", []))
+    own = notebook()
+    own["cells"][2] = code("# Parameters\nscale = 1", "injected-parameters")
+    assert "executed with these." in str(arrange(own, "notebooks/simlm/x", []))
 
 
 def test_the_method_at_work_stands_behind_the_verdicts():
