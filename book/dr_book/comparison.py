@@ -488,8 +488,10 @@ def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML
     opened = plan.opened_by_holm(judged)
     rows = []
     for verdict in judged:
-        asked = verdict.contrast
+        asked, on = verdict.contrast, verdict.contrast.get("on", "squad")
         compare = asked["compare"].replace(" - ", " \N{MINUS SIGN} ").replace("copy_last", "copied")
+        if on != "squad" and on in [*tables.DATA]:  # a list, or a part of one, names itself
+            compare += f", {tables.data_named(on)}"
         shown = {
             name: spell(gap.interval(), sign=True) if isinstance(gap, Estimate) else f"{gap:.2f}"
             for name, gap in verdict.shown.items()

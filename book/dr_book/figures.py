@@ -27,7 +27,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import Bbox, ScaledTranslation
 
 from dr_book.statistics import Interval
 from dr_book.tables import minus, named, provenance, typographic
@@ -804,6 +804,55 @@ def _thin(axes: Axes, width: float) -> None:
     axes.set_xticks(
         axes.get_xticks(), [name if at in shown else "" for at, name in enumerate(names)]
     )
+
+
+BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+"""Where a name may stand beside its point, the best place first."""
+
+
+def name_points(
+    axes: Axes, points: Mapping[str, tuple[float, float]], clear: Sequence[float] = ()
+) -> None:
+    """Names beside points, each where it meets the fewest other names and points.
+
+    Args:
+        axes: of which the limits are final.
+        points: label -> place of a point, in units of the axes.
+        clear: heights of lines that names keep clear of.
+    """
+    figure = axes.get_figure(root=True)
+    figure.get_layout_engine().execute(figure)  # how large the axes will be
+    places = {label: axes.transData.transform(place) for label, place in points.items()}
+    radius, inside = 6 / 72 * figure.dpi, axes.get_window_extent()
+    taken = [Bbox.from_extents(*(place - radius), *(place + radius)) for place in places.values()]
+    heights = [axes.transData.transform((0, height))[1] for height in clear]
+    taken += [Bbox([(inside.x0, at - 2), (inside.x1, at + 2)]) for at in heights]
+    for label in sorted(points, key=lambda label: -points[label][0]):
+        names = {}
+        for across, up in BESIDE:
+            name = axes.annotate(
+                named(label),
+                points[label],
+                (8 * across, 8 * up),
+                textcoords="offset points",
+                ha=("center", "left", "right")[across],
+                va=("center", "bottom", "top")[up],
+            )
+            box = name.get_window_extent()
+            area = box.width * box.height
+            covered = sum(_shared(box, other) for other in taken)
+            askew = 0.2 * area * bool(across and up)  # seems to name the next point
+            names[name] = covered + askew + area - _shared(box, inside)
+        best = min(names, key=names.__getitem__)
+        for name in names.keys() - {best}:
+            name.remove()
+        taken.append(best.get_window_extent())
+
+
+def _shared(one: Bbox, other: Bbox) -> float:
+    """The area that two boxes share."""
+    both = Bbox.intersection(one, other)
+    return both.width * both.height if both else 0.0
 
 
 def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:

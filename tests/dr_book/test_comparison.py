@@ -482,7 +482,7 @@ def test_contrasts_show_what_was_found_what_they_wait_for_and_what_is_said_besid
     judged = [
         plan.Verdict({"id": "a", **says}, {"squad": sure}, "supported", looks=2, apart="device"),
         plan.Verdict({"id": "b", **says}, order, "waits", "reddit-retrieval: bow 1 of 3", looks=1),
-        plan.Verdict({"id": "c", **says}),
+        plan.Verdict({"id": "c", **says, "on": "reddit-retrieval"}),
     ]
     html = comparison.contrasts(judged, {"a": "as a share: 3 %"}).data
     first, second, third = html.split("<tr>")[-3:]
@@ -492,3 +492,4 @@ def test_contrasts_show_what_was_found_what_they_wait_for_and_what_is_said_besid
     assert "SQuAD:\xa00.75" in second and "0.40" in second
     assert re.search(r"seeds: Reddit.*: bag of words 1 of 3; 1 look<", second)
     assert "look" not in third and "not run" in third
+    assert "no pre-training<" in first and "no pre-training, Reddit<" in third
