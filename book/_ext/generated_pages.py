@@ -118,6 +118,9 @@ MACHINE = {
 MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
 """A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
+HYPHENATED = {"supported": "sup\u00adported", "contradicted": "contra\u00addicted"}
+HYPHENATED |= {"untested": "un\u00adtested"}
+"""Heads of a table that a phone breaks at a hyphen."""
 COUNTED_AS = {WAITS: COUNTED[WAITS]}
 """State -> what several pairs in it are said to be, where that is not its name."""
 CAPTION = "Collections that records were made on."
@@ -541,21 +544,21 @@ def claims_page(entries: Sequence[Entry]) -> str:
     drawn = drawn_pairs(entries)
     return _page(
         "All claims",
-        in_words(drawn),
-        place("claims"),
-        left_out(entries),
-        pairs_table(drawn, {key: short_name(key) for key in IDEAS}),
         f"The five papers make {len(entries)} claims about their tables and figures, and a claim is"
         " one or more *pairs*: two rows in an order, several within a margin, a share in a range."
         " Our records support a pair, contradict it, or leave it open; a pair that they cannot"
         " test, whatever their numbers, decides nothing. A claim is *held* where all pairs that"
-        " its sentence is about are supported, *contradicted* where one of them is, else *open*."
-        " A pair *waits for seeds* where it is open because a row has too few seeds, whatever its"
+        " its sentence is about are supported, *contradicted* where one of them is, else *open*.",
+        in_words(drawn),
+        place("claims"),
+        left_out(entries),
+        pairs_table(drawn, {key: short_name(key) for key in IDEAS}),
+        "A pair *waits for seeds* where it is open because a row has too few seeds, whatever its"
         " interval. *Direction held* is said of a held claim where the size that its sentence names"
-        " is not tested, or the paper's difference lies outside of our interval.",
-        "*Scaled* is the paper's kind of data, smaller; a *stand-in* is other data. Click a claim"
-        " for its pairs. The {doc}`rules <../ideas/statistics>` are applied when the book is"
-        " built, to the records that `book/papers` names; `python -m dr_book ledger` prints the"
+        " is not tested, or the paper's difference lies outside of our interval. *Scaled* is the"
+        " paper's kind of data, smaller; a *stand-in* is other data.",
+        "Click a claim for its pairs. The {doc}`rules <../ideas/statistics>` are applied when the"
+        " book is built, to the records that `book/papers` names; `dr-lib ledger` prints the"
         ' same, and `--json` everything that is known, as in <a href="../claims.json"'
         f" download>claims.json</a>. {survivors(entries)}",
         counts_table(entries),
@@ -648,7 +651,7 @@ def _facts(entry: Entry, blocks: Mapping[int, str]) -> dict[str, str]:
         short_name(entry["paper"]),
         entry["verdict"],
         entry["scale"] or "none",
-        entry["protocol"] or "nothing here",
+        entry["protocol"] or "not judged",
         codes,
         f"{entry['block']} {blocks[entry['block']]}" if entry["block"] else "no block",
     )
@@ -665,7 +668,8 @@ def _filter(entries: Sequence[Entry], blocks: Mapping[int, str]) -> str:
             f'<label>{name} <select name="{name}"><option'
             f' value="">all</option>{options}</select></label>'
         )
-    form = f'<form class="dr-filter" hidden>{"".join(choices)}<output></output></form>'
+    about = "<span>The claims below:</span>"
+    form = f'<form class="dr-filter" hidden>{about}{"".join(choices)}<output></output></form>'
     return f"{form}<script>{FILTER_SCRIPT.read_text(encoding='utf-8')}</script>"
 
 
@@ -721,24 +725,18 @@ def paper_cards(entries: Sequence[Entry]) -> str:
         pair["protocol"] == "stand-in" and pair["state"] in SHOWN for pair in pairs_of(entries)
     )
     key = {state.split()[0]: f"{said[state]} {COUNTED_AS.get(state, state)}" for state in SPOKEN}
-    key["hollow"] = f"{hollow} of these on other data than the paper's"
+    key["hollow"] = f"outlined: {hollow} of these, on other data than the paper's"
     legend = "".join(f'<li><i class="{kind}"></i>{text}</li>' for kind, text in key.items())
     tested = sum(number[state] for state in SHOWN)
     words = (
-        f"The five papers put pairs of rows in an order; {tested} of these pairs were tested here."
-        f" Another {number['not testable here']} cannot be tested here, and"
-        f" {number['not run']} are not run."
-    )
-    words += (
-        f" Pairs with BM25, {bm25_pairs(entries)}, stand apart and decide nothing about a method."
+        f"The five papers put pairs of rows in an order: {tested} of these pairs are tested here,"
+        f" {number['not testable here'] + number['not run']} are not."
     )
     claims = Counter(entry["verdict"] for entry in entries)
     words += (
-        f" Of {len(entries)} claims, {claims['held']} are held"
-        f" ({sum(map(bool, map(direction_held, entries)))} of these in their direction alone),"
-        f" {claims['contradicted']}"
-        f" contradicted and {claims['open']} open"
-        f" ({sum(bool(one.get('waits')) for one in entries)} of these wait for seeds); the other"
+        f" A claim consists of such pairs. Of {len(entries)} claims {claims['held']} are held,"
+        f" {sum(map(bool, map(direction_held, entries)))} of them in their direction alone;"
+        f" {claims['contradicted']} are contradicted, {claims['open']} open, and"
         f" {claims['not testable here'] + claims['not run']} have no verdict."
     )
     return (
@@ -765,7 +763,8 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
         pair_rows.append([name, *(number or None for number in states)])
         claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
     about = "Pairs of the papers, by our records; untested: not testable here, or not run."
-    shown = table(["paper", *SPOKEN, "untested"], pair_rows, caption=about)
+    heads = [HYPHENATED.get(state, state) for state in (*SPOKEN, "untested")]
+    shown = table(["paper", *heads], pair_rows, caption=about)
     judged = table(
         ["paper", "claims", *verdicts], claim_rows, caption="Claims of the papers, by their pairs."
     )

@@ -20,8 +20,12 @@ from generated_pages import bar, counted_pairs
 from sphinx.util.docutils import SphinxDirective
 from table_pages import LEADING
 
+from dr_book.ledger import SPOKEN, spoken
+from dr_book.ledger import pairs as pairs_of
 from dr_book.tables import per_cent, soft, typographic
 
+OUTLINED = "Outlined: tested on other data than the paper’s."
+"""What a hollow part of a bar means."""
 FIGURE = re.compile(r'<div class="dr-figure">.*?</div>', re.DOTALL)
 
 
@@ -41,7 +45,15 @@ class TableGrid(SphinxDirective):
                 self.env.note_dependency(str(path))
         up = "../" * self.env.docname.count("/")
         cards = [card(source, page, entries, up) for page in pages]
-        return [nodes.raw("", f'<div class="dr-grid">{"".join(cards)}</div>', format="html")]
+        outlined = any(
+            pair["protocol"] == "stand-in"
+            for entry in entries
+            if entry["page"] in pages
+            for pair in pairs_of([entry])
+            if spoken(pair) in SPOKEN
+        )
+        key = f'<p class="dr-source">{OUTLINED}</p>' * outlined
+        return [nodes.raw("", f'{key}<div class="dr-grid">{"".join(cards)}</div>', format="html")]
 
 
 def pages_of(contents: Any, chapter: str) -> list[str]:

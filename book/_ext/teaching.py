@@ -59,7 +59,7 @@ def routes_page(plan: Plan) -> str:
                     )
                 )
         left = [page(unit) for name, unit in plan["units"].items() if name not in used]
-        lines += ["", *([f"Left out: {', '.join(left)}.", ""] if left else [])]
+        lines += ["", *(folded(f"{len(left)} pages are left out", left) if left else [])]
     lines += ["## What each page teaches", "", *table(["page", "afterwards you can", "remember"])]
     lines += [row([page(unit), unit["able"], unit["point"]]) for unit in plan["units"].values()]
     return "\n".join(lines) + "\n"
@@ -78,9 +78,15 @@ INTRODUCTION = (
     "{doc}`/teaching/lecturers-notes` has a minute plan, board sketches, the wrong answers "
     "to expect, exam questions and an assignment. "
     'For the projector there are <a href="slides.html">slides</a>: one file, one '
-    "idea a slide, with notes (n: a window). `make slides` prints them to PDF. Each session's "
-    "notebooks are an archive to hand out."
+    "idea a slide; press `n` for a window with notes. `make slides` prints them to PDF. Each "
+    "session's notebooks are an archive to hand out."
 )
+
+
+def folded(title: str, pages: Sequence[str]) -> list[str]:
+    """Links to pages below a line that opens them."""
+    links = ", ".join(pages)
+    return [f"```{{admonition}} {title}", ":class: note dropdown", f"{links}.", "```", ""]
 
 
 def has_notebooks(units: Sequence[Mapping[str, Any]]) -> bool:

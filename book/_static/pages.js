@@ -95,7 +95,7 @@ addEventListener("DOMContentLoaded", () => {
 /* Below every table of numbers: the same table as CSV and as LaTeX, made in the page itself, so that no server is needed. */
 (() => {
   const INTERVAL = /^([+-]?[\d.]+) \[([^,]+), ([^\]]+)\]$/;
-  const words = (cell) => cell.textContent.replace(/\s+/g, " ").trim().replace(/^–$/, "").replace(/[−‑]/g, "-");
+  const words = (cell) => cell.textContent.replace(/\u00ad/g, "").replace(/\s+/g, " ").trim().replace(/^–$/, "").replace(/[−‑]/g, "-");
   const lines = (table) => [...table.querySelectorAll("tr")].map((row) => [...row.cells].map(words));
 
   /** Values with an interval become three columns: mean, low, high. */

@@ -56,6 +56,8 @@ PARTS = {
 """What a figure calls the parts of a loss and of an accuracy; the place of a name is that of its
 colour. What logs no parts is a contrastive training.
 """
+BOTH = 14
+"""Letters in a line of the longest names that a phone has room for on both sides of slopes."""
 WIDE, PHONE = 8.1, 3.7
 """Inches of 96 pixels: the column of a wide page, and the window of a phone."""
 RECORDED = re.compile(r"\[([\w/-]+)\]\((book/records/[\w./-]+\.jsonl\.xz)\)")
@@ -473,14 +475,25 @@ def slopes(
     dark = {label for pair in certain for label in pair}
 
     def draw(palette: Palette) -> Figure:
-        names = {
-            label: textwrap.wrap(tick(label), 18 if palette.phone else 40, break_on_hyphens=False)
-            for label in shared
-        }
+        wrapped = [
+            {
+                label: textwrap.wrap(
+                    tick(label), width, break_on_hyphens=False, break_long_words=width > BOTH
+                )
+                for label in shared
+            }
+            for width in ((BOTH, 18) if palette.phone else (40,))
+        ]
+        # a phone has room for both sides where names are short
+        both = not palette.phone or all(
+            len(lines) < 3 and max(map(len, lines)) <= BOTH for lines in wrapped[0].values()
+        )
+        names = wrapped[0 if both else -1]
         gap = 0.13 if palette.phone else 0.08  # between a point and its value
         row = 0.18 + 0.16 * max(map(len, names.values()))
         longest = max(len(line) for lines in names.values() for line in lines)
-        across = min(max(1.0, 2.4 - 0.095 * longest), 1.8) if palette.phone else 3.0
+        least, columns = (0.8, 2) if both else (1.0, 1)
+        across = min(max(least, 2.4 - 0.095 * longest * columns), 1.8) if palette.phone else 3.0
         figure = Figure(figsize=(across, 0.5 + row * len(shared)))
         axes = figure.subplots()
         axes.axis("off")
@@ -502,7 +515,7 @@ def slopes(
                 value = f"{places[equal[0]][column]:.1f}"
                 colour = palette.text if dark & {*equal} else palette.paper
                 axes.text(x, height, value, ha=align, va="center", color=colour)
-                if palette.phone and column:  # names stand on the left alone
+                if column and not both:  # names stand on the left alone
                     continue
                 lines = ",\n".join("\n".join(names[label]) for label in equal).split("\n")
                 shade = [colours[label] for label in equal for _ in names[label]]

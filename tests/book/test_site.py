@@ -276,6 +276,11 @@ def test_the_first_page_answers_before_and_after_somebody_types(browser):
     assert browser.run("document.querySelector('#ask-query').value") != first
     browser.run("document.querySelector('#ask-query').value = ''")
     browser.run("document.querySelector('#ask-query').focus()")
+    browser.press("Enter")
+    assert (
+        browser.run("document.querySelector('#home-ask .status').textContent")
+        == "Type a question first."
+    )
     browser.type("why do cats purr")
     browser.press("Enter")
     browser.wait(

@@ -496,6 +496,8 @@ def test_slopes_fill_a_phone_whatever_the_length_of_their_names():
         html = slopes(*sides, [*renamed.values()]).data
         width = float(re.findall(r'width="([\d.]+)pt"', html)[1]) / 72
         assert 0.7 * PHONE < width < 1.2 * PHONE, length
+        names = re.findall(rf">[^<]*x{{{length - 2}}}</text>", html.split("<svg")[2])
+        assert len(names) == len(renamed) * (1 + (length < 18)), "short ones on both sides"
 
 
 def test_values_that_look_equal_do_not_change_places(drawn):

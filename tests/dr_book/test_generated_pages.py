@@ -127,11 +127,11 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert '<i class="supported hollow" style="flex:1"></i>' in html
     assert '<i class="contradicted" style="flex:1"></i>' in html
     assert "3 pairs tested, of 26 claims" in html and "0 pairs tested" in html
-    assert "3 of these pairs were tested here" in html
-    assert '<i class="hollow"></i>2 of these on other data than the paper' in html
+    assert "3 of these pairs are tested here" in html
+    assert '<i class="hollow"></i>outlined: 2 of these, on other data than the paper' in html
     assert (
-        f"Of {len(made)} claims, 1 are held (0 of these in their direction alone),"
-        " 1 contradicted and 0 open" in html
+        f"Of {len(made)} claims 1 are held, 0 of them in their direction alone;"
+        " 1 are contradicted, 0 open, and" in html
     )
     assert "leaning" not in html and 'aria-label="none tested"' in bar(made[3:4])
 

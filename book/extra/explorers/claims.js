@@ -117,7 +117,7 @@ function claimsGlance(place, { papers, pairs }) {
       key("open", "stand-in", "open"), key("open hollow", "stand-in", "hollow: waits for seeds"), key("shape", "stand-in", "stand-in data"),
       ...(pairs.some((pair) => pair.protocol === "scaled") ? [key("shape", "scaled", "the paper\u2019s data, scaled")] : []),
       ...(pairs.some((pair) => pair.protocol === "same") ? [key("shape", "same", "the same data")] : []),
-      element("br"), "Dashed: ours equals the paper\u2019s. Point at a dot for its interval, click it for its claim. ",
+      element("br"), "Both axes are compressed beyond half a point. Dashed: ours equals the paper\u2019s. Point at a dot for its interval, click it for its claim. ",
       "Keys: Tab to the dots, \u2190 \u2192 along the paper\u2019s difference, \u2191 \u2193 along ours, Enter opens the claim."));
   place.hidden = false;
   pieces.atEachWidth(picture, (now) => { width = now; draw(); });

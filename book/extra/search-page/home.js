@@ -85,7 +85,7 @@ function answerTyped(query, { titles, texts, score, relevant }, near = -Infinity
 function startBox(place, { count, passages, questions, near, topics = "" }) {
   const base = place.dataset.parts, columns = node("div", { class: "columns" });
   const status = node("p", { class: "status", role: "status", "aria-live": "polite" });
-  const input = node("textarea", { id: "ask-query", rows: "2", enterkeyhint: "search", autocomplete: "off", spellcheck: "false", required: "" });
+  const input = node("textarea", { id: "ask-query", rows: "2", enterkeyhint: "search", autocomplete: "off", spellcheck: "false" });
   let number = 0, engine;
 
   function show(sides) {
@@ -107,7 +107,11 @@ function startBox(place, { count, passages, questions, near, topics = "" }) {
   async function ask(event) {
     event.preventDefault();
     const query = input.value.trim(), kept = questions.findIndex(({ text }) => text === query);
-    if (!query) return;
+    if (!query) {
+      status.textContent = "Type a question first.";
+      input.focus();
+      return;
+    }
     if (kept >= 0) { showKept(kept); return; }
     place.setAttribute("aria-busy", "true");
     try {
