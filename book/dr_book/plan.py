@@ -343,6 +343,7 @@ def recorded() -> tuple[dict[str, Block], list[Record]]:
     blocks = {
         squad: both,
         f"{squad}, decoder": Block({**both.runs, **Block.load("plan/decoder", both=True).runs}),
+        f"{squad}, pooling": Block({**both.runs, **Block.load("plan/pooling", both=True).runs}),
         reddit: Block.load(core, reddit, both=True),
         "re-ranker, dev": Block.load("plan/re-ranker-dev"),
     }
@@ -356,6 +357,7 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Ve
 
     Args:
         blocks: "squad", "reddit-retrieval", "squad, decoder" with the rows of blocks 1 and 2,
+            "squad, pooling" with those of 1 and 9,
             "re-ranker, dev", and each collection that was searched without training on it, under
             its name with "elsewhere " before it.
         overlaps: of SQuAD's questions.
