@@ -694,6 +694,11 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     assert level.p_within(1.0) < 0.05 and below.side() < 0, "about as much, and clearly more"
     fresh = decoders.difference("autoencoder, 2 layers, random", "bow", "MRR@10")
     assert fresh.p_within(1.0) < 0.05, "level with bag of words"
+    shallow = decoders.difference(
+        "autoencoder, 1 layer, random", "autoencoder, 2 layers, random", "MRR@10"
+    )
+    assert shallow.side() == -1 and -1.2 < shallow.value < -0.8, "a point less"
+    assert decoders.difference("autoencoder, 1 layer, random", "simlm", "MRR@10").side() == 0
     means = reddit.means("MRR@10")
     titles = [np.mean(means[label]) for label in ("autoencoder", "simlm", "mlm", "none")]
     assert titles == sorted(titles, reverse=True), "the same order"
