@@ -11,7 +11,8 @@
 
     {spread}`MRR@10; squad; retriever1` the pooled standard deviation from seed to seed
 
-    {seeds}`simlm/table08` how many seeds its trained rows have, in words
+    {seeds}`simlm/table08` how many seeds its trained rows have, in words; with `; SimLM; MLM` those
+    two rows
 
     {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10` the difference of two rows
@@ -119,15 +120,18 @@ class Measured(SphinxRole):
         return [nodes.inline("", number(self.text, records, measure), classes=["measured"])], []
 
 
-def trained_rows(study: str) -> list[list[Record]]:
-    """The rows of a study whose numbers another seed would change, each with its runs;
-    `InputError` where it has none.
+def trained_rows(cell: str) -> list[list[Record]]:
+    """The rows of a study, or those that are named, whose numbers another seed would change, each
+    with its runs; `InputError` where there is none.
     """
+    study, *labels = (part.strip() for part in cell.split(";"))
     rows = [own for runs in recorded_by_collection(study).values() for own in runs.values()]
     trained = [own for own in rows if is_trained(own[0].recipe)]
-    if not trained:
+    if labels:
+        trained = [own for own in trained if own[0].label in labels]
+    if not trained or len(trained) < len(labels):
         raise InputError(
-            f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records."
+            f"no trained record of {cell!r}", where="{seeds}", fix="Name what has records."
         )
     return trained
 

@@ -199,6 +199,14 @@ def test_where_a_record_comes_all_pages_are_read_again(tmp_path, monkeypatch):
     ] and not measured_numbers.pages_to_read(None, env, set())
 
 
+def test_seeds_of_named_rows_are_those_rows_and_a_row_without_records_is_refused():
+    three = trained_rows("simlm/table07; SimLM; MLM; AutoEncoder")
+    assert {own[0].label for own in three} == {"AutoEncoder", "MLM", "SimLM"}
+    assert len(three) == 3 < len(trained_rows("simlm/table07"))
+    with pytest.raises(InputError, match="no trained record"):
+        trained_rows("simlm/table07; SimLM; never run")
+
+
 def test_every_study_that_a_page_counts_seeds_of_has_some():
     sources = [*PAGES, *sorted((places.project_root() / "notebooks").glob("*/*.ipynb"))]
     studies = {
