@@ -697,7 +697,7 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     }
     assert [gap.side() for gap in ahead.values()] == [-1, 0, 1, 1, 1]
     assert ahead["simlm"].p_within(1.0) < 0.05, "level"
-    assert 0.6 < -ahead["mlm"].value < 0.9 and 2.6 < ahead["autoencoder"].value < 3.5
+    assert 0.6 < -ahead["mlm"].value < 0.75 and 2.6 < ahead["autoencoder"].value < 3.5
     assert 0.5 < ahead["retromae"].value < ahead["bow"].value < 1.5, "about a point"
     level, below = (
         both.difference("bow", other, "MRR@10") for other in ("retromae", "autoencoder")
