@@ -10,12 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from transformers import (
@@ -26,6 +29,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from dr_book import plan
+from dr_book.statistics import Estimate, seed_variance
 from dr_lib.files import write_json
 from dr_lib.lab import Recipe, Record
 from dr_lib.models import save_masked_lm
@@ -49,6 +54,17 @@ SENTENCES = [
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
     return SENTENCES
+
+
+@pytest.fixture(scope="session")
+def parts() -> SimpleNamespace:
+    """What methods/how_many_seeds computes itself: the parts of a variance."""
+    page = Path(__file__).parents[1] / "notebooks" / "methods" / "how_many_seeds.ipynb"
+    space = {"np": np, "pd": pd, "plan": plan, "Estimate": Estimate, "seed_variance": seed_variance}
+    for cell in nbformat.read(page, as_version=4).cells:
+        if cell.id in ("parts-of", "parts-add-up"):
+            exec(cell.source, space)
+    return SimpleNamespace(**space)
 
 
 @pytest.fixture(scope="session")

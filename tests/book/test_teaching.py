@@ -13,7 +13,6 @@ from typing import Any
 
 import nbformat
 import numpy as np
-import pandas as pd
 import pytest
 from check_pages import ROOT, expected_pages
 from handouts import plain, readme, to_take_home, write_archive, write_archives
@@ -23,8 +22,6 @@ from predictions import load_questions
 from teaching import archive_name, load_plan, minutes, routes_page
 
 from dr_book import measured, plan, statistics, tables
-from dr_book.measured import recorded
-from dr_book.statistics import seed_variance
 from dr_lib.lab import load_records
 
 PLAN = load_plan()
@@ -104,7 +101,7 @@ def test_marks_add_up_to_what_is_promised():
     assert len(marks) == 6 and sum(map(int, marks)) == 20
 
 
-def test_the_numbers_of_the_exam_are_those_of_the_records():
+def test_the_numbers_of_the_exam_are_those_of_the_records(parts):
     block = plan.Block.load("plan/core")
     gap = block.differences("retromae", "simlm", "MRR@10")
     spread, questions = gap.std(ddof=1), len(gap)
@@ -121,22 +118,17 @@ def test_the_numbers_of_the_exam_are_those_of_the_records():
     theirs = block.difference("retromae", "simlm", "MRR@10")
     assert theirs.interval().low < 0 < low
     assert round(2.8 * theirs.error, 1) == 0.8
-    page = json.loads((ROOT / "notebooks" / "methods" / "how_many_seeds.ipynb").read_text())
-    space: dict[str, Any] = {"np": np, "pd": pd, "plan": plan, "seed_variance": seed_variance}
-    for cell in page["cells"]:
-        if (source := "".join(cell["source"])).startswith(("def parts_of", "def shares")):
-            exec(source.partition("\n\n\ndef with_error")[0], space)
     repeated = [label for label in block.runs if block.seed_count(label) > 2]
     pairs = [
         pair
         for pair in itertools.combinations(repeated, 2)
         if abs(block.differences(*pair, "MRR@10").mean()) < 1.0
     ]
-    made_of = space["shares"](space["parts_of"](block, pairs, "MRR@10"), 3)
+    made_of = parts.shares(parts.parts_of(block, pairs, "MRR@10"), 3)
     of_articles, of_questions, of_draws, of_trainings = made_of.values()
     for part in (of_articles + of_questions + of_draws, of_draws + of_trainings):
         assert 0.62 < part / sum(made_of.values()) < 0.66, "nearly two thirds"
-    assert "autoencoder" not in recorded("methods/larger-model"), "still to be made"
+    assert "autoencoder" not in measured.recorded("methods/larger-model"), "still to be made"
     halves = [block.differences(name, "none", "MRR@10").mean() for name in ("bow", "autoencoder")]
     assert 0.4 < halves[0] / halves[1] < 0.6
 

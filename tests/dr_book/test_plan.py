@@ -4,24 +4,16 @@ from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 
 from dr_book import measured, plan
-from dr_book.statistics import Estimate, cluster_mean, seed_variance
+from dr_book.statistics import Estimate, cluster_mean
 from dr_lib.evaluation import Clusters, Scores
 
 ROOT = Path(__file__).parents[2]
 IDS = [f"q{number}" for number in range(60)]
-
-
-PARTS = [
-    cell.source
-    for cell in nbformat.read(ROOT / "notebooks/methods/how_many_seeds.ipynb", as_version=4).cells
-    if cell.id in ("parts-of", "parts-add-up")
-]
 
 
 @pytest.fixture
@@ -44,15 +36,6 @@ def block(record):
         )
 
     return make
-
-
-@pytest.fixture(scope="module")
-def parts() -> SimpleNamespace:
-    """What the page on seeds computes itself."""
-    space = {"np": np, "pd": pd, "plan": plan, "Estimate": Estimate}
-    space["seed_variance"] = seed_variance
-    exec("\n".join(PARTS), space)
-    return SimpleNamespace(**space)
 
 
 @pytest.fixture
