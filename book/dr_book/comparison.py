@@ -35,6 +35,7 @@ from dr_book.tables import (
     typographic,
 )
 from dr_book.verdicts import COUNTED, WAITS
+from dr_lib import objectives
 from dr_lib.files import read_json
 from dr_lib.lab import Record
 from dr_lib.places import notebook_of, project_root
@@ -504,7 +505,7 @@ def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML
         lacking = (part.partition(": ") for part in verdict.lacks.split("; ") if part)
         waits = "; ".join(f"{tables.data_named(place)}: {seeds}" for place, _, seeds in lacking)
         says, compared, waits = (
-            html.escape(named_in(text.strip(), {"none", "mlm", "simlm", *asked.get("rows", ())}))
+            html.escape(named_in(text.strip(), {*objectives.names(), *asked.get("rows", ())}))
             for text in (asked["says"], compare, waits and f"seeds: {waits}")
         )
         corrected = "open with Holm's correction" if asked["id"] in opened else ""
