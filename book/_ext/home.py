@@ -241,7 +241,7 @@ def bottleneck_figure() -> HTML:
             for place, estimate in enumerate(rows[name].values()):
                 _dot(axes, estimate, place + shift, colour)
             axes.plot([], [], "o-", color=colour, label=name)
-        axes.set_xlabel("points gained")
+        axes.set_xlabel("points over\nno pre-training")
         figure.legend(loc="outside upper left", ncols=1, borderaxespad=0)
         return figure
 

@@ -69,7 +69,7 @@ LEAST_SPAN = 2.0
 must not look large.
 """
 PALE = 0.45
-"""Opacity of a difference whose interval holds zero."""
+"""Opacity of a difference whose interval holds zero, and of what decides nothing."""
 STRONGEST = 0.5
 """Opacity of the strongest cell of a map: the text of light and of dark pages can be read on it."""
 LEGIBLE = 3
@@ -315,8 +315,8 @@ def intervals(
             no figure.
         labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
-        zero: draw a line at zero (for differences); points whose interval holds it, or decides
-            nothing, are pale.
+        zero: draw a line at zero (for differences); points whose interval holds it are pale, as
+            are those of any figure that decide nothing.
         sides: what it means to lie below zero and above, written left and right of that line.
         rows: what the lines are, written above the panels.
         leading, source: as of `show`.
@@ -332,8 +332,13 @@ def intervals(
     def bounded(point: Interval) -> bool:
         return bool(np.isfinite([point.low, point.high]).all())
 
+    def clear(point: Interval) -> bool:
+        return bool(point.side()) if zero else point.decides
+
     points = [point for one in filled for point in one.points.values()]
-    if zero and not all(point.side() for point in points):
+    if not zero and not all(map(clear, points)):
+        source = f"{source} Pale: clusters of queries are too few to decide.".strip()
+    elif not all(map(clear, points)):
         few = not all(point.decides and bounded(point) for point in points)
         source = (
             f"{source} Pale: the interval holds zero{', or seeds or clusters are too few' * few}."
@@ -363,7 +368,7 @@ def intervals(
                     markersize=7,
                     elinewidth=2.2,
                     markerfacecolor="none" if one.role == "paper" else colour,
-                    alpha=PALE if zero and not point.side() else 1,
+                    alpha=1 if clear(point) else PALE,
                 )
             alone = len(filled) == 1 and one.role != "paper"
             axes.set(title="" if alone else name, xlabel=one.unit)

@@ -708,7 +708,7 @@ def per_query(records: Sequence[Record], measure: str, like: Record | None = Non
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
     """Label -> mean over queries and seeds in percent, with its 95 % interval, which ends at 0 and
-    100.
+    100, and decides nothing over fewer clusters than `FEWEST`.
 
     Raises:
         InputError: two configurations were measured on different queries.
@@ -718,9 +718,10 @@ def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
     if unit_of(measure)[1] == "points":
         check_same_queries([record for side in filled.values() for record in side.runs])
     within = possible(measure, difference=False)
+    means = {label: compared([(1.0, side)]) for label, side in filled.items()}
     return {
-        label: compared([(1.0, side)]).estimate.interval(within=within)
-        for label, side in filled.items()
+        label: replace(mean.estimate.interval(within=within), decides=mean.effective >= FEWEST)
+        for label, mean in means.items()
     }
 
 

@@ -254,13 +254,15 @@ def test_of_single_trainings_there_is_no_test_and_no_word_of_seeds(runs, record)
 def test_the_line_below_a_figure_is_of_the_runs_that_it_draws(record):
     trained = {"pretrained": {"steps": 1}}
     rows = {
-        label: [record(label, [1.0], seed=seed, training=trained) for seed in range(seeds)]
+        label: [record(label, [1.0] * 10, seed=seed, training=trained) for seed in range(seeds)]
         for label, seeds in {"a": 2, "b": 2, "c": 2, "d": 1}.items()
     }
     known = compared(rows, {"a": 3.0, "b": 2.0, "c": 1.0, "printed": 0.5})
     order, points = re.findall(r'<p class="dr-source">(.*?)</p>', known.figure([*rows], "x").data)
     assert order.endswith("; 2 seeds a row.") and points.endswith("; 1 to 2 seeds a row.")
     assert known.behind(["a", "unknown"]) == {"a": rows["a"]}
+    few = {"a": [record("a", [1.0] * 9)]}
+    assert "laptop scale. Pale: clusters" in compared(few).figure(["a"], "x").data
     alone = compared({}, {"a": 3.0}).figure(["a"], "x").data
     assert "the paper\u2019s values" in alone and ">paper</text>" in alone
 
