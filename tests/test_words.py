@@ -16,6 +16,7 @@ import datasets
 import numpy as np
 import pytest
 
+from dr_book.tables import matches
 from dr_lib import collections, errors, places
 from dr_lib.collections.plain import cut
 from dr_lib.evaluation import clusters, lexical
@@ -25,7 +26,7 @@ from dr_lib.materials.texts import distinct
 from dr_lib.models import DenseEncoder, SentenceEncoder
 from dr_lib.retrieval import Bm25, holds_answer, normal_form
 from dr_lib.tokens import TokenStore, check_titles, legibility, train_wordpiece
-from dr_lib.words import END, FULL_STOPS, fold, matches, pieces, sentences, tokens, words_of
+from dr_lib.words import END, FULL_STOPS, fold, pieces, sentences, tokens, words_of
 
 SCRIPT = Path(__file__).parents[1] / "book" / "extra" / "search-page" / "search.js"
 OLD_WORDS = re.compile(r"(?u)\b\w\w+\b").findall  # of bm25s and scikit-learn
