@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
-from dr_book.generated import (
+from dr_book.generated_queries import (
     GeneratedQueries,
     generate_queries,
     question_stages,

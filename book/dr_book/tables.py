@@ -279,7 +279,7 @@ def counted(record: Record) -> str:
 
 def data_of(record: Record) -> str:
     """The collection that a record was measured on, as a page shows it: one's own for which
-    questions were generated bears a name of `generated.generated_name`.
+    questions were generated bears a name of `generated_queries.generated_name`.
     """
     name = record.data["collection"]["name"]
     text, end, _ = name.rpartition("-questions")

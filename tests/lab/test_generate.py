@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dr_book import corpus_study, search
 from dr_book.export import card
-from dr_book.generated import asked_once, draw_splits, first_of_each, shared_words
+from dr_book.generated_queries import asked_once, draw_splits, first_of_each, shared_words
 from dr_lib import collections, lab, places
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
