@@ -10,11 +10,10 @@ from typing import Any
 from IPython.display import HTML
 from pieces import place, write_data, write_place
 
-from dr_book.comparison import provenance
 from dr_book.figures import family, sourced
 from dr_book.measured import recorded, value
 from dr_book.price import UNITS, Price, prices
-from dr_book.tables import folded, interval_cell, named, table
+from dr_book.tables import folded, interval_cell, named, provenance, table
 from dr_lib.objectives import FAMILIES
 
 NAME, MEASURE = "price", "MRR@10"

@@ -14,10 +14,9 @@ from IPython.display import HTML
 from pieces import place, write_data, write_place
 from search_page import by_kind
 
-from dr_book.comparison import provenance
 from dr_book.figures import sourced
 from dr_book.measured import per_query, recorded
-from dr_book.tables import QUESTION_KINDS, folded, named, table
+from dr_book.tables import QUESTION_KINDS, folded, named, provenance, table
 from dr_lib.lab import Record
 
 NAME = "rankings"

@@ -232,7 +232,7 @@ def test_masked_terms_lead_with_records_and_say_what_the_build_computed():
     cells = read_json(ROOT / "notebooks" / "cdmae" / "fig2_fig3_masked_terms.ipynb")["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     (first,) = (source for source in code if "leading=True" in source)
-    assert "measured.recorded(study)" in first and "comparison.provenance(names)" in first
+    assert "measured.recorded(study)" in first and "tables.provenance(names)" in first
     drawn = [one for one in code if re.search(r"figures\.\w+\(", one) and one is not first]
     assert len(drawn) == 3 and all("source=built" in source for source in drawn)
 

@@ -200,6 +200,17 @@ def test_the_script_computes_the_librarys_bm25(run, folder):
     assert (found > 0).any(1).all()
 
 
+def test_words_of_another_language_are_seen_to_be_in_no_passage(run):
+    code = """
+      const stem = searchPage.stemmer({ stop: ["the", "why"], stems: {} });
+      const index = new searchPage.bm25(stem, {});
+      index.add("the moon pulls the sea");
+      return ["Why the moon", "moon moon tide", "Pourquoi la marée monte", "the"].map((query) =>
+        searchPage.unknown(index, query));
+    """
+    assert run(code) == [0, 0.5, 1, 0]
+
+
 def test_ranks_of_the_page_are_those_of_the_script(run, written, key):
     code = f"""
       const {{ judged, systems, pieces }} = await searchPage.json("start"),

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from dr_book import comparison, figures, measured, plan
+from dr_book import comparison, figures, measured, plan, tables
 from dr_book.comparison import Comparison, notebook_of
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
@@ -139,10 +139,10 @@ def test_the_line_below_a_figure_counts_the_seeds_of_trained_rows(record):
         "b": [record("b", [1.0], training=trained)],
         "BM25": [record("BM25", [1.0])],
     }
-    assert comparison.provenance(rows).endswith("laptop scale; 1 to 2 seeds a row.")
-    assert comparison.provenance({"b": rows["b"]}).endswith("; 1 seed a row.")
-    assert comparison.provenance({"BM25": rows["BM25"]}).endswith("laptop scale.")
-    several = comparison.provenance({"b": rows["b"]}, {"b": rows["a"]})
+    assert tables.provenance(rows).endswith("laptop scale; 1 to 2 seeds a row.")
+    assert tables.provenance({"b": rows["b"]}).endswith("; 1 seed a row.")
+    assert tables.provenance({"BM25": rows["BM25"]}).endswith("laptop scale.")
+    several = tables.provenance({"b": rows["b"]}, {"b": rows["a"]})
     assert several.endswith("; 1 to 2 seeds a row."), "a label of two sources counts twice"
 
 
@@ -153,8 +153,8 @@ def test_the_line_below_a_figure_of_many_collections_tells_their_number_and_size
 
     sizes = {"one": (1200, 3), "two": (50, 4), "three": (70_000, 1), "four": (90, 2)}
     sources = [on(name, *size) for name, size in sizes.items()]
-    assert "three, 70,000 passages, 1 query, " in comparison.provenance(*sources[:3])
-    assert comparison.provenance(*sources) == (
+    assert "three, 70,000 passages, 1 query, " in tables.provenance(*sources[:3])
+    assert tables.provenance(*sources) == (
         "4 collections, 50 to 70,000 passages, 1 to 4 queries, laptop scale."
     )
 
@@ -165,8 +165,8 @@ def test_the_line_below_a_figure_counts_the_runs_of_code_that_no_commit_has(reco
         "a": [record("a", [1.0], seed=seed, **changed) for seed in (0, 1)],
         "b": [record("b", [1.0]), record("b", [1.0], commit={"id": None, "changed": None})],
     }
-    assert comparison.provenance(rows).endswith(" With uncommitted changes: 2 of 4 runs.")
-    assert "uncommitted" not in comparison.provenance({"b": rows["b"]})
+    assert tables.provenance(rows).endswith(" With uncommitted changes: 2 of 4 runs.")
+    assert "uncommitted" not in tables.provenance({"b": rows["b"]})
 
 
 def test_a_row_without_any_value_is_named_below_and_has_no_line_of_dashes(runs):
@@ -268,7 +268,7 @@ def test_the_line_below_a_figure_links_the_records_that_it_is_made_from(record):
     """Of studies that the book has a file of; nothing else that a line says becomes a link."""
     rows = {"a": [record("a", [1.0], study="plan/core", file_name="plan-core.jsonl.xz")]}
     rows["b"] = [record("b", [1.0], study="mine/own", file_name="mine-own.jsonl.xz")]
-    said = comparison.provenance(rows)
+    said = tables.provenance(rows)
     assert said.endswith(" Records: [plan/core](book/records/laptop/plan-core.jsonl.xz).")
     link = '<a href="../../book/records/laptop/plan-core.jsonl.xz">plan/core</a>'
     html = figures.show(lambda palette: palette.figure(1), "x", source=said).data

@@ -6,6 +6,8 @@
 "use strict";
 
 const METHOD = "simlm", SHOWN = 3, BEGINNING = 110;
+const FAR = "Nothing is near. For 95 of 100 test questions the nearest passage is nearer than these.";
+const STRANGE = "Most of its words are in no passage. The vectors have read English only, and place other words by their letters.";
 const SIDES = [["words", "By words", "BM25 counts them"], ["meaning", "By meaning", "vectors, trained here"]];
 
 /* The first words of a text. */
@@ -23,14 +25,14 @@ function passageItem([title, text], rank, lit) {
 }
 
 /* A column: its first passages and, where it is not among them, the right one with its rank. */
-function column([key, name, how], { first, rank, right, searched, far }) {
+function column([key, name, how], { first, rank, right, searched, notes = [] }) {
   const items = first.map((passage, i) => passageItem(passage, i + 1, rank === i + 1));
   if (right && rank > first.length) items.push(passageItem(right, rank.toLocaleString("en"), true));
   const list = items.length ? [node("ol", {}, ...items)] : [];
   const none = right ? "The passage that answers it shares no content word with the question, so words cannot find it."
     : "No passage has a word of the question.";
   if ((right && !rank) || !items.length) list.push(node("p", { class: "missing" }, searched && right ? "The answer was not found." : none));
-  if (far) list.unshift(node("p", { class: "missing" }, "Nothing is near. For 95 of 100 test questions the nearest passage is nearer than these."));
+  list.unshift(...notes.map((note) => node("p", { class: "missing" }, note)));
   const heading = node("h2", { id: `ask-${key}` }, name, " ", node("small", {}, how));
   return node("section", { "aria-labelledby": `ask-${key}` }, heading, ...list);
 }
@@ -67,18 +69,19 @@ async function openEngine(base, tell) {
   const model = searchPage.encoder(weights, shared);
   const relevant = new Map(judged.texts.map((text, i) => [text.trim(), judged.relevant[i]]));
   const score = { words: (query) => index.scores(query), meaning: (query) => searchPage.products(model.encode(cut(query, model.longest)), vectors) };
-  return { titles, texts, score, relevant };
+  const strange = (query) => searchPage.unknown(index, query) > 0.5;
+  return { titles, texts, score, relevant, strange };
 }
 
 /* Both columns of a typed question. */
-function answerTyped(query, { titles, texts, score, relevant }, near = -Infinity) {
+function answerTyped(query, { titles, texts, score, relevant, strange }, near = -Infinity) {
   const passage = (row) => [titles[row], beginning(texts[row])], right = relevant.get(query)?.[0];
   return Object.fromEntries(SIDES.map(([key]) => {
     const scores = score[key](query), lowest = key === "words" ? 0 : -Infinity;
     const first = searchPage.best(scores, SHOWN, lowest).map(passage);
     const rank = right !== undefined && scores[right] > lowest ? searchPage.rank(scores, right) : null;
-    const far = key === "meaning" && Math.max(...scores) < near;
-    return [key, { first, rank, far, right: right === undefined ? null : passage(right), searched: key === "meaning" }];
+    const notes = key === "meaning" ? [Math.max(...scores) < near && FAR, strange(query) && STRANGE].filter(Boolean) : [];
+    return [key, { first, rank, notes, right: right === undefined ? null : passage(right), searched: key === "meaning" }];
   }));
 }
 

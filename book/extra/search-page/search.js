@@ -246,6 +246,12 @@ searchPage.bm25 = class {
   }
 };
 
+/* The share of a question's different words, but for stop words, that no passage has. */
+searchPage.unknown = function (index, query) {
+  const stems = [...index.typed(query).keys()];
+  return stems.filter((stem) => !index.postings.has(stem)).length / Math.max(stems.length, 1);
+};
+
 /* ---- Ranks: score descending, then row ascending ---- */
 
 searchPage.best = function (scores, k, lowest = -Infinity) {
