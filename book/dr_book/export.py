@@ -166,8 +166,10 @@ def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
     To what `save` writes it adds how long a text may be, and for an encoder `modules.json` and what
     that names (pooling, projection, normalisation) and how vectors are compared, in the names that
     sentence-transformers has always had: those of its own writer open in its newest version alone.
+    A `[MASK]` that a text holds is text there too, as in `TokenStore`.
     """
     model.save(folder)
+    _add(folder / "tokenizer_config.json", split_special_tokens=True)
     if isinstance(model, CrossEncoder):
         _add(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
         _cut_at(model.settings.length, folder)
