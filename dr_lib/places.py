@@ -77,8 +77,10 @@ def local_collections() -> list[str]:
 
 def how_to_name_one() -> str:
     """Which collections can be named here, and how."""
-    local = "the name of a folder under DR_DATA (not set)"
-    if (root := data_root()) and root.is_dir():
+    root = data_root()
+    state = f"{root}: no such folder" if root else "not set"
+    local = f"the name of a folder under DR_DATA ({state})"
+    if root and root.is_dir():
         local = f"a folder under DR_DATA ({', '.join(local_collections()) or 'none there'})"
     return (
         "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
