@@ -1,7 +1,7 @@
 """The one error that bad input raises: what is wrong, where, and what to do."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -76,19 +76,6 @@ def similar(word: str, words: Sequence[str]) -> str:
     names = {name.lower(): name for name in words}
     close = [names[name] for name in get_close_matches(word.lower(), names, 1)]
     return f"Did you mean {close[0]}? " if close and close[0] != word else ""
-
-
-def word_of(name: str, titles: Mapping[str, str]) -> str:
-    """The word that stands for what is called so, by itself or by its title; anything else as it
-    is.
-
-    Example:
-        >>> word_of("SimLM", {"simlm": "SimLM"}), word_of("all-MiniLM-L6-v2", {"simlm": "SimLM"})
-        ('simlm', 'all-MiniLM-L6-v2')
-    """
-    return next(
-        (word for word, title in titles.items() if name.lower() in (word, title.lower())), name
-    )
 
 
 def first_line(error: Exception) -> str:

@@ -60,29 +60,6 @@ def find_data(name: str | Path) -> Path | None:
     return next((path for path in choices if path.exists()), None)
 
 
-def check_outside(target: str | Path, read: str | Path) -> None:
-    """Refuse to write into a folder that is read: what is written would be read with it the next
-    time. Hidden places in it are not read, and may be written to.
-
-    Args:
-        target: a folder or file to be written.
-        read: a collection as `collections.load` takes it, or a folder.
-
-    Raises:
-        InputError: naming a place beside the folder.
-    """
-    folder = None if str(read) in ("", "primer") else find_data(read)
-    if folder is None or not folder.is_dir():
-        return
-    folder, place = folder.resolve(), Path(target).expanduser().resolve()
-    if not place.is_relative_to(folder):
-        return
-    if not any(part.startswith(".") for part in place.relative_to(folder).parts):
-        name = f"{folder.name}-out" if place == folder else place.name
-        problem = f"lies inside {folder}, and would be read with it"
-        raise InputError(problem, where=target, fix=f"Name another place: {folder.parent / name}.")
-
-
 def unknown_collection(name: str) -> InputError:
     """What is said where no collection, folder or file bears a name."""
     kind = "there is no folder or file" if "/" in name else "unknown collection"
@@ -100,8 +77,10 @@ def local_collections() -> list[str]:
 
 def how_to_name_one() -> str:
     """Which collections can be named here, and how."""
-    local = "the name of a folder under DR_DATA (not set)"
-    if (root := data_root()) and root.is_dir():
+    root = data_root()
+    state = f"{root}: no such folder" if root else "not set"
+    local = f"the name of a folder under DR_DATA ({state})"
+    if root and root.is_dir():
         local = f"a folder under DR_DATA ({', '.join(local_collections()) or 'none there'})"
     return (
         "Use primer, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a"
@@ -165,26 +144,6 @@ def find_scale(scale: str) -> Path:
             return path.resolve()
     fix = f"Choose one of {', '.join(known_scales())}, or give a YAML file."
     raise InputError(f"no scale {scale!r}", where="scale", fix=fix)
-
-
-def notebook_of(study: str | None) -> str | None:
-    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where
-    there is none.
-    """
-    root, topic = project_root(), (study or "none").split("/")[0]
-    if (root / "notebooks" / f"{topic}.ipynb").is_file():
-        return f"notebooks/{topic}.ipynb"
-    # others may read its records: the one named after it comes first
-    name = (study or "").rpartition("/")[2].replace("-", "_")
-    for path in sorted(
-        (root / "notebooks" / topic).glob("*.ipynb"),
-        key=lambda path: (not path.stem.startswith(name), path.stem),
-    ):
-        text = path.read_text(encoding="utf-8")
-        # whole, or with a collection's name
-        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:
-            return path.relative_to(root).as_posix()
-    return None
 
 
 def records_root() -> Path:

@@ -129,41 +129,6 @@ def tokens(text: str, *, signs: bool = True) -> list[str]:
 _token = lru_cache(1 << 16)(fold)
 
 
-def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
-    """A text in pieces, each with whether it is one of some words of `words_of`, to be marked where
-    it is shown.
-
-    Returns:
-        Pieces that joined give the text in its composed form (NFC).
-
-    Example:
-        >>> matches("Many foxes, 東京 and 京都", {"foxes", "東京"})
-        [('Many ', False), ('foxes', True), (', ', False), ('東京', True), (' and 京都', False)]
-    """
-    text = unicodedata.normalize("NFC", text)
-    pieces: list[tuple[str, bool]] = []
-
-    def add(piece: str, wanted: bool) -> None:
-        if pieces and pieces[-1][1] == wanted:
-            piece = pieces.pop()[0] + piece
-        if piece:
-            pieces.append((piece, wanted))
-
-    end = 0
-    for run in RUN.finditer(text):
-        add(text[end : run.start()], False)
-        end, run = run.end(), run[0]
-        letters = LETTER(run) if PAIRS(run) else [run]
-        hits = [not wanted.isdisjoint(words_of(run))] * len(letters)
-        if len(letters) > 1:
-            pairs = [not wanted.isdisjoint(words_of(a + b)) for a, b in pairwise(letters)]
-            hits = [a or b for a, b in zip([False, *pairs], [*pairs, False], strict=True)]
-        for letter, hit in zip(letters, hits, strict=True):
-            add(letter, hit)
-    add(text[end:], False)
-    return pieces
-
-
 # Sentences ----------------------------------------------------------------------------------------
 
 ABBREVIATIONS = [

@@ -16,17 +16,17 @@ import datasets
 import numpy as np
 import pytest
 
+from dr_book.tables import matches
 from dr_lib import collections, errors, places
 from dr_lib.collections.plain import cut
 from dr_lib.evaluation import clusters, lexical
 from dr_lib.evaluation.measures import check_measures
 from dr_lib.materials.continuations import prompts
-from dr_lib.materials.questions import asked_once, shared_words
 from dr_lib.materials.texts import distinct
 from dr_lib.models import DenseEncoder, SentenceEncoder
 from dr_lib.retrieval import Bm25, holds_answer, normal_form
 from dr_lib.tokens import TokenStore, check_titles, legibility, train_wordpiece
-from dr_lib.words import END, FULL_STOPS, fold, matches, pieces, sentences, tokens, words_of
+from dr_lib.words import END, FULL_STOPS, fold, pieces, sentences, tokens, words_of
 
 SCRIPT = Path(__file__).parents[1] / "book" / "extra" / "search-page" / "search.js"
 OLD_WORDS = re.compile(r"(?u)\b\w\w+\b").findall  # of bm25s and scikit-learn
@@ -362,11 +362,6 @@ def test_one_text_in_place_of_a_list_is_refused_wherever_texts_are_read():
             lambda: lexical.templated([text], text),
         ],
         ("clusters", "question_templates"): [lambda: clusters.question_templates(text, text)],
-        ("questions", "asked_once"): [lambda: asked_once(text)],
-        ("questions", "shared_words"): [
-            lambda: shared_words(text, [text]),
-            lambda: shared_words([text], text),
-        ],
         ("texts", "distinct"): [lambda: distinct(text, Counter())],
         ("continuations", "prompts"): [lambda: prompts(text, None, 3)],
     }

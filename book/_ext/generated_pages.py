@@ -37,7 +37,7 @@ from search_page import SEARCHED, write_search
 from supplied import write_supplied
 from teaching import load_plan, routes_page
 
-from dr_book.comparison import pairs_cell, title_of
+from dr_book.comparison import notebook_of, pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
 from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_of, spoken, state_of
 from dr_book.ledger import pairs as pairs_of
@@ -479,7 +479,7 @@ def _page_of(study: str) -> tuple[str, str]:
     """Title and address of the page that shows a study; a name in words and no address where none
     does.
     """
-    if notebook := places.notebook_of(study):
+    if notebook := notebook_of(study):
         return title_of(notebook), f"../{notebook.removesuffix('.ipynb')}.html"
     folder, _, name = study.partition("/")
     if folder == "plan":
@@ -487,7 +487,7 @@ def _page_of(study: str) -> tuple[str, str]:
         words = f"{block}, {QUERIES[end]}" if end in QUERIES else name
         return f"The plan of runs: {re.sub('-(?!ranker)', ' ', words)}", f"../{PLAN_PAGE}.html"
     whole, _, end = study.rpartition("-")
-    if notebook := places.notebook_of(whole):
+    if notebook := notebook_of(whole):
         return f"{title_of(notebook)} ({end})", f"../{notebook.removesuffix('.ipynb')}.html"
     page = places.project_root() / "book" / f"{study}.md"
     if page.is_file():
@@ -1006,7 +1006,7 @@ def _loaded_by(name: str) -> Cell:
 
 def _notebook_of(study: str) -> str:
     """Path of the notebook that shows a study; "" where none does."""
-    return places.notebook_of(study) or f"{PLAN_PAGE}.ipynb" * study.startswith("plan/")
+    return notebook_of(study) or f"{PLAN_PAGE}.ipynb" * study.startswith("plan/")
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:

@@ -23,9 +23,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dr_book.hits import Searcher, check_queries, open_bm25
 from dr_book.plain_log import log_plainly
-from dr_book.systems import check_encoders, check_prompts, check_trained, methods, sort_systems
+from dr_book.systems import (
+    check_encoders,
+    check_outside,
+    check_prompts,
+    check_trained,
+    methods,
+    sort_systems,
+    word_of,
+)
 from dr_lib import places
-from dr_lib.errors import InputError, similar, visible, word_of
+from dr_lib.errors import InputError, similar, visible
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection
@@ -401,7 +409,7 @@ def check_collection(name: str, *written: Path) -> "Collection":
     """
     place = places.find_data(name)
     for target in (*written, places.cache_root()):
-        places.check_outside(target, name)
+        check_outside(target, name)
     if name.strip() and place is None and not name.startswith(places.BUILT_IN):
         raise places.unknown_collection(name)
     if place and place.is_dir() and not any(place.iterdir()):
@@ -568,7 +576,8 @@ def publish_records(options: argparse.Namespace) -> None:
         check_study(options.study)
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
-    from dr_lib.lab.records import live_folder, load_records, publish, read_records, unknown_study
+    from dr_book.search import unknown_study
+    from dr_lib.lab.records import live_folder, load_records, publish, read_records
 
     if is_file:
         records, broken = read_records(Path(options.study))
@@ -651,7 +660,8 @@ def export_model(options: argparse.Namespace) -> None:
         raise InputError(f"--{name} says nothing here", where="export", fix=fix)
     check_record(options.model)
     from dr_book.export import export, export_run
-    from dr_lib.lab.records import find_record, load_record
+    from dr_book.search import find_record
+    from dr_lib.lab.records import load_record
 
     model = options.model or find_record(
         options.study, options.label, seed=options.seed, scale=options.scale or "laptop"

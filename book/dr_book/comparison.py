@@ -38,7 +38,7 @@ from dr_book.verdicts import COUNTED, WAITS
 from dr_lib import objectives
 from dr_lib.files import read_json
 from dr_lib.lab import Record
-from dr_lib.places import notebook_of, project_root
+from dr_lib.places import project_root
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
@@ -527,3 +527,23 @@ def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML
         f" them would leave {len(opened)} open."
     )
     return tables.table(["what was to be decided", "found", "verdict"], rows, caption=about)
+
+
+def notebook_of(study: str | None) -> str | None:
+    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where
+    there is none.
+    """
+    root, topic = project_root(), (study or "none").split("/")[0]
+    if (root / "notebooks" / f"{topic}.ipynb").is_file():
+        return f"notebooks/{topic}.ipynb"
+    # others may read its records: the one named after it comes first
+    name = (study or "").rpartition("/")[2].replace("-", "_")
+    for path in sorted(
+        (root / "notebooks" / topic).glob("*.ipynb"),
+        key=lambda path: (not path.stem.startswith(name), path.stem),
+    ):
+        text = path.read_text(encoding="utf-8")
+        # whole, or with a collection's name
+        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:
+            return path.relative_to(root).as_posix()
+    return None

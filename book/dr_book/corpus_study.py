@@ -7,7 +7,6 @@ and `own_corpus.compare` adds what is shown.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,16 +14,20 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
+from dr_book.generated_queries import (
+    GeneratedQueries,
+    generate_queries,
+    question_stages,
+    relevant_ids,
+    tested_first,
+)
 from dr_book.systems import BM25, sort_systems, study_name
-from dr_lib import materials, objectives
-from dr_lib.collections import Collection, rows_of
+from dr_lib import objectives
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import read_json
 from dr_lib.lab import trainings
-from dr_lib.lab.inputs import TUNING, Inputs, open_writer
-from dr_lib.lab.recipe import Recipe, open_collection, open_sample, recipe_at
+from dr_lib.lab.inputs import TUNING, Inputs
+from dr_lib.lab.recipe import Recipe, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
 from dr_lib.lab.study import Study, StudyResult, how_far, rest_of, seconds_here
 from dr_lib.models import open_encoder
@@ -189,7 +192,7 @@ class Compared:
         judged = sample.splits if judgements else ()
         held = relevant_ids(sample, judged)
         if start.evaluation.split not in judged:
-            parts, rest = materials.tested_first(sample, held)
+            parts, rest = tested_first(sample, held)
             once = options | {"parts": parts, "splits": ["test"]}
             try:
                 try:  # in a part of the time, if that is enough for some
@@ -480,171 +483,3 @@ def rows(
     plain = start.with_(objective="none", evaluation__kind="bm25")
     bm25 = {BM25: plain, SECOND: plain.with_(evaluation__weights=list(WEIGHTS))}
     return bm25 | encoders | fused | others if given else bm25 | others | fused
-
-
-# Queries for a collection that has none -----------------------------------------------------------
-# The book's own generator, a public one (doc2query), or one that first learns on another
-# collection's queries writes about every passage; a question stays if it was written once only and
-# BM25 finds its passage again (`materials.questions.consistent`). Splits that people have judged
-# are kept: with a test split of one's own, only training queries are written.
-
-
-FEWEST_PASSAGES = 10
-
-
-@dataclass(frozen=True)
-class GeneratedQueries:
-    """A collection with generated questions.
-
-    Attributes:
-        recipe: the given recipe on the new collection; it measures "test" if its own split is
-            unknown.
-        folder: the collection in BEIR layout; copy it to keep, correct or extend it.
-        counts: the questions left after each step, and `shared_words`, the mean share of a
-            question's words in its passage.
-        partly: whether the time did not allow to ask about all that was to be asked about.
-    """
-
-    recipe: Recipe
-    folder: Path
-    counts: dict[str, Any]
-    partly: bool = False
-
-    def and_also(self, further: "GeneratedQueries") -> "GeneratedQueries":
-        """These and what was written later, counted together."""
-        counts = Counter(self.counts | {"queries": 0}) + Counter(further.counts | {"queries": 0})
-        sizes = [sum(one.counts["queries"].values()) for one in (self, further)]
-        shared = [one.counts["shared_words"] for one in (self, further)]
-        together = {
-            "queries": further.counts["queries"] | self.counts["queries"],
-            "shared_words": float(np.average(shared, weights=sizes)),
-        }
-        return replace(further, counts=counts | together, partly=self.partly)
-
-
-def generate_queries(
-    recipe: Recipe,
-    *,
-    learn_from: str | None = None,
-    use_judgements: bool = True,
-    per_passage: int = 3,
-    top_k: int = 100,
-    seed: int = 0,
-    cache: Cache | None = None,
-    parts: Sequence[Sequence[int]] = (),
-    splits: Sequence[str] | None = None,
-) -> GeneratedQueries:
-    """Generate the queries that a recipe's collection lacks.
-
-    Args:
-        recipe: the collection and its sizes, the base model, and in `auxiliary.questions` how a
-            generator is trained, or which ready one is used (a doc2query model).
-        learn_from: the collection whose training queries a generator first learns to write, unless
-            the recipe names a ready one. None: without such a name the one that comes with the book
-            writes.
-        use_judgements: keep the queries of the splits that the collection has, and write the
-            others; False writes all.
-        per_passage: questions written about a passage. Training takes all that pass, dev and test
-            one per passage, since several would not be independent of each other.
-        top_k: BM25 must find the passage among this many. A small number would favour the questions
-            that BM25 answers best.
-        seed: of the generator, its draws and the splits.
-        cache: where the stages are kept.
-        parts: rows of the passages to ask about, in parts that are written one after the other:
-            when the time of the cache is up, those that are written will do. None: all passages.
-        splits: what is written, of those that are missing; None: all.
-
-    Raises:
-        TimeIsUpError: nothing is written yet.
-        InputError: too few passages that are not judged, `learn_from` has no training queries, or
-            too few questions passed.
-    """
-    collection, cache = open_sample(recipe.collection), cache or Cache()
-    judged = list(collection.splits) if use_judgements else []
-    held = relevant_ids(collection, judged)
-    same = np.arange(len(collection)) if collection.same_text is None else collection.same_text
-    # passages of one text are asked about once
-    free = len(np.setdiff1d(same, same[rows_of(list(held), collection.passages["id"])]))
-    if free < FEWEST_PASSAGES:
-        copies = f" ({len(collection)}, but copies)" * (len({*same}) < len(same))
-        problem = (
-            f"{free} passage{'s' * (free != 1)}{copies} to write questions about, too few to train"
-            " and to test"
-        )
-        told = f" ({len(held)} are judged already, and kept for that)" if held else ""
-        fix = f"Give text for {FEWEST_PASSAGES} or more passages."
-        if (most := recipe.collection.passages) == len(collection):
-            fix = (
-                f"Take a larger scale: at this one {most} passages are looked at, the judged ones"
-                " first."
-            )
-        raise InputError(problem + told, where=collection.name, fix=fix)
-    about, drawn = [collection.part(rows) for rows in parts], {"per_passage": per_passage}
-    questions, written_by = question_stages(
-        recipe, about or [collection], learn_from=learn_from, seed=seed, **drawn
-    )
-    if parts:
-        written = 0
-        for stage in questions:
-            try:
-                cache.get(stage)
-                written += 1
-            except TimeIsUpError:
-                if not written:
-                    raise
-                break
-        about, questions, cache = about[:written], questions[:written], cache.within(None)
-    made = materials.question_collection(
-        questions,
-        Inputs(recipe).bm25_index(),
-        collection,
-        about,
-        name=materials.generated_name(collection),
-        judged=judged,
-        splits=splits,
-        top_k=top_k,
-        seed=seed,
-        written_by=written_by,
-    )
-    place, split = cache.get(made), recipe.evaluation.split
-    folder = place / materials.generated_name(collection)
-    known = {*materials.GENERATED_SHARES, *judged}
-    changed = recipe.with_(
-        collection=str(folder), evaluation__split=split if split in known else "test"
-    )
-    counts = read_json(place / "counts.json")
-    return GeneratedQueries(changed, folder, counts, len(about) < len(parts))
-
-
-def question_stages(
-    recipe: Recipe,
-    about: Sequence[Collection],
-    *,
-    learn_from: str | None,
-    per_passage: int,
-    seed: int = 0,
-) -> tuple[list[Stage], str]:
-    """The questions about each part of a collection, not written yet, and who writes them; all else
-    as of `generate_queries`.
-    """
-    if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
-        writer = open_writer(ready)
-        written_by = f"the question generator {writer.name}"
-    else:
-        open_collection(learn_from).qrels("train")  # complains in the collection's own words
-        elsewhere = Inputs(recipe.with_(collection=learn_from))
-        writer = trainings.question_generator(elsewhere, seed)
-        written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
-    inputs, drawn = Inputs(recipe), {"per_passage": per_passage, "top_k": 10, "seed": seed}
-    return [trainings.questions_by(inputs, writer, part, **drawn) for part in about], written_by
-
-
-def relevant_ids(collection: Collection, splits: Sequence[str]) -> set[str]:
-    """Passages that are relevant to a query of some splits."""
-    return {
-        passage
-        for split in splits
-        for grades in collection.qrels(split).values()
-        for passage, grade in grades.items()
-        if grade > 0
-    }

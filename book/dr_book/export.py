@@ -17,14 +17,15 @@ from huggingface_hub import ModelCard, ModelCardData
 from safetensors.torch import save_file
 
 from dr_book.measured import mean_intervals
-from dr_book.search import collection_of
+from dr_book.search import SAVED, collection_of, open_models
+from dr_book.systems import check_outside
 from dr_book.tables import spell
 from dr_lib import objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import check_replaceable, fresh_folder, read_json, write_json, write_text
-from dr_lib.lab import Record, models_of, open_models, ranking_of
-from dr_lib.lab.records import SAVED, save_records
+from dr_lib.lab import Record, models_of, ranking_of
+from dr_lib.lab.records import save_records
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.retrieval import write_run
 
@@ -133,7 +134,7 @@ def _check_outside(target: Path, record: Record | None, models: Iterable[Path] =
     names = [record.recipe["collection"]["name"]] if record else []
     above = [folder for folder in Path(target).resolve().parents if folder.name in names]
     for read in (*models, *names, *above):
-        places.check_outside(target, read)
+        check_outside(target, read)
 
 
 def _trained_on(record: Record | None) -> Collection | None:
@@ -165,8 +166,10 @@ def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
     To what `save` writes it adds how long a text may be, and for an encoder `modules.json` and what
     that names (pooling, projection, normalisation) and how vectors are compared, in the names that
     sentence-transformers has always had: those of its own writer open in its newest version alone.
+    A `[MASK]` that a text holds is text there too, as in `TokenStore`.
     """
     model.save(folder)
+    _add(folder / "tokenizer_config.json", split_special_tokens=True)
     if isinstance(model, CrossEncoder):
         _add(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
         _cut_at(model.settings.length, folder)

@@ -33,13 +33,14 @@ from dr_book.statistics import (
     seed_variance,
 )
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, unit_of
+from dr_lib.evaluation import Scores
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, load_records, recorded_folder
-from dr_lib.lab.records import newest_states
 from dr_lib.objectives import parameters
 
+AMOUNTS = {"gigabytes": "GB", "CPU ms": "ms", "GPU ms": "ms", "words": "words"}
+"""Measures in a unit of their own; all others are shares, shown in percent and points."""
 SCALES = ("paper", "gpu", "laptop")
 """Largest first; smoke runs only show that everything works, so they decide nothing."""
 UNUSED = {
@@ -769,3 +770,25 @@ def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, fl
     power of 0.8 at level 0.05.
     """
     return {pair: gap.detectable for pair, gap in _differences(pairs, runs, measure).items()}
+
+
+def newest_states(records: Sequence[Record]) -> dict[str, str]:
+    """Collection -> digest of its newest state, for one that changed in the course of time; in the
+    order of the records.
+    """
+    newest: dict[str, Record] = {}
+    for record in records:
+        other = newest.setdefault(record.data["collection"]["name"], record)
+        if record.created > other.created:
+            newest[record.data["collection"]["name"]] = record
+    return {name: record.data["collection"]["digest"] for name, record in newest.items()}
+
+
+def unit_of(measure: str) -> tuple[int, str]:
+    """What a value is multiplied by where it is shown, and the unit of a difference.
+
+    Example:
+        >>> unit_of("MRR@10"), unit_of("gigabytes")
+        ((100, 'points'), (1, 'GB'))
+    """
+    return (1, AMOUNTS[measure]) if measure in AMOUNTS else (100, "points")

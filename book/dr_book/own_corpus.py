@@ -41,6 +41,7 @@ from dr_book.measured import (
     presentable,
     recorded,
 )
+from dr_book.systems import check_outside
 from dr_book.tables import (
     FUSED,
     Cell,
@@ -404,7 +405,7 @@ class Compared(corpus_study.Compared):
     def _outside(self, target: Path | str) -> Path:
         """A place to write to, which may not be in the collection."""
         if self.collection and self.collection.place:
-            places.check_outside(target, self.collection.place)
+            check_outside(target, self.collection.place)
         return Path(target)
 
     def export(self, to: Path | str | None = None) -> Path:

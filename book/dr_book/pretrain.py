@@ -14,7 +14,8 @@ import yaml
 from huggingface_hub import ModelCard
 
 from dr_book.export import made_on, references, write_card, write_modules
-from dr_lib import objectives, places
+from dr_book.systems import check_outside
+from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.files import check_replaceable, fresh_folder, write_text
 from dr_lib.lab import Cache, Inputs, Recipe, commit
@@ -65,7 +66,7 @@ def pretrain(
     """
     target, cache = Path(to).expanduser(), cache or Cache()
     check_replaceable(target, PRETRAINED)
-    places.check_outside(target, recipe.collection.name)
+    check_outside(target, recipe.collection.name)
     inputs = Inputs(recipe)
     check_length(recipe.passage_length, inputs.base, "passage_length")
     made = pretrained(inputs)

@@ -15,24 +15,28 @@ from pathlib import Path
 import datasets
 
 from dr_book.hits import Searcher, System, open_bm25
-from dr_book.systems import study_name, untrained
+from dr_book.systems import study_name, untrained, word_of
 from dr_lib import evaluation, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError, word_of
+from dr_lib.errors import InputError, similar
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab import open_checkpoint, open_collection, open_sample
 from dr_lib.lab.inputs import in_shards, model_digest
-from dr_lib.lab.recipe import CollectionSettings
+from dr_lib.lab.recipe import CollectionSettings, is_place
 from dr_lib.lab.records import (
     FILES,
     PACKED,
+    TRAIN,
     Record,
+    live_folder,
     load_record,
     load_records,
     models_of,
-    open_models,
+    studies_in,
+    studies_like,
 )
 from dr_lib.models import Prompts, open_encoder
+from dr_lib.places import find_model
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
@@ -286,3 +290,116 @@ def collection_of(
     raise InputError(
         problem, where=record.name, fix="Run again, or search the collection under its own name."
     )
+
+
+# The models behind a record -----------------------------------------------------------------------
+
+EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
+"""Names of the folders that an export of several models makes."""
+SAVED = {
+    "dense.json": "retriever",
+    "cross_encoder.json": "re-ranker",
+    "late_interaction.json": "re-ranker",
+}
+
+
+def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
+    """Models by what they are, and their record, from the file of a record or from a folder.
+
+    Args:
+        place: a record of this machine, the folder of one model, or one that an export has written
+            several into; also what `places.find_model` finds by a name.
+
+    Raises:
+        InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the
+            name of an encoder.
+    """
+    if place.is_file():
+        record = load_record(place)
+        return models_of(record), record
+    for file, kind in SAVED.items():
+        if (place / file).is_file():
+            return {kind: place}, None
+    exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
+    if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():
+        return exported, None
+    named = not is_place(str(place)) and not place.name.endswith(FILES)
+    if named or (place / "modules.json").is_file():
+        return {"retriever": find_model(place)}, None
+    problem = "no record, and no folder with modules.json, dense.json or cross_encoder.json"
+    fix = (
+        "Give a record of this machine, or a folder that sentence-transformers or dr_lib has saved."
+    )
+    raise InputError(problem, where=place, fix=fix)
+
+
+def find_record(
+    study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop"
+) -> Record:
+    """The record of this machine with these names; of several seeds the first, of several runs with
+    it the newest.
+
+    Args:
+        study: such as "simlm/table08".
+        label: the configuration, also as a page calls it ("SimLM"); None where the study has one
+            only.
+        seed: the seed; None takes the lowest.
+        scale: name of the scale.
+
+    Raises:
+        InputError: no such record, or several labels to choose from.
+    """
+    if not (records := load_records(live_folder(scale), study, missing_ok=True)):
+        raise unknown_study(study, scale, live=True)
+    return named_record(records, label, seed, f"{study} at {scale}")
+
+
+def unknown_study(study: str, scale: str | None, *, live: bool) -> InputError:
+    """What is said of a study without records: the scale that has some, else the study that was
+    perhaps meant, or those of the same paper.
+
+    Args:
+        study: its name.
+        scale: where it was looked for; None: everywhere.
+        live: among the runs of this machine; else in the book.
+    """
+    book = places.records_root()
+    root = live_folder("any").parent if live else book
+    at: dict[str, str] = {}
+    for place in {book, root}:
+        for folder in sorted(place.glob("*/")):
+            for name, its_scale in studies_in(folder).items():
+                at.setdefault(name, "")
+                if place == root:
+                    at[name] = at[name] or its_scale
+    if at.get(study):
+        return InputError(f"no record at {scale}", where=study, fix=f"Give --scale {at[study]}.")
+    meant = studies_like(study, sorted(at))
+    if live:
+        problem = "no record of this study was made on this machine"
+        return InputError(problem, where=study, fix=("" if study in at else meant) + TRAIN)
+    fix = f"{meant}The page reference/records has every study."
+    return InputError("the book has no record of this study", where=study, fix=fix)
+
+
+def named_record(
+    records: Sequence[Record], label: str | None, seed: int | None, where: object
+) -> Record:
+    """The record of a label and seed, as `find_record` chooses it; `InputError` names `where` and
+    the labels that there are.
+    """
+    labels = (
+        {label, word_of(label, objectives.NAMES)} if label else {record.label for record in records}
+    )
+    of_label = [record for record in records if record.label in labels]
+    matching = [record for record in of_label if seed in (None, record.seed)]
+    if of_label and not matching:
+        seeds = ", ".join(map(str, sorted({record.seed for record in of_label})))
+        raise InputError(f"no record of seed {seed}", where=where, fix=f"There are: {seeds}.")
+    if len({record.label for record in matching}) != 1:
+        known = dict.fromkeys(record.label for record in records)
+        problem = "several configurations" if matching else "no record of these names"
+        names = ", ".join(map(repr, known))
+        fix = f"{similar(label or '', [*known])}Name one with its label; there are: {names}."
+        raise InputError(problem, where=where, fix=fix)
+    return max(matching, key=lambda record: (-record.seed, record.created))

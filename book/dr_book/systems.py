@@ -12,8 +12,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dr_lib.errors import InputError, similar, word_of
-from dr_lib.places import PACKAGED, cache_root, find_model, methods_of_others, project_root, slug
+from dr_lib.errors import InputError, similar
+from dr_lib.places import (
+    PACKAGED,
+    cache_root,
+    find_data,
+    find_model,
+    methods_of_others,
+    project_root,
+    slug,
+)
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection
@@ -124,3 +132,39 @@ def study_name(collection: "Collection") -> str:
     changed, are two studies.
     """
     return f"your_corpus/{collection.name}-{collection.digest[:6]}"
+
+
+def check_outside(target: str | Path, read: str | Path) -> None:
+    """Refuse to write into a folder that is read: what is written would be read with it the next
+    time. Hidden places in it are not read, and may be written to.
+
+    Args:
+        target: a folder or file to be written.
+        read: a collection as `collections.load` takes it, or a folder.
+
+    Raises:
+        InputError: naming a place beside the folder.
+    """
+    folder = None if str(read) in ("", "primer") else find_data(read)
+    if folder is None or not folder.is_dir():
+        return
+    folder, place = folder.resolve(), Path(target).expanduser().resolve()
+    if not place.is_relative_to(folder):
+        return
+    if not any(part.startswith(".") for part in place.relative_to(folder).parts):
+        name = f"{folder.name}-out" if place == folder else place.name
+        problem = f"lies inside {folder}, and would be read with it"
+        raise InputError(problem, where=target, fix=f"Name another place: {folder.parent / name}.")
+
+
+def word_of(name: str, titles: Mapping[str, str]) -> str:
+    """The word that stands for what is called so, by itself or by its title; anything else as it
+    is.
+
+    Example:
+        >>> word_of("SimLM", {"simlm": "SimLM"}), word_of("all-MiniLM-L6-v2", {"simlm": "SimLM"})
+        ('simlm', 'all-MiniLM-L6-v2')
+    """
+    return next(
+        (word for word, title in titles.items() if name.lower() in (word, title.lower())), name
+    )

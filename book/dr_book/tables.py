@@ -7,24 +7,26 @@ control character reaches a terminal. Pages: ideas/evaluation, practice/own-corp
 
 import html
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
 from dr_book.hits import Hit, Result
+from dr_book.measured import unit_of
 from dr_book.search import collection_of
 from dr_book.statistics import Interval
 from dr_book.verdicts import Case, flips
 from dr_lib.collections import Collection, judged_rows
-from dr_lib.evaluation import unit_of
 from dr_lib.lab import Record, ranking_of, recorded_folder
 from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
-from dr_lib.words import matches, pieces, words_of
+from dr_lib.words import LETTER, PAIRS, RUN, pieces, words_of
 
 LONG_WORD, JOINT = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])")
 TAG, SHORT, RANKS = re.compile(r"<[^>]+>"), 14, 3  # letters of short names, and of ranks
@@ -277,7 +279,7 @@ def counted(record: Record) -> str:
 
 def data_of(record: Record) -> str:
     """The collection that a record was measured on, as a page shows it: one's own for which
-    questions were generated bears a name of `materials.generated_name`.
+    questions were generated bears a name of `generated_queries.generated_name`.
     """
     name = record.data["collection"]["name"]
     text, end, _ = name.rpartition("-questions")
@@ -663,3 +665,38 @@ def _hit(hit: Hit, query: str) -> str:
         f"{title}{marked(hit.text, query)}<br><small>{hit.score:.3f},"
         f" <bdi>{soft(hit.id)}</bdi></small>{mark}"
     )
+
+
+def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
+    """A text in pieces, each with whether it is one of some words of `words_of`, to be marked where
+    it is shown.
+
+    Returns:
+        Pieces that joined give the text in its composed form (NFC).
+
+    Example:
+        >>> matches("Many foxes, 東京 and 京都", {"foxes", "東京"})
+        [('Many ', False), ('foxes', True), (', ', False), ('東京', True), (' and 京都', False)]
+    """
+    text = unicodedata.normalize("NFC", text)
+    pieces: list[tuple[str, bool]] = []
+
+    def add(piece: str, wanted: bool) -> None:
+        if pieces and pieces[-1][1] == wanted:
+            piece = pieces.pop()[0] + piece
+        if piece:
+            pieces.append((piece, wanted))
+
+    end = 0
+    for run in RUN.finditer(text):
+        add(text[end : run.start()], False)
+        end, run = run.end(), run[0]
+        letters = LETTER(run) if PAIRS(run) else [run]
+        hits = [not wanted.isdisjoint(words_of(run))] * len(letters)
+        if len(letters) > 1:
+            pairs = [not wanted.isdisjoint(words_of(a + b)) for a, b in pairwise(letters)]
+            hits = [a or b for a, b in zip([False, *pairs], [*pairs, False], strict=True)]
+        for letter, hit in zip(letters, hits, strict=True):
+            add(letter, hit)
+    add(text[end:], False)
+    return pieces

@@ -35,11 +35,12 @@ from dr_book.measured import (
     compared,
     made_by,
     possible,
+    unit_of,
 )
 from dr_book.papers import Check, Claim
 from dr_book.plan import seeds_of
 from dr_book.statistics import Estimate, holm
-from dr_lib.evaluation.measures import Scores, unit_of
+from dr_lib.evaluation.measures import Scores
 from dr_lib.lab import Record
 
 State = Literal["supported", "contradicted", "open", "not testable here", "not run"]

@@ -31,11 +31,11 @@ import numpy as np
 import scipy
 
 from dr_book.data.sheets import sheets
-from dr_book.measured import SCALES, Side, aligned, all_recorded, pools_of
+from dr_book.measured import SCALES, Side, aligned, all_recorded, pools_of, unit_of
+from dr_book.search import named_record, unknown_study
 from dr_book.statistics import SeedVariance
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.evaluation import unit_of
 from dr_lib.lab.pipeline import Plan, pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import (
@@ -43,11 +43,9 @@ from dr_lib.lab.records import (
     Record,
     epoch,
     load_records,
-    named_record,
     publish,
     read_records,
     recorded_folder,
-    unknown_study,
 )
 from dr_lib.lab.study import Run, data_facts, execute
 from dr_lib.places import find_data
@@ -303,7 +301,7 @@ def cheapest() -> Record:
     trained = [
         record
         for record in all_recorded()
-        if record.training and record.epoch == epoch() and record.by_processor
+        if record.training and record.epoch == epoch() and by_processor(record)
     ]
     for record in sorted(itertools.filterfalse(not_here, trained), key=cost):
         try:
@@ -368,3 +366,9 @@ def _difference(certificate: dict[str, Any]) -> str:
         f" {100 * certificate['faithful']:.0f} % of pairs of trainings keep; one scatters by"
         f" {certificate['noise']:.2f})"
     )
+
+
+def by_processor(record: Record) -> bool:
+    """Whether a processor made all of a run, which may rest on trainings of another machine."""
+    devices = {log.get("device", "cpu") for log in record.training.values()}
+    return not record.machine.get("gpus") and devices <= {"cpu"}

@@ -19,7 +19,7 @@ import datasets
 
 from dr_lib.collections.store import NOT_IN_NAMES, SPLITS, Judgement, Passage, Query, Source
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest, write_text
+from dr_lib.files import file_digest, json_digest, visible_files, write_text
 
 LONGEST_LINE = 2**25  # bytes: a small gzip file may unpack to one line that no memory holds
 HEADER = "query-id\tcorpus-id\tscore"
@@ -40,6 +40,13 @@ QUESTIONS = "query", "question"
 """What other dumps call BEIR's fields `_id` and `text`: of passages, and of queries."""
 FIELDS = {*Passage._fields, "_id", *IDS, *TEXTS}
 """What is read of a passage."""
+CONVERTERS = {
+    ".pdf": "pdftotext FILE.pdf",
+    ".docx": "pandoc FILE.docx -o FILE.md",
+    ".odt": "pandoc FILE.odt -o FILE.md",
+    ".epub": "pandoc FILE.epub -o FILE.md",
+}
+"""What makes a text of a kind of file that is not read."""
 INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
 
@@ -146,11 +153,24 @@ def _what_it_is(folder: Path) -> str:
         if names
         else "It is empty. "
     )
+    ways = ways_to_texts(path.suffix.lower() for path in visible_files(folder))
+    made = f" A text is made by: {ways}." if ways else ""
     return (
         seen + "Give a folder with corpus.jsonl (fields _id, title, text), queries.jsonl and"
         " qrels/<split>.tsv; for passages without questions one with text files (.txt, .md,"
-        " .rst, .adoc, .html), or one .jsonl or .csv file."
+        " .rst, .adoc, .html), or one .jsonl or .csv file." + made
     )
+
+
+def ways_to_texts(kinds: Iterable[str]) -> str:
+    """The commands that make texts of files with these endings; "" where none is known.
+
+    Example:
+        >>> ways_to_texts([".png", ".pdf", ".pdf"])
+        'pdftotext FILE.pdf'
+    """
+    seen = set(kinds)
+    return ", ".join(way for kind, way in CONVERTERS.items() if kind in seen)
 
 
 def files_digest(files: Iterable[Path]) -> str:

@@ -33,6 +33,7 @@ from dr_lib.collections.beir import (
     read_records,
     read_table,
     said_of,
+    ways_to_texts,
 )
 from dr_lib.collections.collection import KINDS, file_title
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
@@ -43,13 +44,6 @@ from dr_lib.words import pieces, sentences
 WORDS = 100
 TEXTS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
-CONVERTERS = {
-    ".pdf": "pdftotext FILE.pdf",
-    ".docx": "pandoc FILE.docx -o FILE.md",
-    ".odt": "pandoc FILE.odt -o FILE.md",
-    ".epub": "pandoc FILE.epub -o FILE.md",
-}
-"""What makes a text of a kind of file that is not read."""
 LINES = tuple(
     kind + packed
     for kind in (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
@@ -582,11 +576,14 @@ def what_was_read(
         line += f"; without text: {_counted(map(kind_of, empty))}"
     if linked:
         line += f"; folders behind a link, not read: {linked:,}"
+    links = [path for path in folder.rglob("*") if path.is_symlink() and is_visible(path, folder)]
+    if lost := [path for path in links if not path.exists()]:
+        line += f"; links that lead nowhere: {len(lost):,}"
     if boilerplate:
         shown = ", ".join(f"“{shorten(block, 60, placeholder=' …')}”" for block in boilerplate)
         line += f"; at the beginning or end of most texts, left out there: {shown}"
-    ways = [way for kind, way in CONVERTERS.items() if kind in left]
-    return line + "; a text is made by: " * bool(ways) + ", ".join(ways)
+    ways = ways_to_texts(left)
+    return line + "; a text is made by: " * bool(ways) + ways
 
 
 def _counted(kinds: Iterable[str]) -> str:

@@ -31,7 +31,6 @@ from dr_lib.evaluation.measures import (
     evaluate_split,
     scores,
     similarities,
-    unit_of,
 )
 from dr_lib.evaluation.nlu import TASKS, NluSettings, NluTask, nlu, nlu_file
 

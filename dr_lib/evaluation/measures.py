@@ -60,10 +60,6 @@ KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 # These depend on which judged passages stand above the cut, not on what stands between them.
 JUDGED_SUFFICE = ("R", "P", "Success")
 ACCURACY = re.compile(r"accuracy@([1-9]\d*)")
-
-AMOUNTS = {"gigabytes": "GB", "CPU ms": "ms", "GPU ms": "ms", "words": "words"}
-"""Measures in a unit of their own; all others are shares, shown in percent and points."""
-
 Qrels = Mapping[str, Mapping[str, int]]
 
 
@@ -260,16 +256,6 @@ def evaluate(
         scored = {metric.query_id: metric.value for metric in calculated}
         values[name] = np.array([scored.get(query, 0.0) for query in qrels], np.float32)
     return Scores(list(qrels), values)
-
-
-def unit_of(measure: str) -> tuple[int, str]:
-    """What a value is multiplied by where it is shown, and the unit of a difference.
-
-    Example:
-        >>> unit_of("MRR@10"), unit_of("gigabytes")
-        ((100, 'points'), (1, 'GB'))
-    """
-    return (1, AMOUNTS[measure]) if measure in AMOUNTS else (100, "points")
 
 
 def parse(name: str, grade: int = 1) -> tuple[str, int | None, ir_measures.Measure]:

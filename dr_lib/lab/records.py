@@ -24,11 +24,10 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from pydantic import Field, model_validator
 
-from dr_lib import objectives, places
-from dr_lib.errors import InputError, first_line, similar, word_of
+from dr_lib import places
+from dr_lib.errors import InputError, first_line, similar
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
-from dr_lib.lab.recipe import is_place
 from dr_lib.places import find_model, slug
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
@@ -170,12 +169,6 @@ class Record(Settings):
         another is named.
         """
         return self.data.get("trained_on", self.data["collection"])
-
-    @property
-    def by_processor(self) -> bool:
-        """Whether a processor made all of it: a run may rest on trainings of another machine."""
-        devices = {log.get("device", "cpu") for log in self.training.values()}
-        return not self.machine.get("gpus") and devices <= {"cpu"}
 
     @property
     def query_ids(self) -> Sequence[str]:
@@ -404,18 +397,6 @@ def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
     return dict(groups)
 
 
-def newest_states(records: Sequence[Record]) -> dict[str, str]:
-    """Collection -> digest of its newest state, for one that changed in the course of time; in the
-    order of the records.
-    """
-    newest: dict[str, Record] = {}
-    for record in records:
-        other = newest.setdefault(record.data["collection"]["name"], record)
-        if record.created > other.created:
-            newest[record.data["collection"]["name"]] = record
-    return {name: record.data["collection"]["digest"] for name, record in newest.items()}
-
-
 def live_folder(scale: str) -> Path:
     """Where the runs of this machine leave their records; refused where the scale is no name but,
     say, a path.
@@ -499,66 +480,9 @@ def _five_digits(value: float) -> float:
 
 
 # The models behind a record -----------------------------------------------------------------------
-
-EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
-"""Names of the folders that an export of several models makes."""
-SAVED = {
-    "dense.json": "retriever",
-    "cross_encoder.json": "re-ranker",
-    "late_interaction.json": "re-ranker",
-}
 TRAIN = (
     "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
 )
-
-
-def find_record(
-    study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop"
-) -> Record:
-    """The record of this machine with these names; of several seeds the first, of several runs with
-    it the newest.
-
-    Args:
-        study: such as "simlm/table08".
-        label: the configuration, also as a page calls it ("SimLM"); None where the study has one
-            only.
-        seed: the seed; None takes the lowest.
-        scale: name of the scale.
-
-    Raises:
-        InputError: no such record, or several labels to choose from.
-    """
-    if not (records := load_records(live_folder(scale), study, missing_ok=True)):
-        raise unknown_study(study, scale, live=True)
-    return named_record(records, label, seed, f"{study} at {scale}")
-
-
-def unknown_study(study: str, scale: str | None, *, live: bool) -> InputError:
-    """What is said of a study without records: the scale that has some, else the study that was
-    perhaps meant, or those of the same paper.
-
-    Args:
-        study: its name.
-        scale: where it was looked for; None: everywhere.
-        live: among the runs of this machine; else in the book.
-    """
-    book = places.records_root()
-    root = live_folder("any").parent if live else book
-    at: dict[str, str] = {}
-    for place in {book, root}:
-        for folder in sorted(place.glob("*/")):
-            for name, its_scale in studies_in(folder).items():
-                at.setdefault(name, "")
-                if place == root:
-                    at[name] = at[name] or its_scale
-    if at.get(study):
-        return InputError(f"no record at {scale}", where=study, fix=f"Give --scale {at[study]}.")
-    meant = studies_like(study, sorted(at))
-    if live:
-        problem = "no record of this study was made on this machine"
-        return InputError(problem, where=study, fix=("" if study in at else meant) + TRAIN)
-    fix = f"{meant}The page reference/records has every study."
-    return InputError("the book has no record of this study", where=study, fix=fix)
 
 
 def studies_like(study: str, studies: Sequence[str]) -> str:
@@ -567,29 +491,6 @@ def studies_like(study: str, studies: Sequence[str]) -> str:
     """
     beside = [name for name in studies if name.split("/")[0] == study.split("/")[0]]
     return similar(study, studies) or f"There are: {', '.join(beside)}. " * bool(beside)
-
-
-def named_record(
-    records: Sequence[Record], label: str | None, seed: int | None, where: object
-) -> Record:
-    """The record of a label and seed, as `find_record` chooses it; `InputError` names `where` and
-    the labels that there are.
-    """
-    labels = (
-        {label, word_of(label, objectives.NAMES)} if label else {record.label for record in records}
-    )
-    of_label = [record for record in records if record.label in labels]
-    matching = [record for record in of_label if seed in (None, record.seed)]
-    if of_label and not matching:
-        seeds = ", ".join(map(str, sorted({record.seed for record in of_label})))
-        raise InputError(f"no record of seed {seed}", where=where, fix=f"There are: {seeds}.")
-    if len({record.label for record in matching}) != 1:
-        known = dict.fromkeys(record.label for record in records)
-        problem = "several configurations" if matching else "no record of these names"
-        names = ", ".join(map(repr, known))
-        fix = f"{similar(label or '', [*known])}Name one with its label; there are: {names}."
-        raise InputError(problem, where=where, fix=fix)
-    return max(matching, key=lambda record: (-record.seed, record.created))
 
 
 def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
@@ -665,36 +566,6 @@ def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
     """
     name = "run" if "run" in record.keys else "bm25_run"  # of BM25, whose run is no retriever's
     return Ranking.open(stage_folder(record, name, cache) / "ranking")
-
-
-def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
-    """Models by what they are, and their record, from the file of a record or from a folder.
-
-    Args:
-        place: a record of this machine, the folder of one model, or one that an export has written
-            several into; also what `places.find_model` finds by a name.
-
-    Raises:
-        InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the
-            name of an encoder.
-    """
-    if place.is_file():
-        record = load_record(place)
-        return models_of(record), record
-    for file, kind in SAVED.items():
-        if (place / file).is_file():
-            return {kind: place}, None
-    exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
-    if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():
-        return exported, None
-    named = not is_place(str(place)) and not place.name.endswith(FILES)
-    if named or (place / "modules.json").is_file():
-        return {"retriever": find_model(place)}, None
-    problem = "no record, and no folder with modules.json, dense.json or cross_encoder.json"
-    fix = (
-        "Give a record of this machine, or a folder that sentence-transformers or dr_lib has saved."
-    )
-    raise InputError(problem, where=place, fix=fix)
 
 
 # The code behind a record -------------------------------------------------------------------------

@@ -21,13 +21,5 @@ from dr_lib.materials.pseudo_labels import (
     pseudo_labels,
     unlabelled_queries,
 )
-from dr_lib.materials.questions import (
-    GENERATED_SHARES,
-    generated_name,
-    generated_pairs,
-    question_collection,
-    question_generator,
-    questions,
-    tested_first,
-)
+from dr_lib.materials.questions import generated_pairs, question_generator, questions
 from dr_lib.materials.texts import Texts, text_tokens

@@ -8,8 +8,7 @@ import re
 import pytest
 from check_pages import ROOT
 
-from dr_book import measured, tables
-from dr_lib import places
+from dr_book import comparison, measured, tables
 
 HTML = ROOT / "_build" / "html"
 pytestmark = [
@@ -30,7 +29,7 @@ def configurations() -> dict[Row, list]:
     """The records behind the rows of the page of each study."""
     rows: dict[Row, list] = {}
     for study in sorted({record.study for record in measured.all_recorded()}):
-        page = (places.notebook_of(study) or "").removesuffix(".ipynb")
+        page = (comparison.notebook_of(study) or "").removesuffix(".ipynb")
         for collection, runs in measured.recorded_by_collection(study).items():
             for label, records in runs.items():
                 row = page, tables.data_named(collection), tables.named(label)

@@ -321,6 +321,8 @@ def test_unknown_name_lists_what_there_is(beir_folder, cache, monkeypatch):
 def test_unknown_name_without_data_folder_says_so(cache, monkeypatch):
     monkeypatch.delenv("DR_DATA", raising=False)
     assert "DR_DATA (not set)" in message("wing", cache)
+    monkeypatch.setenv("DR_DATA", str(cache / "nowhere"))
+    assert f"DR_DATA ({cache / 'nowhere'}: no such folder)" in message("wing", cache)
 
 
 @pytest.mark.parametrize("name", ["", " "])
@@ -343,6 +345,9 @@ def test_folders_that_are_no_collection_are_told_apart(tmp_path, cache):
     assert "text pairs" in message(tmp_path / "pairs", cache)
     assert "queries only" in message(tmp_path / "questions", cache)
     assert "Give a folder with corpus.jsonl" in message(tmp_path / "empty", cache)
+    (tmp_path / "empty" / "a.PDF").write_bytes(b"%PDF-1.4")
+    told = message(tmp_path / "empty", cache)
+    assert told.endswith(" A text is made by: pdftotext FILE.pdf.")
 
 
 def test_a_failed_load_leaves_a_finished_one_alone(beir_folder, cache):

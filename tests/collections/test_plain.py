@@ -561,6 +561,8 @@ def test_links_within_a_folder_and_to_the_folder_are_followed_and_folders_behind
     (other / "c.txt").write_text("Elsewhere.\n")
     (folder / "b.txt").symlink_to("a.txt")
     (folder / "behind").symlink_to(other)
+    (folder / "circle.txt").symlink_to("circle.txt")
+    (folder / "gone.txt").symlink_to("moved.txt")
     (folder / ".venv").mkdir()
     (folder / ".venv" / "lib64").symlink_to(other)
     (tmp_path / "link").symlink_to("docs")
@@ -568,7 +570,9 @@ def test_links_within_a_folder_and_to_the_folder_are_followed_and_folders_behind
     collection = collections.load(str(tmp_path / "link"), allow_duplicates=True)
     assert sorted(collection.passages["doc"]) == ["a.txt", "b.txt"]
     assert collection.info["linked_folders_left_out"] == 1
-    told = "read 2 of 2 files: 2 .txt; folders behind a link, not read: 1"
+    told = (
+        "read 2 of 2 files: 2 .txt; folders behind a link, not read: 1; links that lead nowhere: 2"
+    )
     assert collection.info["read"] == told
     assert collections.load(str(tmp_path / "named.txt")).passages["text"] == ["Elsewhere."]
 

@@ -18,11 +18,12 @@ from tqdm import tqdm
 
 from dr_book import systems
 from dr_book.commands import EXAMPLES, check_collection, main, parser, untaken
-from dr_book.corpus_study import FEWEST_PASSAGES
+from dr_book.generated_queries import FEWEST_PASSAGES
 from dr_book.plain_log import FORM, PlainLines
+from dr_book.systems import check_outside, word_of
 from dr_lib import objectives, places
 from dr_lib.collections.beir import LONGEST_LINE, read_lines
-from dr_lib.errors import InputError, word_of
+from dr_lib.errors import InputError
 from dr_lib.files import parse_yaml, read_json, read_yaml
 from dr_lib.lab.base import BaseRecipe
 from dr_lib.places import project_root
@@ -518,5 +519,5 @@ def test_try_in_the_folder_of_the_text_writes_beside_it(tmp_path, monkeypatch):
             assert untaken(name) == place.parent / f"{place.name}-tried"
     monkeypatch.chdir(tmp_path)
     assert untaken("docs") == Path("docs-tried")
-    places.check_outside(untaken("docs"), "docs")
-    places.check_outside(tmp_path / "docs" / ".hidden" / "page", "docs")
+    check_outside(untaken("docs"), "docs")
+    check_outside(tmp_path / "docs" / ".hidden" / "page", "docs")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dr_book import comparison, figures, measured, plan, tables
-from dr_book.comparison import Comparison
+from dr_book.comparison import Comparison, notebook_of
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
 from dr_book.statistics import Estimate
@@ -17,7 +17,6 @@ from dr_book.tables import p_cell
 from dr_book.verdicts import PairResult
 from dr_lib.evaluation import Clusters
 from dr_lib.lab import recipe_at
-from dr_lib.places import notebook_of
 
 CLAIM = load_paper("simlm").claim("simlm-mlm-over-rtd")
 

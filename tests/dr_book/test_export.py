@@ -33,8 +33,8 @@ LONG = (
     " generator masks words."
 )
 PASSAGES = {
-    "title": ["dense vectors", "", "New York", "A masked title " * 12],
-    "text": [LONG, LONG, "one passage", LONG],
+    "title": ["dense vectors", "", "New York", "A masked title " * 12, "a title", "the [SEP]"],
+    "text": [LONG, LONG, "one passage", LONG, "", "a [MASK] is masked"],
 }
 
 
@@ -101,7 +101,7 @@ def as_given(settings: dict) -> list[tuple[str, ...]]:
     title = settings.get("title", "pair")
     both = zip(PASSAGES["title"], PASSAGES["text"], strict=True)
     if title == "pair":
-        return [(one, two) if one else (two,) for one, two in both]
+        return [(one, two) if one and two else (one or two,) for one, two in both]
     return [(f"{one} {two}".strip(),) if title == "joined" else (two,) for one, two in both]
 
 

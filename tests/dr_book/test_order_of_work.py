@@ -180,7 +180,7 @@ def test_on_a_busy_machine_more_minutes_are_asked_for():
 
 
 def test_questions_to_test_on_that_are_written_in_time_will_do(compare, bare, clock, monkeypatch):
-    monkeypatch.setattr(sys.modules["dr_lib.materials.questions"], "TESTED_AT_ONCE", 5)
+    monkeypatch.setattr(sys.modules["dr_book.generated_queries"], "TESTED_AT_ONCE", 5)
     compared = compare(bare, 6)
     # a part takes a minute, a third of the time is for four parts, and one begins too late
     assert clock.count("questions") >= 2 and compared.generated.partly

@@ -94,7 +94,7 @@ def test_an_encoder_whose_folder_has_the_name_of_another_system_is_a_row_of_its_
 def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(compare, own_recipe):
     compared = compare(["No pre-training"], scale="smoke")
     assert compared.trained == ["none"] and compared.runs["none"][0].label == "none"
-    assert lab.find_record(compared.study, "No pre-training", scale="smoke").label == "none"
+    assert search.find_record(compared.study, "No pre-training", scale="smoke").label == "none"
     searcher = search.searcher_for(own_recipe.collection.name, [Path("no pre-training")])
     assert list(searcher.systems) == ["BM25", "no pre-training", "BM25 + no pre-training, by rank"]
     with pytest.raises(

@@ -384,13 +384,13 @@ def test_the_newest_run_of_the_lowest_seed_is_found(run):
         changed["keys"] = record.keys | {"evaluation": key}
         record.model_copy(update=changed).save(lab.live_folder("laptop"))
     record.save(lab.live_folder("laptop"))
-    assert lab.find_record("tests/search").created == "2099-01-01"
-    assert lab.find_record("tests/search", seed=1).created == "2100-01-01"
+    assert search.find_record("tests/search").created == "2099-01-01"
+    assert search.find_record("tests/search", seed=1).created == "2100-01-01"
 
 
 def test_labels_to_choose_from_are_named(run):
     with pytest.raises(InputError, match="'no pre-training'"):
-        lab.find_record("tests/search", "other", scale="smoke")
+        search.find_record("tests/search", "other", scale="smoke")
 
 
 def test_models_of_one_name_are_told_apart(run, here):
@@ -407,7 +407,7 @@ def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, her
     models = {kind: here / "both" / kind for kind in ("query-encoder", "passage-encoder")}
     for place in models.values():
         shutil.copytree(lab.models_of(run[0])["retriever"], place)
-    assert lab.open_models(here / "both") == (models, None)
+    assert search.open_models(here / "both") == (models, None)
     shutil.rmtree(models["query-encoder"])
     with pytest.raises(InputError, match=r"no folder with modules\.json, dense"):
-        lab.open_models(here / "both")
+        search.open_models(here / "both")

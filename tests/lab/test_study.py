@@ -405,7 +405,8 @@ class Posting(Executor):
 def test_what_is_submitted_can_be_sent_to_another_process(quick, tmp_path):
     result = Study("simlm/test", {"first": quick}, scale="smoke", executor=Posting()).run()
     assert count(result) == 1
-    assert lab.find_record("simlm/test", scale="smoke").label == "first"
+    (record,) = lab.load_records(lab.live_folder("smoke"), "simlm/test")
+    assert record.label == "first"
 
 
 class Breaking(Executor):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dr_book import generated_queries
 from dr_lib import collections, materials, retrieval
 from dr_lib.collections import Collection
 from dr_lib.files import read_json, write_json
@@ -131,9 +132,9 @@ def test_questions_become_pairs_with_negatives(cache, collection, base, passages
 
 
 def test_each_passage_that_is_asked_about_for_testing_has_one_question(cache, collection, base):
-    parts, _ = materials.tested_first(collection)
+    parts, _ = generated_queries.tested_first(collection)
     about = [collection.part(rows) for rows in parts]
-    made = materials.question_collection(
+    made = generated_queries.question_collection(
         [written(part, base) for part in about],
         retrieval.bm25_index(collection, title=True),
         collection,

@@ -9,7 +9,6 @@ from pathlib import Path
 from dr_book.data import dialogues, glasgow, health, questions, reddit, sentence_tasks
 from dr_book.data.files import Files, Made, content_digest, fetch, write
 from dr_book.data.sheets import Sheet
-from dr_book.data.squad import squad, xquad
 from dr_book.data.wikipedia import wikipedia
 from dr_lib import collections
 from dr_lib.collections.store import Expected
@@ -17,7 +16,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import check_replaceable, fresh_folder, write_text
 
 CONVERTERS: dict[str, Callable[[Files], Made]] = {
-    "squad": squad,
+    "squad": questions.squad,
     "wikipedia-nq": wikipedia,
     "nq-open-questions": questions.nq_open,
     "medquad": health.medquad,
@@ -57,7 +56,10 @@ CONVERTERS: dict[str, Callable[[Files], Made]] = {
     "glue-mrpc": sentence_tasks.mrpc,
     "glue-stsb": sentence_tasks.stsb,
     "sick": sentence_tasks.sick,
-    **{f"xquad-{language}": partial(xquad, language=language) for language in ("de", "vi", "zh")},
+    **{
+        f"xquad-{language}": partial(questions.xquad, language=language)
+        for language in ("de", "vi", "zh")
+    },
 }
 """Name of a collection -> what makes its files of those of its source."""
 ROLE = re.compile(r"\s*\{[a-z:]+\}`[^`]*`")
