@@ -482,23 +482,33 @@ def opened_by_holm(verdicts: Sequence[Verdict]) -> list[str]:
     """Ids of the decided contrasts that Holm's correction over all judged ones would leave open.
 
     A contrast of several collections has the largest of their p-values where all support it; of
-    those that contradict it, the smallest, times their number. An order has none.
+    those that contradict it, the smallest, times the number of all. An open one, which may have a
+    small p-value and fail its rule, has 1; an order has none.
     """
     p_values = {}
     for verdict in verdicts:
         shown = [one for one in verdict.shown.values() if isinstance(one, Estimate)]
         if not shown or verdict.word not in ("supported", "contradicted", "open"):
             continue
-        if verdict.contrast["rule"] == "level":
-            held = verdict.word == "supported"
-            each = [one.p_within(1.0) if held else one.p(-1.0) for one in shown]
-        else:
-            each = [one.p() for one in shown]
-        against = verdict.word == "contradicted"
-        p_values[verdict.contrast["id"]] = min(each) * len(each) if against else max(each)
+        rule, p = verdict.contrast["rule"], 1.0
+        if verdict.word == "supported":
+            p = max(one.p_within(1.0) if rule == "level" else one.p() for one in shown)
+        elif verdict.word == "contradicted":
+            against = [one for one in shown if WORDS.get(rule, sign)(one) == "contradicted"]
+            p = min(_p_against(rule, one) for one in against) * len(shown)
+        p_values[verdict.contrast["id"]] = p
     words = {verdict.contrast["id"]: verdict.word for verdict in verdicts}
     corrected = zip(p_values, holm([*p_values.values()]), strict=True)
     return [name for name, p in corrected if p >= 0.05 and words[name] != "open"]
+
+
+def _p_against(rule: str, estimate: Estimate) -> float:
+    """p-value of what contradicts a rule: a side of a border, or a row that is to be below and is
+    level.
+    """
+    if rule == "below" and sign(estimate) == "open":
+        return estimate.p_within(1.0)
+    return estimate.p(-1.0 if rule == "level" else 0.0)
 
 
 WORDS = {"above": sign, "below": below, "level": level}

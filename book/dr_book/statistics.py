@@ -130,7 +130,8 @@ class Estimate:
         squares = 0.0
         for variance, freedom in self.parts:
             far = abs(sum(scipy.special.stdtrit(freedom, tail) for tail in tails))
-            squares += variance * min(far, FARTHEST) ** 2
+            # scipy knows no quantile of some tails below 1e-108 at a freedom between 2 and 3
+            squares += variance * np.fmin(far, FARTHEST) ** 2
         return float(np.sqrt(squares))
 
 

@@ -249,6 +249,17 @@ def test_contrasts_are_corrected_as_one_family():
         {"id": "w", "rule": "above"}, {"": Estimate(2.0, ((1.0, 1e9),))}, "waits"
     )
     assert plan.opened_by_holm([*judged[:2], waiting]) == []
+    # one collection that says the contrary is no surer for another that agrees: .0455 x 2
+    assert plan.opened_by_holm([verdict("split", "contradicted", 6.0, -2.0)]) == ["split"]
+    assert plan.opened_by_holm([verdict("split", "contradicted", 1.0, -2.5)]) == []
+    # a difference of 0 known to 0.3 is level by 3.3 standard errors, and is not above
+    near = plan.Verdict(
+        {"id": "near", "rule": "below"}, {"": Estimate(0.0, ((0.09, 1e9),))}, "contradicted"
+    )
+    assert plan.opened_by_holm([near]) == []
+    # what fails its rule for another reason than its p-value makes no other surer: .03 x 2
+    failed = verdict("failed", "open", 9.0, rule="teacher")
+    assert plan.opened_by_holm([failed, verdict("weak", "supported", 2.17)]) == ["weak"]
 
 
 def test_one_seed_of_unknown_scatter_leaves_the_error_open(block):

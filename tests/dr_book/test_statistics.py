@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from dr_book.measured import FEWEST
 from dr_book.statistics import (
@@ -314,6 +314,15 @@ def test_half_widths_of_independent_sources_are_at_right_angles():
     assert Estimate(0.0, ((0.25, 9),)).p() == Estimate(2.0, ((0.0, 9),)).p(2.0) == 1.0
     assert Estimate(1e9, ((1e-9, 9e9),)).p() < 1e-200 and Estimate(1.0, ((0.0, 9),)).p() == 0.0
     assert (found.side(), found.side(1.0), found.side(2.0)) == (1, 0, -1)
+
+
+def test_a_tail_that_scipy_does_not_know_leaves_no_p_value_out():
+    """Three seeds a row have by Welch a freedom between 2 and 4."""
+    freedoms = np.random.default_rng(0).uniform(2, 3, 40_000)
+    unknown = freedoms[np.isnan(special.stdtrit(freedoms, np.exp(-600) / 2))]
+    for freedom in [*unknown[:20], *freedoms[:20]]:
+        expected = 2 * stats.t.sf(4.0, freedom)
+        assert Estimate(2.0, ((0.25, freedom),)).p() == pytest.approx(expected)
 
 
 def test_variances_of_seeds_are_pooled_by_their_freedom():
