@@ -108,12 +108,13 @@ def test_what_is_left_where_nothing_was_read_nor_trained_on_is_as_the_first_page
     assert f"; {home.ELSEWHERE}," in (ROOT / "book" / "plan.yaml").read_text(encoding="utf-8")
     away, core = home.others(), plan.Block.load("plan/core", both=True)
     decoders = plan.Block({**core.runs, **plan.Block.load("plan/decoder", both=True).runs})
-    bare, best, words = (
+    bare, best = (
         decoders.difference(label, "none", home.MEASURE).value
-        for label in (home.BARE, "autoencoder", "bow")
+        for label in (home.BARE, "autoencoder")
     )
-    level = decoders.difference(home.BARE, "autoencoder", home.MEASURE)
-    assert level.p_within(1.0) < 0.05 and 0.45 < words / min(bare, best) < 0.6, "half of that"
+    for label in (home.BARE, home.WHOLE):
+        gap = decoders.difference(label, "autoencoder", home.MEASURE)
+        assert gap.p_within(1.0) < 0.05, "level with an auto-encoder"
     assert bare > decoders.difference("simlm", "none", home.MEASURE).interval().high
     labels = ("autoencoder", "bow", "retromae", "simlm", "mlm")
     gains = {
@@ -127,6 +128,14 @@ def test_what_is_left_where_nothing_was_read_nor_trained_on_is_as_the_first_page
         for name, block in away.items()
     ]
     assert not plan.together(bare_away, home.BARE, "none", home.ELSEWHERE).side()
+    words = plan.together(bare_away, home.WHOLE, "none", home.ELSEWHERE).value
+    assert words < 0.3 * best, "little of the gain is left"
+    for words_or_best, blocks in (("autoencoder", away.values()), (home.WHOLE, bare_away)):
+        whole, rest = (
+            plan.together(some, words_or_best, "none", home.ELSEWHERE).value
+            for some in ([*blocks], [*blocks][1:])
+        )
+        assert next(iter(away)) == "scifact" and rest < 0.55 * whole, "most of that is SciFact's"
     rest = [block for name, block in away.items() if name != "scifact"]
     assert len(rest) == len(away) - 1
     gain = plan.together(rest, "autoencoder", "none", home.ELSEWHERE).interval()
