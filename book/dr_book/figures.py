@@ -111,10 +111,14 @@ class Palette(NamedTuple):
         """Colour and dash of one of up to thirty lines."""
         return {"color": self.series[number % 8], "linestyle": DASHES[number // 4 % 4]}
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Family of methods -> its colour."""
+        return dict(zip(FAMILIES, (*self.series[:4], self.paper), strict=True))
+
     def of(self, label: str) -> str:
         """The colour of a label's family; that of text where it has none."""
-        kinds = dict(zip(FAMILIES, (*self.series[:4], self.paper), strict=True))
-        return kinds.get(family(label) or "", self.text)
+        return self.kinds.get(family(label) or "", self.text)
 
     def styles(self, labels: Collection[str]) -> dict[str, dict[str, str]]:
         """Lines of several methods: the colour is the family's, the dash the method's own in every
@@ -408,9 +412,8 @@ def intervals(
                 axes.set_xlim(low, high)
         figure.suptitle(title, x=0.01, ha="left", style="italic", size=12)
         if len(families) > 1:
-            dots = [Line2D([], [], marker="o", linestyle="") for _ in families]
-            for dot, name in zip(dots, families, strict=True):
-                dot.set_color(palette.of(_of_family(name)))
+            style = {"marker": "o", "linestyle": ""}
+            dots = [Line2D([], [], color=palette.kinds[name], **style) for name in families]
             columns = 1 if palette.phone else 4
             figure.legend(dots, families, loc="outside lower left", ncols=columns, handletextpad=0)
         return figure
@@ -433,11 +436,6 @@ def _names_above(axes: Axes, places: Mapping[str, int]) -> None:
     for label, place in places.items():
         name = axes.text(0, place + 0.25, tick(label), transform=axes.get_yaxis_transform())
         name.set_in_layout(False)
-
-
-def _of_family(name: str) -> str:
-    """Some method of a family."""
-    return next(label for label, method in objectives.METHODS.items() if method.family == name)
 
 
 def slopes(
@@ -719,11 +717,8 @@ def growth(
         axes.set_xticks([place(amount) for amount in names], names.values())
         axes.minorticks_off()
         axes.set(xlabel=x, ylabel=y)
-        if palette.phone and _crowded(axes, 0.55 * palette.width):
-            if all(re.fullmatch(r"[\d,.]+", name) for name in names.values()):
-                _thin(axes, 0.55 * palette.width)
-            else:
-                axes.tick_params(axis="x", rotation=40)
+        if palette.phone:
+            _part_names(axes, 0.55 * palette.width)
         _named_ends(axes, ends)
         return figure
 
@@ -787,37 +782,28 @@ def _as_rows(
     )
 
 
-def _extents(axes: Axes, width: float) -> list[tuple[float, float]]:
-    """From where to where, in inches, each name along a horizontal axis so many inches wide goes.
-
-    In the order of the axis, as its ticks are.
+def _part_names(axes: Axes, width: float) -> None:
+    """Keep names along the horizontal axis, so many inches wide, clear of each other: words are
+    turned; of numbers as many as have room are left, both ends among them, and all ticks stay.
     """
-    scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
-    places = axes.transLimits.transform(scaled)[:, 0]
-    lengths = [len(tick.get_text()) for tick in axes.get_xticklabels()]
-    return [
-        (place * width - (length + 1) * 0.05, place * width + (length + 1) * 0.05)
-        for place, length in zip(places, lengths, strict=True)
-    ]
-
-
-def _crowded(axes: Axes, width: float) -> bool:
-    """Whether names along the horizontal axis, so many inches wide, would touch."""
-    return any(before[1] > after[0] for before, after in pairwise(sorted(_extents(axes, width))))
-
-
-def _thin(axes: Axes, width: float) -> None:
-    """Leave out numbers along the horizontal axis until those left, both ends among them, are
-    clear of each other; their ticks stay.
-    """
-    extents = _extents(axes, width)
     names = [tick.get_text() for tick in axes.get_xticklabels()]
-    first, *between, last = sorted(range(len(names)), key=lambda number: extents[number])
-    shown = [first]
-    for number in between:
-        clear = extents[shown[-1]][1] <= extents[number][0]
-        if clear and extents[number][1] <= extents[last][0]:
-            shown.append(number)
+    scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
+    middles = axes.transLimits.transform(scaled)[:, 0] * width
+    halves = [0.05 * (len(name) + 1) for name in names]
+    order = [int(place) for place in np.argsort(middles)]
+
+    def clear(one: int, other: int) -> bool:
+        return middles[one] + halves[one] <= middles[other] - halves[other]
+
+    if all(clear(one, other) for one, other in pairwise(order)):
+        return
+    if not all(re.fullmatch(r"[\d,.]+", name) for name in names):
+        axes.tick_params(axis="x", rotation=40)
+        return
+    shown, last = [order[0]], order[-1]
+    for place in order[1:-1]:
+        if clear(shown[-1], place) and clear(place, last):
+            shown.append(place)
     shown.append(last)
     axes.set_xticks(
         axes.get_xticks(), [name if at in shown else "" for at, name in enumerate(names)]
