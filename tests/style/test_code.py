@@ -138,6 +138,13 @@ def test_every_name_that_a_text_gives_is_there():
     assert not sorted(where for where in names if not is_there(where[1]))
 
 
+def test_every_member_that_an_api_page_lists_is_there():
+    text = "".join(path.read_text(encoding="utf-8") for path in TEXTS if path.suffix == ".md")
+    listed = re.findall(r"automodule:: (\S+)\n +:members: (.+)", text)
+    names = [(module, name) for module, members in listed for name in members.split(", ")]
+    assert names and all(hasattr(import_module(module), name) for module, name in names)
+
+
 def test_no_files_import_each_other():
     assert circles() == []
 
