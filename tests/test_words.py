@@ -16,6 +16,7 @@ import datasets
 import numpy as np
 import pytest
 
+from dr_book.generated_queries import asked_once, shared_words
 from dr_book.tables import matches
 from dr_lib import collections, errors, places
 from dr_lib.collections.plain import cut
@@ -365,9 +366,14 @@ def test_one_text_in_place_of_a_list_is_refused_wherever_texts_are_read():
         ("texts", "distinct"): [lambda: distinct(text, Counter())],
         ("continuations", "prompts"): [lambda: prompts(text, None, 3)],
     }
+    of_the_book = [
+        lambda: asked_once(text),
+        lambda: shared_words(text, [text]),
+        lambda: shared_words([text], text),
+    ]
     # "texts" of `beir.usual` are the names of fields
     assert readers_of_texts() - {("beir", "usual")} == set(calls)
-    for call in chain.from_iterable(calls.values()):
+    for call in chain(*calls.values(), of_the_book):
         with pytest.raises(errors.InputError, match=r"a text, not a list of texts\. Put it into"):
             call()
     for call in (

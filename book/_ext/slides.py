@@ -241,7 +241,7 @@ def deck(built: Path, plan: Mapping[str, Any], slides: Mapping[str, Sequence[Sli
     )
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Slides:'
-        ' The Dense Retrieval Book</title><link rel="icon" href="data:,">'
+        " The Dense Retrieval Book</title>"
     )
     style = f"<style>{_embedded(built / '_static')}{LOOK}</style>"
     return (

@@ -340,14 +340,11 @@ def intervals(
         return bool(point.side()) if zero else point.decides
 
     points = [point for one in filled for point in one.points.values()]
-    if not zero and not all(map(clear, points)):
-        source = f"{source} Pale: clusters of queries are too few to decide.".strip()
-    elif not all(map(clear, points)):
+    if not all(map(clear, points)):
         few = not all(point.decides and bounded(point) for point in points)
-        source = (
-            f"{source} Pale: the interval holds zero{', or seeds or clusters are too few' * few}."
-        )
-        source = source.strip()
+        why = f"the interval holds zero{', or seeds or clusters are too few' * few}"
+        why = why if zero else "clusters of queries are too few to decide"
+        source = f"{source} Pale: {why}.".strip()
 
     def draw(palette: Palette) -> Figure:
         title = textwrap.fill(rows, 40 if palette.phone else 90)

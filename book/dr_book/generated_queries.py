@@ -21,7 +21,7 @@ import pandas as pd
 from datasets import concatenate_datasets
 
 from dr_lib.collections import GENERATED, Collection, Judgement, Query, rows_of, write_folder
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, check_texts
 from dr_lib.files import read_json, write_json
 from dr_lib.lab import trainings
 from dr_lib.lab.inputs import Inputs, open_writer
@@ -399,6 +399,7 @@ def asked_once(texts: Sequence[str]) -> np.ndarray:
         >>> asked_once(["Who?", "why?", "who?"]).tolist()
         [False, True, False]
     """
+    check_texts(texts=texts)
     hashes = np.fromiter((text_hash(text.casefold()) for text in texts), np.int64, len(texts))
     _, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     return counts[inverse] == 1
@@ -488,6 +489,7 @@ def shared_words(questions: Sequence[str], passages: Sequence[str]) -> float:
         >>> shared_words(["Why do tides rise?"], ["Tides rise twice a day."])
         0.5
     """
+    check_texts(questions=questions, passages=passages)
     shares = []
     for question, passage in zip(questions, passages, strict=True):
         asked = set(words_of(question, shortest=1))

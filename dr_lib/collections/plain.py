@@ -236,17 +236,14 @@ def texts_source(place: Path) -> Source:
     files, boilerplate = _read(paths)
     ways = [CUT, *([CUT_OF_HTML] if any(kind_of(path) in HTML for path in paths.values()) else [])]
     counts = {"files": len(files), "empty_files_left_out": len(paths) - len(files)}
-    # what lies behind a link to a folder is not read
-    linked = [
-        path
-        for path in folder.rglob("*")
-        if is_visible(path, folder) and path.is_symlink() and path.is_dir()
-    ]
-    if place.is_dir() and linked:
-        counts["linked_folders_left_out"] = len(linked)
     if place.is_dir():
+        links = [path for path in folder.rglob("*") if path.is_symlink()]
+        links = [path for path in links if is_visible(path, folder)]
+        # what lies behind a link to a folder is not read
+        if linked := sum(path.is_dir() for path in links):
+            counts["linked_folders_left_out"] = linked
         empty = [path for name, path in paths.items() if name not in files]
-        counts["read"] = what_was_read(folder, files.values(), empty, len(linked), boilerplate)
+        counts["read"] = what_was_read(folder, files.values(), empty, links, boilerplate)
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."
@@ -555,7 +552,7 @@ def what_was_read(
     folder: Path,
     files: Collection[Path],
     empty: Collection[Path] = (),
-    linked: int = 0,
+    links: Collection[Path] = (),
     boilerplate: Collection[str] = (),
 ) -> str:
     """How many of a folder's files are read, of which kinds, and all that is left out.
@@ -564,7 +561,7 @@ def what_was_read(
         folder: with folders below it; what begins with a dot does not count.
         files: what is read.
         empty: what is left out since it holds no text.
-        linked: folders that are left out since they lie behind a link.
+        links: in the folder; what leads to a folder or nowhere is left out.
         boilerplate: paragraphs that are left out at the beginning and end of texts.
     """
     every, seen = visible_files(folder), {*files, *empty}
@@ -574,11 +571,10 @@ def what_was_read(
         line += f"; not read: {_counted(left)}"
     if empty:
         line += f"; without text: {_counted(map(kind_of, empty))}"
-    if linked:
+    if linked := sum(path.is_dir() for path in links):
         line += f"; folders behind a link, not read: {linked:,}"
-    links = [path for path in folder.rglob("*") if path.is_symlink() and is_visible(path, folder)]
-    if lost := [path for path in links if not path.exists()]:
-        line += f"; links that lead nowhere: {len(lost):,}"
+    if lost := sum(not path.exists() for path in links):
+        line += f"; links that lead nowhere: {lost:,}"
     if boilerplate:
         shown = ", ".join(f"“{shorten(block, 60, placeholder=' …')}”" for block in boilerplate)
         line += f"; at the beginning or end of most texts, left out there: {shown}"
