@@ -236,6 +236,8 @@ def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerFast":
             f"cannot open this tokenizer ({first_line(error)})", where=folder, fix=WAY_OUT
         ) from error
     special_ids(tokenizer, where=folder)
+    # An export reads a text's [MASK] as text. What is pre-trained from it has to fill masks.
+    tokenizer.split_special_tokens = False
     return tokenizer
 
 

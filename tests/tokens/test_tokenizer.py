@@ -3,6 +3,7 @@ same every time.
 """
 
 import copy
+import json
 import subprocess
 import sys
 
@@ -27,6 +28,18 @@ def test_embedded_is_the_base_models_tokenizer(tiny_tokenizer, tmp_path, monkeyp
     tiny_tokenizer.save_pretrained(tmp_path)
     monkeypatch.setattr(places, "embedded_base", lambda: tmp_path)
     assert tokenizer_digest(load_tokenizer("embedded")) == tokenizer_digest(tiny_tokenizer)
+
+
+def test_masks_are_masks_to_a_tokenizer_that_an_export_has_saved(tmp_path):
+    load_tokenizer("embedded").save_pretrained(tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    said = json.loads(config.read_text(encoding="utf-8")) | {"split_special_tokens": True}
+    config.write_text(json.dumps(said), encoding="utf-8")
+    opened = load_tokenizer(tmp_path)
+    opened.save_pretrained(tmp_path / "again")
+    again = AutoTokenizer.from_pretrained(tmp_path / "again")
+    for tokenizer in (opened, again):
+        assert tokenizer("[MASK]").input_ids[1:-1] == [tokenizer.mask_token_id]
 
 
 def test_special_ids_go_by_name(tiny_tokenizer):
