@@ -236,7 +236,7 @@ def bottleneck_figure() -> HTML:
     }
 
     def draw(palette: figures.Palette) -> Figure:
-        figure, axes = _rows([HIDDEN.get(one, named(one)) for one in order])
+        figure, axes = _rows([HIDDEN.get(one, named(one)) for one in order], 0.47)
         axes.axvline(0, color=palette.text, linewidth=1)
         looks = zip(rows, (palette.series[0], palette.paper), (-0.13, 0.13), strict=True)
         for name, colour, shift in looks:
