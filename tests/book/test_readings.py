@@ -756,6 +756,23 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     assert decoders.difference(names[-1], "autoencoder", "MRR@10").p_within(1.0) < 0.05, "level"
 
 
+def test_the_page_on_the_bottleneck_leads_with_what_it_says_first():
+    """Its leading figure: the rows of its third paragraph, whose gains are tested above."""
+    page = ROOT / "notebooks" / "methods" / "what_the_bottleneck_buys.ipynb"
+    cells = [cell.source for cell in nbformat.read(page, as_version=4).cells]
+    (source,) = (source for source in cells if "leading=True" in source)
+    assigned = {
+        ast.unparse(node.targets[0]): node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+    }
+    rows = [two_layers for two_layers, _ in ast.literal_eval(assigned["built"]).values()]
+    hidden = ["simlm", "simlm, 2 layers, 30/100", "simlm, 2 layers, 0/100"]
+    assert rows == [*hidden, "autoencoder", "bow, 0, binary"]
+    (led,) = (line for line in source.splitlines() if "leading=True" in line)
+    assert "(series, [*built], zero=True" in led, "no others"
+
+
 def reading(name: str) -> str:
     """What a page says is seen."""
     return opening(ROOT / "notebooks" / f"{name}.ipynb")[2]
