@@ -3,7 +3,8 @@
 A figure is an SVG drawing inside the page. Its colours are variables that the page's style sheet
 sets, with the light ones where none is set, as in a plain notebook; its text is text, in the page's
 font and as large as the text around it. A colour means a family of methods, a shape means a source
-(hollow: the paper); verdicts have colours of their own. A figure is made without pyplot.
+(a hollow diamond: the paper; a hollow dot: one seed); verdicts have colours of their own. A figure
+is made without pyplot.
 
 Every figure is drawn twice, for a wide page (`WIDE`) and for a phone (`PHONE`), and the page shows
 the one that fits. Wide: names stand left of their points. Phone: above them.
@@ -13,7 +14,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import NamedTuple
@@ -79,6 +80,10 @@ DASH_OF = {"auto-encoder": "-", "SimLM": "--", "RetroMAE": ":", "MASTER": "-."}
 """The dash of a method in every figure, by its title, where several of a family are drawn as
 lines.
 """
+MOST_ROOM, PER_POINT = 1.5, 2.0
+"""How many times the least room slopes may take so that wide gaps are wide, and how many rows a
+point may take.
+"""
 MARKS = {"paper": "D", "recorded": "o", "live": "s"}
 """Shape of a source's points; the paper's are hollow."""
 
@@ -143,10 +148,12 @@ class Palette(NamedTuple):
 
 SERIES = ("#0a5fb4", "#9a6700", "#a3215f", "#0b7d86", "#8250a8", "#4d5a66", "#1a7f4b", "#b3541e")
 PALETTE = Palette("#24292f", "#d8dee4", "#6e7781", SERIES)
+GROUND = "#ffffff"
+"""The page's, inside a hollow dot: what lies behind it does not show."""
 VARIABLES = dict(
     zip(
-        [*PALETTE[:3], *SERIES],
-        ["text", "grid", "paper", *(f"series-{n}" for n in range(1, 9))],
+        [*PALETTE[:3], GROUND, *SERIES],
+        ["text", "grid", "paper", "ground", *(f"series-{n}" for n in range(1, 9))],
         strict=True,
     )
 )
@@ -311,8 +318,8 @@ def intervals(
 ) -> HTML:
     """Points with 95 % intervals: one panel per source, one line per configuration.
 
-    Colours are by family where the configurations are of several. An axis in per cent or points
-    spans `LEAST_SPAN` at least.
+    Colours are by family where the configurations are of several. What has one seed is hollow. An
+    axis in per cent or points spans `LEAST_SPAN` at least.
 
     Args:
         series: what to draw; a source without any point gets no panel, without any source there is
@@ -320,7 +327,7 @@ def intervals(
         labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
         zero: draw a line at zero (for differences); points whose interval holds it are pale, as
-            are those of any figure that decide nothing.
+            are those of any figure whose clusters are too few to decide.
         sides: what it means to lie below zero and above, written left and right of that line.
         rows: what the lines are, written above the panels.
         leading, source: as of `show`.
@@ -337,14 +344,17 @@ def intervals(
         return bool(np.isfinite([point.low, point.high]).all())
 
     def clear(point: Interval) -> bool:
+        if zero and point.once:  # its own mark says what it lacks
+            return not (bounded(point) and point.low <= 0 <= point.high)
         return bool(point.side()) if zero else point.decides
 
     points = [point for one in filled for point in one.points.values()]
     if not all(map(clear, points)):
-        few = not all(point.decides and bounded(point) for point in points)
-        why = f"the interval holds zero{', or seeds or clusters are too few' * few}"
+        few = not all(point.once or (point.decides and bounded(point)) for point in points)
+        why = f"the interval holds zero{', or clusters of queries are too few' * few}"
         why = why if zero else "clusters of queries are too few to decide"
         source = f"{source} Pale: {why}.".strip()
+    source = f"{source} {said_of_one_seed(points)}".strip()
 
     def draw(palette: Palette) -> Figure:
         title = textwrap.fill(rows, 40 if palette.phone else 90)
@@ -358,6 +368,7 @@ def intervals(
         for axes, one, name in zip(panels, filled, names, strict=True):
             for label, point in one.points.items():
                 colour = palette.of(label) if len(families) > 1 else palette.text
+                inside = "none" if one.role == "paper" else GROUND if point.once else colour
                 axes.errorbar(
                     point.mean,
                     places[label],
@@ -368,7 +379,8 @@ def intervals(
                     color=colour,
                     markersize=7,
                     elinewidth=2.2,
-                    markerfacecolor="none" if one.role == "paper" else colour,
+                    markerfacecolor=inside,
+                    markeredgewidth=1.0 if inside == colour else 1.6,
                     alpha=1 if clear(point) else PALE,
                 )
             alone = len(filled) == 1 and one.role != "paper"
@@ -418,6 +430,14 @@ def intervals(
     return show(draw, alt, leading=leading, source=source)
 
 
+def said_of_one_seed(points: Iterable[Interval]) -> str:
+    """What hollow dots of a figure mean; "" where it has none."""
+    once = [point for point in points if point.once]
+    unknown = not all(point.decides and np.isfinite(point.high) for point in once)
+    more = ", and how far another would move it is not known" * unknown
+    return f"Hollow dots: one seed{more}." if once else ""
+
+
 def _upright(axes: Axes, palette: Palette, rows: int, marks: Sequence[float], colour: str) -> None:
     """Upright lines through all rows of a panel; on a phone not through the names above points."""
     below, above = (0.35, 0.15) if palette.phone else (0.5, 0.5)
@@ -444,28 +464,32 @@ def slopes(
 ) -> HTML:
     """The order of the same configurations in two sources, best on top. Both lines of a pair that
     changes places for certain are dark, and their crossing is circled; other crossings are ties in
-    the second source. The key below the figure says what there is of these.
+    the second source. The key below the figure says what there is of these. What has one seed ends
+    hollow.
 
-    Values that are equal as printed share one height, the mean of their ranks: their lines meet
-    there, beside the value and a stack of their names.
+    On each side a wide gap is wide, as far as there is room (`_heights`). Values that are equal as
+    printed share one height: their lines meet there, beside the value and a stack of their names.
 
     Args:
-        first, second: left and right; only places are drawn, so their levels and units may differ.
+        first, second: left and right; each has a scale of its own, so their levels and units may
+            differ.
         labels: the configurations; those that one source lacks are left out, and of fewer than
             three there is no figure.
         ties: pairs of labels that the second source cannot tell apart.
         source: as of `show`.
     """
     shared = [label for label in labels if label in first.points and label in second.points]
+    if len(shared) < 3:
+        return HTML("")
     places = {
         label: [round(one.points[label].mean, 1) for one in (first, second)] for label in shared
     }
-    ranks = pd.DataFrame(places).T.rank() - 1  # equal values share their mean rank
+    heights = pd.DataFrame(places).T.apply(_heights)
+    ends = heights.max() + ((heights == heights.max()).sum() - 1) / 2  # of stacks of names
+    heights *= ends.max() / ends  # both sides are as high
+    top = float(ends.max())
     # equal values stand in the order of the other side, where their lines lead
     sides = [sorted(shared, key=lambda label: places[label][::step]) for step in (1, -1)]
-    if len(shared) < 3:
-        return HTML("")
-
     crossings = [
         (one, other)
         for one, other in combinations(shared, 2)
@@ -494,23 +518,27 @@ def slopes(
         longest = max(len(line) for lines in names.values() for line in lines)
         least, columns = (0.8, 2) if both else (1.0, 1)
         across = min(max(least, 2.4 - 0.095 * longest * columns), 1.8) if palette.phone else 3.0
-        figure = Figure(figsize=(across, 0.5 + row * len(shared)))
+        figure = Figure(figsize=(across, 0.5 + row * (top + 1)))
         axes = figure.subplots()
         axes.axis("off")
-        axes.set_ylim(-0.3, len(shared) - 0.7)
+        axes.set_ylim(-0.3, top + 0.3)
         colours = {label: palette.text if label in dark else palette.paper for label in shared}
         for label in shared:
             width = 2.4 if label in dark else 1.6
             style = {"color": colours[label], "linewidth": width, "markersize": 6}
-            axes.plot([0, 1], [*ranks.loc[label]], "o-", clip_on=False, **style)
+            axes.plot([0, 1], [*heights.loc[label]], "o-", clip_on=False, **style)
+            if second.points[label].once:
+                look = {"facecolor": GROUND, "edgecolor": colours[label], "linewidth": 1.6}
+                axes.scatter(1, heights.loc[label, 1], 36, zorder=3, clip_on=False, **look)
+        size = 9 if palette.phone else 11
         for pair in certain:
-            left, right = ranks.loc[pair[0]].to_numpy() - ranks.loc[pair[1]].to_numpy()
+            left, right = heights.loc[pair[0]].to_numpy() - heights.loc[pair[1]].to_numpy()
             x = left / (left - right)
-            ring = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.6}
-            start, end = ranks.loc[pair[0]]
+            ring = {"markersize": size, "markerfacecolor": "none", "markeredgewidth": 1.6}
+            start, end = heights.loc[pair[0]]
             axes.plot(x, start + x * (end - start), "o", color=palette.series[7], **ring)
         for column, x, away, align in ((0, -gap, -1, "right"), (1, 1 + gap, 1, "left")):
-            for height, group in ranks[column].groupby(ranks[column]):
+            for height, group in heights[column].groupby(heights[column]):
                 equal = [label for label in reversed(sides[column]) if label in group]
                 value = f"{places[equal[0]][column]:.1f}"
                 colour = palette.text if dark & {*equal} else palette.paper
@@ -522,7 +550,7 @@ def slopes(
                 _lines(axes, lines, (x, height), left=-2.8 * away, colours=shade, ha=align)
         for x, side, one in ((-gap, "right", first), (1 + gap, "left", second)):
             head = [one.name, one.unit]
-            _lines(axes, head, (x, len(shared) + 0.15), ha=side, weight="bold")
+            _lines(axes, head, (x, top + 1.15), ha=side, weight="bold")
         return figure
 
     orders = [
@@ -538,14 +566,32 @@ def slopes(
     key = ""
     if certain:
         key = "Circled crossings are certain"
-        key += "; the others may be chance. " if certain != crossings else ". "
+        key += "; the others are not. " if certain != crossings else ". "
     elif crossings:
-        key = (
-            "Each crossing may be chance. "
-            if len(crossings) > 1
-            else "The crossing may be chance. "
-        )
-    return show(draw, alt, leading=True, source=f"{key}{source}")
+        key = "No crossing is certain. " if len(crossings) > 1 else "The crossing is not certain. "
+    key += source
+    hollow = said_of_one_seed(second.points[label] for label in shared)
+    return show(draw, alt, leading=True, source=f"{key} {hollow}".strip())
+
+
+def _heights(values: pd.Series) -> pd.Series:
+    """Heights of rows, the lowest at 0: as far apart as their values, where that needs no more than
+    `MOST_ROOM` times the least, and `PER_POINT` at most; the nearest a row apart. Equal values
+    stand in the middle of as many rows.
+    """
+    rows = values.value_counts().sort_index()
+    gaps, rooms = np.diff(rows.index), (rows.to_numpy()[1:] + rows.to_numpy()[:-1]) / 2
+    if not len(gaps):
+        return values * 0.0 + (len(values) - 1) / 2
+    scales = np.linspace(0, PER_POINT, 401)
+    steps = next(
+        steps
+        for scale in scales[::-1]
+        if (steps := np.maximum(rooms, scale * gaps)).sum() <= MOST_ROOM * rooms.sum()
+    )
+    steps /= (steps / rooms).min()
+    heights = (rows.iloc[0] - 1) / 2 + np.concatenate([[0.0], np.cumsum(steps)])
+    return values.map(dict(zip(rows.index, heights, strict=True)))
 
 
 def _lines(
@@ -642,6 +688,8 @@ def growth(
     end. Lines of one or two amounts are no curves: if there are no others, each of their points is
     a row of `intervals`, with its name.
 
+    What has one seed is a hollow point.
+
     Args:
         lines: label -> amount -> value with its 95 % interval; a band spans the intervals.
         x, y: labels of the axes, with their units.
@@ -659,6 +707,8 @@ def growth(
     saved = _saved(lines, *saving) if saving else None
     if lines and all(len(line) < 3 for line in lines.values()):
         return _as_rows(lines, x, y, alt, levels or {}, ticks or {}, leading, source)
+    hollow = said_of_one_seed(point for line in lines.values() for point in line.values())
+    source = f"{source} {hollow}".strip()
     bars = [label for label, line in lines.items() if label in apart or len(line) < 3]
     amounts = sorted({amount for line in lines.values() for amount in line})
 
@@ -678,6 +728,7 @@ def growth(
             low, mean, high = (
                 [getattr(one, name) for one in bounds] for name in ("low", "mean", "high")
             )
+            moved, dots = axes.transData, {"marker": "o", "markersize": 5, "color": colour}
             if label in bars:  # side by side
                 aside = 6 / 72 * (bars.index(label) - (len(bars) - 1) / 2)
                 moved = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
@@ -685,13 +736,15 @@ def growth(
                     axes.add_artist(
                         Line2D([at, at], reach, color=colour, linewidth=2.2, transform=moved)
                     )
-                dots = {"marker": "o", "linestyle": "", "markersize": 5, "color": colour}
-                axes.add_artist(Line2D(where, mean, transform=moved, **dots))
+                axes.add_artist(Line2D(where, mean, transform=moved, linestyle="", **dots))
                 axes.update_datalim([*zip(where, low, strict=True), *zip(where, high, strict=True)])
                 axes.autoscale_view()
             else:
                 axes.fill_between(where, low, high, color=colour, alpha=0.14, linewidth=0)
                 axes.plot(where, mean, marker="o", markersize=5, linewidth=2.2, **styles[label])
+            if once := [(at, one.mean) for at, one in zip(where, bounds, strict=True) if one.once]:
+                dots |= {"linestyle": "", "markerfacecolor": GROUND, "markeredgewidth": 1.6}
+                axes.add_artist(Line2D(*zip(*once, strict=True), transform=moved, zorder=3, **dots))
             ends[label] = mean[-1], where[-1], colour
         right = max(map(place, amounts))
         for label, level in (levels or {}).items():

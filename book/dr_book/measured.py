@@ -599,7 +599,8 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         uneven = f", which count as {effective:.0f} of one size," * (clusters >= FEWEST)
         why = f"{clusters} clusters of queries{uneven} are too few to decide anything"
     return Compared(
-        Estimate(value, (*clustered, *of_trainings)),
+        # clusters that are too few come first: a second seed would not help
+        Estimate(value, (*clustered, *of_trainings), once=single and effective >= FEWEST),
         None if single else Estimate(0.0, tuple(clustered)).error,
         tuple(len(side.seeds) for _, side in terms),
         clusters,

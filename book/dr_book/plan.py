@@ -184,7 +184,8 @@ class Block:
             counted = effective_clusters(self.clusters[asked])
             added = of_seeds(sides)
             known = combined(parts, counted, drawn_by(sides, added[0]))
-            estimates.append(replace(known, parts=(*known.parts, added)))
+            once = any(len(runs) == 1 for _, runs, _ in sides)
+            estimates.append(replace(known, parts=(*known.parts, added), once=once))
         return estimates
 
 

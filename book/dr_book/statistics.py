@@ -39,12 +39,14 @@ class Interval:
         mean: in the unit of the values that it was taken from.
         low, high: the ends of the interval.
         decides: False where seeds or clusters are too few to decide anything by it.
+        once: whether a row of it has one seed, and a second is what it lacks first.
     """
 
     mean: float
     low: float
     high: float
     decides: bool = True
+    once: bool = False
 
     def side(self, border: float = 0.0) -> int:
         """1 where it lies above the border, -1 where it lies below, 0 where it holds it or decides
@@ -62,10 +64,12 @@ class Estimate:
         parts: (variance, its degrees of freedom) of each independent source: the clusters of a
             collection, the seeds. Of a source without freedom, and so of the whole, nothing is
             known.
+        once: as of `Interval`.
     """
 
     value: float
     parts: tuple[tuple[float, float], ...]
+    once: bool = False
 
     @property
     def error(self) -> float:
@@ -83,7 +87,7 @@ class Estimate:
         """The interval of a level of confidence, cut at the ends of what is possible."""
         reach = self._reach((1 - level) / 2)
         ends = np.clip([self.value - reach, self.value + reach], *within)
-        return Interval(self.value, *map(float, ends))
+        return Interval(self.value, *map(float, ends), once=self.once)
 
     def side(self, border: float = 0.0) -> int:
         """On which side of the border its 95 % interval lies, as of `Interval`."""

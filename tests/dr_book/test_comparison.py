@@ -258,12 +258,24 @@ def test_the_line_below_a_figure_is_of_the_runs_that_it_draws(record):
     }
     known = compared(rows, {"a": 3.0, "b": 2.0, "c": 1.0, "printed": 0.5})
     order, points = re.findall(r'<p class="dr-source">(.*?)</p>', known.figure([*rows], "x").data)
-    assert order.endswith("; 2 seeds a row.") and points.endswith("; 1 to 2 seeds a row.")
+    assert order.endswith("; 2 seeds a row.")
+    assert points.endswith("; 1 to 2 seeds a row. Hollow dots: one seed.")
     assert known.behind(["a", "unknown"]) == {"a": rows["a"]}
     few = {"a": [record("a", [1.0] * 9)]}
     assert "laptop scale. Pale: clusters" in compared(few).figure(["a"], "x").data
     alone = compared({}, {"a": 3.0}).figure(["a"], "x").data
     assert "the paper\u2019s values" in alone and ">paper</text>" in alone
+
+
+def test_a_crossing_is_circled_only_where_its_pair_may_decide(record):
+    """Of one seed each, however far apart, nothing is certain."""
+    trained, printed = {"pretrained": {"steps": 1}}, {"a": 3.0, "b": 2.0, "c": 1.0}
+    for seeds, said in ((1, "No crossing is certain."), (2, "Circled crossings are certain.")):
+        rows = {
+            label: [record(label, [value] * 12, seed=s, training=trained) for s in range(seeds)]
+            for label, value in zip("abc", (0.2, 0.5, 0.8), strict=True)
+        }
+        assert f'<p class="dr-source">{said} ' in compared(rows, printed).figure([*rows], "x").data
 
 
 def test_the_line_below_a_figure_links_the_records_that_it_is_made_from(record):

@@ -320,7 +320,7 @@ def test_differences_whose_interval_holds_zero_are_pale_and_the_line_below_says_
     assert strengths == [[1, figures.PALE, figures.PALE], [1], [1, 1, 1]]
 
 
-def test_a_difference_of_too_few_seeds_is_pale_and_one_of_unknown_error_has_no_bar(drawn):
+def test_a_difference_of_too_few_clusters_is_pale_and_one_of_unknown_error_has_no_bar(drawn):
     differences = {
         "a": Interval(2, 1, 3),
         "b": Interval(2, 1, 3, decides=False),
@@ -328,11 +328,51 @@ def test_a_difference_of_too_few_seeds_is_pale_and_one_of_unknown_error_has_no_b
     }
     series = Series("recorded", "recorded", differences, "points")
     html = intervals([series], [*"abc"], alt="x", zero=True)
-    assert "Pale: the interval holds zero, or seeds or clusters are too few." in html.data
+    assert "Pale: the interval holds zero, or clusters of queries are too few." in html.data
     axes = drawn[0].axes[0]
     assert [line.get_alpha() for line in axes.lines[:3]] == [1, figures.PALE, figures.PALE]
     assert [bar.has_xerr for bar in axes.containers] == [True, True, False]
     assert np.isfinite(axes.get_xlim()).all()
+
+
+@pytest.mark.parametrize(
+    ("decides", "said"),
+    [(True, "one seed."), (False, "one seed, and how far another would move it is not known.")],
+)
+def test_what_has_one_seed_is_hollow_and_pale_only_where_its_interval_holds_zero(
+    drawn, decides, said
+):
+    once = {"decides": decides, "once": True}
+    differences = {"a": Interval(9, 8, 10, **once), "b": Interval(1, -1, 3, **once)}
+    differences |= {"c": Interval(9, 8, 10)}
+    differences |= {} if decides else {"d": Interval(9, -np.inf, np.inf, **once)}
+    series = Series("recorded", "recorded", differences, "points")
+    html = intervals([series], [*"abcd"], alt="x", zero=True).data
+    dots = [bar[0] for bar in drawn[0].axes[0].containers]
+    hollow = [dot.get_markerfacecolor() == figures.GROUND for dot in dots]
+    assert hollow == [True, True, False, *[True] * (not decides)]
+    assert [dot.get_alpha() for dot in dots][:3] == [1, figures.PALE, 1] and dots[
+        -1
+    ].get_alpha() == 1
+    assert f"Pale: the interval holds zero. Hollow dots: {said}</p>" in html
+    several = Series("recorded", "recorded", {"c": differences["c"]}, "points")
+    assert "Hollow" not in intervals([several], ["c"], alt="x", zero=True).data
+
+
+def test_a_line_of_one_seed_has_hollow_points_and_ends_of_slopes_too(drawn):
+    once = {amount: Interval(1, 0, 2, once=True) for amount in (1, 2, 3)}
+    lines = {"SimLM": once, "MASTER": {**once, 2: Interval(3, 2, 4)}}
+    html = growth(lines, x="x", y="y", apart=["SimLM"]).data
+    hollow = [
+        line.get_xdata()
+        for line in drawn[0].axes[0].lines
+        if line.get_markerfacecolor() == figures.GROUND
+    ]
+    assert hollow == [(1, 2, 3), (1, 3)] and "Hollow dots: one seed." in html
+    here = {"a": Interval(4, 3, 5, once=True), "b": Interval(3, 2, 4), "c": Interval(2, 1, 3)}
+    html = slopes(CROSSED[0], Series("recorded", "recorded", here, "%"), [*"abc"]).data
+    (ends,) = drawn[1].axes[0].collections
+    assert ends.get_offsets().tolist() == [[1, 2]] and "Hollow dots: one seed." in html
 
 
 def test_the_sides_of_zero_say_what_they_mean(drawn):
@@ -439,7 +479,7 @@ def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
     html = slopes(*sides, ["a", "b", "c", "unknown"]).data
     lines, rings = lines_and_rings(drawn[0])
     assert [tuple(line.get_ydata()) for line in lines] == [(2, 0), (1, 1), (0, 2)]
-    assert "dr-leading" in html and "Circled crossings are certain. </p>" in html
+    assert "dr-leading" in html and "Circled crossings are certain.</p>" in html
     assert {to_hex(line.get_color()) for line in lines} == {PALETTE.text}
     assert rings == [(0.5, 1)] * 3, "three lines that meet at one point are three pairs"
     assert "Changed places for certain: a and b; a and c; b and c." in html
@@ -465,8 +505,8 @@ CROSSED = (
     ("ties", "dark", "said"),
     [
         ("", "abcd", "Circled crossings are certain. Here."),
-        ("ab", "cd", "Circled crossings are certain; the others may be chance. Here."),
-        ("ab cd", "", "Each crossing may be chance. Here."),
+        ("ab", "cd", "Circled crossings are certain; the others are not. Here."),
+        ("ab cd", "", "No crossing is certain. Here."),
     ],
 )
 def test_both_lines_of_a_certain_crossing_are_dark_and_the_key_says_what_there_is(
@@ -479,6 +519,21 @@ def test_both_lines_of_a_certain_crossing_are_dark_and_the_key_says_what_there_i
     places = {"a": (0.5, 2.5), "c": (0.5, 0.5)}
     assert rings == [ring for label, ring in places.items() if label in dark]
     assert f'<p class="dr-source">{said}</p>' in html
+
+
+def test_a_wide_gap_in_slopes_is_wide_and_the_nearest_rows_are_a_row_apart(drawn):
+    """A lead of three points looked like one of a tenth."""
+    sides = (
+        Series("paper", "paper", points(a=4, b=3, c=2, d=1), "%"),
+        Series("recorded", "recorded", points(a=47.1, b=44.0, c=43.6, d=43.5), "%"),
+    )
+    slopes(*sides, [*"abcd"])
+    lines, _ = lines_and_rings(drawn[0])
+    left, right = (np.array([line.get_ydata()[side] for line in lines]) for side in (0, 1))
+    assert np.diff(right[::-1]).tolist() == pytest.approx([1, 1, 2.5], abs=0.05), "no row more"
+    assert np.diff(left).tolist() == pytest.approx([-1.5] * 3, abs=0.05), "as high, and even"
+    near = figures.pd.Series({"a": 1.0, "b": 1.2, "c": 1.3, "d": 2.5})
+    assert figures._heights(near).tolist() == pytest.approx([0, 1, 2, 4.4]), "two rows a point"
 
 
 def test_an_order_that_stays_has_no_key():

@@ -56,4 +56,4 @@ def test_gain_is_drawn_against_each_budget(runs):
     for budget, unit in price.UNITS.items():
         html = price.drawn(rows, budget, {"mlm": "masked LM"}, "MRR@10", "SQuAD").data
         assert f"Points of MRR@10 over no pre-training by {unit}. masked LM, " in html
-        assert " 1.0." in html and ">SQuAD Pale: " in html, "one seed a row decides nothing"
+        assert " 1.0." in html and ">SQuAD Hollow dots: one seed, and how far" in html
