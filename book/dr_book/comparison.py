@@ -223,10 +223,10 @@ class Comparison:
         return any(pool.freedom for pool in measured.pools_of(trained).values())
 
     def _ties(self, labels: Sequence[str]) -> set[frozenset[str]]:
-        """Pairs of configurations whose difference may be chance."""
+        """Pairs of configurations whose difference may be chance, or decides nothing."""
         pairs = [*combinations([label for label in labels if label in self.runs], 2)]
         found = measured.differences(pairs, self.runs, self.measure)
-        return {frozenset(pair) for pair, gap in found.items() if gap.low <= 0 <= gap.high}
+        return {frozenset(pair) for pair, gap in found.items() if not gap.side()}
 
     def differences(
         self,
