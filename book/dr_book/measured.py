@@ -293,8 +293,13 @@ def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
     scored others.
     """
     check_same_queries([first, *runs])
-    columns = [pd.Series(run.per_query(measure), run.query_ids, np.float64) for run in runs]
-    return np.stack([column[first.query_ids].to_numpy() for column in columns])
+    wanted, columns = first.query_ids, []
+    for run in runs:
+        values = run.per_query(measure).astype(np.float64)
+        if run.query_ids != wanted:
+            values = pd.Series(values, run.query_ids)[wanted].to_numpy()
+        columns.append(values)
+    return np.stack(columns)
 
 
 def clusters_of(record: Record) -> list[Hashable]:
