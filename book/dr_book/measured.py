@@ -212,6 +212,22 @@ def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
     return current
 
 
+def of_record(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Keep what a function makes of a record, beside the record, so that no other gets its number
+    in memory.
+    """
+    kept: dict[tuple[Any, ...], tuple[Record, Made]] = {}
+
+    @wraps(make)
+    def current(record: Record, *arguments: Any) -> Made:
+        key = id(record), *arguments
+        if key not in kept:
+            kept[key] = record, make(record, *arguments)
+        return kept[key][1]
+
+    return current
+
+
 @of_records
 def by_configuration() -> dict[Hashable, list[Record]]:
     """All records of the book by their configuration."""
@@ -277,8 +293,13 @@ def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
     scored others.
     """
     check_same_queries([first, *runs])
-    columns = [pd.Series(run.per_query(measure), run.query_ids, np.float64) for run in runs]
-    return np.stack([column[first.query_ids].to_numpy() for column in columns])
+    wanted, columns = first.query_ids, []
+    for run in runs:
+        values = run.per_query(measure).astype(np.float64)
+        if run.query_ids != wanted:
+            values = pd.Series(values, run.query_ids)[wanted].to_numpy()
+        columns.append(values)
+    return np.stack(columns)
 
 
 def clusters_of(record: Record) -> list[Hashable]:
@@ -370,17 +391,6 @@ def _cut(measure: str) -> int:
     return int(cut) if kind == "Success" and cut.isdigit() and int(cut) <= 10 else 0
 
 
-_moves: dict[tuple[int, str], tuple[Record, tuple[float, Influence]]] = {}
-"""Number of a record, which is kept with its value so that no other gets the number."""
-
-
-def _moved(record: Record, measure: str) -> tuple[float, Influence]:
-    key = id(record), measure
-    if key not in _moves:
-        _moves[key] = record, _fresh(record, measure)
-    return _moves[key][1]
-
-
 def _mean(record: Record, measure: str) -> float:
     """The mean that `_moved` gives; how far clusters move it costs a hundred times as much."""
     if _is_of_a_set(record, measure):
@@ -400,7 +410,8 @@ def _shown(record: Record, measure: str) -> np.ndarray:
     return unit_of(measure)[0] * values.astype(np.float64)
 
 
-def _fresh(record: Record, measure: str) -> tuple[float, Influence]:
+@of_record
+def _moved(record: Record, measure: str) -> tuple[float, Influence]:
     if _is_of_a_set(record, measure):
         factor = unit_of(measure)[0]
         whole, moves = set_influence(record.measured, measure)
@@ -445,6 +456,7 @@ def _kind_of(side: Side) -> tuple[Hashable, str]:
     return _kind(side.runs[0]), side.measure
 
 
+@of_record
 def _kind(record: Record) -> Hashable:
     """What runs share whose means scatter alike from seed to seed."""
     place = record.scale, record.data["collection"]["digest"]
@@ -591,7 +603,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     if single and not all(pool.known for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
     clusters = min(
-        len({name for _, side in sides for name in clusters_of(side.runs[0])})
+        len(frozenset().union(*(_names(side.runs[0]) for _, side in sides)))
         for sides in places.values()
     )
     effective = min(_effective(side) for _, side in terms)
@@ -634,7 +646,17 @@ def _effective(side: Side) -> float:
     record = side.runs[0]
     if side.measure in OF_A_SET and "predicted" in record.measured.values:
         return float(len(record.query_ids))
+    return _counts_as(record)
+
+
+@of_record
+def _counts_as(record: Record) -> float:
     return effective_clusters(clusters_of(record))
+
+
+@of_record
+def _names(record: Record) -> frozenset[Hashable]:
+    return frozenset(clusters_of(record))
 
 
 def run_interval(record: Record, measure: str) -> Interval:

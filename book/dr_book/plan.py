@@ -341,10 +341,12 @@ def recorded() -> tuple[dict[str, Block], list[Record]]:
     """The book's runs of the plan as `verdicts` takes them."""
     core, squad, reddit = "plan/core", "squad", "reddit-retrieval"
     both = Block.load(core, both=True)
+    decoder = Block({**both.runs, **Block.load("plan/decoder", both=True).runs})
     blocks = {
         squad: both,
-        f"{squad}, decoder": Block({**both.runs, **Block.load("plan/decoder", both=True).runs}),
+        f"{squad}, decoder": decoder,
         f"{squad}, pooling": Block({**both.runs, **Block.load("plan/pooling", both=True).runs}),
+        f"{squad}, reading": Block({**decoder.runs, **Block.load("plan/reading", both=True).runs}),
         reddit: Block.load(core, reddit, both=True),
         "re-ranker, dev": Block.load("plan/re-ranker-dev"),
     }
@@ -358,7 +360,7 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Ve
 
     Args:
         blocks: "squad", "reddit-retrieval", "squad, decoder" with the rows of blocks 1 and 2,
-            "squad, pooling" with those of 1 and 9,
+            "squad, pooling" with those of 1 and 9, "squad, reading" with those of 1, 2 and 10,
             "re-ranker, dev", and each collection that was searched without training on it, under
             its name with "elsewhere " before it.
         overlaps: of SQuAD's questions.
