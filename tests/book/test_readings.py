@@ -5,6 +5,7 @@ prose states hold.
 import ast
 import operator
 import re
+from collections.abc import Collection
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +20,16 @@ from test_measured_numbers import typed
 
 from dr_book import plan
 from dr_book.ledger import answer
-from dr_book.measured import Side, all_runs, by_configuration, difference, recorded_by_collection
+from dr_book.measured import (
+    Side,
+    all_runs,
+    by_configuration,
+    compared,
+    difference,
+    recorded_by_collection,
+)
 from dr_book.papers import load_papers
+from dr_book.statistics import Estimate
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 BEST_PUPIL = "taught by late interaction, full labels, temperature 3"
@@ -771,6 +780,31 @@ def test_the_page_on_the_bottleneck_leads_with_what_it_says_first():
     assert rows == [*hidden, "autoencoder", "bow, 0, binary"]
     (led,) = (line for line in source.splitlines() if "leading=True" in line)
     assert "(series, [*built], zero=True" in led, "no others"
+
+
+def test_away_from_home_only_the_auto_encoder_gains_for_certain_and_on_scifact():
+    """As evaluation/zero_shot says."""
+    runs = recorded_by_collection("evaluation/zero-shot")
+    again = recorded_by_collection("plan/core-elsewhere")
+    rows = {
+        place: own | {"auto-encoder": again[place]["autoencoder"]} for place, own in runs.items()
+    }
+
+    def gain(label: str, places: Collection[str]) -> Estimate:
+        signed = ((1, label), (-1, "no pre-training"))
+        return compared(
+            [
+                (sign / len(places), Side(rows[place][row], "nDCG@10"))
+                for place in places
+                for sign, row in signed
+            ]
+        ).estimate
+
+    methods = {label for own in rows.values() for label in own} - {"BM25", "no pre-training"}
+    assert {label for label in methods if gain(label, [*rows]).side()} == {"auto-encoder"}
+    best = gain("auto-encoder", [*rows])
+    assert best.side() == 1 and 10 < gain("BM25", [*rows]).value / best.value < 16
+    assert gain("auto-encoder", [place for place in rows if place != "scifact"]).side() == 0
 
 
 def reading(name: str) -> str:
