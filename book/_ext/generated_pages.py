@@ -521,7 +521,7 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
-FILTERS = ("paper", "verdict", "scale", "protocol", "code", "waits for")
+FILTERS = ("paper", "verdict", "data", "waits for")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
 PLAN = places.project_root() / "book" / "plan.yaml"
 PROTOCOLS = {
@@ -530,13 +530,26 @@ PROTOCOLS = {
     "stand-in": "other data",
 }
 """What a claim is judged on, as against what the paper did."""
+AWAITED = {
+    "core": "nine methods, three seeds each",
+    "decoder": "SimLM's decoder",
+    "larger": "a larger model",
+    "re-ranker": "a re-ranker",
+    "few labels": "few labels",
+    "named figures": "rows of single figures",
+    "base models": "other base models",
+    "rates of learning": "other rates of learning",
+    "pooling": "mean pooling",
+    "reading": "what the encoder reads",
+}
+"""Block of the plan -> what its runs are of, to a reader who has not seen the plan."""
 
 
 def claims_page(entries: Sequence[Entry]) -> str:
     """Every claim of the five papers, one line each with its details folded; a filter, and a
     heading for each paper.
     """
-    blocks = {block["number"]: block["name"] for block in read_yaml(PLAN)["blocks"]}
+    blocks = {block["number"]: AWAITED[block["name"]] for block in read_yaml(PLAN)["blocks"]}
     parts: list[str | HTML] = []
     for key in dict.fromkeys(entry["paper"] for entry in entries):
         own = [_claim_line(entry, blocks) for entry in entries if entry["paper"] == key]
@@ -605,7 +618,8 @@ def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
     if entry["unchecked"]:
         told.append(f"Not checked: {entry['unchecked']}.")
     if entry["block"]:
-        told.append(f"Waits for block {entry['block']} of the plan: {blocks[entry['block']]}.")
+        awaited = blocks[entry["block"]]
+        told.append(f"Waits for runs of the plan: {awaited} (block {entry['block']}).")
     lines = "".join(f"<p>{soft(typographic(per_cent(line)))}</p>" for line in told)
     pairs = pairs_cell(entry["pairs"])
     listed_pairs = f"<p>{pairs.html}</p>" if pairs else ""
@@ -646,14 +660,11 @@ def counted_pairs(entry: Entry) -> str:
 
 def _facts(entry: Entry, blocks: Mapping[int, str]) -> dict[str, str]:
     """What the filter looks at."""
-    codes = ", ".join(str(code or "unknown") for code in entry["epochs"]) or "none"
     values = (
         short_name(entry["paper"]),
         entry["verdict"],
-        entry["scale"] or "none",
-        entry["protocol"] or "not judged",
-        codes,
-        f"{entry['block']} {blocks[entry['block']]}" if entry["block"] else "no block",
+        {"same": "the paper's"}.get(entry["protocol"], entry["protocol"] or "not judged"),
+        blocks[entry["block"]] if entry["block"] else "no further runs",
     )
     return dict(zip(FILTERS, values, strict=True))
 
