@@ -13,8 +13,9 @@ import nbformat
 import numpy as np
 import pytest
 from check_pages import ROOT
+from scipy.stats import binomtest
 
-from dr_book import figures, measured
+from dr_book import figures, measured, statistics
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.lab import Recipe
 
@@ -54,6 +55,20 @@ def test_what_a_run_does_not_read_makes_no_other_row(row_of):
         == row_of(mining__rounds=2)
         == row_of(evaluation__depth=5)
     )
+
+
+def test_a_share_of_orders_has_an_exact_interval_over_settings_where_all_agree():
+    """It had none: 100 % of many pairs, all on a few settings, looked sure."""
+    cells = nbformat.read(ROOT / "notebooks/methods/trust.ipynb", as_version=4).cells
+    (source,) = (cell.source for cell in cells if "def surviving" in cell.source)
+    space: dict[str, Any] = {"np": np, "statistics": statistics, "changes": {("steps", 1, 2): []}}
+    exec(source, space)
+    up, down = (SimpleNamespace(mean=mean) for mean in (1.0, -1.0))
+    pairs = [(setting, up, up) for setting in range(5) for _ in range(20)]
+    share, exact = space["surviving"](pairs), binomtest(5, 5).proportion_ci()
+    assert (share.mean, share.high) == (100, 100) and share.low == pytest.approx(100 * exact.low)
+    turned = space["surviving"]([*pairs, (5, up, down)])
+    assert turned.low < turned.mean == pytest.approx(100 * 100 / 101) and turned.high == 100
 
 
 CELLS = {
