@@ -398,7 +398,8 @@ def test_more_seeds_and_more_articles_show_smaller_differences(parts):
 def test_half_a_point_takes_a_hundred_articles_and_articles_differ_by_the_gap(parts, study):
     """As methods/how_many_seeds begins, and says below its tables."""
     told = (ROOT / "notebooks/methods/how_many_seeds.ipynb").read_text(encoding="utf-8")
-    assert "on a hundred articles of equal size three seeds show a gap of half a point" in told
+    assert "to find such a gap four times in five takes a hundred articles of equal size" in told
+    assert "neighbours about half a point apart on SQuAD are in a certain order" in told
     assert "worth two to eight thousand independent ones, by pair" in told
     assert "Questions that flip by themselves make up nearly half of its variance." in told
     block = plan.Block.load(study)
@@ -411,6 +412,8 @@ def test_half_a_point_takes_a_hundred_articles_and_articles_differ_by_the_gap(pa
     few, enough = (parts.with_error(0.0, alike, 3, articles).detectable for articles in (80, 100))
     assert few > 0.5 > enough and len(near) >= 12
     assert parts.with_error(0.0, alike, 3, 71).detectable < 0.6, "a little more, on SQuAD's"
+    one, three = (parts.with_error(0.0, alike, seeds, 36).interval().high for seeds in (1, 3))
+    assert three < 0.52 < 0.6 < one, "half a point apart is certain with three seeds alone"
     ten = parts.with_error(0.0, alike, 10, 71).detectable
     assert ten < 0.4, f"ten seeds, as ideas/statistics says: {ten:.2f}"
     added = parts.shares(alike, 3)
