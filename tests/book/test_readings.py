@@ -516,7 +516,6 @@ SURE = {
     "dpr_paq/table01": ["DPR (ours) minus DPR (ours), first round; MRR@10"],
 }
 PERHAPS = {
-    "pair/table03": ["w/o PSR minus Complete (PAIR); R@5"],
     "methods/equal-budgets": ["condenser minus mlm", "cocondenser minus none", "paq minus none"],
     "simlm/table07": ["SimLM minus Enc-Dec MLM", "Condenser minus MLM"],
     "methods/stages": [
@@ -726,12 +725,15 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
         assert gap.p_within(1.0) < 0.05, "with nothing hidden level, on test and on dev"
     gap = decoders.difference("bow, 0, binary", "autoencoder", "MRR@10")
     assert gap.p_within(1.0) < 0.05, "and on both together"
+    for counted, once in (("bow, 0, count", "bow, 0, binary"), ("bow, 30, count", "bow")):
+        gap = decoders.difference(counted, once, "MRR@10")
+        assert gap.p_within(1.0) < 0.05, "counts change little at either rate"
     clean = decoders.difference("bow, 0, binary", "bow", "MRR@10")
     assert clean.side() == 1 and 1.8 < clean.value < 2.5, "two points"
     shallow = decoders.difference(
         "autoencoder, 1 layer, random", "autoencoder, 2 layers, random", "MRR@10"
     )
-    assert shallow.side() == -1 and -1.2 < shallow.value < -0.8, "a point less"
+    assert shallow.side() == 0 and -1.2 < shallow.value < -0.8, "a point, which may be chance"
     assert decoders.difference("autoencoder, 1 layer, random", "simlm", "MRR@10").side() == 0
     means = reddit.means("MRR@10")
     titles = [np.mean(means[label]) for label in ("autoencoder", "simlm", "mlm", "none")]
@@ -761,7 +763,8 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     assert 1.8 < two < 2.2 and 3.3 < more < 3.7 and 4.8 < all_hidden < 5.3, "2, 3.5 and 5 points"
     names = [deep for deep, _ in settings.values()]
     for less, hides_less in pairwise(names):
-        assert decoders.difference(hides_less, less, "MRR@10").interval().low > 1
+        gap = decoders.difference(hides_less, less, "MRR@10")
+        assert gap.side() == 1 and 1.4 < gap.value < 1.7, "a point and a half, twice"
     assert decoders.difference(names[-1], "autoencoder", "MRR@10").p_within(1.0) < 0.05, "level"
 
 
