@@ -42,8 +42,9 @@ def write_pool(
     Args:
         collection: what was searched.
         rankings: of the same queries, one a system.
-        file: where to write. It is replaced if it is such a table and the new one has all that is
-            ticked in it; else the new one goes beside it: `to-judge-2.csv`, and so on.
+        file: where to write. It is replaced if it is such a table and nothing in it is ticked, or
+            the new one has all of its ticks and questions; else the new one goes beside it:
+            `to-judge-2.csv`, and so on.
         grades: judgements that are known, query id -> passage id -> grade; they are filled in.
 
     Returns:
@@ -55,7 +56,8 @@ def write_pool(
     table = csv.writer(target, lineterminator="\n")
     table.writerow(COLUMNS)
     marks: dict[tuple[str, str], int] = {}
-    for place, query in enumerate(rankings[0].query_ids[:QUERIES]):
+    shown = rankings[0].query_ids[:QUERIES]
+    for place, query in enumerate(shown):
         rows = chain.from_iterable(one.rows[place, :DEPTH].tolist() for one in rankings)
         pool = sorted({row for row in rows if row >= 0})
         # in an order that tells nothing about rank or system, the same at every call
@@ -67,14 +69,14 @@ def write_pool(
             cells = texts[query], passage["title"], passage["text"], query, passage["id"]
             table.writerow([grade, *map(_quoted, cells)])
     names = chain([file], (file.with_stem(f"{file.stem}-{number}") for number in count(2)))
-    free = next(name for name in names if not _loses(name, marks))
+    free = next(name for name in names if not _loses(name, marks, shown))
     write_text(free, target.getvalue())
     return free
 
 
-def _loses(file: Path, marks: Mapping[tuple[str, str], int]) -> bool:
-    """Whether something of the reader's would be lost if a table with these marks took the place of
-    a file.
+def _loses(file: Path, marks: Mapping[tuple[str, str], int], shown: Iterable[str]) -> bool:
+    """Whether something of the reader's would be lost if a table with these marks on these queries
+    took the place of a file: also the questions that are still to be judged.
     """
     if not file.exists() and not file.is_symlink():
         return False
@@ -83,7 +85,12 @@ def _loses(file: Path, marks: Mapping[tuple[str, str], int]) -> bool:
     except (InputError, OSError):
         return True
     ticked = {(row["query-id"], row["passage-id"]): grade for row, grade in rows if grade != ""}
-    return any(len(row) > len(COLUMNS) for row, _ in rows) or not ticked.items() <= marks.items()
+    asked = {row["query-id"] for row, _ in rows} if ticked else set()
+    return (
+        any(len(row) > len(COLUMNS) for row, _ in rows)
+        or not ticked.items() <= marks.items()
+        or not asked <= {*shown}
+    )
 
 
 def _rows(file: Path) -> Iterator[tuple[dict[str, str], int | str]]:

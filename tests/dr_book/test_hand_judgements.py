@@ -126,6 +126,9 @@ def test_a_ticked_table_is_replaced_by_one_that_has_its_ticks(pooled):
     _, grades = hand_judgements.read_pool(file)
     assert hand_judgements.write_pool(collection, rankings, file, grades=grades) == file
     assert hand_judgements.read_pool(file)[1] == grades
+    half = [Ranking([first], one.rows[:1], one.scores[:1], 40) for one in rankings]
+    beside = file.with_name("to-judge-2.csv")  # the second question is still to be judged
+    assert hand_judgements.write_pool(collection, half, file, grades=grades) == beside
     other = {second: grades[first]}
     assert hand_judgements.write_pool(collection, rankings, file, grades=other) != file
 
