@@ -13,6 +13,8 @@ EVERY = "60"
 """Seconds between two lines of one piece of work; what takes less leaves none."""
 FORM = "{desc}: {n_fmt} of {total_fmt} after {elapsed}, {remaining} left"
 JUST_BEGUN = " after 00:00, "
+UNKNOWN = re.compile(r" of \?( after .*), \S+ left$")
+"""Of work whose length nobody knows, and so no end."""
 MOVES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -32,7 +34,8 @@ class PlainLines(io.TextIOBase):
         line = MOVES.sub("", text).split("\r")[-1].strip() if drawn else text
         if drawn:
             # what has just begun says nothing yet
-            self.stream.write("" if not line or JUST_BEGUN in line else f"{line}\n")
+            told = "" if not line or JUST_BEGUN in line else UNKNOWN.sub(r"\1", line)
+            self.stream.write(told and f"{told}\n")
         elif self._begun or line.strip("\n"):  # line ends alone are a bar's way to its place
             self.stream.write(line)
             self._begun = not line.endswith("\n")

@@ -412,6 +412,15 @@ def test_a_bar_that_takes_long_is_a_line_each_time_it_is_drawn():
     assert lines[-1] == "encode: 2 of 4 after 01:30, 01:30 left"
 
 
+def test_work_whose_length_nobody_knows_has_no_time_left():
+    log = io.StringIO()
+    bar = tqdm(desc="passages", file=PlainLines(log), mininterval=0, bar_format=FORM)
+    bar.start_t -= 90
+    bar.update()
+    bar.close()
+    assert {*log.getvalue().splitlines()} == {"passages: 1 after 01:30"}
+
+
 def test_what_is_printed_in_parts_stays_one_line():
     log = io.StringIO()
     stream = PlainLines(log)
