@@ -115,7 +115,7 @@ def generate_queries(
             f"{free} passage{'s' * (free != 1)}{copies} to write questions about, too few to train"
             " and to test"
         )
-        told = f" ({len(held)} are judged already, and kept for that)" if held else ""
+        told = f" ({len(held)} have questions to test on, and are kept for that)" if held else ""
         fix = f"Give text for {FEWEST_PASSAGES} or more passages."
         if (most := recipe.collection.passages) == len(collection):
             fix = (

@@ -483,8 +483,8 @@ def test_a_record_and_json_lines_are_told_apart(tmp_path):
 def test_what_cannot_work_is_said_before_anything_is_trained(own_recipe, cache):
     keep = own_recipe.with_(collection__passages=20, collection__train_queries=6)
     said = (
-        r"passages? to write questions about, too few .* judged already.* Take a larger scale: at"
-        r" this one 20 passages"
+        r"passages? to write questions about, too few .*have questions to test on.*"
+        r" Take a larger scale: at this one 20 passages"
     )
     with pytest.raises(InputError, match=said):
         corpus_study.generate_queries(keep.with_(evaluation__split="test"), cache=cache)
@@ -718,3 +718,21 @@ def test_one_document_that_makes_most_of_the_passages_is_named(tmp_path):
     for number in range(6):
         (tmp_path / f"other{number}.txt").write_text(f"Text {number}.")
     assert uneven() == ""
+
+
+def test_text_in_another_language_than_english_is_said(own_recipe, tmp_path):
+    (tmp_path / "words").mkdir()
+
+    def said(text: str) -> list[str]:
+        (tmp_path / "words" / "one.txt").write_text(text, encoding="utf-8")
+        read = collections.load(tmp_path / "words")
+        return own_corpus.Compared(read, own_recipe, None, {}, [], {}, {}).hard_to_read
+
+    german = "Die Flut steigt und fällt zweimal am Tag, weil der Mond das Meer anzieht."
+    warning, *_ = said(german)
+    assert warning.startswith("Only 0% of the words are English ones") and "--system" in warning
+    tide = "The tide rises and falls twice a day, as the moon pulls at the sea."
+    code = "def rise(sea):\n    # the sea rises with the moon\n    return sea + moon"
+    assert not [line for text in (tide, code) for line in said(text) if "English" in line]
+    chinese = said("潮水每天涨落两次，因为月亮吸引海水。")
+    assert chinese[0].startswith("Only 0%") and "tokenizer does not know" in chinese[-1]
