@@ -505,8 +505,8 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
-    said = [compared.collection.info.get("read"), compared.uneven, compared.trained_on_test]
-    said.append(compared.verdict.plain)
+    said = [compared.collection.info.get("read"), compared.uneven, *compared.hard_to_read]
+    said += [compared.trained_on_test, compared.verdict.plain]
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
     if pool:
@@ -600,13 +600,22 @@ def publish_records(options: argparse.Namespace) -> None:
         )
     check_public(found, options.yes)
     print("\n".join(str(path) for path in publish(found)))
+    altered = [record for record in found if record.commit.get("changed")]
+    if altered:
+        print(
+            f"{len(altered)} of {len(found)} records were made by code that differs from its commit"
+            " and that nobody can check out. Commit it, run the study again and publish that.",
+            file=sys.stderr,
+        )
 
 
 def verify_record(options: argparse.Namespace) -> int:
     """make a recorded run again and say whether it comes out"""
     if options.cheapest == bool(options.record):
-        fix = "Name a study or a file, or take --cheapest."
-        raise InputError("which record is not said", where="verify", fix=fix)
+        problem, fix = "which record is not said", "Name a study or a file, or take --cheapest."
+        if options.cheapest:
+            problem, fix = "a record is named beside --cheapest", "Leave one of the two out."
+        raise InputError(problem, where="verify", fix=fix)
     check_record(options.record)
     from dr_book import verify
     from dr_lib.stages import spell_seconds

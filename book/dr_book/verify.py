@@ -262,7 +262,7 @@ def find(
     Raises:
         InputError: no such record, or several to choose from.
     """
-    if Path(source).is_file() or source.endswith(FILES):
+    if Path(source).is_file() or source.endswith((*FILES, ".jsonl")):
         records, broken = read_records(Path(source))
         if broken:
             raise broken[0]
@@ -272,7 +272,7 @@ def find(
                 raise InputError(f"no line {label}", where=source, fix=fix)
             return records[int(label) - 1]
     else:
-        scales = [scale] if scale else SCALES
+        scales = [scale] if scale else dict.fromkeys([*SCALES, *places.known_scales()])
         every = (load_records(recorded_folder(name), source, missing_ok=True) for name in scales)
         records = next(filter(None, every), [])
         if not records:
@@ -287,7 +287,8 @@ def find(
         return record
     if on not in names:
         fix = f"Name one with --on: {', '.join(sorted(names))}."
-        raise InputError("it was searched on other or several collections", where=source, fix=fix)
+        problem = f"it was not searched on {on}" if on else "it was searched on several collections"
+        raise InputError(problem, where=source, fix=fix)
     return names[on]
 
 
