@@ -5,6 +5,7 @@ Page of the book: quickstart. Imports are late, so that help answers at once.
 """
 
 import argparse
+import errno
 import gc
 import io
 import json
@@ -114,6 +115,8 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         told = f"{error.filename or 'files'}: {error.strerror or error}"
         what = WAYS_OUT.get(type(error), "the path, its permissions and the free disk space")
+        if error.errno == errno.ENOSPC:  # of what is written bit by bit no name is known
+            what = f"the disk that you write to, and that of {places.cache_root()} (DR_CACHE)"
         print(f"error: {visible(told)}. Check {what}.", file=sys.stderr)
         try:
             sys.stdout.flush()

@@ -2,6 +2,7 @@
 nowhere to be written ends in one line; a log holds plain lines.
 """
 
+import errno
 import gzip
 import io
 import json
@@ -351,6 +352,17 @@ def test_what_no_reader_has_named_is_one_line_from_one_place(monkeypatch, capsys
     assert main(["search", "primer", "why"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: ") and said.count("\n") == 1
+
+
+def test_a_full_disk_names_the_folder_of_the_cache(monkeypatch, capsys, tmp_path):
+    def fail(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("dr_book.commands.check_collection", fail)
+    monkeypatch.setenv("DR_CACHE", str(tmp_path))
+    assert main(["search", "primer", "why"]) == 1
+    said = capsys.readouterr().err
+    assert "No space left" in said and f"{tmp_path} (DR_CACHE)" in said and said.count("\n") == 1
 
 
 @pytest.mark.faults
