@@ -530,26 +530,13 @@ PROTOCOLS = {
     "stand-in": "other data",
 }
 """What a claim is judged on, as against what the paper did."""
-AWAITED = {
-    "core": "nine methods, three seeds each",
-    "decoder": "SimLM's decoder",
-    "larger": "a larger model",
-    "re-ranker": "a re-ranker",
-    "few labels": "few labels",
-    "named figures": "rows of single figures",
-    "base models": "other base models",
-    "rates of learning": "other rates of learning",
-    "pooling": "mean pooling",
-    "reading": "what the encoder reads",
-}
-"""Block of the plan -> what its runs are of, to a reader who has not seen the plan."""
 
 
 def claims_page(entries: Sequence[Entry]) -> str:
     """Every claim of the five papers, one line each with its details folded; a filter, and a
     heading for each paper.
     """
-    blocks = {block["number"]: AWAITED[block["name"]] for block in read_yaml(PLAN)["blocks"]}
+    blocks = {block["number"]: block["of"] for block in read_yaml(PLAN)["blocks"]}
     parts: list[str | HTML] = []
     for key in dict.fromkeys(entry["paper"] for entry in entries):
         own = [_claim_line(entry, blocks) for entry in entries if entry["paper"] == key]

@@ -71,6 +71,10 @@ class Block:
             }
         return cls(runs)
 
+    def beside(self, study: str) -> "Block":
+        """These runs and those of another study, whose dev queries count with the test's."""
+        return Block({**self.runs, **Block.load(study, both=True).runs})
+
     @property
     def first(self) -> Record:
         """The run whose queries, in whose order, all values are of."""
@@ -341,12 +345,12 @@ def recorded() -> tuple[dict[str, Block], list[Record]]:
     """The book's runs of the plan as `verdicts` takes them."""
     core, squad, reddit = "plan/core", "squad", "reddit-retrieval"
     both = Block.load(core, both=True)
-    decoder = Block({**both.runs, **Block.load("plan/decoder", both=True).runs})
+    decoder = both.beside("plan/decoder")
     blocks = {
         squad: both,
         f"{squad}, decoder": decoder,
-        f"{squad}, pooling": Block({**both.runs, **Block.load("plan/pooling", both=True).runs}),
-        f"{squad}, reading": Block({**decoder.runs, **Block.load("plan/reading", both=True).runs}),
+        f"{squad}, pooling": both.beside("plan/pooling"),
+        f"{squad}, reading": decoder.beside("plan/reading"),
         reddit: Block.load(core, reddit, both=True),
         "re-ranker, dev": Block.load("plan/re-ranker-dev"),
     }
