@@ -1,8 +1,8 @@
 """Pages that are made from what is there: status, claims, data sheets, the base model, and what the
 first page shows.
 
-    python book/_ext/generated_pages.py FOLDER # `make book` does it python
-    book/_ext/generated_pages.py # what of it takes long and needs no notebook, while these run
+    python book/_ext/generated_pages.py FOLDER    # all of them; `make pages` does it
+    python book/_ext/generated_pages.py           # what takes long and needs no notebook, ahead
 
 Everything comes from records, from executed notebooks, from installed packages or from the plan of
 lessons; nothing is typed here. Pages: reference/status, reference/records, reference/claims,

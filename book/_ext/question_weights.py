@@ -4,8 +4,7 @@ training questions.
 `dr-lib try`, the page of one's own corpus and every smoke run write their questions with it. It
 lies in `book/weights/questions-2x128` with the record of its training, put there by
 
-    python book/_ext/question_weights.py # SQuAD under DR_DATA or from the hub; about half an hour
-    of one quiet core
+    python book/_ext/question_weights.py    # SQuAD from DR_DATA or the hub; half an hour of a core
 
 Page: ideas/generators.
 """
