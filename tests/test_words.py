@@ -20,7 +20,7 @@ from dr_book.generated_queries import asked_once, shared_words
 from dr_book.tables import matches
 from dr_lib import collections, errors, places
 from dr_lib.collections.plain import cut
-from dr_lib.evaluation import clusters, lexical
+from dr_lib.evaluation import clusters
 from dr_lib.evaluation.measures import check_measures
 from dr_lib.materials.continuations import prompts
 from dr_lib.materials.texts import distinct
@@ -358,10 +358,6 @@ def test_one_text_in_place_of_a_list_is_refused_wherever_texts_are_read():
         ("layout", "check_titles"): [lambda: check_titles(text, None)],
         ("layout", "legibility"): [lambda: legibility(text)],
         ("layout", "train_wordpiece"): [lambda: train_wordpiece(text)],
-        ("lexical", "templated"): [
-            lambda: lexical.templated(text, [text]),
-            lambda: lexical.templated([text], text),
-        ],
         ("clusters", "question_templates"): [lambda: clusters.question_templates(text, text)],
         ("texts", "distinct"): [lambda: distinct(text, Counter())],
         ("continuations", "prompts"): [lambda: prompts(text, None, 3)],

@@ -6,6 +6,7 @@ Every number of these sentences comes from records. Pages: practice/own-corpus, 
 import html
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -41,10 +42,6 @@ KEPT = "7 of 12 pairs of systems"
 trials.
 """
 FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
-MANY_ALIKE = 0.5
-"""From this share of templated queries on, what was trained on such queries is praised for them
-alone.
-"""
 MANY_MORE = 10_000
 """Queries that nobody will judge to tell two systems apart."""
 PAGES = Environment(
@@ -80,13 +77,7 @@ class Advice(NamedTuple):
 
 
 def advice(
-    runs: Runs,
-    measure: str,
-    *,
-    generated: bool,
-    pairs: Sequence[Pair] = (),
-    unfinished: str = "",
-    templated: float = 0.0,
+    runs: Runs, measure: str, *, generated: bool, pairs: Sequence[Pair] = (), unfinished: str = ""
 ) -> Advice:
     """Which system to use, or how many more queries it would take to say.
 
@@ -101,8 +92,6 @@ def advice(
         generated: whether the test queries were written by a generator: then nothing is secured.
         pairs: what is tested beside it, every system against BM25 among them; none: these alone.
         unfinished: what is not compared for lack of time, as the function `unfinished` says it.
-        templated: share of the test queries that repeat the wording of training queries
-            (`evaluation.templated`).
     """
     measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
@@ -139,7 +128,6 @@ def advice(
     gap = difference(runs[best], runs[other], measure)
     ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[other], 1e-9)
     more = count * (ratio**2 - 1)
-    learned = templated >= MANY_ALIKE and best != BM25 and not given(runs[best])
     text = prose(
         "verdict",
         case=case,
@@ -154,7 +142,7 @@ def advice(
         few=gap.clusters if gap.effective < FEWEST else 0,
         uneven=gap.clusters >= FEWEST,
         more=max(10, 10 * math.ceil(more / 10)) if more < MANY_MORE else 0,
-        templated=100 * templated if learned else 0,
+        templated=100 * learned_by_heart(runs[best]),
         beside=next(label for label in order if label == BM25 or given(runs[label])),
         queries=JUDGED,
         kept=KEPT,
@@ -172,6 +160,18 @@ def dense(records: Sequence[Record]) -> bool:
 def given(records: Sequence[Record]) -> bool:
     """Whether runs are of an encoder that is used as it comes: another seed changes nothing."""
     return all(record.recipe.get("retriever") for record in records)
+
+
+def learned_by_heart(records: Sequence[Record]) -> float:
+    """The share of queries that read as others do but for a name, where templates made them and
+    what searches was trained on queries of the same collection; else 0.
+    """
+    clusters = records[0].clusters
+    taught = dense(records) and not given(records) and "trained_on" not in records[0].data
+    if clusters.by != "question template" or not taught:
+        return 0.0
+    sizes = Counter(clusters.of).values()
+    return sum(size for size in sizes if size > 1) / len(clusters.of)
 
 
 def next_steps(

@@ -56,7 +56,6 @@ from dr_book.tables import (
 from dr_lib import lab, objectives, places
 from dr_lib.collections.collection import IRREGULAR
 from dr_lib.errors import InputError
-from dr_lib.evaluation import templated
 from dr_lib.files import fresh_folder, read_json, write_text
 from dr_lib.lab import Record, open_sample
 from dr_lib.models import Prompts
@@ -85,17 +84,8 @@ class Compared(corpus_study.Compared):
     @cached_property
     def verdict(self) -> Advice:
         """Which system to use, or what is missing to say so."""
-        more = {"pairs": self.pairs, "unfinished": self.unfinished, "templated": self.templated}
+        more = {"pairs": self.pairs, "unfinished": self.unfinished}
         return advice(self.runs, self.measure, generated=self.on_generated, **more)
-
-    @cached_property
-    def templated(self) -> float:
-        """The share of people's test queries that repeat the wording of training queries."""
-        split = self.recipe.evaluation.split
-        if self.on_generated or split == "train" or "train" not in self.searched.splits:
-            return 0.0
-        tested, trained = (self.searched.queries(one)["text"] for one in (split, "train"))
-        return templated(tested, trained)
 
     @property
     def trained_on_test(self) -> str:
@@ -574,12 +564,11 @@ class Recorded(Compared):
 
     study = ""  # a property of those that have a collection
 
-    def __init__(self, study: str, *, templated: float = 0.0):
+    def __init__(self, study: str):
         """Open the records of a study.
 
         Args:
             study: e.g. "your_corpus/medquad-935892".
-            templated: as of `Compared.templated`, which needs the text.
 
         Raises:
             InputError: there are no such records.
@@ -607,7 +596,7 @@ class Recorded(Compared):
         super().__init__(
             None, recipe, None, given, trained, {label: runs[label] for label in order}, {}
         )
-        self.study, self.templated = study, templated
+        self.study = study
 
 
 def trained_by(record: Record, learned_from: str = "") -> Cell:

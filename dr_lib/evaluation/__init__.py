@@ -22,7 +22,7 @@ from dr_lib.evaluation.dialogue import (
     read_exchanges,
 )
 from dr_lib.evaluation.fusion import fuse, fused
-from dr_lib.evaluation.lexical import coverage, covered, overlap, shared_words, templated
+from dr_lib.evaluation.lexical import coverage, covered, overlap, shared_words
 from dr_lib.evaluation.measures import (
     Scores,
     check_measures,

@@ -1,10 +1,10 @@
-"""How much of a result is words: what queries share with their passages and with each other, and
-what vectors hold of them.
+"""How much of a result is words: what queries share with their passages, and what vectors hold of
+them.
 
 `overlap` is the share of a query's words that its relevant passage has, each word weighted by its
 rarity. `coverage` is the share of a passage's pieces that stand first when the masked LM's head
 reads the passage's vector (Ma et al. 2024, section 3): what pre-training through a bottleneck is
-thought to raise. `templated` is the share of questions that were filled into a form.
+thought to raise.
 """
 
 from collections import Counter
@@ -18,22 +18,17 @@ import torch
 from torch.nn import functional
 
 from dr_lib.collections import Collection
-from dr_lib.errors import check_texts
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import hidden_states, lm_head, load_masked_lm
 from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer, special_ids
 from dr_lib.training import machine
-from dr_lib.words import tokens, words_of
+from dr_lib.words import words_of
 
 FIRST = (10, 20, 50, 100, 200)
 """Numbers of pieces of highest logit that `coverage` looks at."""
 BATCH = 128
-COMMON, OFTEN = 0.01, 5
-"""A word of this share of all training questions belongs to a wording; one that this many of them
-follow is a template.
-"""
 
 
 def stems(text: str, stemmer: Stemmer.Stemmer) -> set[str]:
@@ -157,40 +152,3 @@ def coverage(
     values = {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
     ids = collection.passages.select(rows)["id"][:]
     Scores(ids, values).save(folder / "scores.json")
-
-
-def templated(questions: Sequence[str], training: Sequence[str]) -> float:
-    """The share of questions whose wording many training questions have too, with other names in
-    it.
-
-    The wording of a question is what is left when each run of words that few training questions
-    have becomes one gap. Of SQuAD's test questions up to 16 % have a frequent one, of MedQuAD's,
-    which were filled into sixteen templates, 60 to 80 %.
-
-    Args:
-        questions: those of a test.
-        training: those that a retriever learnt from.
-
-    Example:
-        >>> training = [f"What are the symptoms of disease{number}?" for number in range(200)]
-        >>> templated(["What are the symptoms of gout?", "Why does my big toe hurt?"], training)
-        0.5
-    """
-    check_texts(questions=questions, training=training)
-    asked = [tokens(text, signs=False) for text in training]
-    counts = Counter(word for words in asked for word in set(words))
-    frequent = {word for word, count in counts.items() if count >= COMMON * len(training)}
-
-    def wording(words: list[str]) -> tuple[str, ...]:
-        marked = [word if word in frequent else "" for word in words]
-        return tuple(
-            word for place, word in enumerate(marked) if word or not place or marked[place - 1]
-        )
-
-    known = Counter(map(wording, asked))
-    wordings = [wording(tokens(text, signs=False)) for text in questions]
-    return (
-        float(np.mean([known[form] >= OFTEN and sum(map(bool, form)) > 1 for form in wordings]))
-        if wordings
-        else 0.0
-    )

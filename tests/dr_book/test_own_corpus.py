@@ -369,7 +369,7 @@ def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
         for label, own in live.runs.items()
     }
     monkeypatch.setattr(own_corpus, "recorded", lambda study: dict(reversed(live.runs.items())))
-    found = own_corpus.Recorded(live.study, templated=0.9)
+    found = own_corpus.Recorded(live.study)
     assert (
         set(found.runs) == set(live.runs)
         and next(iter(found.runs)) == "BM25"
