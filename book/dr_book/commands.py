@@ -633,12 +633,7 @@ def verify_record(options: argparse.Namespace) -> int:
     took = spell_seconds(verify.cost(record))
     made = f"{record.study}, {record.label}, seed {record.seed}"
     print(f"{made}: took {took} when it was recorded", flush=True)
-    certificate = verify.verify(
-        record,
-        collection=options.collection,
-        margin=options.margin,
-        tell=lambda line: print(line, flush=True),
-    )
+    certificate = verify.verify(record, collection=options.collection, margin=options.margin)
     print("\n".join(verify.certificate_lines(record, certificate)))
     if options.keep:
         print(verify.keep(record, certificate))

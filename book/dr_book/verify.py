@@ -21,8 +21,7 @@ other machines or by other commits.
 
 import itertools
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from dr_book.search import named_record, unknown_study
 from dr_book.statistics import SeedVariance
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab.pipeline import Plan, pipeline
+from dr_lib.lab.pipeline import pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import (
     FILES,
@@ -49,21 +48,16 @@ from dr_lib.lab.records import (
 )
 from dr_lib.lab.study import Run, data_facts, execute
 from dr_lib.places import find_data
-from dr_lib.stages import Cache, TimeIsUpError, spell_seconds
-from dr_lib.training import TrainLog, machine
+from dr_lib.stages import Cache
+from dr_lib.training import machine
 
 MARGIN, LEVEL, ENOUGH = 0.5, 0.95, 0.8
-LOOK = 0.25  # minutes after which it is asked first how fast a training is here
 GOOD = ("equal", "scores equal", "equivalent", "equivalent and different")
 """Outcomes that confirm a record."""
 
 
 def verify(
-    record: Record,
-    *,
-    collection: str | None = None,
-    margin: float = MARGIN,
-    tell: Callable[[str], Any] = lambda line: None,
+    record: Record, *, collection: str | None = None, margin: float = MARGIN
 ) -> dict[str, Any]:
     """Rebuild a run and certify how it compares with its record.
 
@@ -76,8 +70,6 @@ def verify(
         collection: place of the collection, where it is not found by its name.
         margin: the least difference of the means that matters, in points; wider where trainings
             scatter by more.
-        tell: is given a line on how long the rest takes on this machine, once a part of a training
-            has shown it.
 
     Returns:
         What `compare` gives, with machine, versions, commit, epoch, time and
@@ -87,10 +79,9 @@ def verify(
         InputError: the recipe is of another time, or what it was made from is not here or not the
             same.
     """
-    recipe = recipe_of(record, collection)
-    cache = Cache(places.cache_root() / "rebuilt" / record.name)
+    run = Run(record.study, record.label, record.scale, recipe_of(record, collection))
     with _threads_of(record):
-        rebuilt = _rebuilt(record, recipe, cache, tell)
+        rebuilt = execute(run, Cache(places.cache_root() / "rebuilt" / record.name))
     measure = measure_of(record)
     facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created", "epoch"})
     certificate = compare(record, rebuilt, seed_noise(record, measure), margin)
@@ -109,37 +100,6 @@ def _threads_of(record: Record) -> Iterator[None]:
         yield
     finally:
         del os.environ["DR_THREADS"]
-
-
-def _rebuilt(record: Record, recipe: Recipe, cache: Cache, tell: Callable[[str], Any]) -> Record:
-    """The run made again. It is stopped after a short while, and twice as long after that, until a
-    training has taken some steps, which tell how long the rest takes; it goes on from there.
-    """
-    run, plan = Run(record.study, record.label, record.scale, recipe), pipeline(recipe)
-    began, minutes = time.monotonic(), LOOK if record.training else None
-    while True:
-        try:
-            return execute(run, cache.within(minutes))
-        except TimeIsUpError:
-            minutes, slower = 2 * minutes, slowness(record, plan, cache)
-            if slower:
-                left = max(1.0, slower * cost(record) - (time.monotonic() - began))
-                tell(f"here about {spell_seconds(left)} more, by the steps of training so far")
-                minutes = None
-
-
-def slowness(record: Record, plan: Plan, cache: Cache) -> float | None:
-    """How many times as long as in a record a step of the training takes here that was begun last;
-    None where none was.
-    """
-    stages, slower = plan.stages(), None
-    for name, log in record.training.items():
-        places = [where(stages[name]) / "log.json" for where in (cache.folder, cache.draft)]
-        for place in filter(Path.is_file, places):
-            if (here := TrainLog.load(place)).step:
-                there = _seconds(record, name) / log["steps"]
-                slower = here.wall_seconds / here.step / there
-    return slower
 
 
 def recipe_of(record: Record, collection: str | None = None) -> Recipe:

@@ -16,24 +16,14 @@ from dr_book.commands import main
 from dr_book.data.sheets import is_public, sheet
 from dr_book.measured import all_recorded, seed_variances
 from dr_book.statistics import SeedVariance
-from dr_book.verify import (
-    GOOD,
-    certificate_lines,
-    cheapest,
-    compare,
-    cost,
-    find,
-    seed_noise,
-    slowness,
-)
+from dr_book.verify import GOOD, certificate_lines, cheapest, compare, cost, find, seed_noise
 from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, Study, load_records, publish, records
 from dr_lib.lab.records import live_folder, save_records
-from dr_lib.stages import Cache
-from dr_lib.training import TrainLog, machine
+from dr_lib.training import machine
 
 TRAINED = {"training": {"retriever": {"weights": {"model": "w0"}}}}
 
@@ -123,7 +113,6 @@ def test_a_run_is_rebuilt_with_the_threads_of_its_record(recorded, asked, used, 
 
     monkeypatch.setattr(verify, "execute", execute)
     monkeypatch.setattr(verify, "recipe_of", lambda *_: SimpleNamespace())
-    monkeypatch.setattr(verify, "pipeline", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         verify.verify(made(VALUES, machine={"threads": recorded}))
     assert threads == [used] and os.environ.get("DR_THREADS") == asked
@@ -247,17 +236,11 @@ def test_the_cheapest_is_trained_of_this_epoch_and_its_data_are_here(
         cheapest()
 
 
-def test_how_long_a_run_takes_here_is_measured_by_its_own_steps(tmp_path):
-    """Three steps of 20 here in 6 seconds, 20 in 10 seconds there: four times as long."""
-    log = {"steps": 20, "processor_seconds": None}
-    record = made(VALUES, training={"pretrained": log}, seconds={"pretrained": 10.0, "run": 5.0})
-    cache, stage = Cache(tmp_path), lab.pipeline(lab.recipe_at("smoke")).pretrained
-    plan = SimpleNamespace(stages=lambda: {"pretrained": stage})
-    assert slowness(record, plan, cache) is None and cost(record) == 15
-    TrainLog(title="t", steps=20, step=3, wall_seconds=6.0).save(cache.draft(stage) / "log.json")
-    assert slowness(record, plan, cache) == pytest.approx(4.0)
-    busy = record.model_copy(update={"training": {"pretrained": log | {"processor_seconds": 5.0}}})
-    assert slowness(busy, plan, cache) == pytest.approx(8.0) and cost(busy) == 10
+def test_of_a_training_on_a_busy_machine_the_processor_s_time_counts():
+    record = made(VALUES, training={"pretrained": {}}, seconds={"pretrained": 10.0, "run": 5.0})
+    assert cost(record) == 15
+    busy = record.model_copy(update={"training": {"pretrained": {"processor_seconds": 5.0}}})
+    assert cost(busy) == 10
 
 
 def test_a_run_is_rebuilt_from_its_record(own_recipe, book, tmp_path, monkeypatch, capsys):
@@ -266,10 +249,9 @@ def test_a_run_is_rebuilt_from_its_record(own_recipe, book, tmp_path, monkeypatc
     Study("s/t", {"mlm": recipe}, scale="smoke").run()
     (path,) = publish(load_records(lab.live_folder("smoke")))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(verify, "LOOK", 1e-3)  # stopped soon, and often
     assert main(["verify", str(path), "--keep"]) == 0
     told = capsys.readouterr().out
-    assert "when it was recorded\n" in told and told.count("by the steps of training so far") == 1
+    assert "when it was recorded\n" in told
     (record,) = load_records(path.parent)
     (certificate,) = record.rebuilt
     assert certificate["outcome"] in GOOD and certificate["outcome"] in told
