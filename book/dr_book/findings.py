@@ -29,7 +29,6 @@ from dr_book.measured import (
 from dr_book.tables import named
 from dr_lib.lab import Record
 from dr_lib.stages import spell_seconds
-from dr_lib.training import machine
 
 LEVEL = 0.05
 """A difference is called established where its p-value, corrected over the pairs (Holm), is
@@ -224,33 +223,24 @@ def prose(name: str, **facts: Any) -> str:
 
 
 def unfinished(
-    pending: Mapping[str, str],
-    needed: float = 0.0,
-    enough: int = 0,
-    *,
-    further: bool = True,
-    here: float = 0.0,
+    pending: Mapping[str, str], needed: float = 0.0, enough: int = 0, *, further: bool = True
 ) -> str:
     """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where
     nothing is left.
 
     Args:
         pending: label -> how far it is; "" where it is not begun.
-        needed: minutes that it takes here, about; 0: not known.
+        needed: minutes that it takes on this machine, about; 0: not known.
         enough: minutes to be given instead; 0: no time was given.
         further: whether another call of the same length gets further.
-        here: minutes that it takes at the pace of this call, where that is slower; else 0.
     """
     systems: dict[str, list[str]] = {}
     for label, far in pending.items():  # those that wait for the same training stand together
         systems.setdefault(far, []).append(named(label))
-    on_gpu = machine.device().type == "cuda"
     return prose(
         "unfinished",
         pending={"; ".join(labels): far for far, labels in systems.items()},
         needed=spell_seconds(60 * needed) if needed else "",
-        here=spell_seconds(60 * here) if here else "",
-        where="this GPU" if on_gpu else "two idle processor cores",
         enough=enough,
         further=further,
     )

@@ -68,7 +68,6 @@ LOOKED_AT = 1000  # passages, to tell whether their language can be read
 # share of stop words: 0.25 to 0.36 in the English collections of the book, 0.18 in Python files
 # with comments, 0.03 in German
 ENGLISH = 0.08
-SLOW = 1.5  # times the time on two idle cores, from which on the page says so
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
 STEPS = {
     "written": "written",
@@ -109,8 +108,8 @@ class Compared(corpus_study.Compared):
         """What the time did not allow, and how far it is, as a sentence; empty where all was
         run.
         """
-        here = self.pace * self.needed if self.pace >= SLOW else 0.0
-        return unfinished(self.pending, self.needed, self.enough, further=self.further, here=here)
+        needed = self.pace * self.needed
+        return unfinished(self.pending, needed, self.enough, further=self.further)
 
     @cached_property
     def _comparison(self) -> Comparison:
