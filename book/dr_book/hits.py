@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from dr_lib.errors import InputError, visible
-from dr_lib.words import words_of
+from dr_lib.words import pieces, words_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,8 +114,8 @@ class Result:
 
 
 def shortened(text: str, query: str = "") -> str:
-    """As much of a text as is shown, in whole words: the stretch with the most words of a query,
-    the first of several.
+    """As much of a text of one line as is shown, in whole words (`words.pieces`): the stretch with
+    the most words of a query, the first of several.
 
     Example:
         >>> text = "Annotated tags are meant for release. " * 9 + "Sign a tag with gpg."
@@ -124,31 +124,32 @@ def shortened(text: str, query: str = "") -> str:
     """
     if len(text) <= SHOWN:
         return text
-    words, wanted = text.split(" "), {*words_of(query)}
-    hits = [wanted.intersection(words_of(word)) for word in words]
-    best, most = (0, _fitting(words, 0)), -1
-    for begin in range(len(words)) if wanted else ():
+    parts, wanted = pieces(text), {*words_of(query)}
+    hits = [wanted.intersection(words_of(part)) for part in parts]
+    best, most = (0, _fitting(parts, 0)), -1
+    for begin in range(len(parts)) if wanted else ():
         if begin and not hits[begin]:
             continue  # the best stretch can begin with a hit
-        end = _fitting(words, begin)
+        end = _fitting(parts, begin)
         count = len(set().union(*hits[begin:end]))
         if count > most:
             best, most = (begin, end), count
     begin, end = best
     if begin:  # a few words before the first hit, and what fits behind
         begin = max(0, begin - LEAD)
-        end = _fitting(words, begin)
-    if end == len(words):  # the last stretch is as long as any
-        while begin and len(" ".join(words[begin - 1 :])) <= SHOWN:
+        end = _fitting(parts, begin)
+    if end == len(parts):  # the last stretch is as long as any
+        while begin and len("".join(parts[begin - 1 :]).strip()) <= SHOWN:
             begin -= 1
-    return "… " * bool(begin) + " ".join(words[begin:end]) + " …" * (end < len(words))
+    excerpt = "".join(parts[begin:end]).strip()
+    return "… " * bool(begin) + excerpt + " …" * (end < len(parts))
 
 
-def _fitting(words: list[str], begin: int) -> int:
-    """Where a stretch of words from `begin` on ends that is shown."""
-    end, length = begin, -1
-    while end < len(words) and length + 1 + len(words[end]) <= SHOWN:
-        length += 1 + len(words[end])
+def _fitting(parts: list[str], begin: int) -> int:
+    """Where a stretch of pieces of a text from `begin` on ends that is shown."""
+    end, length = begin, -1  # the space before the first is not shown
+    while end < len(parts) and length + len(parts[end]) <= SHOWN:
+        length += len(parts[end])
         end += 1
     return max(end, begin + 1)
 

@@ -17,7 +17,7 @@ import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
-from dr_book.hits import Hit, Result
+from dr_book.hits import Hit, Result, shortened
 from dr_book.measured import unit_of
 from dr_book.search import collection_of
 from dr_book.statistics import Interval
@@ -26,19 +26,13 @@ from dr_lib.collections import Collection, judged_rows
 from dr_lib.lab import Record, ranking_of, recorded_folder
 from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
-from dr_lib.words import LETTER, PAIRS, RUN, pieces, words_of
+from dr_lib.words import LETTER, PAIRS, RUN, words_of
 
 LONG_WORD, JOINT = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])")
 TAG, SHORT, RANKS = re.compile(r"<[^>]+>"), 14, 3  # letters of short names, and of ranks
 """Longest name in letters that needs no width of its own before its numbers
 (book/_static/book.css).
 """
-EXCERPT, LEAD = 40, 8
-"""Longest passage shown for a search in letters, in a case table in words, and words before the
-first marked one.
-"""
-
-
 TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
@@ -618,26 +612,18 @@ def stop_words() -> frozenset[str]:
     return ENGLISH_STOP_WORDS
 
 
-def marked(text: str, query: str, words: int = EXCERPT) -> str:
-    """An excerpt of a text as safe HTML, the words of the query in `<mark>`; stop words and single
-    letters stay plain.
-
-    The excerpt begins a little before the first marked word.
+def marked(text: str, query: str) -> str:
+    """An excerpt of a text as safe HTML (`hits.shortened`), the words of the query in `<mark>`;
+    stop words and single letters stay plain.
 
     Example:
         >>> marked("The cat <b>sat</b> on a mat.", "Where sat the cat?")
         'The <mark>cat</mark> &lt;b&gt;<mark>sat</mark>&lt;/b&gt; on a mat.'
     """
-    wanted, parts = set(words_of(query)) - stop_words(), pieces(text)
-    hits = [not wanted.isdisjoint(words_of(part)) for part in parts]
-    start = max(0, hits.index(True) - LEAD) if any(hits) else 0
-    excerpt = matches("".join(parts[start : start + words]).strip(), wanted)
-    safe = ((html.escape(piece), hit) for piece, hit in excerpt)
-    return (
-        ("&hellip; " if start else "")
-        + "".join(f"<mark>{piece}</mark>" if hit else piece for piece, hit in safe)
-        + (" &hellip;" if start + words < len(parts) else "")
-    )
+    excerpt = shortened(" ".join(text.split()), query)
+    pieces = matches(excerpt, set(words_of(query)) - stop_words())
+    safe = ((html.escape(piece), hit) for piece, hit in pieces)
+    return "".join(f"<mark>{piece}</mark>" if hit else piece for piece, hit in safe)
 
 
 def search_table(answer: Result) -> HTML:
