@@ -24,7 +24,6 @@ CONVERTERS: dict[str, Callable[[Files], Made]] = {
     "scifact": questions.scifact,
     "trecdl-mini": partial(questions.beir_sample, folder="msmarco"),
     "dbpedia-mini": partial(questions.beir_sample, folder="dbpedia"),
-    "marco-sample-1k": questions.marco_sample,
     "cranfield": partial(
         glasgow.smart,
         prefix="cran",

@@ -1,5 +1,5 @@
 """Small sets: SQuAD from its official files, by the rules of `dr_lib.collections.squad`, and XQuAD;
-SciFact, samples of MS MARCO and DBpedia, and the questions of NQ-open.
+SciFact, samples of TREC DL and DBpedia, and the questions of NQ-open.
 
 XQuAD: paragraphs and questions of SQuAD's development set, translated by professionals.
 """
@@ -54,19 +54,6 @@ def beir_sample(files: Files, folder: str) -> Made:
     relevant = {query for query, id_, grade in rows if int(grade) > 0 and id_ in corpus}
     judged = [(query, id_, int(grade)) for query, id_, grade in rows if query in relevant]
     return collection(corpus.values(), queries.values(), {"test": judged})
-
-
-def marco_sample(files: Files) -> Made:
-    """Passages with titles, and queries without judgements."""
-    corpus = []
-    for number, line in enumerate(files.text("examples/data/marco.tp.1k").split("\n")):
-        title, *rest = map(repaired, line.split("\t"))
-        if rest and rest[0]:
-            own = {"_id": f"marco{number}", "title": "" if title == "-" else title}
-            corpus.append({**own, "text": rest[0]})
-    asked = enumerate(map(one_line, files.text("examples/data/marco.q").splitlines()))
-    queries = [{"_id": f"marcoq{number}", "text": text} for number, text in asked if text]
-    return collection(corpus, queries, {})
 
 
 def nq_open(files: Files) -> Made:

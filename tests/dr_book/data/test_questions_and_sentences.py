@@ -79,24 +79,6 @@ def test_dbpedia_is_read_from_its_own_folder(converted):
     assert made["corpus.jsonl.gz"] == [{"_id": "<e>", "title": "E", "text": "An entity."}]
 
 
-def test_marco_lines_are_numbered_with_those_that_go(converted):
-    files = {
-        "examples/data/marco.tp.1k": "-\tfirst text\nA title\tsecond\nno tab\n\nB\t \nC\tlast\n",
-        "examples/data/marco.q": "what is it\n\nwho\n",
-    }
-    made = converted("marco-sample-1k", files)
-    assert made["corpus.jsonl.gz"] == [
-        {"_id": "marco0", "title": "", "text": "first text"},
-        {"_id": "marco1", "title": "A title", "text": "second"},
-        {"_id": "marco5", "title": "C", "text": "last"},
-    ]
-    assert made["queries.jsonl.gz"] == [
-        {"_id": "marcoq0", "text": "what is it"},
-        {"_id": "marcoq2", "text": "who"},
-    ]
-    assert not [name for name in made if name.startswith("qrels")]
-
-
 def test_nq_open_has_answers_and_no_passages(converted):
     rows = lines(
         {"question": "who  won", "answer": ["A  B", "C"]}, {"question": "when", "answer": ["1"]}
