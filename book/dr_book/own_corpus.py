@@ -8,7 +8,7 @@ import html
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -33,14 +33,7 @@ from dr_book.findings import (
     unfinished,
 )
 from dr_book.hand_judgements import write_pool
-from dr_book.measured import (
-    Pair,
-    corrected_tests,
-    differences,
-    mean_intervals,
-    presentable,
-    recorded,
-)
+from dr_book.measured import Pair, mean_intervals, presentable, recorded
 from dr_book.systems import check_outside
 from dr_book.tables import (
     FUSED,
@@ -49,7 +42,6 @@ from dr_book.tables import (
     folded,
     interval_cell,
     named,
-    p_cell,
     search_table,
     table,
 )
@@ -181,37 +173,6 @@ class Compared(corpus_study.Compared):
             corrected[first] = self.verdict.p
         caption = f"First minus second, on {self.tested_on}."
         return self._comparison.differences(pairs, caption, tests=True, corrected=corrected)
-
-    @property
-    def other_measures(self) -> HTML:
-        """The same differences by the other measures shown, each with its p-value."""
-        runs, first = presentable(self.runs), self.verdict.pair
-        pairs = [pair for pair in self.pairs if {*pair} <= {*runs}]
-        if first:
-            pairs = [first, *(pair for pair in pairs if {*pair} != {*first})]
-        others = [
-            name
-            for name in SHOWN
-            if name != self.measure and name in self.recipe.evaluation.measures
-        ]
-        if not pairs or not others:
-            return HTML("")
-        columns = ["difference"]
-        lines: list[list[Cell]] = [[f"{named(one)} against {named(two)}"] for one, two in pairs]
-        for name in others:
-            found = differences(pairs, runs, name)
-            # over all pairs: the first one was chosen by its results
-            p_values = corrected_tests(list(combinations(runs, 2)), runs, name)
-            tested = {frozenset(pair): p for pair, p in p_values.items()}
-            columns.append(name)
-            for line, pair in zip(lines, pairs, strict=True):
-                line.append(interval_cell(found[pair], sign=True))
-            if any(p == p for p in p_values.values()):  # else the table above says why not
-                columns.append("p (Holm)")
-                for line, pair in zip(lines, pairs, strict=True):
-                    line.append(p_cell(tested[frozenset(pair)]))
-        caption = f"The same by other measures; {self.measure} decides. Percentage points."
-        return table(columns, lines, caption=caption)
 
     @cached_property
     def legible(self) -> Legibility:
@@ -502,7 +463,7 @@ class Compared(corpus_study.Compared):
         facts |= {"lexical": self.lexical, "queries": JUDGED}
         compared = [HTML(prose("before", **facts)), self.table]
         if not self.lexical:
-            compared += [self.figure, self.differences, self.other_measures]
+            compared += [self.figure, self.differences]
         parts = {
             "The comparison": compared if self.runs else [],
             "Answers" + " side by side" * (not self.lexical): (
