@@ -46,13 +46,11 @@ class GeneratedQueries:
         folder: the collection in BEIR layout; copy it to keep, correct or extend it.
         counts: the questions left after each step, and `shared_words`, the mean share of a
             question's words in its passage.
-        partly: whether the time did not allow to ask about all that was to be asked about.
     """
 
     recipe: Recipe
     folder: Path
     counts: dict[str, Any]
-    partly: bool = False
 
     def and_also(self, further: "GeneratedQueries") -> "GeneratedQueries":
         """These and what was written later, counted together."""
@@ -63,7 +61,7 @@ class GeneratedQueries:
             "queries": further.counts["queries"] | self.counts["queries"],
             "shared_words": float(np.average(shared, weights=sizes)),
         }
-        return replace(further, counts=counts | together, partly=self.partly)
+        return replace(further, counts=counts | together)
 
 
 def generate_queries(
@@ -157,7 +155,7 @@ def generate_queries(
         collection=str(folder), evaluation__split=split if split in known else "test"
     )
     counts = read_json(place / "counts.json")
-    return GeneratedQueries(changed, folder, counts, len(about) < len(parts))
+    return GeneratedQueries(changed, folder, counts)
 
 
 def question_stages(
