@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import Any, Self
@@ -235,8 +236,8 @@ class Compared:
         if trained and not self.untrainable and "train" not in judged:
             try:
                 # what was written before counts as judged
-                kept = {"use_judgements": judgements or bool(self.generated)}
-                training = options | kept | {"parts": [rest]}
+                judged_too = {"use_judgements": judgements or bool(self.generated)}
+                training = options | judged_too | {"parts": [rest]}
                 further = generate_queries(tested, cache=cache.within(left()), **training)
                 self.generated = self.generated.and_also(further) if self.generated else further
                 learned = further.recipe.with_(
@@ -362,24 +363,24 @@ def tested_split(collection: Collection | None, wanted: str) -> str:
         InputError: nothing is judged relevant in it.
     """
     splits = collection.splits if collection else ()
-    found = (
+    tested = (
         wanted
         if wanted in splits
         else next((split for split in splits if split != "train"), wanted)
     )
-    if found in splits and not any(
-        grade > 0 for grades in collection.qrels(found).values() for grade in grades.values()
+    if tested in splits and not any(
+        grade > 0 for grades in collection.qrels(tested).values() for grade in grades.values()
     ):
         fix = (
-            f"Give relevant passages a grade from 1 in qrels/{found}.tsv, or remove the file: then"
+            f"Give relevant passages a grade from 1 in qrels/{tested}.tsv, or remove the file: then"
             " questions are generated."
         )
         raise InputError(
             "no passage is judged relevant to any query",
-            where=f"{collection.name}, split {found}",
+            where=f"{collection.name}, split {tested}",
             fix=fix,
         )
-    return found
+    return tested
 
 
 def measures_of(recipe: Recipe) -> list[str]:
@@ -407,9 +408,9 @@ def relevance(qrels: Mapping[str, Mapping[str, int]], grade: int = 1) -> tuple[f
         >>> relevance({"a": {"p": 1, "q": 1, "r": 0}, "b": {"p": 2}, "c": {"p": 0}})
         (1.5, 2)
     """
-    found = [[one for one in grades.values() if one >= grade] for grades in qrels.values()]
-    counts = [len(one) for one in found if one]
-    return sum(counts) / max(len(counts), 1), len({one for own in found for one in own})
+    by_query = [[level for level in grades.values() if level >= grade] for grades in qrels.values()]
+    counts = [len(levels) for levels in by_query if levels]
+    return sum(counts) / max(len(counts), 1), len({*chain.from_iterable(by_query)})
 
 
 def fitting(recipe: Recipe, queries: int | None = None) -> Recipe:

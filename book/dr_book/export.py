@@ -263,7 +263,8 @@ def card(
         values |= {"recipe": record.recipe, **made_on(record.machine, record.commit)}
         values |= {
             "scores": {
-                f"{one}, %": spell(mean_intervals({"": [record]}, one)[""]) for one in record.means
+                f"{measure}, %": spell(mean_intervals({"": [record]}, measure)[""])
+                for measure in record.means
             }
         }
     return write_card(TEMPLATE, about, values)

@@ -96,7 +96,7 @@ def advice(
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
         facts = {"measured": bool(measured), "smoke": bool(measured) and not runs}
         return Advice(None, HTML(prose("no_verdict", unfinished=unfinished, **facts)))
-    means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
+    means = {label: mean.mean for label, mean in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
     pairs = pairs or [(label, BM25) for label in order if label != BM25]
     tests: dict[Pair, float] = {}
@@ -142,10 +142,10 @@ def advice(
         uneven=gap.clusters >= FEWEST,
         more=max(10, 10 * math.ceil(more / 10)) if more < MANY_MORE else 0,
         templated=100 * learned_by_heart(runs[best]),
-        beside=next(label for label in order if label == BM25 or given(runs[label])),
+        beside=next(label for label in order if label == BM25 or as_it_comes(runs[label])),
         queries=JUDGED,
         kept=KEPT,
-        encoders=any(map(given, runs.values())),
+        encoders=any(map(as_it_comes, runs.values())),
         unfinished=unfinished,
     )
     return Advice(best if case == "secured" else None, HTML(text), pair, p)
@@ -156,7 +156,7 @@ def dense(records: Sequence[Record]) -> bool:
     return records[0].recipe.get("evaluation", {}).get("kind") != "bm25"
 
 
-def given(records: Sequence[Record]) -> bool:
+def as_it_comes(records: Sequence[Record]) -> bool:
     """Whether runs are of an encoder that is used as it comes: another seed changes nothing."""
     return all(record.recipe.get("retriever") for record in records)
 
@@ -166,7 +166,7 @@ def learned_by_heart(records: Sequence[Record]) -> float:
     what searches was trained on queries of the same collection; else 0.
     """
     clusters = records[0].clusters
-    taught = dense(records) and not given(records) and "trained_on" not in records[0].data
+    taught = dense(records) and not as_it_comes(records) and "trained_on" not in records[0].data
     if clusters.by != "question template" or not taught:
         return 0.0
     sizes = Counter(clusters.of).values()

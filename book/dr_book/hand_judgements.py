@@ -58,11 +58,11 @@ def write_pool(
     marks: dict[tuple[str, str], int] = {}
     shown = rankings[0].query_ids[:QUERIES]
     for place, query in enumerate(shown):
-        rows = chain.from_iterable(one.rows[place, :DEPTH].tolist() for one in rankings)
+        rows = chain.from_iterable(ranking.rows[place, :DEPTH].tolist() for ranking in rankings)
         pool = sorted({row for row in rows if row >= 0})
         # in an order that tells nothing about rank or system, the same at every call
         order = np.random.default_rng(place).permutation(len(pool))
-        for passage in (collection.passages[pool[one]] for one in order):
+        for passage in (collection.passages[pool[turn]] for turn in order):
             grade = known.get(query, {}).get(passage["id"], "")
             if grade != "":
                 marks[query, passage["id"]] = grade
@@ -129,7 +129,7 @@ def read_pool(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     for row, grade in _rows(file):
         texts[row["query-id"]] = row["query"]
         grades.setdefault(row["query-id"], {})[row["passage-id"]] = int(grade or 0)
-    ticked = {query: own for query, own in grades.items() if any(own.values())}
+    ticked = {query: by_passage for query, by_passage in grades.items() if any(by_passage.values())}
     if not ticked:
         raise InputError("nothing is ticked", where=file, fix="Put an x before what is relevant.")
     return {query: texts[query] for query in ticked}, ticked
@@ -150,8 +150,8 @@ def judged_collection(collection: Collection, file: Path, folder: Path) -> Path:
     """
     texts, grades = read_pool(file)
     known = {*collection.passages["id"][:]}
-    for own in grades.values():
-        if absent := own.keys() - known:
+    for by_passage in grades.values():
+        if absent := by_passage.keys() - known:
             raise InputError(
                 f"passage {min(absent)!r} is not in {collection.name}",
                 where=file,
@@ -161,16 +161,16 @@ def judged_collection(collection: Collection, file: Path, folder: Path) -> Path:
     queries = {row["id"]: Query(row["id"], row["text"], tuple(row["answers"])) for row in asked}
     queries |= {name: Query(name, text) for name, text in texts.items() if name not in queries}
     qrels = {
-        split: {query: dict(own) for query, own in collection.qrels(split).items()}
+        split: {query: dict(by_passage) for query, by_passage in collection.qrels(split).items()}
         for split in collection.splits
     }
-    for query, own in grades.items():
-        qrels.setdefault("test", {}).setdefault(query, {}).update(own)
+    for query, by_passage in grades.items():
+        qrels.setdefault("test", {}).setdefault(query, {}).update(by_passage)
     rows = {
         split: [
             Judgement(query, name, grade)
-            for query, own in judged.items()
-            for name, grade in own.items()
+            for query, by_passage in judged.items()
+            for name, grade in by_passage.items()
         ]
         for split, judged in qrels.items()
     }

@@ -227,12 +227,12 @@ class Searcher:
 
 def judgements_by_text(collection: "Collection") -> dict[str, dict[str, int]]:
     """Query text -> passage id -> grade, over all splits."""
-    queries, found = collection.queries(), {}
+    queries, grades_of = collection.queries(), {}
     texts = dict(zip(queries["id"][:], queries["text"][:], strict=True))
     for split in collection.splits:
         for query, grades in collection.qrels(split).items():
-            found.setdefault(texts[query].strip(), {}).update(grades)
-    return found
+            grades_of.setdefault(texts[query].strip(), {}).update(grades)
+    return grades_of
 
 
 def open_bm25(

@@ -22,7 +22,7 @@ SIZE = re.compile(r"\bsizes?\b|\bhow (?:far|much|many|little)\b|\d")
 SHOWN = ("supported", "open", "contradicted")
 """States of a pair that was run and could be tested."""
 SPOKEN = ("supported", "open", WAITS, "contradicted")
-"""The same as pages and bars say them, see `spoken`."""
+"""Those states as pages and bars say them: an open pair that lacks seeds waits (`spoken`)."""
 ANSWERED = ("study", "measure", "collection", "stage", "protocol", "lacks", "why", "block")
 """What an entry has of `AnsweredBy`."""
 

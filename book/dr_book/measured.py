@@ -197,7 +197,7 @@ def _told_by_recipe(record: Record) -> bool:
 
 def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
     """Keep what a function makes of the book's records until a folder of them changes."""
-    kept = lru_cache(maxsize=64)(lambda state, *arguments: make(*arguments))
+    cached = lru_cache(maxsize=64)(lambda state, *arguments: make(*arguments))
 
     @wraps(make)
     def current(*arguments: Any) -> Made:
@@ -206,9 +206,9 @@ def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
         state = tuple(
             (str(folder), folder.stat().st_mtime_ns if folder.is_dir() else 0) for folder in folders
         )
-        return kept(state, *arguments)
+        return cached(state, *arguments)
 
-    current.kept = kept
+    current.kept = cached
     return current
 
 
@@ -216,14 +216,14 @@ def of_record(make: Callable[..., Made]) -> Callable[..., Made]:
     """Keep what a function makes of a record, beside the record, so that no other gets its number
     in memory.
     """
-    kept: dict[tuple[Any, ...], tuple[Record, Made]] = {}
+    results: dict[tuple[Any, ...], tuple[Record, Made]] = {}
 
     @wraps(make)
     def current(record: Record, *arguments: Any) -> Made:
         key = id(record), *arguments
-        if key not in kept:
-            kept[key] = record, make(record, *arguments)
-        return kept[key][1]
+        if key not in results:
+            results[key] = record, make(record, *arguments)
+        return results[key][1]
 
     return current
 
@@ -595,9 +595,9 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     single = any(len(side.seeds) == 1 for _, side in trained)
     value, clustered, of_trainings = 0.0, [], []
     for sides in places.values():
-        found, added = _on_one_collection(sides, pools)
-        value += found.value
-        clustered += found.parts
+        estimate, added = _on_one_collection(sides, pools)
+        value += estimate.value
+        clustered += estimate.parts
         of_trainings += added
     why = ""
     if single and not all(pool.known for pool in pools.values()):
@@ -634,9 +634,9 @@ def _on_one_collection(
         parts += [(weight / len(runs), mean, moves) for mean, moves in runs]
         if side.trained:
             kinds[_kind_of(side)].append((weight, runs, pools[_kind_of(side)]))
-    each = [(own, of_seeds(own)) for own in kinds.values()]
-    known = [(own, added) for own, added in each if added[1]]
-    drawn = sum(drawn_by(own, added) for own, (added, _) in known)
+    each = [(trainings, of_seeds(trainings)) for trainings in kinds.values()]
+    known = [(trainings, added) for trainings, added in each if added[1]]
+    drawn = sum(drawn_by(trainings, added) for trainings, (added, _) in known)
     effective = min(_effective(side) for _, side in sides)
     return combined(parts, effective, drawn), [added for _, added in known]
 

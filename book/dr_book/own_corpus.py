@@ -70,7 +70,7 @@ STEPS = {
 
 
 class Compared(corpus_study.Compared):
-    """The same comparison with what is shown of it: `corpus_study.Compared` has what is known."""
+    """What is shown of a comparison; what is known of it `corpus_study.Compared` has."""
 
     @cached_property
     def verdict(self) -> Advice:
@@ -139,7 +139,7 @@ class Compared(corpus_study.Compared):
         }
         lines, several = [], any(len(records) > 1 for records in runs.values())
         for label, records in runs.items():
-            cells = [interval_cell(own[label]) for own in means.values()]
+            cells = [interval_cell(intervals[label]) for intervals in means.values()]
             seeds = [len(records)] if several else []
             lines.append([named(label), *cells, *seeds, trained_by(records[0], self.learned_from)])
         columns = ["system", *means, *(["seeds"] if several else []), "trained by"]
@@ -188,13 +188,13 @@ class Compared(corpus_study.Compared):
         seen = [words_of(text) for text in self.collection.passages["text"][:LOOKED_AT]]
         words = Counter(chain.from_iterable(seen))
         share = sum(words[word] for word in STOP_WORDS) / max(1, words.total())
-        told = (
+        foreign = (
             f"Only {share:.0%} of the words are English ones such as “the” and “of”, in English"
             " prose a quarter. If the text is in another language, generated questions and"
             " all-MiniLM-L6-v2 say nothing about it: name a multilingual encoder (--system), and"
             " judge questions of your own."
         )
-        return [told] * (share < ENGLISH) + self.legible.warnings()
+        return [foreign] * (share < ENGLISH) + self.legible.warnings()
 
     @cached_property
     def uneven(self) -> str:
@@ -210,9 +210,9 @@ class Compared(corpus_study.Compared):
     @property
     def facts(self) -> HTML:
         """The collection in numbers, and the first of the passages that repeat another one."""
-        found, passages = self.collection, self.collection.passages
+        whole, passages = self.collection, self.collection.passages
         lengths = np.array([len(pieces(text)) for text in passages["text"][:]])
-        first, ids = found.same_text, passages["id"][:]
+        first, ids = whole.same_text, passages["id"][:]
         repeated = [
             f"{ids[row]} repeats {ids[first[row]]}"
             for row in ([] if first is None else np.flatnonzero(first != np.arange(len(first))))
@@ -225,10 +225,10 @@ class Compared(corpus_study.Compared):
         judged = {
             split: len(searched.qrels(split)) for split in searched.splits if split not in written
         }
-        irregular = dict(found.irregular)
+        irregular = dict(whole.irregular)
         irregular.pop(IRREGULAR["duplicate_texts"], None)
         values = {
-            "files": found.info.get("read"),
+            "files": whole.info.get("read"),
             "passages": len(passages),
             "compared here, as a sample": len(searched) if len(searched) < len(passages) else None,
             "passages that repeat another one": len(repeated),
@@ -237,22 +237,22 @@ class Compared(corpus_study.Compared):
             "passages with a title": sum(bool(title.strip()) for title in passages["title"][:]),
             "words per passage, median": int(np.median(lengths)),
             "words per passage, 95th percentile": int(np.quantile(lengths, 0.95)),
-            **{f"queries judged, split {split}": len(found.qrels(split)) for split in found.splits},
+            **{f"queries judged, split {split}": len(whole.qrels(split)) for split in whole.splits},
             # of a sample, no more than it was asked for and than have all their relevant passages
             # in it
             **{
                 f"of these in the sample, split {split}": count
                 for split, count in judged.items()
-                if count < len(found.qrels(split))
+                if count < len(whole.qrels(split))
             },
             "words that BM25 drops, of one character": f"{self.legible.lost:.1%}",
             "words that the model does not know": f"{self.legible.unknown:.1%}",
-            "licence": found.licence,
-            "digest": found.digest[:16],
+            "licence": whole.licence,
+            "digest": whole.digest[:16],
             "study of its records": self.study,
         }
         missing = (
-            "" if found.splits else " There are no judgements, so questions were generated first."
+            "" if whole.splits else " There are no judgements, so questions were generated first."
         )
         named_all = (
             f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}."
@@ -267,19 +267,19 @@ class Compared(corpus_study.Compared):
         ]
         warned = "".join(f" {warning}" for warning in self.hard_to_read)
         uneven = f" {self.uneven}" if self.uneven else ""
-        caption = f"Collection {data_named(found.name)}.{uneven}{missing}{named_all}{warned}"
+        caption = f"Collection {data_named(whole.name)}.{uneven}{missing}{named_all}{warned}"
         return table(["property", "value"], lines, caption=caption)
 
     @property
     def questions(self) -> HTML:
         """How many generated questions were left after each step, and some of them."""
         if not self.generated:
-            told = self.untrainable or "No questions were generated: those of people were enough."
-            return HTML(f"<p>{html.escape(told)}</p>")
+            reason = self.untrainable or "No questions were generated: those of people were enough."
+            return HTML(f"<p>{html.escape(reason)}</p>")
         counts, written = self.generated.counts, open_sample(self.generated.recipe.collection)
         lines = [
-            [told, counts[name], 100 * counts[name] / counts["written"]]
-            for name, told in STEPS.items()
+            [step, counts[name], 100 * counts[name] / counts["written"]]
+            for name, step in STEPS.items()
         ]
         lines += [
             [f"queries, split {split}", size, None] for split, size in counts["queries"].items()
@@ -307,8 +307,8 @@ class Compared(corpus_study.Compared):
         smoke = "The questions of this smoke run"
         return HTML(
             "".join(
-                one.data
-                for one in ([folded(smoke, *tables)] if not presentable(self.runs) else tables)
+                part.data
+                for part in ([folded(smoke, *tables)] if not presentable(self.runs) else tables)
             )
         )
 
@@ -345,7 +345,7 @@ class Compared(corpus_study.Compared):
         asked = list(questions)
         if not asked and self.runs:
             asked = self.searched.queries(self.recipe.evaluation.split)["text"][:2]
-        return [search_table(one) for one in searcher.search(asked, k)]
+        return [search_table(result) for result in searcher.search(asked, k)]
 
     def _system(self, label: str) -> search.System:
         """What searches as a row of the comparison did."""
@@ -417,7 +417,7 @@ class Compared(corpus_study.Compared):
         if not self.runs:
             return None
         qrels = self.searched.qrels(self.recipe.evaluation.split)
-        rankings = [lab.ranking_of(own[0]) for own in self.runs.values()]
+        rankings = [lab.ranking_of(records[0]) for records in self.runs.values()]
         grades = None if self.on_generated else qrels
         return write_pool(self.searched, rankings, self._outside(file), grades=grades)
 
@@ -477,7 +477,9 @@ class Compared(corpus_study.Compared):
         values = {
             "title": self.collection.name,
             "verdict": self.verdict.text.data,
-            "parts": {title: "".join(part.data for part in own) for title, own in parts.items()},
+            "parts": {
+                title: "".join(part.data for part in shown) for title, shown in parts.items()
+            },
         }
         write_text(self._outside(file), PAGES.get_template("page.html").render(values))
         return Path(file)
@@ -546,7 +548,7 @@ class Recorded(Compared):
                 label,
             ),
         )
-        given = {
+        encoders = {
             label: runs[label][0].recipe["retriever"]
             for label in order
             if runs[label][0].recipe.get("retriever")
@@ -554,7 +556,7 @@ class Recorded(Compared):
         trained = [label for label in order if label in objectives.names()]
         recipe = lab.Recipe(**runs[BM25][0].recipe)
         super().__init__(
-            None, recipe, None, given, trained, {label: runs[label] for label in order}, {}
+            None, recipe, None, encoders, trained, {label: runs[label] for label in order}, {}
         )
         self.study = study
 
@@ -565,8 +567,8 @@ def trained_by(record: Record, learned_from: str = "") -> Cell:
         return "nobody"
     if not (name := record.recipe.get("retriever")):
         return "this comparison" + f", on {learned_from}" * bool(learned_from)
-    told = "others: SQuAD, NQ, MS MARCO and more" if name.endswith((*PACKAGED,)) else "others"
+    trainer = "others: SQuAD, NQ, MS MARCO and more" if name.endswith((*PACKAGED,)) else "others"
     prompts = record.data["retriever"].get("prompts", {})
     read = ", ".join(f"{kind} {text!r}" for kind, text in prompts.items() if text)
     read = read.replace(" '", "\xa0'")  # a blank at the end of one stays on its line
-    return f"{told}; prompts: {read or 'none'}"
+    return f"{trainer}; prompts: {read or 'none'}"

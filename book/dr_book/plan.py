@@ -132,7 +132,9 @@ class Block:
             groups: `[queries]` int, as of `fifths`.
         """
         each = np.eye(groups.max() + 1)
-        return self._of_groups([{first: own, second: -own} for own in each], measure, groups)
+        return self._of_groups(
+            [{first: chosen, second: -chosen} for chosen in each], measure, groups
+        )
 
     def between_groups(self, first: str, second: str, measure: str, groups: np.ndarray) -> Estimate:
         """The difference in the last group minus that in the first."""
@@ -155,7 +157,8 @@ class Block:
         each = np.eye(len(sizes))
         wanted = [*each, each[-1] - each[0]]
         weights = [
-            {first: 100 * own / under, second: -100 * own * over / under**2} for own in wanted
+            {first: 100 * chosen / under, second: -100 * chosen * over / under**2}
+            for chosen in wanted
         ]
         shares = 100 * (over / under - 1) @ np.transpose(wanted)
         estimates = self._of_groups(weights, measure, groups)
@@ -177,14 +180,16 @@ class Block:
         estimates = []
         for weights in wanted:
             sides: list[Trained] = []
-            for label, own in weights.items():
-                shares = (own / sizes)[groups]
-                moves = [_moves(run, self.clusters, groups, own) for run in values[label]]
+            for label, group_weights in weights.items():
+                shares = (group_weights / sizes)[groups]
+                moves = [_moves(run, self.clusters, groups, group_weights) for run in values[label]]
                 pool = seed_variance([runs @ shares for runs in values.values()])
                 runs = zip((values[label] @ shares).tolist(), moves, strict=True)
                 sides.append((1.0, [*runs], pool))
             parts = [(1 / len(runs), *run) for _, runs, _ in sides for run in runs]
-            asked = np.any([own[groups] != 0 for own in weights.values()], axis=0)
+            asked = np.any(
+                [group_weights[groups] != 0 for group_weights in weights.values()], axis=0
+            )
             counted = effective_clusters(self.clusters[asked])
             added = of_seeds(sides)
             known = combined(parts, counted, drawn_by(sides, added[0]))
@@ -225,11 +230,19 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     """
     weight = 1 / len(blocks)
     means = [block.means(measure) for block in blocks]
-    shared = [name for name in means[0] if len({len(own.get(name, ())) for own in means}) == 1]
-    pool = seed_variance([np.mean([own[name] for own in means], axis=0) for name in shared])
+    shared = [
+        name for name in means[0] if len({len(by_method.get(name, ())) for by_method in means}) == 1
+    ]
+    pool = seed_variance(
+        [np.mean([by_method[name] for by_method in means], axis=0) for name in shared]
+    )
     added = of_seeds(
         [
-            (1.0, [(mean, {}) for mean in np.mean([own[label] for own in means], axis=0)], pool)
+            (
+                1.0,
+                [(mean, {}) for mean in np.mean([by_method[label] for by_method in means], axis=0)],
+                pool,
+            )
             for label in (first, second)
         ]
     )
@@ -240,7 +253,7 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
             runs = block.values(label, measure)
             moves = [influence(run, block.clusters) for run in runs]
             sides.append((signed, [*zip(runs.mean(axis=1).tolist(), moves, strict=True)], pool))
-        runs = [(own / len(each), *run) for own, each, _ in sides for run in each]
+        runs = [(share / len(each), *run) for share, each, _ in sides for run in each]
         gap = combined(
             runs, effective_clusters(block.clusters), drawn_by(sides, added[0] / len(blocks))
         )
@@ -396,16 +409,16 @@ def _judged(
         else:
             complete[collection] = block
     apart = dict.fromkeys(filter(None, (made_apart(block, rows) for block in there.values())))
-    told = {"lacks": "; ".join(lacks), "looks": len(days), "apart": "; ".join(apart)}
+    facts = {"lacks": "; ".join(lacks), "looks": len(days), "apart": "; ".join(apart)}
     # what is there is shown, but decides nothing
     judged = complete or dict(list(there.items())[:1])
     if not (judged and contrast.get("rule")):
-        return Verdict(contrast, **told)
+        return Verdict(contrast, **facts)
     try:
         shown, word = judge(contrast["rule"], rows, judged, overlaps)
     except LookupError:  # a row of it is not there
-        return Verdict(contrast, **told)
-    return Verdict(contrast, shown, "waits" if lacks else word, **told)
+        return Verdict(contrast, **facts)
+    return Verdict(contrast, shown, "waits" if lacks else word, **facts)
 
 
 def made_apart(block: Block, rows: Sequence[str]) -> str:
@@ -439,16 +452,16 @@ def judge(
     if rule == "mean":
         estimate = together([*deciding(blocks).values()], *rows, "nDCG@10")
         return {"": estimate}, sign(estimate)
-    found = {name: _judged_on(rule, rows, block, overlaps) for name, block in blocks.items()}
-    words = {word for _, word in found.values()}
+    judged = {name: _judged_on(rule, rows, block, overlaps) for name, block in blocks.items()}
+    words = {word for _, word in judged.values()}
     word = words.pop() if len(words) == 1 else "contradicted" if "contradicted" in words else "open"
-    return {name: shown for name, (shown, _) in found.items()}, word
+    return {name: shown for name, (shown, _) in judged.items()}, word
 
 
 def _judged_on(
     rule: str, rows: Sequence[str], block: Block, overlaps: Sequence[Record]
 ) -> tuple[Estimate | float, str]:
-    """The same on one collection."""
+    """What a rule of the plan shows of some rows on one collection, and the word for it."""
     measure = planned()["measure"]
     if rule == "coverage":
         shares, means = coverage(block.first.data["collection"]["name"]), block.means(measure)
@@ -494,15 +507,19 @@ def opened_by_holm(verdicts: Sequence[Verdict]) -> list[str]:
     """
     p_values = {}
     for verdict in verdicts:
-        shown = [one for one in verdict.shown.values() if isinstance(one, Estimate)]
+        shown = [estimate for estimate in verdict.shown.values() if isinstance(estimate, Estimate)]
         if not shown or verdict.word not in ("supported", "contradicted", "open"):
             continue
         rule, p = verdict.contrast["rule"], 1.0
         if verdict.word == "supported":
-            p = max(one.p_within(1.0) if rule == "level" else one.p() for one in shown)
+            p = max(
+                estimate.p_within(1.0) if rule == "level" else estimate.p() for estimate in shown
+            )
         elif verdict.word == "contradicted":
-            against = [one for one in shown if WORDS.get(rule, sign)(one) == "contradicted"]
-            p = min(_p_against(rule, one) for one in against) * len(shown)
+            against = [
+                estimate for estimate in shown if WORDS.get(rule, sign)(estimate) == "contradicted"
+            ]
+            p = min(_p_against(rule, estimate) for estimate in against) * len(shown)
         p_values[verdict.contrast["id"]] = p
     words = {verdict.contrast["id"]: verdict.word for verdict in verdicts}
     corrected = zip(p_values, holm([*p_values.values()]), strict=True)

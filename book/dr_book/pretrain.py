@@ -72,8 +72,8 @@ def pretrain(
     made = pretrained(inputs)
     if made is None:
         raise InputError('"none" trains nothing', where="objective", fix="Name a method.")
-    if told := outlook([made], cache):
-        cache.announce(f"{recipe.objective.name}: {told}")
+    if work := outlook([made], cache):
+        cache.announce(f"{recipe.objective.name}: {work}")
     try:
         done = cache.within(minutes).get(made)
     except TimeIsUpError:

@@ -76,12 +76,12 @@ def prices(runs: Runs, baseline: str, measure: str) -> list[Price]:
     }
     rates = best_rates([record for records in trained.values() for record in records])
     gains = measured.differences([(label, baseline) for label in trained], runs, measure)
-    found = []
+    priced = []
     for (label, _), gain in gains.items():
         record = trained[label][0]
         method, log = record.recipe["objective"]["name"], record.training["pretrained"]
         work = operations(method) if method in PASSAGES_ALONE else None
-        found.append(
+        priced.append(
             Price(
                 label,
                 method,
@@ -91,7 +91,7 @@ def prices(runs: Runs, baseline: str, measure: str) -> list[Price]:
                 gain,
             )
         )
-    return found
+    return priced
 
 
 def best_rates(records: Sequence[Record]) -> dict[str, float]:

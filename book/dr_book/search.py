@@ -144,16 +144,16 @@ def searcher_for(
     stated: dict[str, Prompts] = {}
     for place in map(Path, [*([source] if is_record else []), *models]):
         method = "" if place.exists() else word_of(str(place), objectives.NAMES)
-        found, record = (
+        folders, record = (
             trained_on(collection, method) if method in objectives.names() else open_models(place)
         )
-        if "re-ranker" in found and len(found) == 1:
+        if "re-ranker" in folders and len(folders) == 1:
             fix = "Give it as the re-ranker (--reranker), and a retriever as the model."
             raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
-        reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
+        reranker = folders.pop("re-ranker", reranker) if reranker is None else reranker
         name = objectives.NAMES.get(record.label, record.label) if record else place.resolve().name
         name = f"{name} ({place})" if name in {"BM25", *dense} else name
-        dense[name] = found
+        dense[name] = folders
         if read := (prompts or {}).get(str(place)) or (record and record.recipe.get("prompts")):
             stated[name] = Prompts(**read)
     how = {"bm25": bm25, "fuse": fuse, "prompts": stated}
@@ -164,15 +164,15 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     """The models that the newest comparison of any scale has trained on a collection by a method,
     and their record.
     """
-    found = [
-        one
+    matching = [
+        record
         for folder in sorted((places.cache_root() / "records").glob("*"))
-        for one in load_records(folder, study_name(collection), missing_ok=True)
-        if one.label == method
+        for record in load_records(folder, study_name(collection), missing_ok=True)
+        if record.label == method
     ]
-    if not found:
+    if not matching:
         raise untrained(method, collection)
-    newest = max(found, key=lambda record: record.created)
+    newest = max(matching, key=lambda record: record.created)
     return models_of(newest), newest
 
 
@@ -196,7 +196,7 @@ def open_dense(
             raise InputError(
                 "neither modules.json nor dense.json in this folder", where=folder, fix=fix
             )
-    shards = [cache.get(one) for one in vectors_of(collection, passage_side, prompts)]
+    shards = [cache.get(stage) for stage in vectors_of(collection, passage_side, prompts)]
     vectors = retrieval.open_vectors(shards)
     encoder = open_encoder(query_side, device=machine.device(), prompts=prompts)
 
@@ -244,10 +244,10 @@ def open_reranker(
             store = TokenStore.build(
                 rows, scorer.tokenizer, Path(name) / "queries", columns=("text",)
             )
-            found = retrieval.rerank(
+            reranked = retrieval.rerank(
                 scorer, ranking, scorer.crossing(store, passages), top=max(k, CANDIDATES)
             )
-        return Ranking(found.query_ids, found.rows[:, :k], found.scores[:, :k])
+        return Ranking(reranked.query_ids, reranked.rows[:, :k], reranked.scores[:, :k])
 
     return search
 
@@ -272,11 +272,11 @@ def collection_of(
     facts = record.data["collection"] if searched else record.trained_on
     spec, expected = CollectionSettings(**(other or record.recipe["collection"])), facts["digest"]
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
-    for one in [place] if place else [*map(str, written), spec.name]:
+    for name in [place] if place else [*map(str, written), spec.name]:
         try:
-            collection = open_sample(spec.model_copy(update={"name": one}))
+            collection = open_sample(spec.model_copy(update={"name": name}))
         except InputError as error:
-            if place or places.find_data(one):
+            if place or places.find_data(name):
                 raise
             fix = "A record has no path: go to the folder above it, or set DR_DATA to that folder."
             raise InputError(error.problem, where=record.name, fix=fix) from None

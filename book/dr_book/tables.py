@@ -89,7 +89,7 @@ OTHER_NAMES = {
     "Autoencoder": "auto-encoder",
     "retriever 2 on a pupil's negatives": "retriever 2 on a student's negatives",
 }
-"""The same of other labels that papers or our records give to what they compare."""
+"""Label that a paper or our records give to what they compare -> what a page calls it."""
 
 
 def data_named(name: str) -> str:
@@ -217,8 +217,8 @@ def verdict_badge(verdict: str, protocol: str | None = None, *, told: str = "") 
         protocol: as of `AnsweredBy`.
         told: what the badge says in place of the verdict, whose colour it keeps: `ledger.state_of`.
     """
-    own = badge(verdict).html.replace(f">{verdict}<", f">{html.escape(told or verdict)}<")
-    return Markup(f"{own} {badge(protocol).html}" if protocol in ("scaled", "stand-in") else own)
+    main = badge(verdict).html.replace(f">{verdict}<", f">{html.escape(told or verdict)}<")
+    return Markup(f"{main} {badge(protocol).html}" if protocol in ("scaled", "stand-in") else main)
 
 
 def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
@@ -291,12 +291,12 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     `counted` says what.
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
-    for record in (record for own in runs.values() for record in own):
+    for record in (record for of_label in runs.values() for record in of_label):
         collection = record.data["collection"]
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
         place = f"{data_of(record)}, {size}", counted(record), record.scale
         counts.setdefault(place, []).append(len(record.query_ids))
-    told = []
+    spelled = []
     for (where, thing, scale), numbers in counts.items():
         things = (
             "of them"
@@ -305,8 +305,8 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
             if max(numbers) == 1
             else PLURALS[thing]
         )
-        told.append(f"{where}{_from_to(numbers)} {things}, {scale} scale")
-    return "; ".join(told)
+        spelled.append(f"{where}{_from_to(numbers)} {things}, {scale} scale")
+    return "; ".join(spelled)
 
 
 def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
@@ -336,9 +336,11 @@ def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
     if line.count("; ") > 2:
         collections = [record.data["collection"] for record in everything]
         names = {data_of(record) for record in everything}
-        passages = _from_to([own["passages"] for own in collections if "passages" in own])
+        passages = _from_to([facts["passages"] for facts in collections if "passages" in facts])
         queries = _from_to([len(record.query_ids) for record in everything])
-        scales = ", ".join(f"{name} scale" for name in sorted({own.scale for own in everything}))
+        scales = ", ".join(
+            f"{name} scale" for name in sorted({record.scale for record in everything})
+        )
         line = f"{len(names)} collections, {passages} passages, {queries} queries, {scales}"
     line += f"; {_from_to(seeds)} seed{'s' * (max(seeds) > 1)} a row" if seeds else ""
     changed = [bool(record.commit.get("changed")) for record in everything]
@@ -357,8 +359,8 @@ def _from_to(numbers: Iterable[int]) -> str:
 def interval_cell(
     interval: Interval | None, sign: bool = False, digits: int = 1, best: bool = False
 ) -> Cell:
-    """The same as a cell: the interval small, the value in bold where it is the best of its column;
-    no interval without width.
+    """A value with its interval as a cell: the interval small, the value in bold where it is the
+    best of its column; no interval without width.
     """
     if interval is None:
         return None
@@ -408,7 +410,7 @@ def table(
     """
     cells = [[_cell(cell, digits) for cell in row] for row in rows]
     numbers = [any('class="number"' in row[i] for row in cells) for i in range(len(columns))]
-    kinds = [' class="number"' if one else "" for one in numbers]
+    kinds = [' class="number"' if is_number else "" for is_number in numbers]
     printed = [html.escape(typographic(per_cent(name))) for name in columns]
     head = "".join(
         f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(printed, kinds, strict=True)
@@ -416,8 +418,8 @@ def table(
     left = '<td class="empty words">'  # where a column holds words, a dash begins where they do
     rows_html = (
         [
-            one if kind else one.replace('<td class="empty">', left, 1)
-            for one, kind in zip(row, numbers, strict=True)
+            cell if kind else cell.replace('<td class="empty">', left, 1)
+            for cell, kind in zip(row, numbers, strict=True)
         ]
         for row in cells
     )
@@ -477,7 +479,7 @@ def named(label: str) -> str:
     word, comma, rest = plain.partition(", ")
     # one of several
     rest = re.sub(
-        r"(?<=by more on )\S+", lambda found: data_named(found[0]), OTHER_NAMES.get(rest, rest)
+        r"(?<=by more on )\S+", lambda match: data_named(match[0]), OTHER_NAMES.get(rest, rest)
     )
     shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(
         " -> ", " → "
@@ -503,7 +505,7 @@ def named_in(text: str, labels: Iterable[str]) -> str:
         if any(", " in name for name in names.values())
         else text
     )
-    return re.sub(whole, lambda found: names[found[0]], text) if names else text
+    return re.sub(whole, lambda match: names[match[0]], text) if names else text
 
 
 def flips_table(
@@ -531,12 +533,12 @@ def flips_table(
     )
     rankings = {named(record.label): ranking_of(record) for record in (first, second)}
     parts = []
-    for one, other in ((first, second), (second, first)):
-        cases = flips(one.measured, other.measured, measure)
+    for missed, answered in ((first, second), (second, first)):
+        cases = flips(missed.measured, answered.measured, measure)
         part = f"; the {shown} with the widest gap" if len(cases) > shown else ""
-        number = f"{len(cases)} of {len(one.query_ids)} queries"
+        number = f"{len(cases)} of {len(missed.query_ids)} queries"
         caption = (
-            f"Answered by {named(other.label)}, missed by {named(one.label)} ({measure} 0):"
+            f"Answered by {named(answered.label)}, missed by {named(missed.label)} ({measure} 0):"
             f" {number}{part}."
         )
         parts.append(cases_table(cases[:shown], rankings, searched, split, caption).data)
@@ -635,9 +637,9 @@ def search_table(answer: Result) -> HTML:
     )
     lists = []
     for system, hits in answer.hits.items():
-        found = "".join(f"<li>{_hit(hit, answer.query)}</li>" for hit in hits)
-        found = f"<ol>{found}</ol>" if hits else "<p>nothing found</p>"
-        lists.append(f"<div><strong>{soft(system)}</strong>{found}</div>")
+        passages = "".join(f"<li>{_hit(hit, answer.query)}</li>" for hit in hits)
+        passages = f"<ol>{passages}</ol>" if hits else "<p>nothing found</p>"
+        lists.append(f"<div><strong>{soft(system)}</strong>{passages}</div>")
     return HTML(
         f'<div class="dr-search"><p class="dr-note">{soft(caption)}</p>'
         f'<div style="{SIDE_BY_SIDE}">{"".join(lists)}</div></div>'

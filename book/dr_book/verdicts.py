@@ -476,8 +476,8 @@ def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:
     for pair in pairs:
         if not pair.testable:
             reasons.setdefault(pair.because, []).append(pair.said)
-    for because, said in reasons.items():
-        names = f"{'; '.join(said)}: " if len(said) <= 2 else f"{len(said)} pairs: "
+    for because, spelled in reasons.items():
+        names = f"{'; '.join(spelled)}: " if len(spelled) <= 2 else f"{len(spelled)} pairs: "
         notes.append(f"Not testable here, {names}{because}")
     if apart := sum(pair.apart for pair in pairs):
         notes.append(

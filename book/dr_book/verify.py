@@ -298,9 +298,9 @@ def keep(record: Record, certificate: dict[str, Any]) -> Path:
 
 def certificate_lines(record: Record, certificate: dict[str, Any]) -> list[str]:
     """A certificate in words."""
-    said = {True: "have the recorded digests", False: "differ", None: "have no recorded digests"}
+    words = {True: "have the recorded digests", False: "differ", None: "have no recorded digests"}
     lines = [f"{record.study}, {record.label}, seed {record.seed}: {certificate['outcome']}"]
-    lines += [f"  weights of {name} {said[same]}" for name, same in certificate["weights"].items()]
+    lines += [f"  weights of {name} {words[same]}" for name, same in certificate["weights"].items()]
     if certificate["same"]:
         lines.append("  every query has its recorded score, to the last digit")
     for name, (recorded, rebuilt) in certificate["means"].items():

@@ -446,8 +446,8 @@ def _against_words(shares: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
-    """The same against the likeliest cut; `best` is the likeliest way to build an n-gram, whole or
-    cut.
+    """Pointwise mutual information of the n-gram that begins at each word, by order from 2, against
+    its likeliest cut; `best` is the likeliest way to build an n-gram, whole or cut.
     """
     best, gains = [shares[0]], []
     for n in range(2, len(shares) + 1):

@@ -760,7 +760,7 @@ class TextModel(nn.Module):
     Args:
         encoder: a BERT or ELECTRA.
         settings: how it reads texts, saved beside the weights.
-        tokenizer: likewise.
+        tokenizer: saved beside the weights.
         seed: of what the checkpoint does not bring; nothing here.
     """
 

@@ -418,7 +418,7 @@ class _Reader(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _reader_of(tokenizer: PreTrainedTokenizerFast, _size: int) -> _Reader:
-    """The same, made once: it costs more than the vectors of some texts."""
+    """What reads texts by a tokenizer, made once: it costs more than the vectors of some texts."""
     return _reader(tokenizer)
 
 

@@ -66,7 +66,7 @@ def sheets_root() -> Path:
 
 def sheet(name: str) -> Sheet:
     """The sheet of a collection; `InputError` where there is none."""
-    known = {one.name: one for one in sheets()}
+    known = {entry.name: entry for entry in sheets()}
     if name not in known:
         fix = f"{similar(name, [*known])}There are: {', '.join(known)}."
         raise InputError(f"there is no data sheet of {name!r}", where="name", fix=fix)
@@ -76,8 +76,8 @@ def sheet(name: str) -> Sheet:
 @cache
 def sheets() -> tuple[Sheet, ...]:
     """All sheets, by name."""
-    found = [sheet for path in sheets_root().glob("*.md") for sheet in _read(path)]
-    return tuple(sorted(found, key=lambda sheet: sheet.name))
+    every = [sheet for path in sheets_root().glob("*.md") for sheet in _read(path)]
+    return tuple(sorted(every, key=lambda sheet: sheet.name))
 
 
 def is_public(record: "Record") -> bool:
