@@ -90,12 +90,12 @@ class Comparison:
             for label, cell in (paper or {}).items()
             if isinstance(cell, int | float)
         }
-        kept = dict(measured.recorded(study) if records is None else records)
+        known = dict(measured.recorded(study) if records is None else records)
         for other, rows in (others or {}).items():
             runs = measured.recorded(other)
-            kept = {label: runs[row] for label, row in rows.items() if row in runs} | kept
+            known = {label: runs[row] for label, row in rows.items() if row in runs} | known
         # in the order of the page
-        self.recorded = {label: kept[label] for label in live if label in kept} | kept
+        self.recorded = {label: known[label] for label in live if label in known} | known
         self.live = presentable(live)
         self.runs = self.recorded or self.live
         self._sources = {
@@ -129,13 +129,13 @@ class Comparison:
             means = measured.mean_intervals(runs, self.measure)
             cells = [means.get(label) for label in shown]
             top = (
-                max(round(one.mean, 1) for one in cells if one)
+                max(round(mean.mean, 1) for mean in cells if mean)
                 if best and cells.count(None) < len(cells) - 1
                 else None
             )
             columns[name + self._ours] = [
-                interval_cell(one, best=one is not None and round(one.mean, 1) == top)
-                for one in cells
+                interval_cell(mean, best=mean is not None and round(mean.mean, 1) == top)
+                for mean in cells
             ]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ()), self.measure) for label in shown]
@@ -145,8 +145,8 @@ class Comparison:
         things = {
             tables.counted(record)
             for runs in self._sources.values()
-            for own in runs.values()
-            for record in own
+            for of_label in runs.values()
+            for record in of_label
         }
         each = tables.PLURALS[things.pop()] if len(things) == 1 else "queries"
         over = f", with 95 % intervals over clusters of {each}" if data else ""
@@ -195,7 +195,7 @@ class Comparison:
         order = (
             slopes(
                 series[0],
-                next((one for one in series[1:] if one.points), series[0]),
+                next((panel for panel in series[1:] if panel.points), series[0]),
                 labels,
                 self._ties(labels),
                 provenance(self.behind([label for label in labels if label in exact])),
@@ -225,8 +225,8 @@ class Comparison:
     def _ties(self, labels: Sequence[str]) -> set[frozenset[str]]:
         """Pairs of configurations whose difference may be chance, or decides nothing."""
         pairs = [*combinations([label for label in labels if label in self.runs], 2)]
-        found = measured.differences(pairs, self.runs, self.measure)
-        return {frozenset(pair) for pair, gap in found.items() if not gap.side()}
+        gaps = measured.differences(pairs, self.runs, self.measure)
+        return {frozenset(pair) for pair, gap in gaps.items() if not gap.side()}
 
     def differences(
         self,
@@ -247,31 +247,31 @@ class Comparison:
                 may decide nothing there is none, and the caption says why.
             corrected: p-values that are corrected over more pairs than this table has.
         """
-        found = measured.differences(pairs, self.runs, self.measure)
+        gaps = measured.differences(pairs, self.runs, self.measure)
         printed = {
-            (one, two): f"{self.paper[one] - self.paper[two]:+.1f}"
-            for one, two in pairs
-            if {one, two} <= {*self.paper}
+            (former, latter): f"{self.paper[former] - self.paper[latter]:+.1f}"
+            for former, latter in pairs
+            if {former, latter} <= {*self.paper}
         }
         left, pairs = (
-            len(printed.keys() - found.keys()),
-            [pair for pair in pairs if pair in (found or printed)],
+            len(printed.keys() - gaps.keys()),
+            [pair for pair in pairs if pair in (gaps or printed)],
         )
         columns: dict[str, list[Cell]] = {
-            "difference": [f"{named(one)} against {named(two)}" for one, two in pairs]
+            "difference": [f"{named(former)} against {named(latter)}" for former, latter in pairs]
         }
-        rows = {label for pair in found for label in pair}
+        rows = {label for pair in gaps for label in pair}
         trained = any(side.trained for side in self._sides(rows))
         seeded = self._counts_seeds(rows)
         if any(pair in printed for pair in pairs):
             columns[f"paper{self._theirs}"] = [
                 Markup(printed[pair], number=True) if pair in printed else None for pair in pairs
             ]
-        if found:
+        if gaps:
             caption += f" Not measured yet: {left} more of the paper's differences." * bool(left)
             least = measured.detectable(pairs, self.runs, self.measure)
             columns[self.source + self._ours] = [
-                interval_cell(found.get(pair), sign=True) for pair in pairs
+                interval_cell(gaps.get(pair), sign=True) for pair in pairs
             ]
             if tests:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
@@ -281,7 +281,7 @@ class Comparison:
                     columns["p (Holm)"] = [
                         p_cell(p_values[pair]) if pair in p_values else None for pair in pairs
                     ]
-                if untested := [pair for pair in found if pair not in tested]:
+                if untested := [pair for pair in gaps if pair not in tested]:
                     first, second = (self.runs[label] for label in untested[0])
                     gap = measured.difference(first, second, self.measure)
                     caption += f" {'A dash' if tested else 'No p-values'}: {gap.why_open}."
@@ -296,14 +296,14 @@ class Comparison:
                 )
         if len(columns) == 1:
             return NOTHING
-        unit = f"Points of {self.measure if found else self.paper_measure}"
+        unit = f"Points of {self.measure if gaps else self.paper_measure}"
         unit += (
             f"; 95 % intervals over clusters of queries{' and over seeds' * seeded}; smallest"
             " detectable: with a power of 80 %."
-            if found
+            if gaps
             else "."
         )
-        data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if found else ""
+        data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if gaps else ""
         return tables.table(
             list(columns),
             list(zip(*columns.values(), strict=True)),
@@ -317,7 +317,11 @@ class Comparison:
         Args:
             claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
         """
-        live = None if self.recorded else [record for own in self.runs.values() for record in own]
+        live = (
+            None
+            if self.recorded
+            else [record for of_label in self.runs.values() for record in of_label]
+        )
         tables_of = {
             claim.id: paper.table(claim.table) if claim.table else None
             for paper in load_papers().values()
@@ -326,15 +330,15 @@ class Comparison:
         rows: list[list[Cell]] = []
         units: set[str] = set()
         for claim in claims:
-            own = claim.answered_by and claim.answered_by.study == self.study
-            found, records = answer(claim, live if own else None)
-            told = html.escape(typographic(per_cent(claim.statement)))
-            statement = Markup(f'{told} <small class="claim-id">{html.escape(claim.id)}</small>')
-            run = [pair for pair in found.pairs if pair.difference is not None]
+            is_its_own = claim.answered_by and claim.answered_by.study == self.study
+            judgement, records = answer(claim, live if is_its_own else None)
+            claimed = html.escape(typographic(per_cent(claim.statement)))
+            statement = Markup(f'{claimed} <small class="claim-id">{html.escape(claim.id)}</small>')
+            run = [pair for pair in judgement.pairs if pair.difference is not None]
             units |= {pair.unit for pair in run}
             source = (
                 ""
-                if own or not records
+                if is_its_own or not records
                 else f" (study {claim.answered_by.study}, not the table above)"
             )
             data = f"Measured{source}: {spell_data({'': records})}." if run else ""
@@ -342,11 +346,11 @@ class Comparison:
             lacks = (
                 f"Other than in the paper: {answered.lacks}" if answered and answered.lacks else ""
             )
-            labels = {label for pair in found.pairs for label in (pair.better, pair.worse)}
-            note = " ".join(filter(None, [named_in(found.note, labels), data, lacks]))
-            entry = described(claim, found, tables_of.get(claim.id))
+            labels = {label for pair in judgement.pairs for label in (pair.better, pair.worse)}
+            note = " ".join(filter(None, [named_in(judgement.note, labels), data, lacks]))
+            entry = described(claim, judgement, tables_of.get(claim.id))
             state = tables.verdict_badge(
-                found.verdict, answered.protocol if answered else None, told=state_of(entry)
+                judgement.verdict, answered.protocol if answered else None, told=state_of(entry)
             )
             pairs = pairs_cell(entry["pairs"], self.measure)
             rows.append([statement, state, pairs, typographic(per_cent(note)) or None])
@@ -378,8 +382,8 @@ def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
         states = Counter(map(spoken, run))
         if WAITS in states:  # as it is said of several
             states[COUNTED[WAITS]] = states.pop(WAITS)
-        told = ", ".join(f"{number} {state}" for state, number in states.items())
-        listed = folded(f"{len(run)} pairs: {told}", HTML(listed)).data
+        counted = ", ".join(f"{number} {state}" for state, number in states.items())
+        listed = folded(f"{len(run)} pairs: {counted}", HTML(listed)).data
     return Markup(listed) if listed else None
 
 
@@ -399,12 +403,12 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     unit = f" {pair['unit']}" if pair["unit"] not in ("points", "%") else ""
     what = unit or (f" of {pair['measure']}" if pair["measure"] != measure else "")
     relation = "" if share and pair["worse"].startswith("the others") else f"{pair['relation']} "
-    said = html.escape(f"{named(pair['better'])} {relation}{named(pair['worse'])}")
+    sentence = html.escape(f"{named(pair['better'])} {relation}{named(pair['worse'])}")
     state = html.escape(spoken(pair))
     if direction_only(pair):
         paper = tables.minus(f"{pair['paper']:+.1f}")
         state = f"direction supported (paper {paper})"
-    return f'<span class="pair">{said}: {amount}{html.escape(what)}, {state}</span>'
+    return f'<span class="pair">{sentence}: {amount}{html.escape(what)}, {state}</span>'
 
 
 def notice(study: str, runs: Runs, rows: Collection[str], caption: str = "") -> HTML:
@@ -473,10 +477,10 @@ def _links(records: Sequence[Record], measure: str) -> Cell:
 def _in_words(series: Sequence[Series]) -> str:
     """Every point of a figure, for readers who do not see it."""
     values = [
-        (one, ", ".join(f"{named(label)} {p.mean:.1f}" for label, p in one.points.items()))
-        for one in series
+        (panel, ", ".join(f"{named(label)} {p.mean:.1f}" for label, p in panel.points.items()))
+        for panel in series
     ]
-    return " ".join(f"{one.name} ({one.unit}): {text}." for one, text in values if text)
+    return " ".join(f"{panel.name} ({panel.unit}): {text}." for panel, text in values if text)
 
 
 def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML:

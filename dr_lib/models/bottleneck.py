@@ -327,8 +327,8 @@ def pick_from_softmax(logits: Tensor, uniform: Tensor) -> Tensor:
 
 
 def pick_from_logits(logits: Tensor, uniform: Tensor) -> Tensor:
-    """One id of each row of logits by chance, from sums of blocks that one compiled pass makes: on a
-    GPU no table of float32 is written, and of the chances only those of one block a row.
+    """One id of each row of logits by chance, from sums of blocks that one compiled pass makes: on
+    a GPU no table of float32 is written, and of the chances only those of one block a row.
     """
     sums, highest = _compiled()(logits)
     return _in_block(sums, uniform, logits, lambda inside: (inside.float() - highest).exp())
