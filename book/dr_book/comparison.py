@@ -129,13 +129,15 @@ class Comparison:
             means = measured.mean_intervals(runs, self.measure)
             cells = [means.get(label) for label in shown]
             top = (
-                max(round(mean.mean, 1) for mean in cells if mean)
+                max(round(interval.mean, 1) for interval in cells if interval)
                 if best and cells.count(None) < len(cells) - 1
                 else None
             )
             columns[name + self._ours] = [
-                interval_cell(mean, best=mean is not None and round(mean.mean, 1) == top)
-                for mean in cells
+                interval_cell(
+                    interval, best=interval is not None and round(interval.mean, 1) == top
+                )
+                for interval in cells
             ]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ()), self.measure) for label in shown]
