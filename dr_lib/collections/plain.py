@@ -102,10 +102,12 @@ FEWEST_TEXTS = 5
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 SOFT = "\u00ad"
 WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-FIRST = re.compile(r"(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
+FIRST = re.compile(r"(?<![\w-])-*(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
 SECOND = re.compile(r"[ \t]*(?P<word>\w(?:[\w-]*\w)?)\S*")
-BROKEN = re.compile(r"[\w-]+[-\u2010\u00ad]\n\s*[\w-]+")
-"""A word, the halves of a broken one, and both."""
+BROKEN = re.compile(r"(?<![\w-])[\w-]+[-\u2010\u00ad]\n\s*[\w-]+")
+"""A word, the halves of a broken one, and both; looked for from the beginning of a word alone, since a
+word may be a whole genome.
+"""
 SUSPENDED = {"and", "or", "nor", "to", "und", "oder", "et", "ou", "y", "o"}
 """What follows the hyphen of a first part whose second one comes later: pre- and post-training."""
 COMPOUND = re.compile(

@@ -1070,3 +1070,11 @@ def test_a_bar_says_how_much_of_a_large_file_is_read(tmp_path, packed, monkeypat
     assert len(list(beir.read_lines(path))) == 1600
     size = path.stat().st_size
     assert len(seen) > 50 and seen == sorted(seen) and 0.9 * size < seen[-1] <= size
+
+
+@pytest.mark.parametrize("word", ["ACGT", "a-", "ACGT-", "é", "--"])
+def test_a_word_of_any_length_is_read_in_time(tmp_path, word):
+    (tmp_path / "genome.txt").write_text(f"{word * 50_000}\nand more", encoding="utf-8")
+    started = time.process_time()
+    ((_, text),) = sections_of(tmp_path / "genome.txt")
+    assert time.process_time() - started < 5 and text.startswith(word)
