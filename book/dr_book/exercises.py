@@ -6,6 +6,7 @@ reads. Pages: the lessons, notebooks/teaching/bugs_in_evaluation and bugs_in_tra
 in the lecturer's copy alone: book/_ext/lecturer.py.
 """
 
+import reprlib
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -34,13 +35,18 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
         not yet: the function returns nothing
         >>> check(scheme, lambda x: [...][0][x])
         not yet: the function returns nothing
+        >>> check(lambda double: abs(double(3)), lambda x: "six")
+        not yet: the function returns 'six', a str: bad operand type for abs(): 'str'
     """
+    returned: list[Any] = []  # of the call that is being marked
 
     @wraps(answer)
     def written(*arguments: Any, **named: Any) -> Any:
+        returned.clear()
         value = answer(*arguments, **named)
         if value is None or value is ...:
             raise AssertionError(NOTHING)
+        returned.append(value)
         return value
 
     try:
@@ -50,7 +56,11 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
     except Exception as error:  # of an answer half written: the lesson goes on
         # the dots of a cell that nobody has filled in
         untouched = isinstance(error, TypeError) and "ellipsis" in str(error)
-        print(f"not yet: {NOTHING if untouched else f'{type(error).__name__}: {error}'}")
+        told = NOTHING if untouched else f"{type(error).__name__}: {error}"
+        if returned and not untouched:  # the scheme stumbled over it, not the function
+            kind, value = type(returned[0]).__name__, reprlib.repr(returned[0])
+            told = f"the function returns {value}, a {kind}: {error}"
+        print(f"not yet: {told}")
     else:
         print("correct")
 

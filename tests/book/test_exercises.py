@@ -65,6 +65,7 @@ ANSWERS = {
             "lambda tau, passages=64: ((passages - 1) * (torch.tensor(-1 / tau)).exp()"
             " + torch.tensor(1 / tau).exp()).log() - 1 / tau": "correct",
             "lambda tau, passages=64: np.log(passages)": "that is guessing",
+            "lambda tau, passages=64: 'log 64'": "the function returns 'log 64', a str: ",
             "lambda tau, passages=64: np.log1p(passages * np.exp(-2 / tau))": "is 2.254, not 2.268",
             "lambda tau, passages=64: np.log1p((passages - 1) * np.exp(-2))": "0.5 with 8",
         },
@@ -77,11 +78,17 @@ ANSWERS = {
         },
     },
     "3_masking": {
+        "exercise-1": {
+            "lambda sizes, rate: max(1, rate * sum(sizes))": "you hide 2.0 of [3, 1]",
+            "lambda sizes, rate: [2]": "the function returns [2], a list: ",
+            "lambda sizes, rate: sum(sizes)": "of [1, 1, 1, 1] you hide 4 pieces, and not 2",
+        },
         "exercise-2": {
             "lambda words: torch.tensor([w in ENGLISH_STOP_WORDS for w in words])"
             ".float().mean()": "correct",
+            "lambda words: sum(w in ENGLISH_STOP_WORDS for w in words)": "lies between 0 and 1",
             "lambda words: len({*words} & ENGLISH_STOP_WORDS) / len({*words})": "as often as",
-        }
+        },
     },
     "4_negatives": {
         "exercise-1": {
@@ -89,7 +96,15 @@ ANSWERS = {
             " for rows, right in zip(rankings, relevant)]).float().mean()": "correct",
             "lambda rankings, relevant: np.mean([np.isin(rows, right).any()"
             " for rows, right in zip(rankings, relevant)])": "only the first five",
-        }
+            "lambda rankings, relevant: np.mean([len({*rows[:5]} & {*right})"
+            " for rows, right in zip(rankings, relevant)])": "one has two: 1, not 1.5",
+            "lambda rankings, relevant: np.mean([right[0] in rows[:5]"
+            " for rows, right in zip(rankings, relevant)])": "one has two: 1, not 0.5",
+        },
+        "exercise-2": {
+            "lambda scores, margin, tau=0.02: -(scores[(scores < scores[0] - margin)"
+            " | (torch.arange(len(scores)) == 0)] / tau).log_softmax(0)[0]": "all negatives stay"
+        },
     },
     "5_distillation": {
         "exercise-1": {
@@ -99,14 +114,24 @@ ANSWERS = {
             " / np.exp(scores.numpy() / temperature).sum(1, keepdims=True)": "correct",
             "lambda scores, temperature: (scores / temperature).softmax(0)": "dim=1",
             "lambda scores, temperature: scores.softmax(1)": "near zero",
-        }
+        },
+        "exercise-2": {
+            "lambda loss: loss(teacher[:16]) - loss(teacher[:16] + 1000)": "new minus old",
+            "lambda loss: 0.0": "would grow",
+        },
     },
     "6_passage_centric": {
         "exercise-1": {
             "lambda B, n: [B * n, B * n, 1 + B * (n - 1)]": "correct",
             "lambda B, n: np.array([n, n, n - 1]) * B + [0, 0, 1]": "correct",
             "lambda B, n: (B * n, B * n, B + 1)": "n - 1 are hard negatives",
-        }
+            "lambda B, n: B * n": "three numbers are asked for, not 12",
+            "lambda B, n: (B * n - 1, B * n, B + 1)": "all passages of the batch, 12 for",
+        },
+        "exercise-2": {
+            "lambda alpha: 'query'": "'queries' or 'positives' is asked for, not 'query'",
+            "lambda alpha: 'positives' if alpha == 0 else 'queries'": "what meets it in a score?",
+        },
     },
     "7_significance": {
         "exercise-2": {
@@ -121,17 +146,36 @@ ANSWERS = {
             "lambda hits, cut=10: (hits[:cut] / np.arange(1, cut + 1, dtype=np.float32)).max()"
             ".astype(np.float32)": "correct"
         },
+        "four-faulty": {
+            "lambda vectors, documents: float((documents[(vectors @ vectors.T"
+            " * (1 - np.eye(len(vectors)))).argmax(1)] == documents).mean())": "least alike"
+        },
         "five-faulty": {
+            # Bonferroni, Benjamini and Hochberg, and Holm without its stop
+            "lambda p_values, level=0.05: np.array(p_values) * len(p_values) < level": "two left",
+            "lambda p_values, level=0.05: np.array(p_values) * len(p_values)"
+            " / (1 + np.argsort(np.argsort(p_values))) < level": "counts double",
+            "lambda p_values, level=0.05: np.array(p_values)"
+            " * (len(p_values) - np.argsort(np.argsort(p_values))) < level": "all larger ones",
             "lambda p_values, level=0.05: [bool(all((len(p_values) - rank) * low"
             " < level for rank, low in enumerate(sorted(p_values)) if low <= p))"
-            " for p in p_values]": "correct"
+            " for p in p_values]": "correct",
         },
     },
     "bugs_in_training": {
         "two-faulty": {
             "lambda ranking, positives, count:"
             " np.array(ranking)[~np.isin(ranking, positives)][:count]": "correct"
-        }
+        },
+        "four-faulty": {
+            "lambda queries, passages, temperature: -(queries @ passages.T / temperature)"
+            ".log_softmax(0).diagonal().mean()": "four equal passages"
+        },
+        "five-faulty": {
+            "lambda model, passages, batch:"
+            " (model.eval()(passages), model.train())[0].detach()": "in evaluation mode",
+            "lambda model, passages, batch: model.eval()(passages).detach()": "in training mode",
+        },
     },
 }
 """Notebook -> exercise -> answers that students write -> what they should be told."""
