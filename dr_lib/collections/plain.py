@@ -105,8 +105,8 @@ WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 FIRST = re.compile(r"(?<![\w-])-*(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
 SECOND = re.compile(r"[ \t]*(?P<word>\w(?:[\w-]*\w)?)\S*")
 BROKEN = re.compile(r"(?<![\w-])[\w-]+[-\u2010\u00ad]\n\s*[\w-]+")
-"""A word, the halves of a broken one, and both; looked for from the beginning of a word alone, since a
-word may be a whole genome.
+"""A word, the halves of a broken one, and both; looked for from the beginning of a word
+alone, since a word may be a whole genome.
 """
 SUSPENDED = {"and", "or", "nor", "to", "und", "oder", "et", "ou", "y", "o"}
 """What follows the hyphen of a first part whose second one comes later: pre- and post-training."""
@@ -173,6 +173,8 @@ def text_files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
     files = [path for path in visible_files(place) if path.name.lower().endswith(TEXTS)]
+    again = linked_again(files)
+    files = [path for path in files if path not in again]
     lines = line_files(place)
     readme = [path for path in files if path.parent == place and path.stem.upper() == "README"]
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
@@ -206,6 +208,17 @@ def text_files(place: Path) -> list[Path]:
             fix=fix,
         )
     return files
+
+
+def linked_again(files: Collection[Path]) -> set[Path]:
+    """Links among files that lead to another one of them, or where an earlier link leads."""
+    links = [path for path in files if path.is_symlink()]
+    targets = {path.resolve() for path in {*files} - {*links}} if links else set()
+    again = set()
+    for path in links:
+        again |= {path} if path.resolve() in targets else set()
+        targets.add(path.resolve())
+    return again
 
 
 def subfolders(place: Path) -> list[Path]:
@@ -296,10 +309,10 @@ def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list
     return holding, boilerplate_of(edges)
 
 
-def _counting(told: str, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+def _counting(called: str, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
     """The files with a bar that counts them, where that takes seconds."""
     bar = {"unit": "", "delay": 3, "leave": False, "disable": len(files) < 2}
-    yield from tqdm(files.items(), f"{told}: files", **bar)
+    yield from tqdm(files.items(), f"{called}: files", **bar)
 
 
 def kind_of(path: Path) -> str:
@@ -324,7 +337,7 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
         if page:
             content = _bytes(path)
             check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
-            found = html_sections(content)
+            cut_up = html_sections(content)
         else:
             if not number and MAIL.match(text) and CODED.search(text):
                 fix = "Save its text from the mail program, or leave it out."
@@ -332,11 +345,11 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
             if not number and kind in MARKDOWN and (front := FRONT.match(text)):
                 text = text[front.end() :]
                 title = named["title"] if (named := TITLE.search(front[0])) else ""
-            found = _sections_in(text, kind)
+            cut_up = _sections_in(text, kind)
         rows = []
-        found[0] = found[0][0] or last, found[0][1]  # a part begins where the one before ended
-        last = found[-1][0]
-        for above, part in found:
+        cut_up[0] = cut_up[0][0] or last, cut_up[0][1]  # a part begins where the last one ended
+        last = cut_up[-1][0]
+        for above, part in cut_up:
             if title and not f"{above}: ".startswith(f"{title}: "):
                 above = f"{title}: {above}" if above else title
             above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
@@ -608,12 +621,16 @@ def what_was_read(
         boilerplate: paragraphs that are left out at the beginning and end of texts.
     """
     every, seen = visible_files(folder), {*files, *empty}
-    left = [path.suffix.lower() or "without ending" for path in every if path not in seen]
+    again = linked_again(every) - seen
+    unread = [path for path in every if path not in seen | again]
+    left = [path.suffix.lower() or "without ending" for path in unread]
     line = f"read {len(files):,} of {len(every):,} files: {_counted(map(kind_of, files))}"
     if left:
         line += f"; not read: {_counted(left)}"
     if empty:
         line += f"; without text: {_counted(map(kind_of, empty))}"
+    if again:
+        line += f"; links to files that are there, read once: {len(again):,}"
     if linked := sum(path.is_dir() for path in links):
         line += f"; folders behind a link, not read: {linked:,}"
     if lost := sum(not path.exists() for path in links):
