@@ -248,8 +248,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 def _bar(path: Path) -> tqdm:
     """A bar of what is read of a file, of its bytes on the disk, where it is large."""
     size = path.stat().st_size
-    shown = {"unit": "B", "unit_scale": True, "delay": 3, "leave": False}
-    return tqdm(desc=path.name, total=size, disable=size < 4 * SEEN_EVERY, **shown)
+    options = {"unit": "B", "unit_scale": True, "delay": 3, "leave": False}
+    return tqdm(desc=path.name, total=size, disable=size < 4 * SEEN_EVERY, **options)
 
 
 STARTS = {
