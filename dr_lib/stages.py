@@ -701,7 +701,7 @@ class Cache:
             shutil.rmtree(draft)
         resumed = draft.exists()
         draft.mkdir(parents=True, exist_ok=True)
-        if resumed and stage.name not in self._stopped:  # by this very object, as `verify` does
+        if resumed and stage.name not in self._stopped:  # by this very object, as in `try`
             self.announce(f"{stage.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
         try:
