@@ -344,6 +344,8 @@ def intervals(
         return bool(np.isfinite([point.low, point.high]).all())
 
     def clear(point: Interval) -> bool:
+        if zero and point.low == point.high:  # as printed in a paper, without an interval
+            return True
         if zero and point.once:  # its own mark says what it lacks
             return not (bounded(point) and point.low <= 0 <= point.high)
         return bool(point.side()) if zero else point.decides

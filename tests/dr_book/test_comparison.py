@@ -138,6 +138,8 @@ def test_a_figure_over_a_row_draws_differences_and_leaves_bm25_to_its_title(reco
         for label, value in {"base": 0.4, "ahead": 0.5, "BM25": 0.9}.items()
     }
     known = compared(rows, {"base": 30.0, "ahead": 28.0, "BM25": 18.0})
+    level = compared({}, {"base": 30.0, "ahead": 30.0}, records=rows)
+    assert "Pale" not in level.figure([*rows], "x", over="base").data, "a printed 0 is no interval"
     figure = known.figure([*rows], "system", ordered=False, over="base").data
     assert "Minus base, by system; BM25: +50.0. paper (points of MRR@10): ahead" in figure
     assert re.search(r"ahead .2\.0\. live \(points of MRR@10\): ahead \+10\.0\.", figure)
