@@ -2,14 +2,16 @@
 names the valid ones.
 """
 
+import ast
 import reprlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, similar
 from dr_lib.files import read_yaml
 
 
@@ -76,14 +78,15 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
 
 def check_parameters(**parameters: tuple[Any, Any]) -> None:
     """Refuse parameters of a notebook that are of another kind than it reads, before it builds
-    anything: papermill takes ``-p ask vitamin`` for a text, whose letters would be a list.
+    anything: papermill takes ``-p ask vitamin`` for a text, whose letters would be a list. A name
+    that the notebook does not have is refused too, where it would run to its end without it.
 
     Args:
         parameters: by name the value and its kind: ``[int]`` is a list of whole numbers from 0,
             ``[float]`` of numbers, ``[str]`` of texts, ``[list]`` of lists; ``dict`` is a mapping.
 
     Raises:
-        InputError: names the parameter, and how it is given.
+        InputError: names the parameter, and how it is given or what was perhaps meant.
 
     Example:
         >>> check_parameters(seeds=([0, 1], [int]), recipe=({}, dict))
@@ -91,6 +94,15 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
         Traceback (most recent call last):
         dr_lib.errors.InputError: ask: 'vitamin' is no list of texts. Give it as -y "ask: [...]".
     """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    stated, injected, _ = ["", "", "", *(shell.user_ns.get("In", []) if shell else [])][-3:]
+    if injected.startswith(
+        "# Parameters\n"
+    ):  # the cell that papermill has put behind the notebook's
+        known = assigned_in(stated)
+        for name in sorted(assigned_in(injected) - known):
+            fix = f"{similar(name, sorted(known))}It has: {', '.join(sorted(known))}."
+            raise InputError("the notebook has no such parameter", where=name, fix=fix)
     for name, (value, kind) in parameters.items():
         if kind is dict:
             fits, wanted, form = isinstance(value, Mapping), "mapping", f"{name}: {{...: ...}}"
@@ -101,6 +113,17 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
             raise InputError(
                 f"{value!r} is no {wanted}"[:200], where=name, fix=f'Give it as -y "{form}".'
             )
+
+
+def assigned_in(cell: str) -> set[str]:
+    """Names that a cell of Python gives a value.
+
+    Example:
+        >>> assigned_in("seeds = [one]")
+        {'seeds'}
+    """
+    names = (part for part in ast.walk(ast.parse(cell)) if isinstance(part, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
 
 
 LISTED = {int: "whole numbers", float: "numbers", str: "texts", list: "lists"}

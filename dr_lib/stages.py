@@ -581,6 +581,7 @@ class Cache:
         self.built: list[str] = []
         self.stop_at: float | None = None
         self._checked: set[tuple[str, int]] = set()
+        self._stopped: set[str] = set()
 
     def within(self, minutes: float | None) -> "Cache":
         """The same cache, which builds for so many minutes from now and then raises
@@ -700,12 +701,13 @@ class Cache:
             shutil.rmtree(draft)
         resumed = draft.exists()
         draft.mkdir(parents=True, exist_ok=True)
-        if resumed:
+        if resumed and stage.name not in self._stopped:  # by this very object, as `verify` does
             self.announce(f"{stage.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
         try:
             stage.function(draft, **self.inputs(stage))
         except BaseException:
+            self._stopped.add(stage.name)
             if not stage.resumable:  # it would be begun anew, and may be large
                 check_held()
                 shutil.rmtree(draft, ignore_errors=True)

@@ -42,6 +42,7 @@ from dr_lib import places
 from dr_lib.errors import InputError, visible
 from dr_lib.files import file_digest, folder_digest, json_digest, read_json, read_yaml, write_json
 from dr_lib.lab import open_collection
+from dr_lib.settings import assigned_in
 from dr_lib.stages import drop_docstrings, spell_seconds
 from dr_lib.training import machine
 
@@ -188,18 +189,17 @@ def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
         raise InputError(
             "is no notebook", where=broken[0], fix="Give a file that Jupyter has saved."
         )
-    known = {
-        name.id
-        for content in contents.values()
-        for cell in content["cells"]
-        if "parameters" in cell["metadata"].get("tags", [])
-        for name in ast.walk(ast.parse("".join(cell["source"])))
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-    }
+    known = set().union(*map(parameters_of, contents.values()))
     for name in names:
         if name not in known:
             fix = f"Known here: {', '.join(sorted(known))}."
             raise InputError(f"no notebook has a parameter {name!r}", where="parameters", fix=fix)
+
+
+def parameters_of(content: Mapping[str, Any]) -> set[str]:
+    """The names of a notebook's parameters."""
+    tagged = (one for one in content["cells"] if "parameters" in one["metadata"].get("tags", []))
+    return set().union(*(assigned_in("".join(cell["source"])) for cell in tagged))
 
 
 def run_notebook(
@@ -223,6 +223,8 @@ def run_notebook(
     result = target / name
     log = places.project_root() / "_build" / "logs" / name.with_suffix(".log")
     key = key_of(notebook, inputs) if inputs else None
+    known = parameters_of(read_json(notebook))  # it refuses any other
+    values = {parameter: value for parameter, value in values.items() if parameter in known}
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="notebook-") as draft:

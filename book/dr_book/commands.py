@@ -508,7 +508,9 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
-    said = [compared.collection.info.get("read"), compared.uneven, *compared.hard_to_read]
+    said = [compared.uneven, *compared.hard_to_read]
+    if "; " not in (read := compared.collection.info.get("read", "")):  # else it was said at first
+        said.insert(0, read)
     said += [compared.trained_on_test, compared.verdict.plain]
     print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
     ready = exported / "search.py"
@@ -580,7 +582,8 @@ def publish_records(options: argparse.Namespace) -> None:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
     from dr_book.search import unknown_study
-    from dr_lib.lab.records import live_folder, load_records, publish, read_records
+    from dr_lib.files import file_digest
+    from dr_lib.lab.records import live_folder, load_records, publish, read_records, recorded_folder
 
     if is_file:
         records, broken = read_records(Path(options.study))
@@ -602,7 +605,12 @@ def publish_records(options: argparse.Namespace) -> None:
             fix=f"There are: {', '.join({one.data['collection']['name']: 0 for one in records})}.",
         )
     check_public(found, options.yes)
-    print("\n".join(str(path) for path in publish(found)))
+    files = {recorded_folder(record.scale) / record.file_name for record in found}
+    before = {path: file_digest(path) for path in files if path.is_file()}
+    written = publish(found)
+    print("\n".join(map(str, written)))
+    if before == {path: file_digest(path) for path in written}:
+        print("unchanged: the book had these records already", file=sys.stderr)
     altered = [record for record in found if record.commit.get("changed")]
     if altered:
         print(

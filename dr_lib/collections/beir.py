@@ -11,16 +11,19 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
+from tqdm.auto import tqdm
 
 from dr_lib.collections.store import NOT_IN_NAMES, SPLITS, Judgement, Passage, Query, Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, visible_files, write_text
 
+SEEN_EVERY = 2**20  # bytes of text between two looks at how much of a file has been read
 LONGEST_LINE = 2**25  # bytes: a small gzip file may unpack to one line that no memory holds
 HEADER = "query-id\tcorpus-id\tscore"
 GENERATED = "Generated questions"
@@ -208,12 +211,16 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines of a text file, plain or .gz, with their places; broken compression or encoding ends in
     `InputError`.
     """
-    where, encoding = f"{path} line 1", "utf-8-sig"
+    where, encoding, unseen = f"{path} line 1", "utf-8-sig", 0
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with path.open("rb") as raw, _bar(path) as bar, ExitStack() as packed:
+            file = packed.enter_context(gzip.open(raw)) if path.suffix == ".gz" else raw
             lines = iter(partial(file.readline, LONGEST_LINE + 1), b"")
             for number, line in enumerate(lines, start=1):
-                where = f"{path} line {number}"
+                where, unseen = f"{path} line {number}", unseen + len(line)
+                if unseen > SEEN_EVERY:
+                    bar.update(raw.tell() - bar.n)
+                    unseen = 0
                 if number == 1:
                     check_start(line, where)
                 if len(line) > LONGEST_LINE:
@@ -236,6 +243,13 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         )
         fix = "Remove .gz from its name, or compress it." if plain else "Copy or compress it again."
         raise InputError(problem, where=where, fix=fix) from None
+
+
+def _bar(path: Path) -> tqdm:
+    """A bar of what is read of a file, of its bytes on the disk, where it is large."""
+    size = path.stat().st_size
+    options = {"unit": "B", "unit_scale": True, "delay": 3, "leave": False}
+    return tqdm(desc=path.name, total=size, disable=size < 4 * SEEN_EVERY, **options)
 
 
 STARTS = {

@@ -22,6 +22,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from tqdm.auto import tqdm
+
 from dr_lib.collections.beir import (
     FIELDS,
     LONGEST_LINE,
@@ -88,7 +90,11 @@ CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b
 """The first line of an e-mail, and one that says that what follows is no readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 7, 3
+CUT, CUT_OF_HTML = 8, 3
+PART = 2**23
+"""Characters of a text from which on it is read in parts: while it is cut into passages, each takes
+some twenty bytes of memory.
+"""
 EDGE = 3
 """Lines of a page, or paragraphs of a text, at either end that may be a header or a footer."""
 FEWEST_TEXTS = 5
@@ -96,10 +102,12 @@ FEWEST_TEXTS = 5
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 SOFT = "\u00ad"
 WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-FIRST = re.compile(r"(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
+FIRST = re.compile(r"(?<![\w-])-*(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
 SECOND = re.compile(r"[ \t]*(?P<word>\w(?:[\w-]*\w)?)\S*")
-BROKEN = re.compile(r"[\w-]+[-\u2010\u00ad]\n\s*[\w-]+")
-"""A word, the halves of a broken one, and both."""
+BROKEN = re.compile(r"(?<![\w-])[\w-]+[-\u2010\u00ad]\n\s*[\w-]+")
+"""A word, the halves of a broken one, and both; looked for from the beginning of a word
+alone, since a word may be a whole genome.
+"""
 SUSPENDED = {"and", "or", "nor", "to", "und", "oder", "et", "ou", "y", "o"}
 """What follows the hyphen of a first part whose second one comes later: pre- and post-training."""
 COMPOUND = re.compile(
@@ -165,6 +173,8 @@ def text_files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
     files = [path for path in visible_files(place) if path.name.lower().endswith(TEXTS)]
+    again = linked_again(files)
+    files = [path for path in files if path not in again]
     lines = line_files(place)
     readme = [path for path in files if path.parent == place and path.stem.upper() == "README"]
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
@@ -200,6 +210,17 @@ def text_files(place: Path) -> list[Path]:
     return files
 
 
+def linked_again(files: Collection[Path]) -> set[Path]:
+    """Links among files that lead to another one of them, or where an earlier link leads."""
+    links = [path for path in files if path.is_symlink()]
+    targets = {path.resolve() for path in {*files} - {*links}} if links else set()
+    again = set()
+    for path in links:
+        again |= {path} if path.resolve() in targets else set()
+        targets.add(path.resolve())
+    return again
+
+
 def subfolders(place: Path) -> list[Path]:
     """The folders in a folder, by name, but for hidden ones."""
     return [path for path in sorted(place.iterdir()) if is_visible(path, place) and path.is_dir()]
@@ -233,7 +254,7 @@ def texts_source(place: Path) -> Source:
     """
     folder = place.parent if place.is_file() else place
     paths = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
-    files, boilerplate = _read(paths)
+    files, boilerplate = _read(place.name, paths)
     ways = [CUT, *([CUT_OF_HTML] if any(kind_of(path) in HTML for path in paths.values()) else [])]
     counts = {"files": len(files), "empty_files_left_out": len(paths) - len(files)}
     if place.is_dir():
@@ -255,20 +276,20 @@ def texts_source(place: Path) -> Source:
     return Source(
         name=Path(place.name.removesuffix(".gz")).stem if place.is_file() else folder.name,
         digest=json_digest([files_digest(paths.values()), list(paths), *ways]),
-        passages=partial(_passages, files, boilerplate),
+        passages=partial(_passages, place.name, files, boilerplate),
         info={"source": "folder of text files", "licence": licence_of(folder), **counts},
     )
 
 
-def _read(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[str]]:
+def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list[str]]:
     """The files that hold text, and what most of them begin or end with; all that cannot be read
-    are named in one error.
+    are named in one error. Of a text in several parts the first one that holds text is looked at.
     """
     holding, errors, edges = {}, [], []
-    for name, path in files.items():
+    for name, path in _counting(called, files):
         try:
-            if texts := [block for *_, block in _blocks(path)]:
-                holding[name] = path
+            if blocks := next(filter(None, _blocks(path)), None):
+                holding[name], texts = path, [block for *_, block in blocks]
                 # code and tables are no boilerplate
                 ends = texts[:EDGE] + texts[-EDGE:]
                 edges.append([block for block in ends if "\n" not in block])
@@ -288,6 +309,12 @@ def _read(files: Mapping[str, Path]) -> tuple[dict[str, Path], list[str]]:
     return holding, boilerplate_of(edges)
 
 
+def _counting(called: str, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """The files with a bar that counts them, where that takes seconds."""
+    bar = {"unit": "", "delay": 3, "leave": False, "disable": len(files) < 2}
+    yield from tqdm(files.items(), f"{called}: files", **bar)
+
+
 def kind_of(path: Path) -> str:
     """The ending that says how a text is written, the inner one where a text has two.
 
@@ -300,39 +327,60 @@ def kind_of(path: Path) -> str:
     return inner if inner in KINDS else Path(name).suffix
 
 
-def sections_of(path: Path) -> list[tuple[str, str]]:
-    """The parts of a text file without signs that nobody sees, each with the headings above it;
-    where there are none, with the file's name.
+def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
+    """The sections of a text file without signs that nobody sees, each with the headings above it;
+    where there are none, with the file's name. A long text comes in several lists.
     """
-    kind, title = kind_of(path), ""
-    if kind in HTML or (kind == ".txt" and _begins_as_page(path)):
-        content = _bytes(path)
-        check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
-        parts = html_sections(content)
-    else:
-        lines = (line for _, line in read_lines(path))
-        text = "\n".join(line.rstrip() or "\f" * ("\f" in line) for line in lines)
-        if MAIL.match(text) and CODED.search(text):
-            fix = "Save its text from the mail program, or leave it out."
-            raise InputError("an e-mail as it is sent, its text coded", where=path, fix=fix)
-        if kind in MARKDOWN and (front := FRONT.match(text)):
-            text = text[front.end() :]
-            title = named["title"] if (named := TITLE.search(front[0])) else ""
-        if kind in MARKDOWN:
-            text = "\n".join(map(str.rstrip, without_markup(text).split("\n")))
-        if kind == ".txt":
-            text = unbroken(without_page_edges(text))
-        if kind in (".adoc", ".asciidoc"):
-            text = LISTING.sub(r"```\n\2\n```", text)
-        marks = ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING
-        parts = sections(text, marks)
-    rows = []
-    for above, text in parts:
-        if title and not f"{above}: ".startswith(f"{title}: "):
-            above = f"{title}: {above}" if above else title
-        above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
-        rows.append((above, "\n".join(INVISIBLE.sub(" ", line) for line in text.splitlines())))
-    return rows
+    kind, title, last = kind_of(path), "", ""
+    page = kind in HTML or (kind == ".txt" and _begins_as_page(path))
+    for number, text in enumerate([""] if page else _parts(path)):
+        if page:
+            content = _bytes(path)
+            check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
+            cut_up = html_sections(content)
+        else:
+            if not number and MAIL.match(text) and CODED.search(text):
+                fix = "Save its text from the mail program, or leave it out."
+                raise InputError("an e-mail as it is sent, its text coded", where=path, fix=fix)
+            if not number and kind in MARKDOWN and (front := FRONT.match(text)):
+                text = text[front.end() :]
+                title = named["title"] if (named := TITLE.search(front[0])) else ""
+            cut_up = _sections_in(text, kind)
+        rows = []
+        cut_up[0] = cut_up[0][0] or last, cut_up[0][1]  # a part begins where the last one ended
+        last = cut_up[-1][0]
+        for above, part in cut_up:
+            if title and not f"{above}: ".startswith(f"{title}: "):
+                above = f"{title}: {above}" if above else title
+            above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
+            rows.append((above, "\n".join(INVISIBLE.sub(" ", line) for line in part.splitlines())))
+        yield rows
+
+
+def _parts(path: Path) -> Iterator[str]:
+    """A text in parts of about `PART` characters, most texts in one. A part ends with a blank line
+    outside of code, if there is one before it is twice as long.
+    """
+    lines, size, code = [], 0, False
+    for _, line in read_lines(path):
+        lines.append(line.rstrip() or "\f" * ("\f" in line))
+        size += len(line) + 1
+        code ^= bool(FENCE.match(line))
+        if size > PART and ((not line and not code) or size > 2 * PART):
+            yield "\n".join(lines)
+            lines, size, code = [], 0, False
+    yield "\n".join(lines)
+
+
+def _sections_in(text: str, kind: str) -> list[tuple[str, str]]:
+    """The sections of a text by its kind, without what its readers do not see."""
+    if kind in MARKDOWN:
+        text = "\n".join(map(str.rstrip, without_markup(text).split("\n")))
+    if kind == ".txt":
+        text = unbroken(without_page_edges(text))
+    if kind in (".adoc", ".asciidoc"):
+        text = LISTING.sub(r"```\n\2\n```", text)
+    return sections(text, ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING)
 
 
 def _begins_as_page(path: Path) -> bool:
@@ -505,30 +553,38 @@ def html_sections(markup: bytes) -> list[tuple[str, str]]:
 
 
 def _passages(
-    files: dict[str, Path], boilerplate: Collection[str]
+    called: str, files: dict[str, Path], boilerplate: Collection[str]
 ) -> Iterator[tuple[str, Passage]]:
-    for name, path in files.items():
-        blocks = _blocks(path)
-        inner = [row for row, (*_, block) in enumerate(blocks) if block not in boilerplate]
-        if inner:
-            blocks = blocks[inner[0] : inner[-1] + 1]
+    for name, path in _counting(called, files):
         passages = (
             (title, text)
-            for (_, title), part in groupby(blocks, itemgetter(0, 1))
+            for blocks in _blocks(path)
+            for (_, title), part in groupby(_inner(blocks, boilerplate), itemgetter(0, 1))
             for text in cut(block for *_, block in part)
         )
         for position, (title, text) in enumerate(passages):
             yield str(path), Passage(f"{name}#{position}", title, text, name, position)
 
 
-def _blocks(path: Path) -> list[tuple[int, str, str]]:
-    """The paragraphs of a text file, each with the number of its section and the headings above."""
-    return [
-        (number, title, block)
-        for number, (title, part) in enumerate(sections_of(path))
-        for block in paragraphs(part.splitlines())
-        if block.strip("-*_=~#. ")  # a rule between paragraphs is none
-    ]
+def _blocks(path: Path) -> Iterator[list[tuple[int, str, str]]]:
+    """The paragraphs of a text file, each with the number of its section and the headings above; of
+    a long text in several lists.
+    """
+    for rows in sections_of(path):
+        yield [
+            (number, title, block)
+            for number, (title, part) in enumerate(rows)
+            for block in paragraphs(part.splitlines())
+            if block.strip("-*_=~#. ")  # a rule between paragraphs is none
+        ]
+
+
+def _inner(
+    blocks: list[tuple[int, str, str]], boilerplate: Collection[str]
+) -> list[tuple[int, str, str]]:
+    """Paragraphs without the boilerplate at their edges, unless there is nothing else."""
+    inner = [row for row, (*_, block) in enumerate(blocks) if block not in boilerplate]
+    return blocks[inner[0] : inner[-1] + 1] if inner else blocks
 
 
 def boilerplate_of(texts: Iterable[Collection[str]]) -> list[str]:
@@ -565,12 +621,16 @@ def what_was_read(
         boilerplate: paragraphs that are left out at the beginning and end of texts.
     """
     every, seen = visible_files(folder), {*files, *empty}
-    left = [path.suffix.lower() or "without ending" for path in every if path not in seen]
+    again = linked_again(every) - seen
+    unread = [path for path in every if path not in seen | again]
+    left = [path.suffix.lower() or "without ending" for path in unread]
     line = f"read {len(files):,} of {len(every):,} files: {_counted(map(kind_of, files))}"
     if left:
         line += f"; not read: {_counted(left)}"
     if empty:
         line += f"; without text: {_counted(map(kind_of, empty))}"
+    if again:
+        line += f"; links to files that are there, read once: {len(again):,}"
     if linked := sum(path.is_dir() for path in links):
         line += f"; folders behind a link, not read: {linked:,}"
     if lost := sum(not path.exists() for path in links):

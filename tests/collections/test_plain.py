@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib import collections
+from dr_lib.collections import beir, plain
 from dr_lib.collections.plain import (
     cut,
     html_sections,
     paragraphs,
     sections,
-    sections_of,
     unbroken,
     without_markup,
     without_page_edges,
@@ -27,6 +27,11 @@ LINES = [
     {"text": "The moon pulls the water."},
     {"_id": "b", "title": "Sea", "text": "Tides rise twice a day."},
 ]
+
+
+def sections_of(path):
+    (rows,) = plain.sections_of(path)  # no text here is long
+    return rows
 
 
 def sentence(word: str, words: int) -> str:
@@ -568,10 +573,11 @@ def test_links_within_a_folder_and_to_the_folder_are_followed_and_folders_behind
     (tmp_path / "link").symlink_to("docs")
     (tmp_path / "named.txt").symlink_to("other/c.txt")
     collection = collections.load(str(tmp_path / "link"), allow_duplicates=True)
-    assert sorted(collection.passages["doc"]) == ["a.txt", "b.txt"]
+    assert collection.passages["doc"][:] == ["a.txt"]
     assert collection.info["linked_folders_left_out"] == 1
     told = (
-        "read 2 of 2 files: 2 .txt; folders behind a link, not read: 1; links that lead nowhere: 2"
+        "read 1 of 2 files: 1 .txt; links to files that are there, read once: 1; folders behind a"
+        " link, not read: 1; links that lead nowhere: 2"
     )
     assert collection.info["read"] == told
     assert collections.load(str(tmp_path / "named.txt")).passages["text"] == ["Elsewhere."]
@@ -1027,3 +1033,49 @@ def test_what_most_texts_begin_or_end_with_is_left_out_and_said(tmp_path, cache)
     assert len(copies) == 18 and "left out" not in copies.info["read"]
     code = write(tmp_path / "code", [f"Text {n}.\n\n```\nrun\n```\n" for n in range(9)])
     assert code.passages["text"][3] == "Text 3.\n```\nrun\n```"
+
+
+def test_a_long_text_is_read_in_parts_and_comes_out_as_one(tmp_path, cache, monkeypatch):
+    code = "```\n# none\n\n" + "x = 1\n\n" * 90 + "```"
+    texts = [f"{sentence(f'word{n}', 40)} {sentence('sea', 30)}" for n in range(120)]
+    file = tmp_path / "long.md"
+    file.write_text("\n\n".join(["# Tides", *texts[:60], code, *texts[60:]]), encoding="utf-8")
+    whole = collections.load(file, cache=cache)
+    monkeypatch.setattr(plain, "PART", 3000)
+    found = list(plain.sections_of(file))
+    assert 5 < len(found) < 20 and {title for rows in found for title, _ in rows} == {
+        "Tides",
+        "long",
+    }
+    assert max(len(text) for rows in found for _, text in rows) < 6500
+    parts = collections.load(file, cache=tmp_path / "another")
+    assert " ".join(parts.passages["text"][:]) == " ".join(whole.passages["text"][:])
+    assert len(set(parts.passages["id"][:])) == len(parts)
+    (tmp_path / "line.txt").write_text("a sea\n" * 5000, encoding="utf-8")  # no blank line
+    assert len(list(plain.sections_of(tmp_path / "line.txt"))) > 3
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_bar_says_how_much_of_a_large_file_is_read(tmp_path, packed, monkeypatch):
+    class Bar(beir.tqdm):
+        def update(self, n=1):
+            super().update(n)
+            seen.append(self.n)
+
+    seen, content = [], os.urandom(40_000).hex().encode()
+    content = b"\n".join(content[start : start + 50] for start in range(0, len(content), 50))
+    path = tmp_path / ("a.txt.gz" if packed else "a.txt")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    monkeypatch.setattr(beir, "SEEN_EVERY", 1000)
+    monkeypatch.setattr(beir, "tqdm", Bar)
+    assert len(list(beir.read_lines(path))) == 1600
+    size = path.stat().st_size
+    assert len(seen) > 50 and seen == sorted(seen) and 0.9 * size < seen[-1] <= size
+
+
+@pytest.mark.parametrize("word", ["ACGT", "a-", "ACGT-", "é", "--"])
+def test_a_word_of_any_length_is_read_in_time(tmp_path, word):
+    (tmp_path / "genome.txt").write_text(f"{word * 50_000}\nand more", encoding="utf-8")
+    started = time.process_time()
+    ((_, text),) = sections_of(tmp_path / "genome.txt")
+    assert time.process_time() - started < 5 and text.startswith(word)

@@ -515,6 +515,16 @@ def test_what_a_search_leaves_out_is_said(tmp_path, capsys):
     assert "read 1 of 2 files: 1 .md; not read: 1 .py" in capsys.readouterr().err
 
 
+def test_publishing_what_the_book_has_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(places, "records_root", lambda: tmp_path)
+    study = places.project_root() / "book" / "records" / "laptop" / "simlm-table08.jsonl.xz"
+    assert main(["publish", str(study)]) == 0
+    assert "unchanged" not in capsys.readouterr().err
+    assert main(["publish", str(study)]) == 0
+    printed = capsys.readouterr()
+    assert "unchanged" in printed.err and printed.out == f"{tmp_path}/laptop/{study.name}\n"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

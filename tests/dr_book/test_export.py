@@ -132,6 +132,12 @@ def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings)
     np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=1e-5)
     assert model.similarity_fn_name == ("cosine" if settings.get("normalise", True) else "dot")
     assert model.max_seq_length == 24
+    # as the card says, what follows lets `encode_query` cut queries as in training
+    question = " ".join(PASSAGES["text"])
+    cut = run(folder, blocks(folder)[1])["encode"](question, max_length=12)[0].numpy()
+    assert np.abs(model.encode_query(question) - cut).max() > 1e-3
+    model[0].query_length = 12
+    np.testing.assert_allclose(model.encode_query(question), cut, atol=1e-5)
 
 
 def norm_of(rows: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:

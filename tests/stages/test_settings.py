@@ -1,5 +1,8 @@
 """Settings are frozen, refuse unknown keys, and name the place of a mistake."""
 
+from types import SimpleNamespace
+
+import IPython
 import pytest
 from pydantic import Field, ValidationError
 
@@ -59,3 +62,25 @@ def test_parameters_of_their_kind_pass():
         seeds=([0, 2], [int]), rates=([[15, 30]], [list]), shares=([0.5, 1], [float]),
         ask=((), [str]), recipe=({"a": 1}, dict),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("collectoin = 'squad'", "collectoin: .* Did you mean collection"),
+        ("scale = 'smoke'\nstep = 3", "step: .* It has: collection, scale, seeds"),
+        ("scale = 'smoke'\nrecipe = {'scales': 3}", "recipe: the notebook has no such"),
+        ("seeds = [3]", None),
+    ],
+)
+def test_a_notebook_refuses_a_parameter_that_it_does_not_have(monkeypatch, given, said):
+    stated = "scale = 'laptop'  # one\ncollection = 'primer'\nseeds = [0]"
+    cells = ["", stated, f"# Parameters\n{given}\n", "lab.check_parameters()"]
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns={"In": cells}))
+    if said:
+        with pytest.raises(InputError, match=said):
+            check_parameters()
+    else:
+        check_parameters()
+    cells.append("check_parameters()  # called again, by hand")
+    check_parameters()

@@ -209,6 +209,18 @@ def test_what_asks_leaves_what_it_wants(cache):
     assert (cache.draft(asking()) / "checkpoint").read_text() == "kept"
 
 
+def test_a_pause_of_its_own_is_no_earlier_run(cache, tmp_path):
+    told, small = [], 0.2 / 60
+    mine = Cache(cache.root, announce=told.append)
+    for _ in range(2):
+        with pytest.raises(TimeIsUpError):
+            mine.within(small).get(asking())
+    assert not told
+    with pytest.raises(TimeIsUpError):
+        Cache(cache.root, announce=told.append).within(small).get(asking())
+    assert told == [f"{asking().name}: goes on where an earlier run stopped"]
+
+
 def test_in_a_thread_what_asks_is_stopped_too(cache):
     with ThreadPoolExecutor(1) as pool, pytest.raises(TimeIsUpError, match="by itself"):
         pool.submit(cache.within(0.2 / 60).get, asking()).result(60)
