@@ -149,3 +149,10 @@ def test_templates_are_told_from_free_wordings():
     assert templated(["so so so gout"], often) == 0.0
     free = [one for one in random_questions(600, 3) if len(one.split()) > 4]
     assert templated(free[:100], free[100:]) < 0.05
+
+
+def test_templates_are_those_of_more_than_half_of_the_questions():
+    asked = ["What is gout?", "What is lupus?", "Who has gout?", "When?"]
+    titles = ["gout", "lupus", "gout", "x"]
+    assert question_templates(asked, titles) == []
+    assert question_templates(asked[:3], titles[:3])[0] == "What is …?"
