@@ -7,6 +7,7 @@ when its owner removes it, or when a process of the same machine proves that its
 """
 
 import datetime
+import errno
 import glob
 import hashlib
 import json
@@ -69,9 +70,16 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         Path(name).chmod(0o644)
         Path(name).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        _name_place(error, path)
         raise
+
+
+def _name_place(error: BaseException, place: Path) -> None:
+    """Say where, in an error of a full disk, of which the system names no file."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        error.filename = str(place)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -280,10 +288,11 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
             if place.exists():
                 place.rename(aside)
             draft.rename(place)
-    except BaseException:
+    except BaseException as error:
         if aside.exists() and not place.exists():
             aside.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
+        _name_place(error, place)
         raise
     finally:
         if place.exists():

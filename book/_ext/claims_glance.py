@@ -27,8 +27,8 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns:
         One mapping a pair: `claim`, `of` (key of the paper), `source`, `said`, `measure`,
         `relation`, `protocol`, `state`, `seeds`, `missing` (whether it waits for seeds, by the rule
-        of the verdicts), `because` (what it waits for, or ""), and `NUMBERS`, rounded to hundredths
-        of a point.
+        of the verdicts), `because` (what it waits for, or ""), and `NUMBERS`, unrounded: whoever
+        shows them rounds once.
     """
     found = []
     for entry in entries:
@@ -43,8 +43,7 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             about["state"] = spoken(pair)
             about["missing"] = bool(pair.get("waits"))
             about["because"] = pair.get("because", "") if about["missing"] else ""
-            rounded = (round(number, 2) for number in numbers)
-            found.append(about | dict(zip(NUMBERS, rounded, strict=True)))
+            found.append(about | dict(zip(NUMBERS, numbers, strict=True)))
     return found
 
 

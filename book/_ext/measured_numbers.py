@@ -254,10 +254,12 @@ def costs_html(study: str) -> str:
     seconds = {label: [log["wall_seconds"] for log in own] for label, own in logs.items()}
     rows = []
     for label in sorted(seconds, key=lambda label: min(seconds[label])):
-        minutes = " and ".join(f"{one / 60:.0f}" for one in seconds[label])
-        times = " and ".join(f"{one / seconds['mlm'][0]:.1f}" for one in seconds[label])
-        rates = " and ".join(f"{log['tokens_per_second'] / 1000:.1f}" for log in logs[label])
-        rows.append([named(label), *(Markup(one, number=True) for one in (minutes, times, rates))])
+        shown = (
+            _span([one / 60 for one in seconds[label]], 0),
+            _span([one / seconds["mlm"][0] for one in seconds[label]], 1),
+            _span([log["tokens_per_second"] / 1000 for log in logs[label]], 1),
+        )
+        rows.append([named(label), *(Markup(one, number=True) for one in shown)])
     every = [record for own in records.values() for record in own]
     machines = {f"{one.machine['cpu']} with {one.machine['cores']} cores": None for one in every}
     threads, steps = (
@@ -271,7 +273,7 @@ def costs_html(study: str) -> str:
         "Wall time of pre-training in the records:"
         f" {data_named(every[0].data['collection']['name'])}, {every[0].scale} scale,"
         f" {' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))}"
-        f" thread on {' and '.join(machines)}. A method with several seeds has a number for each;"
+        f" thread on {' and '.join(machines)}. Of several runs the least and the most are shown;"
         " what is made before training is not counted."
     )
     return table(
@@ -279,6 +281,12 @@ def costs_html(study: str) -> str:
         rows,
         caption=caption,
     ).data
+
+
+def _span(values: Sequence[float], digits: int) -> str:
+    """The least and the most of some values, or the one that they are as printed."""
+    ends = dict.fromkeys(f"{one:.{digits}f}" for one in (min(values), max(values)))
+    return " to ".join(ends)
 
 
 class Costs(SphinxDirective):

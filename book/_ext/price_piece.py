@@ -47,9 +47,7 @@ def trails(priced: Sequence[Price]) -> list[dict[str, Any]]:
         costs = {budget: row.cost(budget) for budget in BUDGETS}
         point = {name: cost and round(cost, 1) for name, cost in costs.items()}
         ends = (row.gain.mean, row.gain.low, row.gain.high)
-        points.setdefault(named(row.method), []).append(
-            point | {"gain": [round(end, 2) for end in ends]}
-        )
+        points.setdefault(named(row.method), []).append(point | {"gain": [*ends]})
     numbers: dict[str | None, int] = {name: i for i, name in enumerate(FAMILIES, 1)}
     return [
         {"name": name, "family": numbers.get(family(name), 0), "points": found}
@@ -74,7 +72,7 @@ def write_price(to: Path) -> list[Path]:
     start = value(runs[next(iter(STUDIES.values()))], MEASURE).estimate.value if runs else None
     data: Mapping[str, Any] = {
         "measure": MEASURE,
-        "start": start and round(start, 2),
+        "start": start,
         "budgets": BUDGETS,
         "methods": trails(priced),
     }

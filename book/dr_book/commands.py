@@ -457,7 +457,7 @@ def try_folder(options: argparse.Namespace) -> int:
     from dr_lib.lab import StudyError
     from dr_lib.stages import TimeIsUpError
 
-    page, retriever = folder / "index.html", folder / "retriever"
+    page, retriever, there = folder / "index.html", folder / "retriever", folder.exists()
     # the export imports as much again, on a machine that is as busy
     minutes = max(0.0, options.minutes - 2 * (time.monotonic() - started) / 60)
     try:
@@ -506,8 +506,9 @@ def try_folder(options: argparse.Namespace) -> int:
         print(f"error: {visible(str(failed))}", file=sys.stderr)
         return 1
     finally:
-        with suppress(OSError):
-            folder.rmdir()  # where nothing was written
+        if not there:
+            with suppress(OSError):
+                folder.rmdir()  # where nothing was written
     said = [compared.uneven, *compared.hard_to_read]
     if "; " not in (read := compared.collection.info.get("read", "")):  # else it was said at first
         said.insert(0, read)

@@ -162,7 +162,9 @@ class Comparison:
         missing = notice(self.study, self.runs, labels, caption)
         return HTML("".join(part.data for part in (*parts, missing)))
 
-    def figure(self, labels: Sequence[str], rows: str, *, ordered: bool = True) -> HTML:
+    def figure(
+        self, labels: Sequence[str], rows: str, *, ordered: bool = True, over: str = ""
+    ) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source
         with intervals.
 
@@ -172,6 +174,9 @@ class Comparison:
             labels: configurations in the order of the page.
             rows: what they are.
             ordered: whether to draw the order; not where our rows cannot show one.
+            over: the row that the others are compared with, where it was run: in place of values,
+                whose intervals overlap even where a difference is certain, the panels show
+                differences.
         """
         exact = {
             label: Interval(value, value, value)
@@ -205,9 +210,37 @@ class Comparison:
             if self.runs and ordered
             else HTML("")
         )
-        alt = f"Values by {rows}. {_in_words(series)}"
-        drawn = intervals(series, labels, rows=rows, alt=alt, leading=not order.data, source=source)
+        alt = f"Values by {rows}. "
+        compared = self.runs.keys() & {*labels} - {over, "BM25"}
+        if zero := over in self.runs and bool(compared):
+            series, beyond = self._over(over, labels)
+            alt = f"Minus {named(over)}, by {rows}{beyond}. "
+            rows += f", minus {named(over)}{beyond}"
+        alt += _in_words(series, signed=zero)
+        leading = not order.data
+        drawn = intervals(
+            series, labels, zero=zero, rows=rows, alt=alt, leading=leading, source=source
+        )
         return HTML(order.data + drawn.data)
+
+    def _over(self, over: str, labels: Sequence[str]) -> tuple[list[Series], str]:
+        """What a figure of differences from one row draws, and the words for BM25, whose distance
+        would press all other rows together.
+        """
+        pairs = [(label, over) for label in labels if label != over]
+        unit, points = f"points of {self.paper_measure}", {}
+        if over in self.paper:
+            gaps = {x: self.paper[x] - self.paper[over] for x, _ in pairs if x in self.paper}
+            points = {x: Interval(gap, gap, gap) for x, gap in gaps.items() if x != "BM25"}
+        series, beyond = [Series("paper", "paper", points, unit)], ""
+        for name, runs in self._sources.items():
+            found = measured.differences(pairs, runs, self.measure)
+            gaps = {label: gap for (label, _), gap in found.items()}
+            if lead := gaps.pop("BM25", None):
+                beyond = tables.minus(f"; BM25: {lead.mean:+.1f}")
+            role = "recorded" if runs is self.recorded else "live"
+            series.append(Series(name, role, gaps, f"points of {self.measure}"))
+        return series, beyond
 
     def behind(self, labels: Collection[str]) -> Runs:
         """The runs that a figure of some configurations draws: those that have the measure."""
@@ -476,10 +509,11 @@ def _links(records: Sequence[Record], measure: str) -> Cell:
     return Markup("<br>".join(shown))
 
 
-def _in_words(series: Sequence[Series]) -> str:
+def _in_words(series: Sequence[Series], *, signed: bool = False) -> str:
     """Every point of a figure, for readers who do not see it."""
+    form = "+.1f" if signed else ".1f"
     values = [
-        (panel, ", ".join(f"{named(label)} {p.mean:.1f}" for label, p in panel.points.items()))
+        (panel, ", ".join(f"{named(label)} {p.mean:{form}}" for label, p in panel.points.items()))
         for panel in series
     ]
     return " ".join(f"{panel.name} ({panel.unit}): {text}." for panel, text in values if text)

@@ -344,6 +344,8 @@ def intervals(
         return bool(np.isfinite([point.low, point.high]).all())
 
     def clear(point: Interval) -> bool:
+        if zero and point.low == point.high:  # as printed in a paper, without an interval
+            return True
         if zero and point.once:  # its own mark says what it lacks
             return not (bounded(point) and point.low <= 0 <= point.high)
         return bool(point.side()) if zero else point.decides
@@ -531,12 +533,11 @@ def slopes(
                 look = {"facecolor": GROUND, "edgecolor": colours[label], "linewidth": 1.6}
                 axes.scatter(1, heights.loc[label, 1], 36, zorder=3, clip_on=False, **look)
         size = 9 if palette.phone else 11
-        for pair in certain:
-            left, right = heights.loc[pair[0]].to_numpy() - heights.loc[pair[1]].to_numpy()
-            x = left / (left - right)
-            ring = {"markersize": size, "markerfacecolor": "none", "markeredgewidth": 1.6}
-            start, end = heights.loc[pair[0]]
-            axes.plot(x, start + x * (end - start), "o", color=palette.series[7], **ring)
+        ring = {"markersize": size, "markerfacecolor": "none", "markeredgewidth": 1.6}
+        inches = np.array([0.75 * across, row])  # of a unit of the axes, about
+        crossed = [_crossing(heights, *pair) for pair in certain]
+        for place in _apart(crossed, inches, (size + 2) / 72):
+            axes.plot(*place, "o", color=palette.series[7], **ring)
         for column, x, away, align in ((0, -gap, -1, "right"), (1, 1 + gap, 1, "left")):
             for height, group in heights[column].groupby(heights[column]):
                 equal = [label for label in reversed(sides[column]) if label in group]
@@ -572,6 +573,31 @@ def slopes(
     key += source
     hollow = said_of_one_seed(second.points[label] for label in shared)
     return show(draw, alt, leading=True, source=f"{key} {hollow}".strip())
+
+
+def _crossing(heights: pd.DataFrame, one: str, other: str) -> np.ndarray:
+    """Where two lines of a slope chart cross."""
+    left, right = heights.loc[one].to_numpy() - heights.loc[other].to_numpy()
+    x = left / (left - right)
+    start, end = heights.loc[one]
+    return np.array([x, start + x * (end - start)])
+
+
+def _apart(places: Sequence[np.ndarray], inches: np.ndarray, least: float) -> list[np.ndarray]:
+    """Places for rings that do not overlap: where some lie nearer to each other than `least`, one
+    in their middle.
+    """
+    groups = [[place] for place in places]
+    while True:
+        middles = [np.mean(group, axis=0) for group in groups]
+        near = [
+            (np.linalg.norm((middles[i] - middles[j]) * inches), i, j)
+            for i, j in combinations(range(len(groups)), 2)
+        ]
+        if not near or min(near)[0] >= least:
+            return middles
+        _, i, j = min(near)
+        groups[i] += groups.pop(j)
 
 
 def _heights(values: pd.Series) -> pd.Series:

@@ -176,6 +176,8 @@ class CocondenserSettings(CondenserSettings):
 class Cocondenser(Condenser):
     """Predict masked tokens from early states and the late [CLS], which must also know its
     document.
+
+    The copy of a span in another document is a negative, as in the released code.
     """
 
     cites = ("gao2021", "gao2022")

@@ -60,7 +60,10 @@ class IctSettings(ContrastiveSettings):
 
 
 class Ict(Contrastive):
-    """Find the passage that a sentence was taken from."""
+    """Find the passage that a sentence was taken from.
+
+    Passages are told apart by row, as in the paper: another copy of a passage is a negative.
+    """
 
     cites = ("lee2019",)
     title, family = "ICT", "pairs of texts"
@@ -115,7 +118,10 @@ class BfsSettings(ContrastiveSettings):
 
 
 class Bfs(Contrastive):
-    """Find a passage of the document that a lead sentence begins."""
+    """Find a passage of the document that a lead sentence begins.
+
+    Documents are told apart by number: the copy of a passage in another document is a negative.
+    """
 
     cites = ("chang2020",)
     title, family = "BFS", "pairs of texts"

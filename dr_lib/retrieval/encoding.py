@@ -201,6 +201,8 @@ def fill_missing(
 ) -> None:
     """`vectors.npy`: what a finished stage beside this one has encoded is taken from there, and
     `make` encodes the rest. So an added file, or another file's new version, is encoded alone.
+    Equal texts have one vector: in batches of other shapes theirs would differ in the last bits,
+    and these would say which of two copies stands first in a ranking.
 
     Args:
         folder: of the stage; `texts.npy` and `by.json` say for later ones what is in it.
@@ -208,9 +210,14 @@ def fill_missing(
         by: digest of the encoder and of all else that a vector depends on.
         make: `[missing]` places of the rows, ascending, and the file to write -> their vectors.
     """
-    place_of = {text: place for place, text in enumerate(texts)}
+    place_of: dict[bytes, int] = {}
+    for place, text in enumerate(texts):
+        place_of.setdefault(text, place)
     known: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    repeated = [place for place, text in enumerate(texts) if place_of[text] != place]
+    first = [place_of[texts[place]] for place in repeated]
     missing = np.ones(len(texts), bool)
+    missing[repeated] = False
     cache, kind = Cache(folder.parent), folder.name.split("-")[0]
     for beside in sorted(folder.parent.glob(f"{kind}-*/by.json")):
         with suppress(InputError, OSError):  # another process may remove it
@@ -229,9 +236,6 @@ def fill_missing(
                 known.append((*map(np.array, (places, rows)), open_vectors([beside.parent])[0]))
                 missing[places] = False
     if known:
-        # equal texts of one collection have one vector
-        repeated = [place for place in np.flatnonzero(missing) if place_of[texts[place]] != place]
-        missing[repeated] = False
         fresh, draft = np.flatnonzero(missing), folder / ".vectors.npy"
         new = make(fresh, folder / "checkpoint-missing" / "vectors.npy") if len(fresh) else None
         like = known[0][2]
@@ -240,12 +244,15 @@ def fill_missing(
             array[places] = vectors[rows]
         if new is not None:
             array[fresh] = new
-        array[repeated] = array[[place_of[texts[place]] for place in repeated]]
         array.flush()
         array = new = None
         draft.replace(folder / "vectors.npy")
     else:
         make(np.arange(len(texts)), folder / "vectors.npy")
+    if repeated:
+        array = np.lib.format.open_memmap(folder / "vectors.npy", mode="r+")
+        array[repeated] = array[first]
+        array.flush()
     named = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, TEXT_BYTES)
     np.save(folder / "texts.npy", named, allow_pickle=False)
     write_json(folder / "by.json", by)

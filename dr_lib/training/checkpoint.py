@@ -268,9 +268,16 @@ def resume(
         with torch.no_grad():
             for name, tensor in module_tensors(module).items():
                 tensor.copy_(saved[name])
-        load_optimizer_tensors(optimizer, trained_parameters(module), load_file(place / OPTIMIZER))
-        return state["progress"], load_file(place / BEST) if BEST in state["files"] else {}
+        load_optimizer_tensors(optimizer, trained_parameters(module), _read(place / OPTIMIZER))
+        return state["progress"], _read(place / BEST) if BEST in state["files"] else {}
     return {}, {}
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """Tensors in memory of their own: those that safetensors gives lie in the file, which will be
+    removed while they are in use (Windows would refuse that).
+    """
+    return {name: tensor.clone() for name, tensor in load_file(path).items()}
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:

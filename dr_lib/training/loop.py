@@ -8,6 +8,7 @@ autocast. Book: ideas/bottleneck shows it at work, practice/troubleshooting expl
 import math
 import os
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -187,7 +188,13 @@ def train(
         meter.restore(earlier)
     log = meter.log
     log.precision, log.device = precision, machine.device_name(device)
-    log.processes, log.threads = processes, torch.get_num_threads()
+    threads = torch.get_num_threads()
+    if earlier and log.threads != threads and is_main and device.type == "cpu":
+        begun = f"{title} goes on with {threads} threads and was begun with {log.threads}"
+        result = "its weights will differ in the last digits from an unbroken run's"
+        fix = f"For the same bits set DR_THREADS={log.threads}."
+        warnings.warn(f"{begun}: {result}. {fix}", RuntimeWarning, stacklevel=2)
+    log.processes, log.threads = processes, threads
 
     log.compiled = compiles(settings, device)
     if log.compiled:

@@ -82,7 +82,7 @@ def test_pairs_are_drawn_that_have_both_differences_in_points():
     entries = [entry("a", {}, {"paper": None}, {"unit": "ms"}), entry("b", {"difference": None})]
     (pair,) = drawn_pairs(entries)
     assert (pair["claim"], pair["of"], pair["said"]) == ("a", "simlm", "SimLM over masked LM")
-    assert [pair[name] for name in ("paper", "difference", "low", "high")] == [1, 0.5, -0.25, 1.25]
+    assert [pair[name] for name in ("paper", "difference", "low", "high")] == [1, 0.5, -0.25, 1.254]
 
 
 def test_a_dot_is_hollow_where_the_verdict_waits_for_seeds():
@@ -106,6 +106,13 @@ def test_the_sentence_and_the_table_count_the_same_pairs():
     assert "and 1 of all lie nearer" in told
     made = pairs_table(pairs, {"simlm": "SimLM"}).data
     assert made.count("<tr>") == 5 and 'href="#a"' in made and "\N{MINUS SIGN}0.1" in made
+
+
+def test_a_number_is_rounded_once_where_it_is_shown():
+    """-10.9546 to hundredths is -10.95, whose tenths are -10.9; other tables have -11.0."""
+    pairs = drawn_pairs([entry("a", {"difference": -0.3546, "low": -10.9546, "high": 8.2501})])
+    told = re.sub("<[^>]+>", "", pairs_table(pairs, {"simlm": "SimLM"}).data)
+    assert "~0.4 [~11.0, +8.3]".replace("~", "\N{MINUS SIGN}") in told
 
 
 def test_the_table_says_of_each_pair_its_measure_its_seeds_and_what_it_waits_for():
@@ -172,7 +179,12 @@ def test_trails_go_from_cheap_to_dear_and_lack_what_is_not_known():
             "family": 1 + FAMILIES.index("masked words alone"),
             "points": [
                 {"steps": 500, "operations": 8.0, "seconds": None, "gain": [0.3, -0.7, 1.3]},
-                {"steps": 1000, "operations": None, "seconds": None, "gain": [0.5, -0.5, 1.5]},
+                {
+                    "steps": 1000,
+                    "operations": None,
+                    "seconds": None,
+                    "gain": [0.504, -0.496, 1.504],
+                },
             ],
         }
     ]

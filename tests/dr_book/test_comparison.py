@@ -132,6 +132,24 @@ def test_the_first_figure_leads_the_page(runs):
     assert alone.count('<p class="dr-source">tiny, 1,200 passages, 60 queries, laptop scale') == 1
 
 
+def test_a_figure_over_a_row_draws_differences_and_leaves_bm25_to_its_title(record):
+    rows = {
+        label: [record(label, np.full(60, value))]
+        for label, value in {"base": 0.4, "ahead": 0.5, "BM25": 0.9}.items()
+    }
+    known = compared(rows, {"base": 30.0, "ahead": 28.0, "BM25": 18.0})
+    level = compared({}, {"base": 30.0, "ahead": 30.0}, records=rows)
+    assert "Pale" not in level.figure([*rows], "x", over="base").data, "a printed 0 is no interval"
+    figure = known.figure([*rows], "system", ordered=False, over="base").data
+    assert "Minus base, by system; BM25: +50.0. paper (points of MRR@10): ahead" in figure
+    assert re.search(r"ahead .2\.0\. live \(points of MRR@10\): ahead \+10\.0\.", figure)
+    assert "base +" not in figure and "BM25 +" not in figure
+    for absent in ("unknown", ""):  # then the values themselves
+        assert "Values by system." in known.figure([*rows], "system", over=absent).data
+    alone = known.figure(["base", "BM25"], "system", over="base").data
+    assert "Values by system." in alone, "without BM25 nothing is left to compare"
+
+
 def test_the_line_below_a_figure_counts_the_seeds_of_trained_rows(record):
     trained = {"pretrained": {"steps": 1}}
     rows = {

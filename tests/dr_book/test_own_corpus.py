@@ -415,6 +415,10 @@ def test_try_writes_into_no_folder_of_other_files(tmp_path, monkeypatch, capsys)
     assert [path.name for path in notes.iterdir()] == ["monday.md"]
     assert main(["try", "one.txt", "--to", "notes/monday.md"]) == 1
     assert "monday.md: is a file. Name a new or empty folder" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    for to in ("empty", "new"):  # a passage alone cannot be compared
+        assert main(["try", "one.txt", "--to", to]) == 1
+    assert (tmp_path / "empty").is_dir() and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("distinct", [1, 2, 9, 10])

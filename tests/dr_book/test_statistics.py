@@ -410,3 +410,12 @@ def test_a_difference_as_large_as_is_detectable_is_found_four_times_in_five():
 def test_values_that_are_no_numbers_are_refused(broken):
     with pytest.raises(InputError):
         cluster_mean(np.array([broken]))
+
+
+def test_seeds_that_agree_to_the_last_digit_add_nothing_and_are_known():
+    alike = seed_variance([[1.0, 1.0, 1.0], [2.0, 2.0]])
+    sides = [(1.0, [(1.0, {})] * 3, alike), (-1.0, [(2.0, {})] * 2, alike)]
+    assert of_seeds(sides) == (0.0, 1.0)
+    pools = (SeedVariance(((freedom, variance),)) for freedom, variance in ((12, 1.0), (30, 2.0)))
+    once = [(weight, [(1.0, {})], pool) for weight, pool in zip((1.0, -1.0), pools, strict=True)]
+    assert of_seeds(once) == (3.0, 12.0)

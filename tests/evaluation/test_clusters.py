@@ -96,3 +96,10 @@ def test_names_and_numbers_say_the_same_of_random_clusters():
 def test_a_cluster_without_a_name_is_refused(of):
     with pytest.raises(InputError, match="no name"):
         Clusters(by="document", names=["a", "b"], of=of)
+
+
+def test_templates_are_those_of_more_than_half_of_the_questions():
+    asked = ["What is gout?", "What is lupus?", "Who has gout?", "When?"]
+    titles = ["gout", "lupus", "gout", "x"]
+    assert question_templates(asked, titles) == []
+    assert question_templates(asked[:3], titles[:3])[0] == "What is …?"

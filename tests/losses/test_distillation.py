@@ -53,6 +53,12 @@ def test_the_mean_over_elements_divides_by_the_passages_too(scores):
     student, teacher = (torch.tensor(s) for s in scores)
     per_query = losses.distillation(student, teacher)
     torch.testing.assert_close(losses.distillation(student, teacher, mean="element"), per_query / 6)
+    # absent passages are counted with the others, so that each query weighs alike
+    present = torch.arange(6).expand(4, 6) < torch.tensor([[2], [3], [6], [4]])
+    torch.testing.assert_close(
+        losses.distillation(student, teacher, mean="element", present=present),
+        losses.distillation(student, teacher, present=present) / 6,
+    )
 
 
 def test_gradient_is_the_difference_of_the_distributions_and_spares_the_teacher(scores):

@@ -18,6 +18,7 @@ from dr_lib.lab import Inputs, open_sample, pipeline
 from dr_lib.lab.inputs import open_writer
 from dr_lib.lab.trainings import questions_by
 from dr_lib.models import DenseEncoder, save_masked_lm
+from dr_lib.retrieval import encoding
 from dr_lib.stages import Cache
 
 
@@ -87,6 +88,30 @@ def test_an_added_file_is_encoded_alone(encoders, counted, tmp_path, monkeypatch
     assert len(counted) == 1
     np.testing.assert_array_equal(again[[0, 1, 2, 4]], after[[0, 1, 2, 4]])
     assert np.abs(again[3] - after[3]).max() > 1e-3
+
+
+def test_copies_of_a_text_have_one_vector_whatever_lies_beside_them(
+    encoders, tmp_path, monkeypatch
+):
+    """Encoded beside longer and shorter ones they would differ by some 1e-7."""
+    texts = [encoding.text_digest(bytes([letter])) for letter in b"abacba"]
+    bits = np.arange(8, dtype=np.float32)
+
+    def make(rows, path):
+        np.save(path, (bits[rows] * 1e-7 + 1)[:, None])
+        return np.load(path)
+
+    fresh, again = tmp_path / "vectors-fresh", tmp_path / "vectors-again"
+    for folder, own in ((fresh, texts), (again, [*texts, *2 * [encoding.text_digest(b"d")]])):
+        (folder / "checkpoint-missing").mkdir(parents=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(encoding, "read_json", lambda path: "by" if path.exists() else None)
+            patch.setattr(Cache, "check", lambda *given: None)
+            encoding.fill_missing(folder, own, "by", make)
+    one, two = (np.load(folder / "vectors.npy")[:, 0] for folder in (fresh, again))
+    places = [0, 1, 0, 3, 1, 0]
+    assert (one == (bits * np.float32(1e-7) + 1)[places]).all() and len(set(one.tolist())) == 3
+    assert (two[:6] == one).all() and two[6] == two[7]
 
 
 def test_another_encoder_takes_no_vector_of_the_first(encoders, counted, tmp_path, monkeypatch):

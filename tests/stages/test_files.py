@@ -2,7 +2,9 @@
 read ends in one error that names the file, whatever JSON stands in a field.
 """
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +13,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from dr_lib.errors import InputError
-from dr_lib.files import read_json, read_sealed, read_yaml, sealed, write_json
+from dr_lib.files import (
+    fresh_folder,
+    read_json,
+    read_sealed,
+    read_yaml,
+    sealed,
+    write_json,
+    write_text,
+)
 from dr_lib.stages import Cache, read_manifest, stage
 from dr_lib.training.checkpoint import read_state
 
@@ -187,3 +197,16 @@ def test_one_odd_manifest_stops_no_study(tmp_path, counted):
     (tmp_path / "ranked-link" / "manifest.json").symlink_to("nowhere")
     cache.check(sound)
     counted("odd manifests beside sound ones", len(contents) + 1)
+
+
+def test_a_full_disk_names_what_was_to_be_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_text(tmp_path / "a.txt", "text")
+    assert caught.value.filename == str(tmp_path / "a.txt") and not [*tmp_path.iterdir()]
+    with pytest.raises(OSError, match="No space left") as caught, fresh_folder(tmp_path / "b", "x"):
+        full()
+    assert caught.value.filename == str(tmp_path / "b") and not [*tmp_path.iterdir()]

@@ -20,6 +20,8 @@ from dr_lib.training.checkpoint import (
     load_optimizer_tensors,
     module_tensors,
     optimizer_tensors,
+    resume,
+    save_checkpoint,
     trained_parameters,
 )
 from dr_lib.training.loop import make_optimizer
@@ -118,6 +120,28 @@ def test_a_run_in_pieces_equals_an_unbroken_one_bit_for_bit(tmp_path, unbroken, 
     log = killable.run(killable.Miniature(), tmp_path)
     assert log.resumed_at == list(stops)
     assert_same_run(unbroken, tmp_path)
+
+
+def test_a_run_that_goes_on_with_other_threads_says_so(tmp_path, killable, monkeypatch):
+    for threads, stop in ((1, 5), (1, 6), (2, 7)):
+        monkeypatch.setenv("DR_THREADS", str(threads))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            log = killable.run(killable.Miniature(), tmp_path, stop_after=stop)
+        said = [str(one.message) for one in told if one.category is RuntimeWarning]
+        assert log.threads == threads and len(said) == threads - 1
+    assert "goes on with 2 threads and was begun with 1" in said[0] and "DR_THREADS=1" in said[0]
+
+
+def test_nothing_of_a_resumed_run_lies_in_files_that_will_be_removed(tmp_path):
+    module, _, optimizer = stepped(2)
+    kept = {"settings": {}, "progress": {}, "best": {"w": torch.ones(5)}}
+    save_checkpoint(tmp_path, 2, module, optimizer, **kept)
+    found = resume(tmp_path, module, optimizer, {})
+    maps = Path("/proc/self/maps")
+    assert found[1].keys() == {"w"}
+    assert not maps.exists() or str(tmp_path) not in maps.read_text()
+    assert all(state["exp_avg"].data_ptr() % 64 == 0 for state in optimizer.state.values())
 
 
 def test_a_run_whose_time_is_up_leaves_its_last_step_and_goes_on_bit_for_bit(
