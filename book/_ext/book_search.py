@@ -98,7 +98,9 @@ def sections(article: Any) -> Iterator[tuple[str, str, list[str]]]:
             if heading or text:
                 yield heading, anchor, text
             named = part if part.get("id") else next(part.iterancestors("section"), None)
-            name = part.get("id") if part.tag == "dt" else plain(part)
+            # the signature of a documented name is long; a term of the glossary is its own name
+            documented = part.tag == "dt" and not part.get("id").startswith("term-")
+            name = part.get("id") if documented else plain(part)
             heading, anchor, text = name, "" if named is None else named.get("id", ""), []
         elif part.tag in BLOCKS and not any(one.tag in BLOCKS for one in part.iterdescendants()):
             text += filter(None, [plain(part)])

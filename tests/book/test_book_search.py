@@ -18,7 +18,8 @@ PAGE = """<html><body><nav>elsewhere</nav><article>
 <p>A mask hides   words.</p><pre>code()</pre>
 <section id="rates"><h2>Rates</h2><ul><li><p>Thirty of a hundred.</p></li><li>Or all.</li></ul>
 <table><tr><td>the rate</td><td class="number">0.3</td></tr></table></section>
-<dl><dt id="mask.hide">hide(batch)</dt><dd><p>Hides them.</p></dd></dl>
+<dl><dt id="mask.hide">hide(batch)</dt><dd><p>Hides them.</p></dd>
+<dt id="term-mask-rate">mask rate</dt><dd><p>The share that is hidden.</p></dd></dl>
 </section></article></body></html>"""
 FOUND = {
     "PMI masking": "ideas/masking.html",
@@ -104,6 +105,7 @@ def test_a_page_is_read_in_sections_and_without_code_and_numbers(tmp_path):
         (0, "", "masks", "A mask hides words."),
         (0, "Rates", "rates", "Thirty of a hundred. Or all. the rate"),
         (0, "mask.hide", "mask.hide", "Hides them."),
+        (0, "mask rate", "term-mask-rate", "The share that is hidden."),
     ]
 
 
