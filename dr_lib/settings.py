@@ -94,15 +94,7 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
         Traceback (most recent call last):
         dr_lib.errors.InputError: ask: 'vitamin' is no list of texts. Give it as -y "ask: [...]".
     """
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    stated, injected, _ = ["", "", "", *(shell.user_ns.get("In", []) if shell else [])][-3:]
-    if injected.startswith(
-        "# Parameters\n"
-    ):  # the cell that papermill has put behind the notebook's
-        known = assigned_in(stated)
-        for name in sorted(assigned_in(injected) - known):
-            fix = f"{similar(name, sorted(known))}It has: {', '.join(sorted(known))}."
-            raise InputError("the notebook has no such parameter", where=name, fix=fix)
+    _check_injected()
     for name, (value, kind) in parameters.items():
         if kind is dict:
             fits, wanted, form = isinstance(value, Mapping), "mapping", f"{name}: {{...: ...}}"
@@ -113,6 +105,21 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
             raise InputError(
                 f"{value!r} is no {wanted}"[:200], where=name, fix=f'Give it as -y "{form}".'
             )
+
+
+def _check_injected() -> None:
+    """Refuse a name in the cell that papermill has put behind a notebook's parameters, which these
+    do not have. The cell that asks is the one behind it.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cells = shell.user_ns.get("In", []) if shell else []
+    stated, injected, _ = ["", "", "", *cells][-3:]
+    if not injected.startswith("# Parameters\n"):
+        return
+    known = sorted(assigned_in(stated))
+    for name in sorted(assigned_in(injected).difference(known)):
+        fix = f"{similar(name, known)}It has: {', '.join(known)}."
+        raise InputError("the notebook has no such parameter", where=name, fix=fix)
 
 
 def assigned_in(cell: str) -> set[str]:

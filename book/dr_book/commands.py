@@ -421,9 +421,14 @@ def check_collection(name: str, *written: Path) -> "Collection":
     from dr_lib import collections
 
     collection = collections.load(name)
-    if "; " in (read := collection.info.get("read", "")):  # something was left out
-        print(visible(read), file=sys.stderr)
+    if left_out(collection):
+        print(visible(collection.info["read"]), file=sys.stderr)
     return collection
+
+
+def left_out(collection: "Collection") -> bool:
+    """Whether something of a collection was not read: its `read` names that behind a semicolon."""
+    return "; " in collection.info.get("read", "")
 
 
 def untaken(collection: str) -> Path:
@@ -509,11 +514,11 @@ def try_folder(options: argparse.Namespace) -> int:
         if not there:
             with suppress(OSError):
                 folder.rmdir()  # where nothing was written
-    said = [compared.uneven, *compared.hard_to_read]
-    if "; " not in (read := compared.collection.info.get("read", "")):  # else it was said at first
-        said.insert(0, read)
-    said += [compared.trained_on_test, compared.verdict.plain]
-    print(visible("\n".join(filter(None, [*said, compared.chosen_by, compared.untrainable]))))
+    whole = compared.collection
+    said = [None if left_out(whole) else whole.info.get("read")]  # else it was said at first
+    said += [compared.uneven, *compared.hard_to_read, compared.trained_on_test]
+    said += [compared.verdict.plain, compared.chosen_by, compared.untrainable]
+    print(visible("\n".join(filter(None, said))))
     ready = exported / "search.py"
     if pool:
         print(f"to judge: {pool} (then run again with --judged and that file)")

@@ -331,30 +331,37 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
     """The sections of a text file without signs that nobody sees, each with the headings above it;
     where there are none, with the file's name. A long text comes in several lists.
     """
-    kind, title, last = kind_of(path), "", ""
-    page = kind in HTML or (kind == ".txt" and _begins_as_page(path))
-    for number, text in enumerate([""] if page else _parts(path)):
-        if page:
-            content = _bytes(path)
-            check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
-            cut_up = html_sections(content)
-        else:
-            if not number and MAIL.match(text) and CODED.search(text):
-                fix = "Save its text from the mail program, or leave it out."
-                raise InputError("an e-mail as it is sent, its text coded", where=path, fix=fix)
-            if not number and kind in MARKDOWN and (front := FRONT.match(text)):
-                text = text[front.end() :]
-                title = named["title"] if (named := TITLE.search(front[0])) else ""
-            cut_up = _sections_in(text, kind)
+    kind = kind_of(path)
+    if kind in HTML or (kind == ".txt" and _begins_as_page(path)):
+        content = _bytes(path)
+        check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
+        parts = iter([("", html_sections(content))])
+    else:
+        parts = _text_sections(path, kind)
+    last = ""
+    for title, cut_up in parts:
         rows = []
         cut_up[0] = cut_up[0][0] or last, cut_up[0][1]  # a part begins where the last one ended
         last = cut_up[-1][0]
-        for above, part in cut_up:
+        for above, text in cut_up:
             if title and not f"{above}: ".startswith(f"{title}: "):
                 above = f"{title}: {above}" if above else title
             above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
-            rows.append((above, "\n".join(INVISIBLE.sub(" ", line) for line in part.splitlines())))
+            rows.append((above, "\n".join(INVISIBLE.sub(" ", line) for line in text.splitlines())))
         yield rows
+
+
+def _text_sections(path: Path, kind: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The sections of each part of a text, with the title that stands before the first one."""
+    title = ""
+    for number, text in enumerate(_parts(path)):
+        if not number and MAIL.match(text) and CODED.search(text):
+            fix = "Save its text from the mail program, or leave it out."
+            raise InputError("an e-mail as it is sent, its text coded", where=path, fix=fix)
+        if not number and kind in MARKDOWN and (front := FRONT.match(text)):
+            text = text[front.end() :]
+            title = named["title"] if (named := TITLE.search(front[0])) else ""
+        yield title, _sections_in(text, kind)
 
 
 def _parts(path: Path) -> Iterator[str]:
