@@ -9,7 +9,7 @@ and `own_corpus.compare` adds what is shown.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from math import ceil
 from pathlib import Path
@@ -30,7 +30,7 @@ from dr_lib.lab import trainings
 from dr_lib.lab.inputs import TUNING, Inputs
 from dr_lib.lab.recipe import Recipe, open_sample, recipe_at
 from dr_lib.lab.records import Record, live_folder
-from dr_lib.lab.study import Study, StudyResult, how_far, rest_of, seconds_here
+from dr_lib.lab.study import Study, how_far, rest_of, seconds_here
 from dr_lib.models import open_encoder
 from dr_lib.stages import Cache, Stage, TimeIsUpError
 
@@ -141,6 +141,7 @@ class Compared:
         """
         started, (share, most) = time.monotonic(), FOR_THE_PAGE
         bound = None if minutes is None else minutes - min(share * minutes, most)
+        cache = Cache().within(bound)  # refuses what is no time
         live_folder(scale)  # refuses what is no name of a scale now, not after the questions
         given, trained, prompts = sort_systems(systems, prompts)
         start = recipe_at(scale, recipe, place_of(collection))
@@ -155,8 +156,7 @@ class Compared:
                 for name, size in SAMPLE.items()
             }
             start = start.with_(**{f"collection__{name}": size for name, size in sizes.items()})
-        sample, cache = open_sample(start.collection), Cache()
-        cache.within(bound)  # refuses what is no time
+        sample = open_sample(start.collection)
         start = start.with_(
             evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
         )
@@ -168,25 +168,7 @@ class Compared:
             "use_judgements": judgements,
             "per_passage": per_passage or (1 if len(sample) > MANY_PASSAGES else 3),
         }
-
-        def left() -> float | None:
-            return None if bound is None else max(0.0, bound - (time.monotonic() - started) / 60)
-
-        def compared(recipes: Mapping[str, Recipe], minutes: float | None) -> StudyResult:
-            study = Study(
-                study_name(whole), recipes, seeds, scale=scale, cache=cache, minutes=minutes
-            )
-            begun = time.monotonic()
-            result = study.run()
-            taken = time.monotonic() - begun
-            if taken >= MEASURED and result.done > 0:
-                self.pace = max(1.0, taken / result.done)
-            self.runs |= result.runs()
-            self.pending |= {run.label: far for run, far in result.pending.items()}
-            self.needed += result.needed / 60
-            self.further = bool(cache.built) or any(self.pending.values())
-            return result
-
+        study = partial(Study, study_name(whole), seeds=seeds, scale=scale)
         self = cls(whole, start, None, given, trained, {}, {}, minutes=minutes or 0.0)
 
         # Questions to test on.
@@ -197,10 +179,10 @@ class Compared:
             once = options | {"parts": parts, "splits": ["test"]}
             try:
                 try:  # in a part of the time, if that is enough for some
-                    share = bound and TESTING * bound
-                    tests = generate_queries(start, cache=cache.within(share), **once)
+                    part = cache.within(bound and TESTING * bound)
+                    tests = generate_queries(start, cache=part, **once)
                 except TimeIsUpError:
-                    tests = generate_queries(start, cache=cache.within(left()), **once)
+                    tests = generate_queries(start, cache=cache, **once)
                 self.generated, self.recipe = tests, tests.recipe
             except TimeIsUpError:
                 self.pending = {"questions to test on": ""} | dict.fromkeys(
@@ -220,16 +202,17 @@ class Compared:
 
         # What needs no training.
         first = rows(tested, given, [], judged, prompts=prompts)
-        compared({label: first[label] for label in (BM25, SECOND)}, None)
-        compared(first, left())
+        words = {label: first[label] for label in (BM25, SECOND)}
+        self._add(study(words, cache=cache.within(None)))
+        self._add(study(first, cache=cache))
         self.trained = []
         if trained and show:
             waiting = replace(self, pending=self.pending | dict.fromkeys(trained, ""))
             begun = time.monotonic()
             show(waiting)
             if bound is not None:  # the last page has no less to show, and an export comes with it
-                last = PAGES_AT_THE_END * (time.monotonic() - begun) / 60
-                bound = min(bound, minutes - last)
+                last = PAGES_AT_THE_END * (time.monotonic() - begun)
+                cache.stop_at = min(cache.stop_at, started + 60 * minutes - last)
 
         # Questions to train on.
         learned = tested
@@ -238,7 +221,7 @@ class Compared:
                 # what was written before counts as judged
                 judged_too = {"use_judgements": judgements or bool(self.generated)}
                 training = options | judged_too | {"parts": [rest]}
-                further = generate_queries(tested, cache=cache.within(left()), **training)
+                further = generate_queries(tested, cache=cache, **training)
                 self.generated = self.generated.and_also(further) if self.generated else further
                 learned = further.recipe.with_(
                     evaluation=tested.evaluation.model_dump(mode="json")
@@ -275,9 +258,22 @@ class Compared:
         self.trained = trained
         if trained:
             every = rows(tested, given, trained, judged, fitting(learned), prompts)
-            compared({label: every[label] for label in every if label not in first}, left())
+            others = {label: every[label] for label in every if label not in first}
+            self._add(study(others, cache=cache))
             self.runs = {label: self.runs[label] for label in every if label in self.runs}
         return self
+
+    def _add(self, study: Study) -> None:
+        """Run some rows: their records, what the time left undone of them, and the pace."""
+        begun = time.monotonic()
+        result = study.run()
+        taken = time.monotonic() - begun
+        if taken >= MEASURED and result.done > 0:
+            self.pace = max(1.0, taken / result.done)
+        self.runs |= result.runs()
+        self.pending |= {run.label: far for run, far in result.pending.items()}
+        self.needed += result.needed / 60
+        self.further = bool(study.cache.built) or any(self.pending.values())
 
     @property
     def study(self) -> str:

@@ -320,8 +320,8 @@ class Study:
             of any.
         scale: name of the scale that the recipes are of, for the records; it has no default, since
             a recipe does not tell it.
-        minutes: time budget of one call of `run`; None for no limit. What is under way when the
-            time is up is stopped, a training with a checkpoint of its last step, encoding and
+        minutes: time budget of one call of `run`; None: that of the cache. What is under way when
+            the time is up is stopped, a training with a checkpoint of its last step, encoding and
             writing with what they have; other stages are finished first.
         executor: any `concurrent.futures` executor of processes (threads would take turns), or
             `lab.Cluster` for machines; None takes the cluster that `DR_CLUSTER` names, else runs
@@ -370,7 +370,7 @@ class Study:
             StudyError: a run failed; its `result` has the others.
         """
         check_alone()
-        cache = self.cache.within(self.minutes)
+        cache = self.cache if self.minutes is None else self.cache.within(self.minutes)
         plans = {run: pipeline(run.recipe) for run in self.planned}
         ends = {run: plan.end for run, plan in plans.items()}
         result = StudyResult(self._recorded(plans))
