@@ -23,14 +23,11 @@ from dr_book.statistics import (
     Influence,
     Interval,
     SeedVariance,
-    Trained,
-    combined,
-    drawn_by,
     effective_clusters,
     holm,
     influence,
-    of_seeds,
     seed_variance,
+    weighted_sum,
 )
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
@@ -627,18 +624,13 @@ def _on_one_collection(
     """A weighted sum of the means of some sides as far as clusters scatter, and not trainings; and
     what seeds add, unless no record tells it.
     """
-    parts = []
-    kinds: dict[Hashable, list[Trained]] = defaultdict(list)
-    for weight, side in sides:
-        runs = side.parts()
-        parts += [(weight / len(runs), mean, moves) for mean, moves in runs]
-        if side.trained:
-            kinds[_kind_of(side)].append((weight, runs, pools[_kind_of(side)]))
-    each = [(trainings, of_seeds(trainings)) for trainings in kinds.values()]
-    known = [(trainings, added) for trainings, added in each if added[1]]
-    drawn = sum(drawn_by(trainings, added) for trainings, (added, _) in known)
-    effective = min(_effective(side) for _, side in sides)
-    return combined(parts, effective, drawn), [added for _, added in known]
+    kinds = [_kind_of(side) if side.trained else None for _, side in sides]
+    taken = [
+        (kind, (weight, side.parts(), pools.get(kind)))
+        for kind, (weight, side) in zip(kinds, sides, strict=True)
+    ]
+    estimate, seeds = weighted_sum(taken, min(_effective(side) for _, side in sides))
+    return estimate, [added for added in seeds if added[1]]
 
 
 def _effective(side: Side) -> float:

@@ -23,13 +23,12 @@ from dr_book.statistics import (
     SeedVariance,
     Trained,
     cluster_mean,
-    combined,
-    drawn_by,
     effective_clusters,
     holm,
     influence,
     of_seeds,
     seed_variance,
+    weighted_sum,
 )
 from dr_lib import places
 from dr_lib.evaluation import Clusters, Scores
@@ -179,22 +178,19 @@ class Block:
         sizes = np.bincount(groups)
         estimates = []
         for weights in wanted:
-            sides: list[Trained] = []
+            sides: list[tuple[str, Trained]] = []
             for label, group_weights in weights.items():
                 shares = (group_weights / sizes)[groups]
                 moves = [_moves(run, self.clusters, groups, group_weights) for run in values[label]]
                 pool = seed_variance([runs @ shares for runs in values.values()])
                 runs = zip((values[label] @ shares).tolist(), moves, strict=True)
-                sides.append((1.0, [*runs], pool))
-            parts = [(1 / len(runs), *run) for _, runs, _ in sides for run in runs]
+                sides.append(("method", (1.0, [*runs], pool)))
             asked = np.any(
                 [group_weights[groups] != 0 for group_weights in weights.values()], axis=0
             )
-            counted = effective_clusters(self.clusters[asked])
-            added = of_seeds(sides)
-            known = combined(parts, counted, drawn_by(sides, added[0]))
-            once = any(len(runs) == 1 for _, runs, _ in sides)
-            estimates.append(replace(known, parts=(*known.parts, added), once=once))
+            known, seeds = weighted_sum(sides, effective_clusters(self.clusters[asked]))
+            once = any(len(values[label]) == 1 for label in weights)
+            estimates.append(replace(known, parts=(*known.parts, *seeds), once=once))
         return estimates
 
 
@@ -246,17 +242,17 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
             for label in (first, second)
         ]
     )
+    variance, freedom = added
     value, parts = 0.0, []
     for block in blocks:
-        sides: list[Trained] = []
+        sides: list[tuple[str, Trained]] = []
         for label, signed in ((first, weight), (second, -weight)):
             runs = block.values(label, measure)
             moves = [influence(run, block.clusters) for run in runs]
-            sides.append((signed, [*zip(runs.mean(axis=1).tolist(), moves, strict=True)], pool))
-        runs = [(share / len(each), *run) for share, each, _ in sides for run in each]
-        gap = combined(
-            runs, effective_clusters(block.clusters), drawn_by(sides, added[0] / len(blocks))
-        )
+            means = runs.mean(axis=1).tolist()
+            sides.append(("method", (signed, [*zip(means, moves, strict=True)], pool)))
+        each = variance / len(blocks), freedom
+        gap, _ = weighted_sum(sides, effective_clusters(block.clusters), each)
         value, parts = value + gap.value, [*parts, *gap.parts]
     return Estimate(value, (*parts, added))
 

@@ -8,7 +8,8 @@ squares add up. Nothing is drawn at random but the flips of sign and the varianc
 is tested with. Page of the book: ideas/statistics.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -310,9 +311,9 @@ def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
     return SeedVariance(tuple((len(group) - 1, float(np.var(group, ddof=1))) for group in several))
 
 
-Trained = tuple[float, Sequence[tuple[float, Influence]], SeedVariance]
+Trained = tuple[float, Sequence[tuple[float, Influence]], SeedVariance | None]
 """Weight of a configuration, (mean, influence) of each of its runs, and the variance of such means
-pooled over configurations.
+pooled over configurations; None where nothing is trained.
 """
 
 
@@ -341,6 +342,28 @@ def drawn_by(sides: Sequence[Trained], added: float) -> float:
     """
     drawn = sum(weight**2 * scatter([moves for _, moves in runs]) for weight, runs, _ in sides)
     return min(drawn, added)
+
+
+def weighted_sum(
+    sides: Sequence[tuple[Hashable, Trained]],
+    effective: float,
+    added: tuple[float, float] | None = None,
+) -> tuple[Estimate, list[tuple[float, float]]]:
+    """A weighted sum of means on one collection as far as its clusters scatter; and what seeds add.
+
+    Args:
+        sides: each behind its kind: trainings of one kind scatter alike, None is no training.
+        effective: as of `combined`.
+        added: what seeds add, of one kind, where it is known otherwise than by `of_seeds`.
+    """
+    parts = [(weight / len(runs), *run) for _, (weight, runs, _) in sides for run in runs]
+    kinds: dict[Hashable, list[Trained]] = defaultdict(list)
+    for kind, side in sides:
+        if kind is not None:
+            kinds[kind].append(side)
+    seeds = [added or of_seeds(trained) for trained in kinds.values()]
+    drawn = sum(map(drawn_by, kinds.values(), (variance for variance, _ in seeds)))
+    return combined(parts, effective, drawn), seeds
 
 
 def sign_flips(differences: np.ndarray, clusters: Sequence | None = None) -> float:

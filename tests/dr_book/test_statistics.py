@@ -19,6 +19,7 @@ from dr_book.statistics import (
     of_seeds,
     seed_variance,
     sign_flips,
+    weighted_sum,
 )
 from dr_lib.errors import InputError
 
@@ -239,9 +240,8 @@ def test_errors_are_no_more_frequent_than_promised_however_seeds_scatter(
         spread = pooled[case] / freedom if others else 0.0
         pool = SeedVariance(((freedom if others else 2, spread),))
         sides = [(1.0, runs[0], pool), (-1.0, runs[1], pool)]
-        parts = [(weight / seeds, *run) for weight, own, _ in sides for run in own]
-        module = combined(parts, counted, drawn_by(sides, of_seeds(sides)[0]))
-        ours = Estimate(module.value, (*module.parts, of_seeds(sides)))
+        module, added = weighted_sum([("method", side) for side in sides], counted)
+        ours = Estimate(module.value, (*module.parts, *added))
         assert ours.value == pytest.approx(gaps[case])
         assert ours.interval().high - ours.value == pytest.approx(reach[case])
     assert wrong[0] < (np.abs(gaps) > reach).mean() < wrong[1]
