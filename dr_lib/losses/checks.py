@@ -13,22 +13,27 @@ from torch import Tensor
 
 from dr_lib.errors import InputError, similar
 
+MAY_BE_NONE = "tokens"
+"""The size that may be 0."""
 
-def check_matrix(name: str, tensor: Tensor, spelled: str, *, rows: int = 1) -> None:
-    """A tensor has two dimensions, and so many rows at least; `spelled` says what its sizes stand
-    for.
+
+def check_shapes(**tensors: tuple[Tensor | None, str]) -> None:
+    """Tensors, where there are any, have the shapes that stand behind them, such as
+    "[batch, hidden]"; a size is the same wherever it is named, and above 0.
     """
-    if len(tensor.shape) != 2 or len(tensor) < rows:
-        wrong = f"shape {[*tensor.shape]} is not {spelled}"
-        fix = f"Give a tensor of two dimensions{' and at least one row' * (rows > 0)}."
-        raise InputError(wrong, where=name, fix=fix)
-
-
-def check_shape(name: str, tensor: Tensor | None, shape: tuple[int, ...], spelled: str) -> None:
-    """A tensor, where there is one, has this shape."""
-    if tensor is not None and tensor.shape != shape:
-        wrong = f"shape {[*tensor.shape]} is not {[*shape]}"
-        raise InputError(wrong, where=name, fix=f"Give {spelled}, as the other arguments have it.")
+    sizes: dict[str, int] = {}
+    for name, (tensor, spelled) in tensors.items():
+        if tensor is None:
+            continue
+        names, shape = spelled[1:-1].split(", "), [*tensor.shape]
+        if len(shape) == len(names):
+            found = zip(names, shape, strict=True)
+            sizes = {size: n for size, n in found if n or size == MAY_BE_NONE} | sizes
+        wanted = [sizes.get(size, size) for size in names]
+        if shape != wanted:
+            wrong = f"shape {shape} is not [{', '.join(map(str, wanted))}]"
+            fix = f"Give {spelled}, as the other arguments have it, and none of these 0."
+            raise InputError(wrong, where=name, fix=fix)
 
 
 def check_pairs(
@@ -37,55 +42,30 @@ def check_pairs(
     passage_ids: Tensor | None = None,
     known_positives: Tensor | None = None,
 ) -> None:
-    """There are queries, `[batch, hidden]`, and as many passages for each, `[batch * n, hidden]`;
-    what is known of these goes with them.
-    """
-    check_matrix("queries", queries, "[batch, hidden]")
-    check_matrix("passages", passages, "[batch * n, hidden]")
-    batch, rows = len(queries), len(passages)
-    if rows % batch:
-        wrong = f"{rows} passages for {batch} queries are not as many for each"
+    """There are queries, and as many passages for each; what is known of these goes with them."""
+    check_shapes(
+        queries=(queries, "[batch, hidden]"),
+        passages=(passages, "[batch * n, hidden]"),
+        passage_ids=(passage_ids, "[batch * n]"),
+        known_positives=(known_positives, "[batch, batch * n]"),
+    )
+    if len(passages) % len(queries):
+        wrong = f"{len(passages)} passages for {len(queries)} queries are not as many for each"
         fix = "Give every query its positive and then its negatives, n passages each."
         raise InputError(wrong, where="passages", fix=fix)
-    check_shape("passages", passages, (rows, queries.shape[1]), "[batch * n, hidden]")
-    check_shape("passage_ids", passage_ids, (rows,), "[batch * n]")
-    check_shape("known_positives", known_positives, (batch, rows), "[batch, batch * n]")
 
 
 def check_siblings(vectors: Tensor, documents: Tensor | None = None) -> None:
-    """Vectors of spans, `[2 * pairs, hidden]`, and the document of each."""
-    check_matrix("vectors", vectors, "[2 * pairs, hidden]")
+    """Vectors of spans, two of each document, and the document of each."""
+    check_shapes(vectors=(vectors, "[2 * pairs, hidden]"), documents=(documents, "[2 * pairs]"))
     if len(vectors) % 2:
         wrong, fix = f"{len(vectors)} spans are not pairs", "Give two spans of each document."
         raise InputError(wrong, where="vectors", fix=fix)
-    check_shape("documents", documents, (len(vectors),), "[2 * pairs]")
-
-
-def check_logits(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    weights: Tensor | None = None,
-) -> None:
-    """States `[tokens, hidden]`, of which there may be none, a table `[vocab, hidden]` for them,
-    and what goes with their rows.
-    """
-    check_matrix("hidden", hidden, "[tokens, hidden]", rows=0)
-    check_matrix("weight", weight, "[vocab, hidden]")
-    tokens, vocabulary = len(hidden), len(weight)
-    check_shape("weight", weight, (vocabulary, hidden.shape[1]), "[vocab, hidden]")
-    check_shape("bias", bias, (vocabulary,), "[vocab]")
-    check_shape("labels", labels, (tokens,), "[tokens]")
-    check_shape("weights", weights, (tokens,), "[tokens]")
 
 
 def check_lists(**scores: Tensor | None) -> None:
     """The first scores are `[queries, passages]`, and all others that are given are as large."""
-    (name, first), *others = scores.items()
-    check_matrix(name, first, "[queries, passages]")
-    for other, tensor in others:
-        check_shape(other, tensor, first.shape, "[queries, passages]")
+    check_shapes(**{name: (tensor, "[queries, passages]") for name, tensor in scores.items()})
 
 
 def check_temperature(temperature: float | Tensor, name: str = "temperature") -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from dr_lib.losses.checks import check_logits
+from dr_lib.losses.checks import check_shapes
 
 IGNORED = -100
 """The label of a position at which nothing is predicted."""
@@ -78,7 +78,13 @@ def chunked_cross_entropy(
         >>> round(loss.item(), 4), correct.item()
         (0.0002, 1)
     """
-    check_logits(hidden, weight, bias, labels, weights)
+    check_shapes(
+        hidden=(hidden, "[tokens, hidden]"),
+        weight=(weight, "[vocab, hidden]"),
+        bias=(bias, "[vocab]"),
+        labels=(labels, "[tokens]"),
+        weights=(weights, "[tokens]"),
+    )
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     # The slopes of a mean over many tokens are below what float16 can hold.
