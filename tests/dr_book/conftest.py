@@ -12,6 +12,7 @@ import pytest
 
 from dr_book.data.files import Files
 from dr_book.data.make import CONVERTERS
+from dr_book.data.sheets import sheet
 from dr_lib.evaluation import Clusters, Scores
 from tests.dr_book.data.layouts import lay_out
 
@@ -75,6 +76,6 @@ def converted(tmp_path: Path) -> Callable[..., dict[str, list]]:
     """What a converter makes of some files: path -> content, of a JSON file any value."""
 
     def convert(name: str, files: dict[str, Any]) -> dict[str, list]:
-        return CONVERTERS[name](Files(lay_out(tmp_path / "source", files)))
+        return CONVERTERS[name](Files(lay_out(tmp_path / "source", files)), **sheet(name).options)
 
     return convert

@@ -3,7 +3,6 @@
 import re
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from dr_book.data import dialogues, glasgow, health, questions, reddit, sentence_tasks
@@ -15,35 +14,18 @@ from dr_lib.collections.store import Expected
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import check_replaceable, fresh_folder, write_text
 
-CONVERTERS: dict[str, Callable[[Files], Made]] = {
+CONVERTERS: dict[str, Callable[..., Made]] = {
     "squad": questions.squad,
     "wikipedia-nq": wikipedia,
     "nq-open-questions": questions.nq_open,
     "medquad": health.medquad,
     "liveqa-med": health.liveqa,
     "scifact": questions.scifact,
-    "trecdl-mini": partial(questions.beir_sample, folder="msmarco"),
-    "dbpedia-mini": partial(questions.beir_sample, folder="dbpedia"),
-    "cranfield": partial(
-        glasgow.smart,
-        prefix="cran",
-        names=["cran.all.1400", "cran.qry", "cranqrel"],
-        archive="cran/cran.tar.gz",
-        grades="1234",
-        by_order=True,
-    ),
-    "medline": partial(
-        glasgow.smart,
-        prefix="med",
-        names=["MED.ALL", "MED.QRY", "MED.REL"],
-        archive="med/med.tar.gz",
-        relevant=2,
-    ),
-    "cacm": partial(
-        glasgow.smart,
-        prefix="cacm",
-        names=[f"data/cacm/{name}" for name in ("cacm.all", "query.text", "qrels.text")],
-    ),
+    "trecdl-mini": questions.beir_sample,
+    "dbpedia-mini": questions.beir_sample,
+    "cranfield": glasgow.smart,
+    "medline": glasgow.smart,
+    "cacm": glasgow.smart,
     "npl": glasgow.npl,
     "lisa": glasgow.lisa,
     "reddit-retrieval": reddit.retrieval,
@@ -55,12 +37,11 @@ CONVERTERS: dict[str, Callable[[Files], Made]] = {
     "glue-mrpc": sentence_tasks.mrpc,
     "glue-stsb": sentence_tasks.stsb,
     "sick": sentence_tasks.sick,
-    **{
-        f"xquad-{language}": partial(questions.xquad, language=language)
-        for language in ("de", "vi", "zh")
-    },
+    "xquad-de": questions.xquad,
+    "xquad-vi": questions.xquad,
+    "xquad-zh": questions.xquad,
 }
-"""Name of a collection -> what makes its files of those of its source."""
+"""Name of a collection -> what makes its files of those of its source, and of `Sheet.options`."""
 ROLE = re.compile(r"\s*\{[a-z:]+\}`[^`]*`")
 """A reference that only a page of the book can follow."""
 
@@ -91,7 +72,7 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
     files = Files(source) if source else fetch(sheet.name, sheet.sources)
     with fresh_folder(to, "collection") as draft:
         try:
-            write(draft, CONVERTERS[sheet.name](files))
+            write(draft, CONVERTERS[sheet.name](files, **sheet.options))
         except (InputError, MemoryError):
             raise
         except Exception as error:  # whatever a converter and the libraries below it make of them

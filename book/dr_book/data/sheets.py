@@ -34,6 +34,7 @@ class Sheet:
         digest: of the collection; of a set that is none, the SHA-256 of each file, unpacked.
         sources: repository, commit ("HEAD" where it is not known), and files: path -> SHA-256, or
             None where that is not known.
+        options: of its converter.
         counts: passages, and queries by split; of a set that is none, pairs or rows by split.
         load: the name by which `collections.load` has it without a folder; "" where it has not.
         checked: what is known of the conversion; "" where it was compared with the script that
@@ -46,6 +47,7 @@ class Sheet:
     licence: str
     digest: str | dict[str, str] = ""
     sources: list[dict[str, Any]] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
     load: str = ""
     checked: str = ""
