@@ -142,7 +142,7 @@ class Task(NamedTuple):
         return [
             record
             for study, _ in self.studies().values()
-            for record in lab.load_records(lab.live_folder(self.scale), study, missing_ok=True)
+            for record in lab.load_records(lab.live_folder(self.scale), study)
             if (record.label, record.seed) == (self.entry.label, self.seed)
         ]
 
@@ -268,7 +268,7 @@ def recorded(task: Task) -> bool:
     where = task.entry.label, task.seed, task.entry.collection
     return where in {
         (record.label, record.seed, record.data["collection"]["name"])
-        for record in lab.load_records(lab.recorded_folder(task.scale), study, missing_ok=True)
+        for record in lab.load_records(lab.recorded_folder(task.scale), study)
     }
 
 

@@ -441,7 +441,7 @@ def records_tables(scale: str) -> list[HTML]:
         "made",
         "rebuilt",
     ]
-    if not (records := load_records(recorded_folder(scale), missing_ok=True)):
+    if not (records := load_records(recorded_folder(scale))):
         return []
     studies = {record.study: _page_of(record.study) for record in records}
     runs = len({one.keys["evaluation"] for one in records})

@@ -68,7 +68,7 @@ def records_of(cell: str) -> tuple[list[Record], str]:
     for scale in SCALES:
         records = [
             record
-            for record in load_records(recorded_folder(scale), study, missing_ok=True)
+            for record in load_records(recorded_folder(scale), study)
             if record.label == label
         ]
         if chosen := [

@@ -596,7 +596,7 @@ def publish_records(options: argparse.Namespace) -> None:
         if broken:
             raise broken[0]
     else:
-        records = load_records(live_folder(options.scale), options.study, missing_ok=True)
+        records = load_records(live_folder(options.scale), options.study)
         if not records:
             raise unknown_study(options.study, options.scale, live=True)
     found = [

@@ -115,9 +115,7 @@ def answer(
         return verdict(claim, {}), []
     for name in [scale] if scale else SCALES:
         known = (
-            load_records(recorded_folder(name), claim.answered_by.study, missing_ok=True)
-            if live is None
-            else live
+            load_records(recorded_folder(name), claim.answered_by.study) if live is None else live
         )
         runs = answering(claim.answered_by, known, anywhere=live is not None)
         if runs:

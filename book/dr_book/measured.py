@@ -80,7 +80,7 @@ def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
     """The book's own records of a study's configurations over many collections, each in its newest
     state: collection -> label -> records, one a run.
     """
-    scales = (load_records(recorded_folder(scale), study, missing_ok=True) for scale in SCALES)
+    scales = (load_records(recorded_folder(scale), study) for scale in SCALES)
     records = next(filter(None, scales), [])
     return {
         name: {label: all_runs(records) for label, records in runs.items()}
@@ -102,11 +102,7 @@ def by_collection(named: Iterable[tuple[str, Record]]) -> dict[str, dict[str, li
 
 def all_recorded() -> list[Record]:
     """Every record of the book, scale by scale."""
-    return [
-        record
-        for scale in SCALES
-        for record in load_records(recorded_folder(scale), missing_ok=True)
-    ]
+    return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
 
 
 def recorded_collections() -> list[dict[str, Any]]:

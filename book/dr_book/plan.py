@@ -58,7 +58,7 @@ class Block:
             both: whether to count dev queries with the test's: where dev has chosen nothing.
         """
         runs: dict[str, list[Record]] = {}
-        for record in load_records(recorded_folder(SCALE), study, missing_ok=True):
+        for record in load_records(recorded_folder(SCALE), study):
             if record.data["collection"]["name"] == collection:
                 runs.setdefault(record.label, []).append(record)
         if both:

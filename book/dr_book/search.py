@@ -33,7 +33,6 @@ from dr_lib.lab.records import (
     load_records,
     models_of,
     studies_in,
-    studies_like,
 )
 from dr_lib.models import Prompts, open_encoder
 from dr_lib.places import find_model
@@ -167,7 +166,7 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     matching = [
         record
         for folder in sorted((places.cache_root() / "records").glob("*"))
-        for record in load_records(folder, study_name(collection), missing_ok=True)
+        for record in load_records(folder, study_name(collection))
         if record.label == method
     ]
     if not matching:
@@ -349,7 +348,7 @@ def find_record(
     Raises:
         InputError: no such record, or several labels to choose from.
     """
-    if not (records := load_records(live_folder(scale), study, missing_ok=True)):
+    if not (records := load_records(live_folder(scale), study)):
         raise unknown_study(study, scale, live=True)
     return named_record(records, label, seed, f"{study} at {scale}")
 
@@ -374,7 +373,9 @@ def unknown_study(study: str, scale: str | None, *, live: bool) -> InputError:
                     at[name] = at[name] or its_scale
     if at.get(study):
         return InputError(f"no record at {scale}", where=study, fix=f"Give --scale {at[study]}.")
-    meant = studies_like(study, sorted(at))
+    known = sorted(at)
+    beside = [name for name in known if name.split("/")[0] == study.split("/")[0]]
+    meant = similar(study, known) or f"There are: {', '.join(beside)}. " * bool(beside)
     if live:
         problem = "no record of this study was made on this machine"
         return InputError(problem, where=study, fix=("" if study in at else meant) + TRAIN)

@@ -233,7 +233,7 @@ def find(
             return records[int(label) - 1]
     else:
         scales = [scale] if scale else dict.fromkeys([*SCALES, *places.known_scales()])
-        every = (load_records(recorded_folder(name), source, missing_ok=True) for name in scales)
+        every = (load_records(recorded_folder(name), source) for name in scales)
         records = next(filter(None, every), [])
         if not records:
             raise unknown_study(source, scale, live=False)

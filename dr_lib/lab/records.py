@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dr_lib import places
-from dr_lib.errors import InputError, first_line, similar
+from dr_lib.errors import InputError, first_line
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
 from dr_lib.places import find_model, slug
@@ -326,10 +326,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def load_records(
-    folder: str | Path, study: str | None = None, *, missing_ok: bool = False
-) -> list[Record]:
-    """All records of a folder (of one study, if given), by study, label, seed and time.
+def load_records(folder: str | Path, study: str | None = None) -> list[Record]:
+    """All records of a folder (of one study, if given), by study, label, seed and time; [] where
+    there is no such folder, or no record of the study in it.
 
     What cannot be read is left out, and one warning names it. A file that was read before and has
     not been written since is not read again.
@@ -337,27 +336,15 @@ def load_records(
     Args:
         folder: such as "book/records/laptop".
         study: its name, such as "simlm/table08"; None takes all.
-        missing_ok: [] where there is no such folder, or no record of the study in it.
-
-    Raises:
-        InputError: no such folder or study.
     """
-    folder = Path(folder)
-    if not missing_ok and not folder.is_dir():
-        fix = "Name a folder of records, such as book/records/laptop in a checkout of the book."
-        raise InputError("no such folder", where=folder, fix=fix)
     names = [_packed_name(study), f"{slug(study)}_*{PACKED}"] if study else [f"*{PACKED}"]
-    paths = {path for name in names for path in folder.glob(name)}
+    paths = {path for name in names for path in Path(folder).glob(name)}
     read = [_loaded(path, state_of(path)) for path in sorted(paths)]
     records = [record for records_of_file, _ in read for record in records_of_file]
     if broken := [str(error) for _, errors in read for error in errors]:
         lines = "\n".join(broken)
         warnings.warn(f"left out, as they cannot be read:\n{lines}", RuntimeWarning, stacklevel=2)
     chosen = [record for record in records if study in (None, record.study)]
-    if study and not chosen and not missing_ok:
-        there = sorted(studies_in(folder))
-        fix = studies_like(study, there) or f"There are: {', '.join(there) or 'none'}."
-        raise InputError(f"no record in {folder}", where=study, fix=fix.strip())
     return sorted(
         chosen, key=lambda record: (record.study, record.label, record.seed, record.created)
     )
@@ -385,16 +372,6 @@ def _packed_name(study: str) -> str:
 def _loaded(path: Path, state: str) -> tuple[list[Record], list[InputError]]:
     """`read_records`, unless the file is as it was when it was last read."""
     return read_records(path)
-
-
-def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
-    """Records in groups, in the order in which these occur; `by` is the field that a group shares,
-    such as "label".
-    """
-    groups = defaultdict(list)
-    for record in records:
-        groups[getattr(record, by)].append(record)
-    return dict(groups)
 
 
 def live_folder(scale: str) -> Path:
@@ -483,14 +460,6 @@ def _five_digits(value: float) -> float:
 TRAIN = (
     "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
 )
-
-
-def studies_like(study: str, studies: Sequence[str]) -> str:
-    """The study that was perhaps meant, else those of the same paper: a sentence with a blank
-    behind it; "" where there is none.
-    """
-    beside = [name for name in studies if name.split("/")[0] == study.split("/")[0]]
-    return similar(study, studies) or f"There are: {', '.join(beside)}. " * bool(beside)
 
 
 def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:

@@ -30,7 +30,6 @@ from dr_lib.lab.records import (
     Record,
     commit,
     epoch,
-    grouped,
     live_folder,
     load_records,
     training_log,
@@ -285,10 +284,11 @@ class StudyResult:
         """Label -> records in the order of their seeds, as tables and figures take them; of one
         searched collection, if named.
         """
-        records = [
-            record for run, record in self.records.items() if searched in (None, run.searched)
-        ]
-        return grouped(sorted(records, key=lambda record: record.seed), "label")
+        runs: dict[str, list[Record]] = defaultdict(list)
+        for run in sorted(self.records, key=lambda run: run.recipe.seed):
+            if searched in (None, run.searched):
+                runs[run.label].append(self.records[run])
+        return dict(runs)
 
     def by_collection(self) -> dict[str, dict[str, list[Record]]]:
         """Collection -> label -> records, of `zero_shot`."""
@@ -402,11 +402,9 @@ class Study:
 
     def _recorded(self, plans: Mapping[Run, Plan]) -> dict[Run, Record]:
         """The records that were made from exactly the same stages and of the same data."""
-        recorded = self.folder.is_dir()
-        records = load_records(self.folder, self.name, missing_ok=True) if recorded else []
         earlier = {
             (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
-            for record in records
+            for record in load_records(self.folder, self.name)
         }
         matching = {}
         for run, plan in plans.items():

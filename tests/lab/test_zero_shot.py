@@ -167,4 +167,4 @@ def test_without_time_everything_is_pending(recipe, other, options, tmp_path):
         ("other", "BM25"),
         ("other", "none"),
     ]
-    assert lab.load_records(tmp_path / "records", missing_ok=True) == []
+    assert lab.load_records(tmp_path / "records") == []
