@@ -378,7 +378,7 @@ class Study:
         at_first = self._seconds_left(ends[run] for run in waiting)
         if waiting:
             self._announce([plans[run] for run in waiting])
-            self._run(waiting, ends, cache, result)
+            self._run(waiting, ends, cache, result, at_first)
         left = [run for run in waiting if run not in result.records and run not in result.failures]
         result.pending = {run: how_far(ends[run], self.cache) for run in left}
         result.needed = self._seconds_left(ends[run] for run in left)
@@ -421,13 +421,17 @@ class Study:
         tqdm.write(f"{self.name}: {runs}, {work}{needed and f'; {needed}'}")
 
     def _run(
-        self, runs: Sequence[Run], ends: Mapping[Run, Stage], cache: Cache, result: StudyResult
+        self,
+        runs: Sequence[Run],
+        ends: Mapping[Run, Stage],
+        cache: Cache,
+        result: StudyResult,
+        whole: float,
     ) -> None:
         """Run as many at once as the executor takes while there is time; what becomes of them goes
-        into the result.
+        into the result. `whole`: seconds of all of them, as `seconds_here` has them.
         """
-        waiting, under_way = [*runs], {}
-        begun, whole = time.monotonic(), operations_left([ends[run] for run in runs], self.cache)
+        waiting, under_way, begun = [*runs], {}, time.monotonic()
         with tqdm(total=len(runs), desc=self.name, unit="run") as bar:
             while True:
                 while (
@@ -436,11 +440,12 @@ class Study:
                     and not (cache.stop_at and time.monotonic() >= cache.stop_at)
                 ):
                     run = waiting.pop(0)
-                    left = operations_left(
-                        [ends[other] for other in (run, *waiting, *under_way.values())], self.cache
-                    )
-                    still = time_left(whole, left, time.monotonic() - begun)
-                    bar.set_postfix_str(run.name + (still and f", {still} left"))
+                    rest = (run, *waiting, *under_way.values())
+                    left, still = self._seconds_left(ends[other] for other in rest), ""
+                    if left < whole:  # at the pace of what was done
+                        seconds = (time.monotonic() - begun) * left / (whole - left)
+                        still = f", {spell_seconds(seconds)} left"
+                    bar.set_postfix_str(run.name + still)
                     under_way[self._submit(run, cache)] = run
                 if not under_way:
                     return
@@ -530,25 +535,6 @@ def seconds_needed(works: Iterable[Work], further: float = 0.0) -> dict[str, flo
 def seconds_here(works: Iterable[Work], further: float = 0.0) -> float:
     """Those of `seconds_needed` on this machine: without a GPU, on two processor cores."""
     return [*seconds_needed(works, further).values()][-1]
-
-
-def operations_left(ends: Iterable[Stage], cache: Cache) -> float:
-    """Operations of what is not finished below some stages, as known beforehand."""
-    return sum(stage.cost for stage in cache.missing(ends))
-
-
-def time_left(whole: float, left: float, seconds: float) -> str:
-    """How long what is left takes at the speed of what was done; empty before anything was.
-
-    Args:
-        whole, left: operations at first, and now.
-        seconds: since the first.
-
-    Example:
-        >>> time_left(8e15, 6e15, 600), time_left(8e15, 8e15, 600)
-        ('30 min', '')
-    """
-    return spell_seconds(seconds * left / (whole - left)) if left < whole else ""
 
 
 def memory_needed(plans: Iterable[Plan]) -> str:
