@@ -56,6 +56,8 @@ EXAMPLES = """Examples:
   dr-lib data squad --to data/squad
   dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
+RECORDS = ".jsonl.xz", ".json"
+"""How names of files of records end."""
 WAYS_OUT = {
     FileNotFoundError: "the path",
     FileExistsError: "the path: a file is in the way of a folder",
@@ -86,16 +88,6 @@ def main(arguments: list[str] | None = None) -> int:
         options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):
             places.find_scale(given)
-        for name, unit in {
-            "minutes": "minutes",
-            "time_budget": "minutes",
-            "hours": "hours",
-            "margin": "points",
-        }.items():
-            if (given := getattr(options, name, None)) is not None and not 0 < given < math.inf:
-                where = f"--{name.replace('_', '-')}"
-                fix = f"Give a number above 0, such as {0.5 if name == 'margin' else 30}."
-                raise InputError(f"{given:g} {unit}", where=where, fix=fix)
         # before the libraries of the models are imported, which takes seconds
         for path in missing(options):
             raise InputError("no such file or folder", where=path, fix="Check the path.")
@@ -132,7 +124,7 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
     for option in ("reranker", "model"):
         given = getattr(options, option, None) or []
         for path in map(Path, given if isinstance(given, list) else [given]):
-            named = option == "model" and not path.name.endswith((".jsonl.xz", ".json"))
+            named = option == "model" and not path.name.endswith(RECORDS)
             named = named and str(path)[0] not in "./~"
             if not named and not path.expanduser().exists():
                 yield path
@@ -181,6 +173,14 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
+
+
+def amount(text: str) -> float:
+    """A number above 0."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
 
 
 def parameters(given: list[list[str]]) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="to-judge.csv of an earlier run, ticked: its judgements are tested on",
     )
-    tried("--minutes", type=float, default=30, help="time for all of it (default: 30)")
+    tried("--minutes", type=amount, default=30, help="time for all of it (default: 30)")
     tried("--to", type=Path, help="folder for page and retriever (default: NAME-tried)")
 
     ledger = command("ledger", show_ledger)
@@ -289,7 +289,7 @@ def parser() -> argparse.ArgumentParser:
     )
     pretrain(
         "--time-budget",
-        type=float,
+        type=amount,
         metavar="MINUTES",
         help="stop after so long; the same command goes on (status 75)",
     )
@@ -317,7 +317,7 @@ def parser() -> argparse.ArgumentParser:
     )
     verify(
         "--margin",
-        type=float,
+        type=amount,
         default=0.5,
         help="points of a mean that matter (default: 0.5, or what two trainings differ by)",
     )
@@ -373,20 +373,9 @@ def parser() -> argparse.ArgumentParser:
 
 def check_record(given: str | Path | None) -> None:
     """Say that a file is no record, before the libraries are imported."""
-    if given and Path(given).is_file() and not str(given).endswith((".jsonl.xz", ".json")):
+    if given and Path(given).is_file() and not str(given).endswith(RECORDS):
         fix = "Give a record (.jsonl.xz or .json), a folder, or the name of a study."
         raise InputError("is no record", where=given, fix=fix)
-
-
-def check_study(name: str) -> None:
-    """Say that nothing is called so, neither a file nor a study of the book or of this machine."""
-    roots = places.records_root(), places.cache_root() / "records"
-    files = [file.name for root in roots for file in root.glob("*/*")]
-    study = places.slug(name)
-    named = {study, re.sub("(-dev|-elsewhere)+$", "", study)}  # its other queries lie in its file
-    if not any(file.startswith((f"{one}.", f"{one}_")) for file in files for one in named):
-        fix = "Give a study that was run here, such as simlm/table08, or a file of records."
-        raise InputError("no such study or file", where=name, fix=fix)
 
 
 def check_public(records: Iterable["Record"], consent: bool) -> None:
@@ -581,10 +570,9 @@ def pretrain_base(options: argparse.Namespace) -> int:
 
 def publish_records(options: argparse.Namespace) -> None:
     """copy this machine's records of a study into the book, or those of a file"""
-    is_file = options.study.endswith((".jsonl.xz", ".json"))
+    is_file = options.study.endswith(RECORDS)
     check_record(options.study)
     if not is_file and not options.scale:
-        check_study(options.study)
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
     from dr_book.search import unknown_study
@@ -712,7 +700,7 @@ def search_collection(options: argparse.Namespace) -> None:
     ]
     check_prompts(options.prompts or {}, encoders)
     collection = None
-    if not options.collection.endswith((".jsonl.xz", ".json")):  # else perhaps a record
+    if not options.collection.endswith(RECORDS):  # else perhaps a record
         collection = check_collection(options.collection)
         check_trained(options.model, collection)
     if collection and not (options.model or options.reranker or options.no_bm25):

@@ -307,13 +307,11 @@ def test_minutes_that_are_none_are_refused(compare, minutes):
 )
 @pytest.mark.parametrize("minutes", ["0", "-3", "nan", "inf"])
 def test_a_command_refuses_minutes_that_are_none_in_one_line(option, minutes, capsys):
-    assert main([*option, minutes]) == 1
-    told, said = capsys.readouterr()
-    assert (
-        told == ""
-        and said.count("\n") == 1
-        and said.startswith(f"error: {option[-1]}: {minutes} minutes")
-    )
+    with pytest.raises(SystemExit) as ended:
+        main([*option, minutes])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.count("\n") == 1
+    assert said.startswith(f"error: argument {option[-1]}: {minutes!r} is no number above 0")
 
 
 def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
