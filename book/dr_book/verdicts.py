@@ -49,8 +49,13 @@ Word = Literal["held", "contradicted", "open", "not testable here", "not run"]
 WORDS = get_args(Word)
 WAITS = "waits for seeds"
 """What pages call the state of an open pair that lacks seeds."""
-COUNTED = {"supported": "for", "contradicted": "against", "open": "open"}
-COUNTED |= {WAITS: "waiting for seeds", "not run": "not run"}
+COUNTED = {
+    "supported": "for",
+    "contradicted": "against",
+    "open": "open",
+    WAITS: "waiting for seeds",
+    "not run": "not run",
+}
 """State of a pair -> what a count of such pairs says."""
 Runs = Mapping[str, Sequence[Record]]
 """Row of a paper -> records, one a run."""
@@ -300,7 +305,13 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         half = [estimate.p(end) / 2 for end in (low, high)]
         p, level = max(half), 0.9
     sides = [side for _, side in terms]
-    why_open = result.why_open or _waits(claim, sides)
+    lacks = _lacking(claim, check.rows, sides)
+    why_open, block = result.why_open, claim.answered_by.block
+    if block and lacks and not why_open:
+        why_open = (
+            f"block {block} of the plan gives a row {seeds_of(block)} seeds, one has"
+            f" {seeds_of(block) - max(lacks.values())}"
+        )
     may = not why_open
     state: State = "supported" if inside and p < LEVEL and may else "open"
     because = why_open if state == "open" else ""
@@ -321,24 +332,11 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         clusters=result.clusters,
         because=because,
         apart=_made_apart(sides),
-        lacks={} if may or result.effective < FEWEST else _lacking(claim, check.rows, sides),
+        lacks={} if may or result.effective < FEWEST else lacks,
     )
     if check.kind == "equal" and state == "open" and inside and may:
         pair = _beyond_this_test_set(pair, result, check.width)
     return pair
-
-
-def _waits(claim: Claim, sides: Sequence[Side]) -> str:
-    """Why a pair of a planned block is not judged: a row has fewer seeds than the plan gives."""
-    if not claim.answered_by.block:
-        return ""
-    planned = seeds_of(claim.answered_by.block)
-    fewest = min((len(side.seeds) for side in sides if side.trained), default=planned)
-    if fewest >= planned:
-        return ""
-    return (
-        f"block {claim.answered_by.block} of the plan gives a row {planned} seeds, one has {fewest}"
-    )
 
 
 def _lacking(
