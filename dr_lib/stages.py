@@ -66,9 +66,16 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # Code whose effect is in a key already: a collection counts by its content, and these only carry it
 # from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
 # other code.
-CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
-CARRIERS += ("dr_lib.training.watch",)
-CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
+CARRIERS = (
+    "dr_lib.stages",
+    "dr_lib.files",
+    "dr_lib.errors",
+    "dr_lib.places",
+    "dr_lib.settings",
+    "dr_lib.training.watch",
+    "dr_lib.collections.collection",
+    "dr_lib.collections.store",
+)
 CHECKS = (
     "dr_lib.losses.checks"  # a call that does nothing but refuse arguments is no part of a loss
 )

@@ -44,7 +44,7 @@ def trails(priced: Sequence[Price]) -> list[dict[str, Any]]:
     """
     points: dict[str, list[dict[str, Any]]] = {}
     for row in priced:
-        costs = {budget: row.cost(budget) for budget in BUDGETS}
+        costs = {budget: getattr(row, budget) for budget in BUDGETS}
         point = {name: cost and round(cost, 1) for name, cost in costs.items()}
         ends = (row.gain.mean, row.gain.low, row.gain.high)
         points.setdefault(named(row.method), []).append(point | {"gain": [*ends]})

@@ -31,7 +31,6 @@ from dr_lib.retrieval import write_run
 
 TEMPLATE = Path(__file__).with_name("card.md")
 EXPORT = "exported model"
-UNKNOWN = "unknown to the exporter; ask whoever trained it"
 # what sentence-transformers calls an activation that changes nothing
 IDENTITY = "torch.nn.modules.linear.Identity"
 POOLINGS = (
@@ -249,24 +248,21 @@ def card(
         "name": name,
         "task": task,
         "model": model,
-        "settings": model.settings,
         "record": record,
+        "collection": collection,
+        "references": references(record.recipe["objective"]["name"] if record else ""),
     }
-    values |= {"licence": collection.licence if collection else UNKNOWN}
-    values |= {"questions_by": collection.info.get("questions", "") if collection else ""}
-    values |= {"references": references(record.recipe["objective"]["name"] if record else "")}
     if record:
         about |= {
             "datasets": [plain(record.trained_on["name"])],
             "base_model": plain(record.data["base"]["name"]),
         }
-        values |= {"recipe": record.recipe, **made_on(record.machine, record.commit)}
-        values |= {
-            "scores": {
-                f"{measure}, %": spell(mean_intervals({"": [record]}, measure)[""])
-                for measure in record.means
-            }
+        scores = {
+            f"{measure}, %": spell(mean_intervals({"": [record]}, measure)[""])
+            for measure in record.means
         }
+        made = made_on(record.machine, record.commit)
+        values |= {"recipe": record.recipe, "scores": scores, **made}
     return write_card(TEMPLATE, about, values)
 
 

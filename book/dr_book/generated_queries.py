@@ -33,7 +33,11 @@ from dr_lib.stages import Cache, Stage, TimeIsUpError, stage
 from dr_lib.training import text_hash
 from dr_lib.words import words_of
 
-FEWEST_PASSAGES = 10
+FEWEST_PASSAGES, SEED = 10, 0
+FOUND_AMONG = 100
+"""BM25 must find a question's passage among so many: a small number would favour the questions that
+BM25 answers best.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,6 @@ def generate_queries(
     learn_from: str | None = None,
     use_judgements: bool = True,
     per_passage: int = 3,
-    top_k: int = 100,
-    seed: int = 0,
     cache: Cache | None = None,
     parts: Sequence[Sequence[int]] = (),
     splits: Sequence[str] | None = None,
@@ -88,9 +90,6 @@ def generate_queries(
             others; False writes all.
         per_passage: questions written about a passage. Training takes all that pass, dev and test
             one per passage, since several would not be independent of each other.
-        top_k: BM25 must find the passage among this many. A small number would favour the questions
-            that BM25 answers best.
-        seed: of the generator, its draws and the splits.
         cache: where the stages are kept.
         parts: rows of the passages to ask about, in parts that are written one after the other:
             when the time of the cache is up, those that are written will do. None: all passages.
@@ -123,7 +122,7 @@ def generate_queries(
         raise InputError(problem + told, where=collection.name, fix=fix)
     about, drawn = [collection.part(rows) for rows in parts], {"per_passage": per_passage}
     questions, written_by = question_stages(
-        recipe, about or [collection], learn_from=learn_from, seed=seed, **drawn
+        recipe, about or [collection], learn_from=learn_from, **drawn
     )
     if parts:
         written = 0
@@ -144,8 +143,8 @@ def generate_queries(
         name=generated_name(collection),
         judged=judged,
         splits=splits,
-        top_k=top_k,
-        seed=seed,
+        top_k=FOUND_AMONG,
+        seed=SEED,
         written_by=written_by,
     )
     place, split = cache.get(made), recipe.evaluation.split
@@ -159,12 +158,7 @@ def generate_queries(
 
 
 def question_stages(
-    recipe: Recipe,
-    about: Sequence[Collection],
-    *,
-    learn_from: str | None,
-    per_passage: int,
-    seed: int = 0,
+    recipe: Recipe, about: Sequence[Collection], *, learn_from: str | None, per_passage: int
 ) -> tuple[list[Stage], str]:
     """The questions about each part of a collection, not written yet, and who writes them; all else
     as of `generate_queries`.
@@ -175,9 +169,9 @@ def question_stages(
     else:
         open_collection(learn_from).qrels("train")  # complains in the collection's own words
         elsewhere = Inputs(recipe.with_(collection=learn_from))
-        writer = trainings.question_generator(elsewhere, seed)
+        writer = trainings.question_generator(elsewhere, SEED)
         written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
-    inputs, drawn = Inputs(recipe), {"per_passage": per_passage, "top_k": 10, "seed": seed}
+    inputs, drawn = Inputs(recipe), {"per_passage": per_passage, "top_k": 10, "seed": SEED}
     return [trainings.questions_by(inputs, writer, part, **drawn) for part in about], written_by
 
 
@@ -342,7 +336,7 @@ def generated_name(collection: Collection) -> str:
 
 
 def tested_first(
-    collection: Collection, held: Sequence[str] = (), *, seed: int = 0
+    collection: Collection, held: Sequence[str] = ()
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Passages to be asked about for testing, in parts that can be written one after the other, and
     those for training.
@@ -353,7 +347,6 @@ def tested_first(
     Args:
         collection: whose passages they are.
         held: ids of passages that are judged already.
-        seed: of the draw.
 
     Returns:
         Parts of rows, and rows; of passages of equal text the first alone.
@@ -365,7 +358,7 @@ def tested_first(
     few = len(np.unique(documents[free])) < FEWEST_DOCUMENTS
     units = free if few else documents[free]
     distinct, numbers = np.unique(units, return_inverse=True)
-    ranks = np.random.default_rng([seed, 11]).permutation(len(distinct))[numbers]
+    ranks = np.random.default_rng([SEED, 11]).permutation(len(distinct))[numbers]
     order = np.argsort(ranks, kind="stable")
     wanted = max(FEWEST_TESTED, round(GENERATED_SHARES["test"] * len(free)))
     wanted = min(wanted, MOST_TESTED, len(free) // 2)

@@ -373,7 +373,7 @@ def has_measure(record: Record, measure: str) -> bool:
     values = record.measured.values
     return (
         measure in values
-        or (measure in OF_A_SET and "predicted" in values)
+        or _is_of_a_set(record, measure)
         or bool(_cut(measure) and "MRR@10" in values)
     )
 
@@ -398,8 +398,9 @@ def _is_of_a_set(record: Record, measure: str) -> bool:
 
 def _shown(record: Record, measure: str) -> np.ndarray:
     """`[queries]` float64 in the unit that is shown."""
-    measured = record.measured.values
-    values = measured[measure] if measure in measured else _reached(record, _cut(measure))
+    values = record.measured.values.get(measure)
+    if values is None:  # whether the first relevant passage is among the first so many
+        values = record.per_query("MRR@10") > 1 / (_cut(measure) + 0.5)
     return unit_of(measure)[0] * values.astype(np.float64)
 
 
@@ -425,11 +426,6 @@ def set_influence(run: Scores, name: str) -> tuple[float, dict[object, float]]:
     )
     moves = left.mean() - left
     return whole, dict(enumerate(moves.tolist()))
-
-
-def _reached(record: Record, cut: int) -> np.ndarray:
-    """`[queries]` bool: whether the first relevant passage is among the first `cut`."""
-    return record.per_query("MRR@10") > 1 / (cut + 0.5)
 
 
 def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
@@ -632,7 +628,7 @@ def _on_one_collection(
 def _effective(side: Side) -> float:
     """How many clusters of one size a side's count as; of a whole set's measure, its rows."""
     record = side.runs[0]
-    if side.measure in OF_A_SET and "predicted" in record.measured.values:
+    if _is_of_a_set(record, side.measure):
         return float(len(record.query_ids))
     return _counts_as(record)
 

@@ -351,7 +351,7 @@ class Compared(corpus_study.Compared):
         """What searches as a row of the comparison did."""
         if label in (BM25, SECOND):
             return search.open_bm25(self.searched, WEIGHTS if label == SECOND else None)
-        alone, way = joined(label) if label.startswith(FUSED) else (label, "")
+        alone, way = joined(label)
         # A record holds no path, so an encoder that was given as a folder is opened by what was
         # given.
         models = (
@@ -393,14 +393,14 @@ class Compared(corpus_study.Compared):
         if won in self.trained:
             title += ", an experiment that won no comparison" * (self.verdict.label != won)
             return export(self.runs[won][0], target, name=title)[0]
-        alone = joined(won)[0] if won.startswith(FUSED) else won
+        alone, way = joined(won)
         with fresh_folder(target, EXPORT) as draft:
             models: list[str] = [self.given[alone]] if alone in self.given else []
             if alone in self.trained:
                 title = f"{named(alone)} on {self.collection.name}"
                 export(self.runs[alone][0], draft / "retriever", name=title)
                 models = ["retriever"]
-            systems = {"bm25": True, "fuse": won.startswith(FUSED)}
+            systems = {"bm25": True, "fuse": bool(way)}
             if alone in self.given and alone == won:
                 systems = {"bm25": False, "fuse": False}
             place = Path(corpus_study.place_of(self.collection)).expanduser()
@@ -440,7 +440,7 @@ class Compared(corpus_study.Compared):
         facts = {
             "won": won and named(won),
             "chosen": named(self.chosen),
-            "way": joined(won)[1] if won and won.startswith(FUSED) else "",
+            "way": joined(won or "")[1],
             "folder": folder,
             "searches": folder and (folder / "search.py").is_file(),
             "trained": trained and named(trained),
@@ -459,8 +459,12 @@ class Compared(corpus_study.Compared):
             asked: questions to show answers for.
             folder: of what was exported.
         """
-        facts = {"generated": self.on_generated and presentable(self.runs), "kept": KEPT}
-        facts |= {"lexical": self.lexical, "queries": JUDGED}
+        facts = {
+            "generated": self.on_generated and presentable(self.runs),
+            "kept": KEPT,
+            "lexical": self.lexical,
+            "queries": JUDGED,
+        }
         compared = [HTML(prose("before", **facts)), self.table]
         if not self.lexical:
             compared += [self.figure, self.differences]
@@ -486,14 +490,14 @@ class Compared(corpus_study.Compared):
 
 
 def joined(label: str) -> tuple[str, str]:
-    """What a fusion joins with BM25, and by what.
+    """What a fusion joins with BM25, and by what; of any other system itself, and "".
 
     Example:
-        >>> joined("BM25 + simlm, by rank")
-        ('simlm', 'rank')
+        >>> joined("BM25 + simlm, by rank"), joined("simlm")
+        (('simlm', 'rank'), ('simlm', ''))
     """
     alone, _, way = label.removeprefix(FUSED).rpartition(", by ")
-    return alone, way
+    return (alone, way) if label.startswith(FUSED) else (label, "")
 
 
 def search_lines(

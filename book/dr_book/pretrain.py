@@ -133,7 +133,9 @@ def _card(inputs: Inputs, log: TrainLog, recipe: dict[str, Any], beside: bool) -
         "name": f"{base.name}, pre-trained by {method} on {corpus.name}",
         "method": method,
         "facts": facts,
+        "recipe": recipe,
+        "references": references(method),
+        "licence": corpus.licence,
+        "beside": EXTRA_FILE if beside else "",
     }
-    values |= {"recipe": recipe, "references": references(method), "licence": corpus.licence}
-    values |= {"beside": EXTRA_FILE if beside else ""}
     return write_card(TEMPLATE, about, values)

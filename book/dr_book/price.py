@@ -22,8 +22,18 @@ from dr_lib.lab import Record
 from dr_lib.models import load_masked_lm
 from dr_lib.tokens import TokenBatch, load_tokenizer
 
-PASSAGES_ALONE = ("mlm", "rtd", "simlm", "encdec_mlm", "encdec_rtd", "autoencoder", "bow")
-PASSAGES_ALONE += ("condenser", "retromae", "cdmae")
+PASSAGES_ALONE = (
+    "mlm",
+    "rtd",
+    "simlm",
+    "encdec_mlm",
+    "encdec_rtd",
+    "autoencoder",
+    "bow",
+    "condenser",
+    "retromae",
+    "cdmae",
+)
 """Methods that read nothing but passages, so that a batch of random pieces has all their work."""
 SEQUENCES, LENGTH = 16, 96
 UNITS = {"steps": "steps", "operations": "10¹² operations", "seconds": "seconds on one H100"}
@@ -53,10 +63,6 @@ class Price:
     operations: float | None
     seconds: float | None
     gain: Interval
-
-    def cost(self, budget: str) -> float | None:
-        """In one of `UNITS`."""
-        return {"steps": self.steps, "operations": self.operations, "seconds": self.seconds}[budget]
 
 
 def prices(runs: Runs, baseline: str, measure: str) -> list[Price]:
@@ -149,7 +155,7 @@ def drawn(
     """
     lines: dict[str, dict[float, Interval]] = {}
     for row in rows:
-        if (cost := row.cost(budget)) and row.method in names:
+        if (cost := getattr(row, budget)) and row.method in names:
             lines.setdefault(names[row.method], {})[cost] = row.gain
     costs = sorted(cost for line in lines.values() for cost in line)
     marks = [mark for power in range(7) for mark in (10**power, 3 * 10**power)]

@@ -201,12 +201,12 @@ def link(text: str, target: str) -> Markup:
     return Markup(f'<a href="{html.escape(target, quote=True)}">{html.escape(text)}</a>')
 
 
-def badge(state: str) -> Markup:
-    """A verdict's state as a coloured badge that also reads in black and white."""
-    return Markup(
-        '<span class="verdict'
-        f' verdict-{html.escape(state.replace(" ", "-"))}">{html.escape(state)}</span>'
-    )
+def badge(state: str, told: str = "") -> Markup:
+    """A verdict's state as a coloured badge that also reads in black and white; `told` is what it
+    says in place of the state.
+    """
+    kind, words = html.escape(state.replace(" ", "-")), html.escape(told or state)
+    return Markup(f'<span class="verdict verdict-{kind}">{words}</span>')
 
 
 def verdict_badge(verdict: str, protocol: str | None = None, *, told: str = "") -> Markup:
@@ -217,8 +217,9 @@ def verdict_badge(verdict: str, protocol: str | None = None, *, told: str = "") 
         protocol: as of `AnsweredBy`.
         told: what the badge says in place of the verdict, whose colour it keeps: `ledger.state_of`.
     """
-    main = badge(verdict).html.replace(f">{verdict}<", f">{html.escape(told or verdict)}<")
-    return Markup(f"{main} {badge(protocol).html}" if protocol in ("scaled", "stand-in") else main)
+    badges = [badge(verdict, told)]
+    badges += [badge(protocol)] if protocol in ("scaled", "stand-in") else []
+    return Markup(" ".join(part.html for part in badges))
 
 
 def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:

@@ -34,8 +34,10 @@ UNREAD_LATE = (
     "temperature_warmup",
     "alpha",
     "validation",
+    "pseudo_labels",
+    "projection",
+    "shared",
 )
-UNREAD_LATE += ("pseudo_labels", "projection", "shared")
 
 
 class CollectionSettings(Settings):

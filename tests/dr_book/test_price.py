@@ -34,7 +34,7 @@ def test_a_row_has_its_steps_operations_seconds_and_gain(runs):
     assert (mlm.label, mlm.steps, mlm.seconds) == ("mlm", 2000, 8000 / 400)
     assert mlm.gain.mean == pytest.approx(1.0)
     assert mlm.operations == pytest.approx(price.operations("mlm") * 8000 / 1e12)
-    assert [mlm.cost(budget) for budget in price.UNITS] == [2000, mlm.operations, mlm.seconds]
+    assert [getattr(mlm, budget) for budget in price.UNITS] == [2000, mlm.operations, mlm.seconds]
     # reads more than passages, and no H100 has trained it
     assert paq.operations is None and paq.seconds is None
     with pytest.raises(KeyError):
