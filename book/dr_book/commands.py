@@ -577,12 +577,10 @@ def publish_records(options: argparse.Namespace) -> None:
         raise InputError("which scale is not said", where=options.study, fix=fix)
     from dr_book.search import unknown_study
     from dr_lib.files import file_digest
-    from dr_lib.lab.records import live_folder, load_records, publish, read_records, recorded_folder
+    from dr_lib.lab.records import live_folder, load_records, publish, read_all, recorded_folder
 
     if is_file:
-        records, broken = read_records(Path(options.study))
-        if broken:
-            raise broken[0]
+        records = read_all(Path(options.study))
     else:
         records = load_records(live_folder(options.scale), options.study)
         if not records:

@@ -114,15 +114,13 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
     _check_outside(target, record)
     searched, ranking = collection_of(record, searched=True), ranking_of(record)
     grades = searched.qrels(record.recipe["evaluation"]["split"])
-    judged = [
-        (query, passage, grade)
+    judged = (
+        f"{query} 0 {passage} {grade}\n"
         for query in ranking.query_ids
         for passage, grade in grades.get(query, {}).items()
-    ]
-    write_run(ranking, target, searched.passages["id"], places.slug(record.label))
-    write_text(
-        files[1], "".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in judged)
     )
+    write_run(ranking, target, searched.passages["id"], places.slug(record.label))
+    write_text(files[1], "".join(judged))
     return files
 
 

@@ -218,10 +218,8 @@ class Compared(corpus_study.Compared):
             for row in ([] if first is None else np.flatnonzero(first != np.arange(len(first))))
         ]
         documents = len(set(passages["doc"][:]) - {""})
-        written, searched = (
-            self.generated.counts["queries"] if self.generated else {},
-            self.searched,
-        )
+        written = self.generated.counts["queries"] if self.generated else {}
+        searched = self.searched
         judged = {
             split: len(searched.qrels(split)) for split in searched.splits if split not in written
         }
@@ -251,23 +249,19 @@ class Compared(corpus_study.Compared):
             "digest": whole.digest[:16],
             "study of its records": self.study,
         }
-        missing = (
-            "" if whole.splits else " There are no judgements, so questions were generated first."
-        )
-        named_all = (
-            f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}."
-            if repeated
-            else ""
-        )
         # text: beside the words
         lines = [
             [name, f"{value:,}" if isinstance(value, int) else value]
             for name, value in values.items()
             if value is not None
         ]
-        warned = "".join(f" {warning}" for warning in self.hard_to_read)
-        uneven = f" {self.uneven}" if self.uneven else ""
-        caption = f"Collection {data_named(whole.name)}.{uneven}{missing}{named_all}{warned}"
+        sentences = [f"Collection {data_named(whole.name)}.", self.uneven]
+        if not whole.splits:
+            sentences.append("There are no judgements, so questions were generated first.")
+        if repeated:
+            more = ", …" * (len(repeated) > 5)
+            sentences.append(f"Repeated: {', '.join(repeated[:5])}{more}.")
+        caption = " ".join(filter(None, [*sentences, *self.hard_to_read]))
         return table(["property", "value"], lines, caption=caption)
 
     @property
@@ -296,21 +290,14 @@ class Compared(corpus_study.Compared):
             passage = written[next(iter(written.qrels(split)[query["id"]]))]
             text = f"{passage['title'].rstrip(' .')}: {passage['text']}".removeprefix(": ")
             texts.append([query["text"], shorten(text, 200, placeholder=" …")])
-        tables = [table(["step", "questions", "% of the written"], lines, caption=caption)]
-        tables += [
-            table(
-                ["question", "passage"],
-                texts,
-                caption=f"Questions of the split {split}, drawn at random.",
-            )
+        drawn = f"Questions of the split {split}, drawn at random."
+        shown = [
+            table(["step", "questions", "% of the written"], lines, caption=caption),
+            table(["question", "passage"], texts, caption=drawn),
         ]
-        smoke = "The questions of this smoke run"
-        return HTML(
-            "".join(
-                part.data
-                for part in ([folded(smoke, *tables)] if not presentable(self.runs) else tables)
-            )
-        )
+        if not presentable(self.runs):
+            shown = [folded("The questions of this smoke run", *shown)]
+        return HTML("".join(part.data for part in shown))
 
     @property
     def chosen(self) -> str:

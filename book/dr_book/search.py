@@ -235,10 +235,8 @@ def open_reranker(
     passages = TokenStore.open(cache.get(passage_tokens) / "store")
 
     def search(first: System, queries: Sequence[str], k: int) -> Ranking:
-        ranking, rows = (
-            first(queries, max(k, CANDIDATES)),
-            datasets.Dataset.from_dict({"text": list(queries)}),
-        )
+        ranking = first(queries, max(k, CANDIDATES))
+        rows = datasets.Dataset.from_dict({"text": list(queries)})
         with tempfile.TemporaryDirectory() as name:
             store = TokenStore.build(
                 rows, scorer.tokenizer, Path(name) / "queries", columns=("text",)

@@ -528,10 +528,8 @@ def flips_table(
     Raises:
         InputError: runs on different queries, or not made on this machine.
     """
-    searched, split = (
-        collection_of(first, place=collection, searched=True),
-        first.recipe["evaluation"]["split"],
-    )
+    searched = collection_of(first, place=collection, searched=True)
+    split = first.recipe["evaluation"]["split"]
     rankings = {named(record.label): ranking_of(record) for record in (first, second)}
     parts = []
     for missed, answered in ((first, second), (second, first)):

@@ -43,7 +43,7 @@ from dr_lib.lab.records import (
     epoch,
     load_records,
     publish,
-    read_records,
+    read_all,
     recorded_folder,
 )
 from dr_lib.lab.study import Run, data_facts, execute
@@ -156,10 +156,8 @@ def compare(
         name: [unit_of(name)[0] * run.means[name] for run in (record, rebuilt)] for name in shared
     }
     difference = means[measure][1] - means[measure][0]
-    known, chance = (
-        noise.freedom > 0,
-        scipy.stats.t(noise.freedom, scale=(2 * noise.variance) ** 0.5),
-    )
+    known = noise.freedom > 0
+    chance = scipy.stats.t(noise.freedom, scale=(2 * noise.variance) ** 0.5)
     reach = float(chance.ppf((1 + LEVEL) / 2)) if known else None
     if known and 2 * chance.cdf(margin) - 1 < ENOUGH:
         margin = reach
@@ -223,9 +221,7 @@ def find(
         InputError: no such record, or several to choose from.
     """
     if Path(source).is_file() or source.endswith((*FILES, ".jsonl")):
-        records, broken = read_records(Path(source))
-        if broken:
-            raise broken[0]
+        records = read_all(Path(source))
         if label and label.isdecimal() and label not in {record.label for record in records}:
             if not 1 <= int(label) <= len(records):
                 fix = f"It has {len(records)}."

@@ -211,9 +211,7 @@ def load_record(path: Path) -> Record:
     Raises:
         InputError: the file is broken or altered, of another format, or holds several records.
     """
-    records, broken = read_records(path)
-    if broken:
-        raise broken[0]
+    records = read_all(path)
     if len(records) != 1:
         raise InputError(
             f"it holds {len(records)} records",
@@ -221,6 +219,14 @@ def load_record(path: Path) -> Record:
             fix="Name one by its study, and its label and seed where there are several.",
         )
     return records[0]
+
+
+def read_all(path: Path) -> list[Record]:
+    """The records of a file; `InputError` where a line is none."""
+    records, broken = read_records(path)
+    if broken:
+        raise broken[0]
+    return records
 
 
 def read_records(path: Path) -> tuple[list[Record], list[InputError]]:
@@ -416,9 +422,7 @@ def publish(records: Sequence[Record]) -> list[Path]:
 
 def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
     """The records of a file of the book with those that are added, each place once."""
-    earlier, broken = read_records(path) if path.is_file() else ([], [])
-    if broken:
-        raise broken[0]
+    earlier = read_all(path) if path.is_file() else []
     by_place = {_place(record): record for record in earlier}
     for record in added:
         before = by_place.get(_place(record), record)
