@@ -576,8 +576,7 @@ def publish_records(options: argparse.Namespace) -> None:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("which scale is not said", where=options.study, fix=fix)
     from dr_book.search import unknown_study
-    from dr_lib.files import file_digest
-    from dr_lib.lab.records import live_folder, load_records, publish, read_all, recorded_folder
+    from dr_lib.lab.records import live_folder, load_records, publish, read_all
 
     if is_file:
         records = read_all(Path(options.study))
@@ -597,11 +596,10 @@ def publish_records(options: argparse.Namespace) -> None:
             fix=f"There are: {', '.join({one.data['collection']['name']: 0 for one in records})}.",
         )
     check_public(found, options.yes)
-    files = {recorded_folder(record.scale) / record.file_name for record in found}
-    before = {path: file_digest(path) for path in files if path.is_file()}
-    written = publish(found)
-    print("\n".join(map(str, written)))
-    if before == {path: file_digest(path) for path in written}:
+    changed = publish(found)
+    for path in changed:
+        print(path)
+    if not changed:
         print("unchanged: the book had these records already", file=sys.stderr)
     altered = [record for record in found if record.commit.get("changed")]
     if altered:

@@ -278,18 +278,16 @@ def not_here(record: Record) -> list[str]:
 
 def cost(record: Record) -> float:
     """Seconds that its stages took; of a training on a busy machine those of the processor."""
-    return sum(_seconds(record, name) for name in record.seconds)
-
-
-def _seconds(record: Record, name: str) -> float:
-    wall = record.seconds[name]
-    return min(wall, record.training.get(name, {}).get("processor_seconds") or wall)
+    return sum(
+        min(wall, record.training.get(name, {}).get("processor_seconds") or wall)
+        for name, wall in record.seconds.items()
+    )
 
 
 def keep(record: Record, certificate: dict[str, Any]) -> Path:
     """Add a certificate to its record in the book; return the file."""
-    added = {"rebuilt": (*record.rebuilt, certificate)}
-    return publish([record.model_copy(update=added)])[0]
+    publish([record.model_copy(update={"rebuilt": (*record.rebuilt, certificate)})])
+    return recorded_folder(record.scale) / record.file_name
 
 
 def certificate_lines(record: Record, certificate: dict[str, Any]) -> list[str]:

@@ -403,7 +403,7 @@ def publish(records: Sequence[Record]) -> list[Path]:
     collection. A run that is published again keeps its certificates.
 
     Returns:
-        The files of their studies.
+        The files of their studies that have changed.
 
     Raises:
         InputError: a record of no known scale, or a file of the book that cannot be read whole:
@@ -416,13 +416,15 @@ def publish(records: Sequence[Record]) -> list[Path]:
             raise InputError(f"no scale {record.scale!r}", where=record.name, fix=fix)
         studies[recorded_folder(record.scale) / record.file_name].append(record)
     with hold(places.records_root() / ".lock", "the records of the book", "publishing"):
-        merged = {path: _merged(path, added) for path, added in studies.items()}
-        return [save_records(whole, path) for path, whole in merged.items()]
+        earlier = {path: read_all(path) if path.is_file() else [] for path in studies}
+        merged = {path: _merged(earlier[path], added) for path, added in studies.items()}
+        return [
+            save_records(whole, path) for path, whole in merged.items() if whole != earlier[path]
+        ]
 
 
-def _merged(path: Path, added: Sequence[Record]) -> list[Record]:
+def _merged(earlier: Sequence[Record], added: Sequence[Record]) -> list[Record]:
     """The records of a file of the book with those that are added, each place once."""
-    earlier = read_all(path) if path.is_file() else []
     by_place = {_place(record): record for record in earlier}
     for record in added:
         before = by_place.get(_place(record), record)
