@@ -741,9 +741,10 @@ def growth(
             the first has as much as the other has at its end, if it ever has.
         leading, source: as of `show`.
     """
+    levels, ranges, ticks = levels or {}, ranges or {}, ticks or {}
     saved = _saved(lines, *saving) if saving else None
     if lines and all(len(line) < 3 for line in lines.values()):
-        return _as_rows(lines, x, y, alt, levels or {}, ticks or {}, leading, source)
+        return _as_rows(lines, x, y, alt, levels, ticks, leading, source)
     hollow = said_of_one_seed(point for line in lines.values() for point in line.values())
     source = f"{source} {hollow}".strip()
     bars = [label for label, line in lines.items() if label in apart or len(line) < 3]
@@ -756,7 +757,7 @@ def growth(
     def draw(palette: Palette) -> Figure:
         figure = palette.figure(3.4 if palette.phone else 4.0)
         axes = figure.subplots()
-        styles = palette.styles([*lines, *(levels or {}), *(ranges or {})])
+        styles = palette.styles([*lines, *levels, *ranges])
         ends = {}
         for label, line in lines.items():
             at = sorted(line)
@@ -784,12 +785,12 @@ def growth(
                 axes.add_artist(Line2D(*zip(*once, strict=True), transform=moved, zorder=3, **dots))
             ends[label] = mean[-1], where[-1], colour
         right = max(map(place, amounts))
-        for label, level in (levels or {}).items():
+        for label, level in levels.items():
             colour = styles[label]["color"]
             axes.axhspan(level.low, level.high, color=colour, alpha=0.1, linewidth=0)
             axes.axhline(level.mean, color=colour, linestyle=":")
             ends[label] = level.mean, right, colour
-        for label, (low, high) in (ranges or {}).items():
+        for label, (low, high) in ranges.items():
             axes.axhspan(low, high, color=styles[label]["color"], alpha=0.12, linewidth=0)
             ends[label] = (low + high) / 2, right, styles[label]["color"]
         if saved:
@@ -812,12 +813,12 @@ def growth(
     told = [
         f"{named(label)}: "
         + ", ".join(
-            f"{(ticks or {}).get(amount, f'{round(amount, 2):,.10g}')} {line[amount].mean:.1f}"
+            f"{ticks.get(amount, f'{round(amount, 2):,.10g}')} {line[amount].mean:.1f}"
             for amount in sorted(line)
         )
         for label, line in lines.items()
     ]
-    told += [f"{named(label)}: {level.mean:.1f}" for label, level in (levels or {}).items()]
+    told += [f"{named(label)}: {level.mean:.1f}" for label, level in levels.items()]
     told += [saved[2]] if saved else []
     return show(draw, f"{alt} {'; '.join(told)}.".strip(), leading=leading, source=source)
 
@@ -1207,12 +1208,7 @@ def logged(
 
 
 def training_curves(
-    runs: Mapping[str, Sequence[Record]],
-    *,
-    ending: str,
-    unit: str,
-    stage: str = "pretrained",
-    leading: bool = False,
+    runs: Mapping[str, Sequence[Record]], *, ending: str, unit: str, stage: str = "pretrained"
 ) -> HTML:
     """One panel per method, with its logged values over training; a part has the same colour in all
     panels of all figures. A method of more than `LEGIBLE` parts has a wide panel with an axis of
@@ -1226,7 +1222,6 @@ def training_curves(
         ending: which scalars: "loss", "accuracy".
         unit: label of the vertical axes.
         stage: "pretrained", "retriever" or "cross_encoder".
-        leading: as of `show`.
     """
     panels = {
         label: found for label, records in runs.items() if (found := logged(records, ending, stage))
@@ -1309,4 +1304,4 @@ def training_curves(
     )
     alt = f"{ending} over training for each method: {ends}."
     source = provenance({label: runs[label][:1] for label in panels})
-    return show(draw, alt, leading=leading, source=source)
+    return show(draw, alt, source=source)
