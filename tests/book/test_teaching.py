@@ -311,7 +311,7 @@ def judged(
     read.
     """
 
-    def load(place: Any, study: str, missing_ok: bool = False) -> list[Any]:
+    def load(place: Any, study: str) -> list[Any]:
         if loaded is not None:
             loaded.append(place)
         return records

@@ -242,8 +242,7 @@ def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypa
     # of an earlier state of that collection
     kept["laptop"] += [one("z", label, "x", "2026-01-01") for label in "prst"]
 
-    def load(scale, study=None, *, missing_ok):
-        assert missing_ok
+    def load(scale, study=None):
         return [record for record in kept.get(str(scale), []) if study in (None, record.study)]
 
     monkeypatch.setattr(measured, "recorded_folder", Path)
@@ -263,8 +262,7 @@ def test_sizes_of_a_collection_come_from_all_of_its_records(monkeypatch):
     ]
     records = [SimpleNamespace(study=study, data={"collection": data}) for study, data in facts]
 
-    def load(folder, *, missing_ok):
-        assert missing_ok
+    def load(folder):
         return records if folder.name == "laptop" else []
 
     monkeypatch.setattr(measured, "load_records", load)
