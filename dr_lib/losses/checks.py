@@ -27,8 +27,8 @@ def check_shapes(**tensors: tuple[Tensor | None, str]) -> None:
             continue
         names, shape = spelled[1:-1].split(", "), [*tensor.shape]
         if len(shape) == len(names):
-            found = zip(names, shape, strict=True)
-            sizes = {size: n for size, n in found if n or size == MAY_BE_NONE} | sizes
+            named = zip(names, shape, strict=True)
+            sizes = {size: n for size, n in named if n or size == MAY_BE_NONE} | sizes
         wanted = [sizes.get(size, size) for size in names]
         if shape != wanted:
             wrong = f"shape {shape} is not [{', '.join(map(str, wanted))}]"
