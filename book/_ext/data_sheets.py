@@ -39,7 +39,8 @@ def sheet_sections(
         what, count = next(iter(sheet.counts.items()), ("", 0))
         number = sum(count.values()) if isinstance(count, dict) else count
         size = f"{number:,} {what}. " if what else ""
-        about = f'<p class="dr-caption">{size}{html.escape(sheet.licence)}.</p>'
+        licence = sheet.licence[:1].upper() + sheet.licence[1:]
+        about = f'<p class="dr-caption">{size}{html.escape(licence)}.</p>'
         begin = '<details class="dr-folded"><summary>Source, changes, defects</summary>'
         parts += [f"({anchor(sheet.name)})=", f"### {sheet.title}", HTML(about)]
         parts += [HTML(begin), words, facts, HTML("</details>")]

@@ -26,6 +26,10 @@ from dr_book.tables import per_cent, soft, typographic
 
 OUTLINED = "Outlined: tested on other data than the paper’s."
 """What a hollow part of a bar means."""
+TALL = 1.2
+"""Of a figure higher than so many times its width the letters would be too small in a card of the
+usual height.
+"""
 FIGURE = re.compile(r'<div class="dr-figure">.*?</div>', re.DOTALL)
 
 
@@ -82,6 +86,8 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
         up: the way from the page with the grid to the root of the book.
     """
     title, figure = title_and_figure(source / f"{page}.ipynb")
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure)
+    tall = " tall" if size and float(size[2]) > TALL * float(size[1]) else ""
     name = title.split(", ", 1)[-1] or Path(page).name.replace("_", " ")
     number, _, about = typographic(per_cent(name)).partition(": ")
     own = [entry for entry in entries if entry["page"] == page]
@@ -89,7 +95,7 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
     pairs = f"{bar(own)}<small>{told}</small>" if told else "<small>no pair tested</small>"
     shown = f'<span class="thumbnail" aria-hidden="true">{figure}</span>'
     return (
-        f'<a class="dr-card-link" href="{up}{page}.html">{shown}'
+        f'<a class="dr-card-link{tall}" href="{up}{page}.html">{shown}'
         f"<strong>{html.escape(number[0].upper() + number[1:])}</strong>"
         f"<span>{soft(about)}</span>{pairs}</a>"
     )

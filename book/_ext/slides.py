@@ -239,9 +239,11 @@ def deck(built: Path, plan: Mapping[str, Any], slides: Mapping[str, Sequence[Sli
         f"<section><h1>The Dense Retrieval Book</h1><nav>{links}</nav><p><small>Arrow keys move,"
         " n opens the speaker's notes in a window of their own.</small></p></section>"
     )
+    icon = base64.b64encode((built / "_static" / "logo.svg").read_bytes()).decode()
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Slides:'
         " The Dense Retrieval Book</title>"
+        f'<link rel="icon" href="data:image/svg+xml;base64,{icon}">'
     )
     style = f"<style>{_embedded(built / '_static')}{LOOK}</style>"
     return (

@@ -57,6 +57,7 @@ CODE_OR_TAG = re.compile(
 
 UNIT = re.compile(
     r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats|seeds?)\b)|(?<=&[lg]t;) (?=\d)"
+    r"|(?<=\d) (?=× \d)|(?<=\d ×) (?=\d)"
 )
 HYPHEN = re.compile(r"(?<=\w)-(?=[A-Z]\b|\d-[A-Z])|(?<=\b[A-Z])-(?=\w)|(?<=-\d)-(?=[A-Z])")
 """One beside a single letter or digit: STS-B, R-precision, BSD-3-Clause."""
@@ -65,8 +66,8 @@ SCRIPT = re.compile(r'<script src="[^"]+"></script>')
 
 
 def unbroken(body: str) -> str:
-    """A page whose per cent signs and units stay in the line of their number, single letters in
-    that of their word, with the apostrophes of print; code stays.
+    """A page whose per cent signs and units stay in the line of their number, as the two sides of
+    a product, single letters in that of their word, with the apostrophes of print; code stays.
     """
     parts = CODE_OR_TAG.split(body)
     for place, part in enumerate(parts[::2]):

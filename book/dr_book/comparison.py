@@ -163,7 +163,13 @@ class Comparison:
         return HTML("".join(part.data for part in (*parts, missing)))
 
     def figure(
-        self, labels: Sequence[str], rows: str, *, ordered: bool = True, over: str = ""
+        self,
+        labels: Sequence[str],
+        rows: str,
+        *,
+        ordered: bool = True,
+        over: str = "",
+        beyond: Collection[str] = ("BM25",),
     ) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source
         with intervals.
@@ -177,6 +183,7 @@ class Comparison:
             over: the row that the others are compared with, where it was run: in place of values,
                 whose intervals overlap even where a difference is certain, the panels show
                 differences.
+            beyond: rows whose difference would press all others together: the heading says it.
         """
         exact = {
             label: Interval(value, value, value)
@@ -211,11 +218,11 @@ class Comparison:
             else HTML("")
         )
         alt = f"Values by {rows}. "
-        compared = self.runs.keys() & {*labels} - {over, "BM25"}
+        compared = self.runs.keys() & {*labels} - {over, *beyond}
         if zero := over in self.runs and bool(compared):
-            series, beyond = self._over(over, labels)
-            alt = f"Minus {named(over)}, by {rows}{beyond}. "
-            rows += f", minus {named(over)}{beyond}"
+            series, far = self._over(over, labels, beyond)
+            alt = f"Minus {named(over)}, by {rows}{far}. "
+            rows += f", minus {named(over)}{far}"
         alt += _in_words(series, signed=zero)
         leading = not order.data
         drawn = intervals(
@@ -223,24 +230,24 @@ class Comparison:
         )
         return HTML(order.data + drawn.data)
 
-    def _over(self, over: str, labels: Sequence[str]) -> tuple[list[Series], str]:
-        """What a figure of differences from one row draws, and the words for BM25, whose distance
-        would press all other rows together.
-        """
+    def _over(
+        self, over: str, labels: Sequence[str], beyond: Collection[str]
+    ) -> tuple[list[Series], str]:
+        """What a figure of differences from one row draws, and the words for the rows beyond it."""
         pairs = [(label, over) for label in labels if label != over]
         unit, points = f"points of {self.paper_measure}", {}
         if over in self.paper:
             gaps = {x: self.paper[x] - self.paper[over] for x, _ in pairs if x in self.paper}
-            points = {x: Interval(gap, gap, gap) for x, gap in gaps.items() if x != "BM25"}
-        series, beyond = [Series("paper", "paper", points, unit)], ""
+            points = {x: Interval(gap, gap, gap) for x, gap in gaps.items() if x not in beyond}
+        series, far = [Series("paper", "paper", points, unit)], ""
         for name, runs in self._sources.items():
             found = measured.differences(pairs, runs, self.measure)
             gaps = {label: gap for (label, _), gap in found.items()}
-            if lead := gaps.pop("BM25", None):
-                beyond = tables.minus(f"; BM25: {lead.mean:+.1f}")
+            leads = [(row, gaps.pop(row).mean) for row in labels if row in gaps and row in beyond]
+            far = "".join(f"; {named(row)}: {lead:+.1f}" for row, lead in leads) or far
             role = "recorded" if runs is self.recorded else "live"
             series.append(Series(name, role, gaps, f"points of {self.measure}"))
-        return series, beyond
+        return series, tables.minus(far)
 
     def behind(self, labels: Collection[str]) -> Runs:
         """The runs that a figure of some configurations draws: those that have the measure."""

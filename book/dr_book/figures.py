@@ -362,7 +362,10 @@ def intervals(
         title = textwrap.fill(rows, 40 if palette.phone else 90)
         letters = int(72 * palette.width / len(filled) / 7.5)  # in a line of a panel's name
         names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
+        units = {one.unit for one in filled}
+        across = letters + 3 if len(units) > 1 else 99  # one unit is said once, in the middle
         more = title.count("\n") + max(name.count("\n") for name in names)
+        more += max(textwrap.fill(unit, across).count("\n") for unit in units)
         more += (len(families) if palette.phone else 1) if len(families) > 1 else 0
         height = 1.2 + 0.2 * more + (0.52 if palette.phone else 0.36) * (len(labels) + bool(sides))
         figure = palette.figure(height)
@@ -386,7 +389,7 @@ def intervals(
                     alpha=1 if clear(point) else PALE,
                 )
             alone = len(filled) == 1 and one.role != "paper"
-            axes.set(title="" if alone else name, xlabel=one.unit)
+            axes.set(title="" if alone else name, xlabel=textwrap.fill(one.unit, across))
             marks = (6 if palette.phone else 8) // len(filled)
             axes.locator_params(axis="x", nbins=marks, steps=[1, 2, 5, 10])
             # panels of one unit have one scale, so that equal lengths mean equal values
@@ -403,7 +406,7 @@ def intervals(
             low, high = axes.get_xlim()
             if (one.unit.endswith("%") or "points" in one.unit) and high - low < LEAST_SPAN:
                 axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
-        if letters < 20 and len({one.unit for one in filled}) == 1:  # said once, below the middle
+        if letters < 20 and len(units) == 1:  # said once, below the middle
             for axes in {*panels} - {panels[len(panels) // 2]}:
                 axes.set_xlabel("")
         panels[0].set_yticks([*places.values()], map(tick, labels))
@@ -465,9 +468,9 @@ def slopes(
     source: str = "",
 ) -> HTML:
     """The order of the same configurations in two sources, best on top. Both lines of a pair that
-    changes places for certain are dark, and their crossing is circled; other crossings are ties in
-    the second source. The key below the figure says what there is of these. What has one seed ends
-    hollow.
+    changes places for certain are dark, and their crossing is circled, in one ring with others that
+    are near; crossings outside the rings are ties in the second source. The key below the figure
+    says what there is of these. What has one seed ends hollow.
 
     On each side a wide gap is wide, as far as there is room (`_heights`). Values that are equal as
     printed share one height: their lines meet there, beside the value and a stack of their names.
@@ -532,12 +535,12 @@ def slopes(
             if second.points[label].once:
                 look = {"facecolor": GROUND, "edgecolor": colours[label], "linewidth": 1.6}
                 axes.scatter(1, heights.loc[label, 1], 36, zorder=3, clip_on=False, **look)
-        size = 9 if palette.phone else 11
-        ring = {"markersize": size, "markerfacecolor": "none", "markeredgewidth": 1.6}
+        ring = {"markerfacecolor": "none", "markeredgewidth": 1.6}
         inches = np.array([0.75 * across, row])  # of a unit of the axes, about
-        crossed = [_crossing(heights, *pair) for pair in certain]
-        for place in _apart(crossed, inches, (size + 2) / 72):
-            axes.plot(*place, "o", color=palette.series[7], **ring)
+        crossed = [_crossing(heights, *pair) * inches for pair in certain]
+        for middle, radius in _rings(crossed, (5.5 if palette.phone else 6.5) / 72):
+            style = {"color": palette.series[7], "markersize": 144 * radius - 2, **ring}
+            axes.plot(*(middle / inches), "o", **style)
         for column, x, away, align in ((0, -gap, -1, "right"), (1, 1 + gap, 1, "left")):
             for height, group in heights[column].groupby(heights[column]):
                 equal = [label for label in reversed(sides[column]) if label in group]
@@ -566,8 +569,9 @@ def slopes(
     alt += f" Changed places for certain: {changed or 'none'}."
     key = ""
     if certain:
-        key = "Circled crossings are certain"
-        key += "; the others are not. " if certain != crossings else ". "
+        key = "Circled crossings are certain. "
+        if certain != crossings:  # a ring may hold a tie as well
+            key = "A ring holds a crossing that is certain; those outside are not. "
     elif crossings:
         key = "No crossing is certain. " if len(crossings) > 1 else "The crossing is not certain. "
     key += source
@@ -583,21 +587,28 @@ def _crossing(heights: pd.DataFrame, one: str, other: str) -> np.ndarray:
     return np.array([x, start + x * (end - start)])
 
 
-def _apart(places: Sequence[np.ndarray], inches: np.ndarray, least: float) -> list[np.ndarray]:
-    """Places for rings that do not overlap: where some lie nearer to each other than `least`, one
-    in their middle.
+def _rings(places: Sequence[np.ndarray], least: float) -> list[tuple[np.ndarray, float]]:
+    """Middles and radii of rings around places, in inches: `least` or as large as what a ring holds
+    needs. Rings that would overlap become one around the places of both.
     """
     groups = [[place] for place in places]
     while True:
-        middles = [np.mean(group, axis=0) for group in groups]
-        near = [
-            (np.linalg.norm((middles[i] - middles[j]) * inches), i, j)
-            for i, j in combinations(range(len(groups)), 2)
-        ]
-        if not near or min(near)[0] >= least:
-            return middles
-        _, i, j = min(near)
-        groups[i] += groups.pop(j)
+        rings = [_around(group, least) for group in groups]
+        overlaps = (
+            (i, j)
+            for (i, one), (j, other) in combinations(enumerate(rings), 2)
+            if np.linalg.norm(one[0] - other[0]) < one[1] + other[1]
+        )
+        if not (pair := next(overlaps, None)):
+            return rings
+        groups[pair[0]] += groups.pop(pair[1])
+
+
+def _around(group: Sequence[np.ndarray], least: float) -> tuple[np.ndarray, float]:
+    """Middle and radius of the ring around some places."""
+    middle = np.mean(group, axis=0)
+    reach = max(float(np.linalg.norm(middle - place)) for place in group)
+    return middle, max(least, reach + least / 2)
 
 
 def _heights(values: pd.Series) -> pd.Series:
@@ -946,11 +957,12 @@ def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> Non
     figure = axes.get_figure(root=True)
     figure.get_layout_engine().execute(figure)  # how high the axes will be
     line = (high - low) * 0.2 / (axes.get_window_extent().height / figure.dpi)
-    top = -np.inf  # of the name below
+    top, several = -np.inf, False  # of the name below
     for label, (height, _, colour) in sorted(ends.items(), key=lambda end: end[1][0]):
-        lines = textwrap.wrap(tick(label), 15)
-        middle = max(height, top + line * len(lines) / 2)
-        top = middle + line * len(lines) / 2
+        lines = textwrap.wrap(tick(label), 15, break_on_hyphens=False)
+        apart = 0.3 * line if several or len(lines) > 1 else 0.0  # else two names would seem one
+        middle = max(height, top + apart + line * len(lines) / 2)
+        top, several = middle + line * len(lines) / 2, len(lines) > 1
         axes.annotate(
             "\n".join(lines),
             (1.02, middle),
@@ -1259,7 +1271,8 @@ def training_curves(
 
     def draw(palette: Palette) -> Figure:
         columns = (1 if palette.phone else 2) + (max(map(len, words)) <= 18)
-        across = min(max(len(small), 1), 2 if palette.phone else 3)
+        # four in two rows of two
+        across = min(max(len(small), 1), 2 if palette.phone or len(small) == 4 else 3)
         down = -(-len(small) // across)
         heights = [1.2 + 1.8 * down + 0.22 * (len(keyed) // columns)] * bool(small)
         heights += [0.4 + 2.8 * len(wide)] * bool(wide)

@@ -415,12 +415,11 @@ def table(
     head = "".join(
         f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(printed, kinds, strict=True)
     )
-    left = '<td class="empty words">'  # where a column holds words, a dash begins where they do
+    # where a column holds words, a dash begins where they do; a word among numbers ends with them
+    sides = {True: ("<td>", '<td class="text-right">')}
+    sides[False] = ('<td class="empty">', '<td class="empty words">')
     rows_html = (
-        [
-            cell if kind else cell.replace('<td class="empty">', left, 1)
-            for cell, kind in zip(row, numbers, strict=True)
-        ]
+        [cell.replace(*sides[kind], 1) for cell, kind in zip(row, numbers, strict=True)]
         for row in cells
     )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows_html)

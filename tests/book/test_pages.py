@@ -261,6 +261,8 @@ def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
         unbroken("<td>a pupil&#x27;s</td><code>a'b</code>") == "<td>a pupil’s</td><code>a'b</code>"
     )
     assert unbroken("p &lt; 0.0001") == "p &lt;\N{NO-BREAK SPACE}0.0001"
+    sizes = "a 2~×~128, 6~×~384".replace("~", "\N{NO-BREAK SPACE}")
+    assert unbroken("a 2 × 128, 6 × 384") == sizes
     assert (
         unbroken("in 91 s, 3 of 2 min, 4 seconds")
         == "in 91\N{NO-BREAK SPACE}s, 3 of 2\N{NO-BREAK SPACE}min, 4 seconds"

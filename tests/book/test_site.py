@@ -56,12 +56,12 @@ NOT_ONCE = """[...document.querySelectorAll(".dr-figure")].filter((one) => one.c
   && [...one.querySelectorAll("svg")].filter((svg) => svg.checkVisibility()).length !== 1)
   .map((one) => one.querySelector("svg").ariaLabel.slice(0, 50))"""
 
-# Text of a drawing that a phone shows smaller than 12 pixels; thumbnails are no text to read.
+# Text of a drawing that a phone shows smaller than 12 pixels, in a thumbnail than 10.5.
 TOO_SMALL = """[...document.querySelectorAll("main svg text")]
-  .filter((one) => one.textContent.trim() && one.checkVisibility() && !one.closest(".dr-grid"))
+  .filter((one) => one.textContent.trim() && one.checkVisibility())
   .map((one) => [one, one.getScreenCTM()])
   .map(([one, to]) => [one, Math.hypot(to.a, to.b) * parseFloat(getComputedStyle(one).fontSize)])
-  .filter(([, size]) => size < 11.95)
+  .filter(([one, size]) => size < (one.closest(".dr-grid") ? 10.5 : 11.95))
   .map(([one, size]) => `${size.toFixed(1)}: ${one.textContent.trim()}`).slice(0, 5)"""
 
 

@@ -40,6 +40,7 @@ def built(tmp_path: Path) -> Path:
     fonts = tmp_path / "_static" / "fonts"
     fonts.mkdir(parents=True)
     (fonts / "a.woff2").write_bytes(b"font")
+    (fonts.parent / "logo.svg").write_text("<svg/>")
     (fonts.parent / "book.css").write_text('@font-face { src: url("fonts/a.woff2"); }')
     return tmp_path
 
@@ -55,7 +56,8 @@ def test_a_unit_has_its_question_its_ideas_and_what_to_remember(built):
     assert places == sorted(places)
     # back to the pages, and nothing loaded from beside the file
     assert html.count('href="../ideas/masks.html"') == 3 and 'href="../ideas/x.html"' in html
-    assert not re.search(r'src="(?!#)|<link|url\("(?!data:)', html)
+    assert not re.search(r'src="(?!#)|<link(?! rel="icon" href="data:)|url\("(?!data:)', html)
+    assert 'rel="icon" href="data:image/svg+xml;base64,PHN2Zy8+"' in html
 
 
 def test_slides_are_one_landmark_and_have_one_tip_for_all_arrows(built):

@@ -12,6 +12,7 @@ import pytest
 from browser import needs_chromium, opened, visit
 from check_pages import ROOT
 from generated_pages import cite_page
+from paper_grid import card
 from pybtex.database import parse_string
 from table_pages import TO_NOTEBOOK, arrange, claims_html, links_html, notes_html
 
@@ -448,3 +449,13 @@ def test_one_switch_shows_the_code_of_a_page(tmp_path: Path):
         assert browser.run(shown) == 2
         browser.press("Enter")
         assert browser.run(shown) == 0
+
+
+@pytest.mark.parametrize(("size", "tall"), [("270 250", False), ("270 500", True)])
+def test_the_card_of_a_tall_figure_is_two_rows_high(tmp_path, size, tall):
+    """In the height of one its letters had six pixels."""
+    figure = f'<div class="dr-figure dr-leading"><svg viewBox="0 0 {size}"></svg></div>'
+    cells = [markdown("# PAIR, Figure 4: where"), code("", html=figure)]
+    (tmp_path / "fig4.ipynb").write_text(json.dumps({"cells": cells}))
+    shown = card(tmp_path, "fig4", [], "../")
+    assert ('class="dr-card-link tall"' in shown) == tall and f'viewBox="0 0 {size}"' in shown

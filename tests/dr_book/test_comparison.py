@@ -144,6 +144,8 @@ def test_a_figure_over_a_row_draws_differences_and_leaves_bm25_to_its_title(reco
     assert "Minus base, by system; BM25: +50.0. paper (points of MRR@10): ahead" in figure
     assert re.search(r"ahead .2\.0\. live \(points of MRR@10\): ahead \+10\.0\.", figure)
     assert "base +" not in figure and "BM25 +" not in figure
+    own = known.figure([*rows], "system", ordered=False, over="base", beyond=["ahead"]).data
+    assert "by system; ahead: +10.0. " in own and "): BM25 +50.0." in own
     for absent in ("unknown", ""):  # then the values themselves
         assert "Values by system." in known.figure([*rows], "system", over=absent).data
     alone = known.figure(["base", "BM25"], "system", over="base").data

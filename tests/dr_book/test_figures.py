@@ -3,7 +3,7 @@ words.
 """
 
 import re
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from xml.etree import ElementTree
 
 import numpy as np
@@ -491,7 +491,7 @@ def lines_and_rings(figure):
     """The lines of a drawing of slopes, and where it circles their crossings."""
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
     rings = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines[len(lines) :]]
-    return lines, [tuple(map(float, ring)) for ring in rings]
+    return lines, [tuple(round(float(at), 9) for at in ring) for ring in rings]
 
 
 CROSSED = (
@@ -505,7 +505,7 @@ CROSSED = (
     ("ties", "dark", "said"),
     [
         ("", "abcd", "Circled crossings are certain. Here."),
-        ("ab", "cd", "Circled crossings are certain; the others are not. Here."),
+        ("ab", "cd", "A ring holds a crossing that is certain; those outside are not. Here."),
         ("ab cd", "", "No crossing is certain. Here."),
     ],
 )
@@ -519,6 +519,21 @@ def test_both_lines_of_a_certain_crossing_are_dark_and_the_key_says_what_there_i
     places = {"a": (0.5, 2.5), "c": (0.5, 0.5)}
     assert rings == [ring for label, ring in places.items() if label in dark]
     assert f'<p class="dr-source">{said}</p>' in html
+
+
+def test_each_certain_crossing_lies_in_a_ring_and_rings_do_not_overlap():
+    """One ring for several was no larger: a crossing could lie outside of the ring that stood for
+    it, and seem uncertain.
+    """
+    rng = np.random.default_rng(0)
+    for least, number in product((0.05, 0.1), (1, 4, 30)):
+        places = [*rng.random((number, 2))]
+        rings = figures._rings(places, least)
+        assert all(radius >= least for _, radius in rings)
+        for place in places:
+            assert any(np.linalg.norm(place - middle) < radius for middle, radius in rings)
+        for (one, first), (other, second) in combinations(rings, 2):
+            assert np.linalg.norm(one - other) >= first + second
 
 
 def test_a_wide_gap_in_slopes_is_wide_and_the_nearest_rows_are_a_row_apart(drawn):

@@ -288,3 +288,8 @@ def test_a_column_of_ranks_takes_little_of_a_tables_width():
     ranks = tables.table(["rank", "passage"], [["1", "A long one."], ["2", "b"]], caption="-").data
     names = tables.table(["row", "passage"], [["BM25", "A long one."]], caption="-").data
     assert 'style="--least:3rem"' in ranks and "--least" not in names
+
+
+def test_a_word_among_numbers_stands_where_they_end():
+    cells = tables.table(["key", "value"], [["a", 1], ["b", "True"], ["c", None]], caption="-").data
+    assert '<td>b</td><td class="text-right">True</td>' in cells and "words" not in cells
