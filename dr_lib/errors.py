@@ -79,10 +79,11 @@ def similar(word: str, words: Sequence[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What a library's error says, in one line without a full stop; its name where it says
-    nothing.
+    """What a library's error says, in one line without a full stop, or two behind a colon; its
+    name where it says nothing.
     """
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    first, *more = (str(error).strip() or type(error).__name__).splitlines()
+    return (f"{first} {more[0].strip()}" if more and first.endswith(":") else first).rstrip(".")
 
 
 def visible(text: str) -> str:

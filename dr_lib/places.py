@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from dr_lib.errors import InputError, similar, visible
+from dr_lib.errors import InputError, first_line, similar, visible
 
 if TYPE_CHECKING:  # what only names a place, as the command line does, loads no library
     from importlib.metadata import EntryPoint
@@ -239,6 +239,9 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
 LARGEST = 2**24  # bytes of a configuration or a list of weights
 MOST_LABELS = 50_000  # for each of which the library makes a name
 FIX = "Save the model again with sentence-transformers or transformers, or give another."
+POINTER = b"version https://git-lfs"
+ROUTED = "Router", "Asym"
+ROUTERS = "router_config.json", "config.json"
 # keys of a configuration that count layers
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 LAYER_KEYS += ("num_decoder_layers", "encoder_layers", "decoder_layers")
@@ -257,12 +260,28 @@ def check_model_folder(folder: Path) -> None:
     if (folder / "adapter_config.json").is_file():
         problem = "is an adapter, whose model lies elsewhere"
         raise InputError(problem, where=folder, fix="Merge it into its model and save that.")
-    for path in _modules(folder):
-        inside = folder / path
+    for inside in {folder: 0, **dict.fromkeys(_parts(folder))}:
+        for file in (path for path in inside.glob("*") if path.is_file()):
+            with file.open("rb") as start:
+                pointer = start.read(len(POINTER)) == POINTER
+            if pointer:
+                problem, fix = "only names a file that was not fetched", "Run `git lfs pull` there."
+                raise InputError(problem, where=file, fix=fix)
+            if "config" in file.name and file.suffix == ".json":
+                _json(file)
+        if [*inside.glob("pytorch_model*.bin")] and not [*inside.glob("*.safetensors")]:
+            problem = "holds weights in pickles alone, which may run anything"
+            raise InputError(problem, where=inside, fix=FIX)
         if (inside / "config.json").is_file():
             _check_configuration(inside)
         for index in inside.glob("*.index.json"):
             _check_index(index)
+
+
+def transformer_folders(folder: Path) -> list[Path]:
+    """Those of a model's folders that transformers reads, in order."""
+    configurations = ((part, part / "config.json") for part in _parts(folder))
+    return [part for part, file in configurations if file.is_file() and "model_type" in _json(file)]
 
 
 def check_finite(tensors: Iterable[tuple[str, "Tensor"]], where: object) -> None:
@@ -272,21 +291,38 @@ def check_finite(tensors: Iterable[tuple[str, "Tensor"]], where: object) -> None
             raise InputError(f"not every number of {name} is finite", where=where, fix=FIX)
 
 
-def _modules(folder: Path) -> list[str]:
-    """The places of a model's parts in its folder: itself, and those that modules.json lists."""
-    if not (folder / "modules.json").is_file():
-        return [""]
-    modules = _json(folder / "modules.json")
-    try:
-        paths = [str(module["path"]) for module in modules]
-    except (TypeError, KeyError):
-        raise InputError("no list of modules", where=folder / "modules.json", fix=FIX) from None
-    for path in paths:
-        parts = PurePosixPath(path.replace("\\", "/")).parts
-        if any(part.startswith(".") for part in parts) or parts[:1] == ("/",):
+def _parts(folder: Path) -> list[Path]:
+    """The folders of a model's modules in order, behind them those of a router; of one that is no
+    list of modules itself.
+    """
+    file = folder / "modules.json"
+    if not file.is_file():
+        if numbered := sorted(folder.glob("[0-9]_[A-Z]*/")):
+            problem = f"is missing, though {numbered[0].name} is there"
+            raise InputError(problem, where=file, fix=FIX)
+        return [folder]
+    parts: dict[Path, str] = {}
+
+    def add(path: str, kind: str) -> None:
+        names = PurePosixPath(path.replace("\\", "/")).parts
+        if any(name.startswith(".") for name in names) or names[:1] == ("/",):
             problem = f"names a hidden place or one outside: {visible(path)}"
-            raise InputError(problem, where=folder / "modules.json", fix=FIX)
-    return ["", *paths]
+            raise InputError(problem, where=file, fix=FIX)
+        if not any((folder / path).glob("*")) and not kind.endswith("Normalize"):
+            problem = "is missing or empty, though the model needs it"
+            raise InputError(problem, where=folder / path, fix=FIX)
+        parts[folder / path] = kind
+
+    try:
+        for module in _json(file):
+            add(str(module["path"]), str(module["type"]))
+        for part, kind in [*parts.items()]:
+            router = next(filter(Path.is_file, map(part.joinpath, ROUTERS)), None)
+            for name, inner in (_json(router)["types"] if kind.endswith(ROUTED) else {}).items():
+                add(f"{part.relative_to(folder)}/{name}", str(inner))
+    except (AttributeError, TypeError, KeyError):
+        raise InputError("no list of modules", where=file, fix=FIX) from None
+    return [*parts]
 
 
 def _check_configuration(folder: Path) -> None:
@@ -325,9 +361,7 @@ def _json(path: Path) -> Any:
 
 
 def _count_tensors(folder: Path) -> int:
-    """How many tensors the weights of a folder have; 0 where none can be read, which the library
-    says.
-    """
+    """How many tensors the weights of a folder have."""
     from safetensors import SafetensorError, safe_open
 
     count = 0
@@ -335,8 +369,9 @@ def _count_tensors(folder: Path) -> int:
         try:
             with safe_open(path, "pt") as weights:
                 count += len(weights.keys())
-        except (OSError, SafetensorError):
-            return 0
+        except (OSError, SafetensorError) as error:
+            problem = f"cannot be read ({first_line(error)})"
+            raise InputError(problem, where=path, fix=FIX) from None
     return count
 
 

@@ -1,6 +1,6 @@
 """What a pre-training costs and what it gains, with a cut that a reader moves.
 
-Its script is `book/extra/explorers/price.js`. Page: methods/what_the_bottleneck_buys.
+Its script is `book/extra/explorers/price.js`. Page: methods/words_and_cost.
 """
 
 from collections.abc import Mapping, Sequence

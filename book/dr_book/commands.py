@@ -4,37 +4,46 @@ the lab.
 Page of the book: quickstart. Imports are late, so that help answers at once.
 """
 
-import argparse
-import errno
-import gc
-import io
-import json
-import math
-import os
-import re
-import reprlib
-import shutil
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import redirect_stdout, suppress
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, NoReturn
 
-from dr_book.hits import Searcher, check_queries, open_bm25
-from dr_book.plain_log import log_plainly
-from dr_book.systems import (
-    check_encoders,
-    check_outside,
-    check_prompts,
-    check_trained,
-    methods,
-    sort_systems,
-    word_of,
-)
-from dr_lib import places
-from dr_lib.errors import InputError, similar, visible
+STOPPED = "stopped: what is finished is kept, and the same command continues"
+try:  # half a second, in which somebody may see that the command was a wrong one
+    import argparse
+    import errno
+    import gc
+    import io
+    import json
+    import math
+    import os
+    import re
+    import reprlib
+    import shutil
+    import signal
+    import threading
+    import time
+    from _thread import interrupt_main
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import redirect_stdout, suppress
+    from pathlib import Path
+    from tempfile import TemporaryFile
+    from typing import TYPE_CHECKING, Any, NoReturn
+
+    from dr_book.hits import Searcher, check_queries, open_bm25
+    from dr_book.plain_log import log_plainly
+    from dr_book.systems import (
+        check_encoders,
+        check_outside,
+        check_prompts,
+        check_trained,
+        methods,
+        sort_systems,
+        word_of,
+    )
+    from dr_lib import places
+    from dr_lib.errors import InputError, similar, visible
+except KeyboardInterrupt:
+    print(STOPPED, file=sys.stderr)
+    sys.exit(130)
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection
@@ -72,7 +81,12 @@ BEYOND = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return 0, or 1 with one clear line on stderr."""
+    """Run one command; return 0, or 1 with one clear line on stderr, 130 behind Ctrl-C, 143 behind
+    SIGTERM.
+    """
+    if alone := arguments is None:  # else the process is not this command's
+        signal.signal(signal.SIGTERM, interrupt)
+        sys.unraisablehook = interrupt_again
     # the libraries make a million objects that stay: to look for garbage among them took a second
     gc.set_threshold(100_000)
     for stream in (sys.stdout, sys.stderr):
@@ -107,9 +121,12 @@ def main(arguments: list[str] | None = None) -> int:
     except tuple(BEYOND) as error:
         told = next(told for kind, told in BEYOND.items() if isinstance(error, kind))
         print(f"error: {told}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        if alone:  # as Python ends, another one would be a traceback or lose the status
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+        print(STOPPED, file=sys.stderr)
+        return int(str(stop) or 130)
     except BrokenPipeError:  # whoever reads our output has seen enough: `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
@@ -122,7 +139,23 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
         except OSError:  # else Python says so once more as it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        if alone:
+            gc.freeze()  # as Python ends it would look among them again, for seconds
     return 1
+
+
+def interrupt(number: int, _: object) -> NoReturn:
+    """End as Ctrl-C does, so that what is being written is whole or absent."""
+    raise KeyboardInterrupt(128 + number)
+
+
+def interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Interrupt once more where Python drops that, in what tidies up an object."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        threading.Timer(0.1, interrupt_main).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def missing(options: argparse.Namespace) -> Iterator[Path]:

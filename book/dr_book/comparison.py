@@ -526,6 +526,31 @@ def _in_words(series: Sequence[Series], *, signed: bool = False) -> str:
     return " ".join(f"{panel.name} ({panel.unit}): {text}." for panel, text in values if text)
 
 
+def panels(
+    gaps: Mapping[str, Mapping[str, Interval]],
+    labels: Sequence[str],
+    *,
+    measure: str,
+    rows: str,
+    role: str = "recorded",
+    leading: bool = False,
+    source: str = "",
+) -> HTML:
+    """Differences, a panel for each name of `gaps`: name -> label -> difference in points.
+
+    Args:
+        gaps: what the panels show, from left to right.
+        labels: rows of all panels, from top to bottom.
+        measure: of the differences.
+        rows: what is subtracted, written above the panels.
+        role, leading, source: as of `figures.Series` and `figures.show`.
+    """
+    unit = f"points of {measure}"
+    series = [Series(name, role, points, unit) for name, points in gaps.items()]
+    alt = f"{rows[:1].upper()}{rows[1:]}. {_in_words(series, signed=True)}"
+    return intervals(series, labels, zero=True, rows=rows, alt=alt, leading=leading, source=source)
+
+
 def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML:
     """The plan's contrasts as a table: what was to be decided, what was found, and the verdict.
 

@@ -3,7 +3,7 @@
 A block is judged by its own runs alone, all of one code number and as many as the plan fixed
 beforehand; a difference of two of its rows is that of every table (`measured`). Test and dev
 questions are counted together where dev has chosen nothing. How sure a number is:
-ideas/statistics. Page: methods/what_the_bottleneck_buys.
+ideas/statistics. Pages: methods/what_the_bottleneck_buys, methods/words_and_cost.
 """
 
 from collections import defaultdict

@@ -1,5 +1,5 @@
 """What a pre-training costs and what it gains: operations counted, seconds from records, points of
-a measure over no pre-training. Pages: methods/what_the_bottleneck_buys, methods/equal_budgets.
+a measure over no pre-training. Pages: methods/words_and_cost, methods/equal_budgets.
 
 Methods take the same steps in the book's tables, not the same work: a step of SimLM costs several
 of masked LM. Costs here are of pre-training alone; what a method needs besides (generated

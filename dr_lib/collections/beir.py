@@ -306,17 +306,17 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     line ends.
 
     Cells are separated by what separates the names: a comma, a semicolon (as spreadsheets write
-    where numbers have a comma) or a tab.
+    where numbers have a comma) or a tab; or by what a line before them says, as in `sep=;`.
     """
     csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
     head = next(read_lines(path), ("", ""))[1]
-    delimiter = max(",;\t", key=head.count)
-    lines = csv.reader(
-        (f"{line}\n" for _, line in read_lines(path)), delimiter=delimiter, strict=True
-    )
+    separator = re.fullmatch("(?i)sep=(.)", head)
+    delimiter = separator[1] if separator else max(",;\t", key=head.count)
+    texts = ("\n" if separator and line == head else f"{line}\n" for _, line in read_lines(path))
+    lines = csv.reader(texts, delimiter=delimiter, strict=True)
     columns: list[str] = []
     try:
-        columns = [name.strip() for name in next(lines, [])]
+        columns = [name.strip() for name in next(filter(None, lines), [])]
         if len({*columns}) < len(columns):
             fix = "Give each column a name of its own."
             raise InputError(

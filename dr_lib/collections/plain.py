@@ -15,12 +15,12 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm.auto import tqdm
 
@@ -90,7 +90,7 @@ CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b
 """The first line of an e-mail, and one that says that what follows is no readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 8, 3
+CUT, CUT_OF_HTML = 9, 3
 PART = 2**23
 """Characters of a text from which on it is read in parts: while it is cut into passages, each takes
 some twenty bytes of memory.
@@ -155,6 +155,10 @@ def _cells(
 ) -> Iterator[tuple[str, Passage]]:
     """The rows of a table as `parse` makes them; an empty cell is no field."""
     for where, row in read_table(path):
+        if not any(name.lower() in FIELDS for name in row):
+            problem = f"field text is missing (there are: {', '.join(row)}"[:200] + ")"
+            fix = "Let the first line name the columns, such as title,text."
+            raise InputError(problem, where=f"{path} line 1", fix=fix)
         record: dict[str, Any] = {name.lower(): cell or None for name, cell in row.items()}
         if (record.get("position") or "").isdecimal():
             record["position"] = int(record["position"])
@@ -254,31 +258,51 @@ def texts_source(place: Path) -> Source:
     """
     folder = place.parent if place.is_file() else place
     paths = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
-    files, boilerplate = _read(place.name, paths)
+    for name in filter(NOT_IN_NAMES.search, paths):
+        problem = f"a file name with a control character or not in UTF-8: {name!r}"
+        fix = "Rename it: the name is the document's id."
+        raise InputError(problem, where=folder, fix=fix)
     ways = [CUT, *([CUT_OF_HTML] if any(kind_of(path) in HTML for path in paths.values()) else [])]
-    counts = {"files": len(files), "empty_files_left_out": len(paths) - len(files)}
-    if place.is_dir():
-        links = [path for path in folder.rglob("*") if path.is_symlink()]
-        links = [path for path in links if is_visible(path, folder)]
-        # what lies behind a link to a folder is not read
-        if linked := sum(path.is_dir() for path in links):
-            counts["linked_folders_left_out"] = linked
-        empty = [path for name, path in paths.items() if name not in files]
-        counts["read"] = what_was_read(folder, files.values(), empty, links, boilerplate)
-    for name in files:
-        if NOT_IN_NAMES.search(name):
-            fix = "Rename it: the name is the document's id."
-            raise InputError(
-                f"a file name with a control character or not in UTF-8: {name!r}",
-                where=folder,
-                fix=fix,
-            )
+
+    @cache
+    def look() -> dict[str, list[str]]:
+        """What is known of all texts together, for which each is read."""
+        holding, boilerplate = _read(place.name, paths)
+        if not holding:
+            problem = f"{len(paths)} file{'s' * (len(paths) > 1)} without any text"
+            raise InputError(problem, where=place, fix="Give a folder of texts that hold words.")
+        return {"empty": [name for name in paths if name not in holding], "same": boilerplate}
+
+    def passages() -> Iterator[tuple[str, Passage]]:
+        seen = look()
+        holding = {name: path for name, path in paths.items() if name not in {*seen["empty"]}}
+        return _passages(place.name, holding, seen["same"])
+
     return Source(
         name=Path(place.name.removesuffix(".gz")).stem if place.is_file() else folder.name,
         digest=json_digest([files_digest(paths.values()), list(paths), *ways]),
-        passages=partial(_passages, place.name, files, boilerplate),
-        info={"source": "folder of text files", "licence": licence_of(folder), **counts},
+        passages=passages,
+        info={"source": "folder of text files", "licence": licence_of(folder)},
+        look=look,
+        tell=partial(_counts, place, paths),
     )
+
+
+def _counts(
+    place: Path, paths: Mapping[str, Path], seen: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """What is said of texts that were read, from what was seen in them and what is there now."""
+    empty = [paths[name] for name in seen["empty"]]
+    files = [path for name, path in paths.items() if name not in {*seen["empty"]}]
+    counts: dict[str, Any] = {"files": len(files), "empty_files_left_out": len(empty)}
+    if place.is_dir():
+        links = [path for path in place.rglob("*") if path.is_symlink()]
+        links = [path for path in links if is_visible(path, place)]
+        # what lies behind a link to a folder is not read
+        if linked := sum(path.is_dir() for path in links):
+            counts["linked_folders_left_out"] = linked
+        counts["read"] = what_was_read(place, files, empty, links, seen["same"])
+    return counts
 
 
 def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list[str]]:
@@ -338,11 +362,8 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
         parts = iter([("", html_sections(content))])
     else:
         parts = _text_sections(path, kind)
-    last = ""
     for title, cut_up in parts:
         rows = []
-        cut_up[0] = cut_up[0][0] or last, cut_up[0][1]  # a part begins where the last one ended
-        last = cut_up[-1][0]
         for above, text in cut_up:
             if title and not f"{above}: ".startswith(f"{title}: "):
                 above = f"{title}: {above}" if above else title
@@ -353,7 +374,7 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
 
 def _text_sections(path: Path, kind: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The sections of each part of a text, with the title that stands before the first one."""
-    title = ""
+    title, begun = "", Headings({}, [])
     for number, text in enumerate(_parts(path)):
         if not number and MAIL.match(text) and CODED.search(text):
             fix = "Save its text from the mail program, or leave it out."
@@ -361,7 +382,7 @@ def _text_sections(path: Path, kind: str) -> Iterator[tuple[str, list[tuple[str,
         if not number and kind in MARKDOWN and (front := FRONT.match(text)):
             text = text[front.end() :]
             title = named["title"] if (named := TITLE.search(front[0])) else ""
-        yield title, _sections_in(text, kind)
+        yield title, _sections_in(text, kind, begun)
 
 
 def _parts(path: Path) -> Iterator[str]:
@@ -379,7 +400,7 @@ def _parts(path: Path) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def _sections_in(text: str, kind: str) -> list[tuple[str, str]]:
+def _sections_in(text: str, kind: str, begun: "Headings") -> list[tuple[str, str]]:
     """The sections of a text by its kind, without what its readers do not see."""
     if kind in MARKDOWN:
         text = "\n".join(map(str.rstrip, without_markup(text).split("\n")))
@@ -387,7 +408,7 @@ def _sections_in(text: str, kind: str) -> list[tuple[str, str]]:
         text = unbroken(without_page_edges(text))
     if kind in (".adoc", ".asciidoc"):
         text = LISTING.sub(r"```\n\2\n```", text)
-    return sections(text, ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING)
+    return sections(text, ASCIIDOC if kind in (".txt", ".adoc", ".asciidoc") else HEADING, begun)
 
 
 def _begins_as_page(path: Path) -> bool:
@@ -738,29 +759,41 @@ def _hyphen(first: str, second: str, known: Mapping[str, int]) -> str:
     return "-" if short or both or COMPOUND.match(f"{left}-{right}") else ""
 
 
-def sections(text: str, heading: re.Pattern = HEADING) -> list[tuple[str, str]]:
+class Headings(NamedTuple):
+    """The headings above a place in a text, by level, and the styles of its levels so far."""
+
+    titles: dict[int, str]
+    styles: list[tuple[str | None, str | None]]
+
+
+def sections(
+    text: str, heading: re.Pattern = HEADING, begun: Headings | None = None
+) -> list[tuple[str, str]]:
     """The parts of a Markdown, reStructuredText or AsciiDoc file between its headings, each with
     the headings that stand above it.
 
-    A heading with nothing below it is text itself, so that its words are not lost.
+    A heading with nothing below it is text itself, so that its words are not lost. Of a text in
+    several parts, `begun` carries the headings from one to the next.
 
     Example:
         >>> sections("# Sea\\nSalt.\\n## Tides\\nTwice a day.\\n# Moon")
         [('', ''), ('Sea', '\\nSalt.\\n'), ('Sea: Tides', '\\nTwice a day.\\n'), ('', 'Moon')]
     """
+    titles, styles = begun or ({}, [])
     marks = [mark for mark in heading.finditer(text) if not mark["fence"]]
     # by their order, as in reStructuredText
-    styles = list(dict.fromkeys((mark["over"], mark["under"]) for mark in marks))
+    styles[:] = dict.fromkeys([*styles, *((mark["over"], mark["under"]) for mark in marks)])
     levels = [
         len(mark["hashes"] or "") or 1 + styles.index((mark["over"], mark["under"]))
         for mark in marks
     ]
     starts = [*(mark.start() for mark in marks), len(text)]
-    cuts, titles = [("", text[: starts[0]])], {}
+    cuts = [(": ".join(titles.values()), text[: starts[0]])]
     for mark, level, end, following in zip(
         marks, levels, starts[1:], [*levels[1:], 0], strict=False
     ):
-        titles = {depth: title for depth, title in titles.items() if depth < level}
+        for deeper in [depth for depth in titles if depth >= level]:
+            del titles[deeper]
         above = ": ".join(titles.values())
         heading = mark["title"] or mark["above"] or ""
         body = text[mark.end() : end]

@@ -136,6 +136,8 @@ class Source:
         expected: what it should come to, where that is known.
         parts: splits that are read when they are first asked for, each with its own queries and one
             split of judgements; None where all are read at once.
+        look: what only reading all of it shows; done once and kept with the Arrow files.
+        tell: what `info` says besides, of what `look` has seen.
     """
 
     name: str
@@ -147,6 +149,8 @@ class Source:
     published: bool = False
     expected: Expected | None = None
     parts: "Mapping[str, Source] | None" = None
+    look: Callable[[], dict[str, Any]] = dict
+    tell: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
     def named(self, splits: Mapping[str, str]) -> "Source":
         """The source with some of its splits alone, under other names.
@@ -205,7 +209,8 @@ def open_source(
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
     # a copy of a folder has its files, but another name, and perhaps others beside them
     known = {AS_PUBLISHED: True} if about["passages_digest"] in MEASURED_WITH else {}
-    made_of = source.name, about["digest"], {**about["info"], **source.info, **known}
+    info = {**about["info"], **source.info, **source.tell(about.get("seen", {})), **known}
+    made_of = source.name, about["digest"], info
     whole = Collection(*made_of, passages, queries, judged, folder, place, about["passages_digest"])
     if source.parts is None:
         return whole.without_tested()
@@ -358,7 +363,7 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
     """Read and check the whole source; write its Arrow files and return what is to be said about
     them.
     """
-    counts: Counter = Counter()
+    counts, seen = Counter(), source.look()
     # first: a bad line ends it early
     judged = {split: list(rows()) for split, rows in source.judgements.items()}
     passages, passage_digest = _write_texts(
@@ -380,7 +385,7 @@ def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> d
     counts["queries_without_judgement"] = len(queries) - len(asked)
     digest = json_digest({"passages": passage_digest, "queries": query_digest, "splits": digests})
     info = {**source.info, "counts": counts}
-    about = {"digest": digest, "passages_digest": passage_digest}
+    about = {"digest": digest, "passages_digest": passage_digest, "seen": seen}
     return about | {"info": info, "splits": list(files.items())}
 
 

@@ -227,11 +227,12 @@ def check_whole(info: Mapping[str, Any], where: object, spared: Callable[[str], 
         where: of the error.
         spared: whether a weight, by its name, may be missing.
     """
-    names = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
-    lost = [name for name in names if not spared(name)]
+    resized = [name for name, *_ in info["mismatched_keys"]]
+    lost = [name for name in sorted([*info["missing_keys"], *resized]) if not spared(name)]
     if not lost:
         return
-    problem = f"the checkpoint lacks {len(lost)} weights ({', '.join(lost[:3])}"
+    sizes = " of the sizes in config.json" * bool(resized)
+    problem = f"the checkpoint lacks {len(lost)} weights{sizes} ({', '.join(lost[:3])}"
     problem += ", ...)" if len(lost) > 3 else ")"
     fix = "Name a checkpoint that was saved whole, with its head."
     for name in info["unexpected_keys"]:

@@ -26,11 +26,13 @@ from dr_lib.models.bert import (
     hidden_states,
     quiet_transformers,
 )
-from dr_lib.places import check_finite, check_model_folder, find_model
+from dr_lib.places import check_finite, check_model_folder, find_model, transformer_folders
 from dr_lib.settings import Settings
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, check_titles, plan_by_length
 
 TOKENS_AT_ONCE = 8_192
+PROBES = "1 a и 一", "2 b в 二"
+"""Texts that any tokenizer tells from each other and cuts into equally many tokens."""
 OTHER_HEADS = "Classification", "QuestionAnswering"
 """How the names of models end that score texts and make no vector of them."""
 
@@ -174,13 +176,14 @@ class Prompts(Settings):
         "corpus". (`encode_document` of sentence-transformers 6.2 reads the first alone.)
         """
         file = folder / "config_sentence_transformers.json"
+        config = read_json(file) if file.is_file() else {}
         try:
-            named = dict(read_json(file).get("prompts") or {}) if file.is_file() else {}
+            named = config.get("prompts") or {}
+            passage = filter(None, map(named.get, ("document", "passage", "corpus")))
+            return cls(query=named.get("query") or "", passage=next(passage, ""))
         except (AttributeError, TypeError, ValueError):
-            fix = "Write each under its name: query, document."
-            raise InputError("its prompts are no mapping", where=file, fix=fix) from None
-        passage = filter(None, map(named.get, ("document", "passage", "corpus")))
-        return cls(query=named.get("query") or "", passage=next(passage, ""))
+            fix = "Write each text under its name: query, document."
+            raise InputError("its prompts are no mapping of texts", where=file, fix=fix) from None
 
 
 class SentenceEncoder(nn.Module):
@@ -194,7 +197,8 @@ class SentenceEncoder(nn.Module):
 
     Raises:
         InputError: sentence-transformers cannot open the model; it has no weights in safetensors,
-            or not all; or it compares vectors neither by cosine nor by inner product.
+            or not all; it compares vectors neither by cosine nor by inner product; or its vectors
+            do not tell texts from each other, or depend on the texts beside them.
     """
 
     def __init__(
@@ -208,15 +212,23 @@ class SentenceEncoder(nn.Module):
         from sentence_transformers import SentenceTransformer
 
         super().__init__()
-        safe, place = {"use_safetensors": True}, str(find_model(name_or_path))
-        check_model_folder(Path(place))
-        _check_encodes(Path(place))
-        self.prompts = prompts or Prompts.of(Path(place))
+        place = find_model(name_or_path)
+        check_model_folder(place)
+        _check_encodes(place)
+        self.prompts = prompts or Prompts.of(place)
+        how = {"use_safetensors": True, "ignore_mismatched_sizes": True}  # named by `check_whole`
+        if torch.device(device).type == "cpu":
+            how["dtype"] = torch.float32  # what may be rounded is decided in `machine.precision`
         try:
             with quiet_transformers():
                 self.model = SentenceTransformer(
-                    place, device=str(device), trust_remote_code=False, model_kwargs=safe
+                    str(place), device=str(device), trust_remote_code=False, model_kwargs=how
                 )
+                check_finite(self.model.named_parameters(), name_or_path)
+                self._check_parts(place)
+                batch, (alone,) = self.encode([*PROBES, 9 * PROBES[0]]), self.encode(PROBES[:1])
+        except InputError:
+            raise
         except Exception as error:  # whatever its modules raise
             fix = (
                 "Give a folder that sentence-transformers can open, or one that `DenseEncoder.save`"
@@ -225,30 +237,53 @@ class SentenceEncoder(nn.Module):
             raise InputError(
                 f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix
             ) from error
-        check_finite(self.model.named_parameters(), name_or_path)
-        self._check_transformers(name_or_path)
         if (similarity := self.model.similarity_fn_name) not in ("cosine", "dot"):
             fix = "Give a model that compares by cosine or inner product."
             raise InputError(f"compares vectors by {similarity}", where=name_or_path, fix=fix)
+        if np.allclose(batch[0], batch[1], rtol=1e-6, atol=0):
+            fix = "Check that its tokenizer and weights are whole, and its max_seq_length above 2."
+            raise InputError("makes one vector of all texts", where=name_or_path, fix=fix)
+        if batch[0] @ alone < 0.99 * np.linalg.norm(batch[0]) * np.linalg.norm(alone):
+            fix = 'Set "padding_side": "right" in its tokenizer_config.json.'
+            problem = "makes other vectors of a text beside longer ones"
+            raise InputError(problem, where=name_or_path, fix=fix)
 
-    def _check_transformers(self, name_or_path: str | Path) -> None:
-        """Refuse weights that are missing, but for those of a pooler that nothing reads; cut texts
-        to the positions that there are.
+    def _check_parts(self, place: Path) -> None:
+        """Refuse the tokenizer of another model, and weights that are missing, but for those of a
+        pooler that nothing reads; cut texts to the positions that there are.
         """
-        from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+        from sentence_transformers.sentence_transformer.modules import (
+            Pooling,
+            StaticEmbedding,
+            Transformer,
+        )
 
-        parts = [*self.model.modules()]
+        parts, places = [*self.model.modules()], iter(transformer_folders(place))
         pooled = any(isinstance(part, Pooling) for part in parts)
-        for part in (part for part in parts if isinstance(part, Transformer)):
-            if getattr(part.tokenizer, "pad_token", "") is None:
+        for part in (part for part in parts if isinstance(part, StaticEmbedding | Transformer)):
+            static = isinstance(part, StaticEmbedding)
+            table = part.embedding if static else part.auto_model.get_input_embeddings()
+            pad = "" if static else part.tokenizer.pad_token
+            if pad is None:
                 fix = "Save it with one, such as the token that ends a text."
-                raise InputError("its tokenizer has no pad token", where=name_or_path, fix=fix)
+                raise InputError("its tokenizer has no pad token", where=place, fix=fix)
+            # no text has the other special ones, and some models have no row for theirs
+            unread = {*getattr(part.tokenizer, "all_special_tokens", ())} - {pad}
+            vocabulary, rows = part.tokenizer.get_vocab(), len(table.weight)
+            if any(row >= rows for word, row in vocabulary.items() if word not in unread):
+                problem = f"its tokenizer has {len(vocabulary):,} tokens, its model {rows:,}"
+                raise InputError(problem, where=place, fix="Give the tokenizer of this model.")
+            if static:
+                continue
             model, how = part.auto_model, {"use_safetensors": True, "device_map": "meta"}
-            with quiet_transformers():  # the names and shapes alone
-                _, info = type(model).from_pretrained(
-                    model.name_or_path, config=model.config, output_loading_info=True, **how
-                )
-            check_whole(info, name_or_path, lambda name: pooled and "pooler." in name)
+            _, info = type(model).from_pretrained(  # the names and shapes alone
+                next(places),
+                config=model.config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **how,
+            )
+            check_whole(info, place, lambda name: pooled and "pooler." in name)
             for name, table in model.named_modules():
                 if name.endswith("position_embeddings") and isinstance(table, nn.Embedding):
                     skipped = 0 if table.padding_idx is None else table.padding_idx + 1

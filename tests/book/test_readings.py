@@ -822,7 +822,16 @@ def test_the_page_on_the_bottleneck_leads_with_what_it_says_first():
     changes += ["autoencoder, 30 masked", "autoencoder"]
     assert rows == [*changes, "simlm, 2 layers, 0/100", "bow, 0, binary"]
     (led,) = (line for line in source.splitlines() if "leading=True" in line)
-    assert "(series, [*built], zero=True" in led, "no others"
+    assert "panels(gained, [*built], " in led, "no others"
+
+
+def test_the_page_on_the_bottleneck_is_read_in_five_minutes():
+    """And leads to the page that has the rest."""
+    page = ROOT / "notebooks" / "methods" / "what_the_bottleneck_buys.ipynb"
+    cells = nbformat.read(page, as_version=4).cells
+    words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
+    assert words < 5 * 300, "with addresses and marks, which nobody reads"
+    assert "{doc}`words_and_cost`" in opening(page)[3]
 
 
 def test_away_from_home_only_the_auto_encoder_gains_for_certain_and_on_scifact():
@@ -896,7 +905,7 @@ def test_the_auto_encoders_long_time_is_the_machines():
 
 
 def test_gains_by_shared_words_are_read_from_one_column():
-    """What methods/what_the_bottleneck_buys says of the fifths: highest minus lowest."""
+    """What methods/words_and_cost says of the fifths: highest minus lowest."""
     both = plan.Block.load("plan/core", both=True)
     overlaps = [plan.Block.load(study).first for study in ("plan/overlap", "plan/overlap-dev")]
     groups = plan.fifths(both, overlaps)
@@ -918,7 +927,7 @@ def test_gains_by_shared_words_are_read_from_one_column():
 
 
 def test_coverage_orders_the_methods_on_squad_but_for_master_and_less_on_titles():
-    """As methods/what_the_bottleneck_buys says."""
+    """As methods/words_and_cost says."""
     order = {}
     for name in ("squad", "reddit-retrieval"):
         shares = plan.coverage(name)
@@ -937,7 +946,7 @@ def test_coverage_orders_the_methods_on_squad_but_for_master_and_less_on_titles(
 
 
 def test_few_labels_raise_simlms_gain_and_leave_that_of_generated_questions_small():
-    """As methods/what_the_bottleneck_buys says of 2,000 and 5,000 labelled questions."""
+    """As methods/words_and_cost says of 2,000 and 5,000 labelled questions."""
     measure, whole = "MRR@10", plan.Block.load("plan/core", both=True)
     few = plan.Block.load("plan/few-labels", both=True)
     for count in ("2,000", "5,000"):

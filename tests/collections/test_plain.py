@@ -199,7 +199,7 @@ def test_files_without_text_are_left_out_and_counted(text_folder, cache):
 
 def test_a_folder_of_empty_files_is_refused(tmp_path, cache):
     (tmp_path / "a.txt").write_text("\n")
-    with pytest.raises(InputError, match="no passage"):
+    with pytest.raises(InputError, match=f"{tmp_path.name}: 1 file without any text"):
         collections.load(tmp_path, cache=cache)
 
 
@@ -437,7 +437,8 @@ def test_a_table_is_a_collection(tmp_path, cache, name, sign):
         ("text\none\ntwo,three", "line 3: not a row of a table whose columns are text (2 cells)"),
         ("text,position\none,first", "line 2: field position is text, not a whole number"),
         ('text\n"open', "line 2: not a row of a table"),
-        ("name,words\na,b", "field text is missing (there are: name, words)"),
+        ("name,words\na,b", "line 1: field text is missing (there are: name, words)"),
+        ("a1,The moon pulls.\na2,Salt.", "line 1: field text is missing (there are: a1, The moon"),
     ],
 )
 def test_a_bad_table_is_named_by_line_and_column(tmp_path, cache, content, problem):
@@ -445,6 +446,34 @@ def test_a_bad_table_is_named_by_line_and_column(tmp_path, cache, content, probl
     with pytest.raises(InputError) as caught:
         collections.load(tmp_path / "tides.csv", cache=cache)
     assert problem in str(caught.value) and caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["sep=|\ntitle|text\nSea|Salt", "SEP=;\ntitle;text\nSea;Salt", "\ntitle,text\nSea,Salt"],
+)
+def test_a_line_before_a_table_says_what_separates_its_cells(tmp_path, cache, content):
+    """As Excel writes one; a blank line says nothing."""
+    (tmp_path / "tides.csv").write_text(content, encoding="utf-8")
+    (row,) = collections.load(tmp_path / "tides.csv", cache=cache).passages
+    assert (row["id"], row["title"], row["text"]) == ("line-3", "Sea", "Salt")
+
+
+def test_texts_are_read_once_and_never_again(tmp_path, cache, monkeypatch):
+    """To say what is in them is kept with their passages; what lies beside them is looked at."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.txt").write_text(f"Text {number}.\n\n(c) Ann", encoding="utf-8")
+    (folder / "empty.txt").write_text(" ")
+    first = collections.load(folder, cache=cache)
+    (folder / "picture.png").write_bytes(b"png")
+    monkeypatch.setattr(plain, "_blocks", lambda path: pytest.fail(f"{path} is read again"))
+    again = collections.load(folder, cache=cache)
+    read = "read 6 of {} files: 6 .txt{}; without text: 1 .txt; at the beginning or end of most te"
+    assert first.info["read"].startswith(read.format(7, ""))
+    assert again.info["read"].startswith(read.format(8, "; not read: 1 .png"))
+    assert again.digest == first.digest and again.info["counts"] == first.info["counts"]
 
 
 def test_a_file_of_an_unknown_kind_is_named_with_the_known_ones(tmp_path, cache):
@@ -1053,6 +1082,32 @@ def test_a_long_text_is_read_in_parts_and_comes_out_as_one(tmp_path, cache, monk
     assert len(set(parts.passages["id"][:])) == len(parts)
     (tmp_path / "line.txt").write_text("a sea\n" * 5000, encoding="utf-8")  # no blank line
     assert len(list(plain.sections_of(tmp_path / "line.txt"))) > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "headings"),
+    [
+        ("long.md", "# {}\n\n## {}\n\n### {}\n\n"),
+        ("long.adoc", "= {}\n\n== {}\n\n=== {}\n\n"),
+        ("long.rst", "{}\n=====\n\n{}\n-----\n\n{}\n~~~~~\n\n"),
+    ],
+)
+def test_headings_stand_above_the_later_parts_of_a_long_text_too(
+    tmp_path, name, headings, monkeypatch
+):
+    file, texts = tmp_path / name, [f"Text {number} of it.\n\n" for number in range(90)]
+    last = headings.split("\n\n")[2] + "\n\n"
+    content = [headings.format("Tides", "Moon", "Pulls"), *texts, last.format("Storm"), *texts]
+    file.write_text("".join(content), encoding="utf-8")
+
+    def titles() -> list[str]:
+        return [title for rows in plain.sections_of(file) for title, text in rows if text.strip()]
+
+    whole = titles()
+    monkeypatch.setattr(plain, "PART", 400)
+    parts = titles()
+    assert len(parts) > 3 + len(whole) and [*dict.fromkeys(parts)] == whole
+    assert whole[-2:] == ["Tides: Moon: Pulls", "Tides: Moon: Storm"]
 
 
 @pytest.mark.parametrize("packed", [False, True])

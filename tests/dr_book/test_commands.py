@@ -18,7 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from tqdm import tqdm
 
 from dr_book import systems
-from dr_book.commands import EXAMPLES, check_collection, main, parser, untaken
+from dr_book.commands import EXAMPLES, STOPPED, check_collection, main, parser, untaken
 from dr_book.generated_queries import FEWEST_PASSAGES
 from dr_book.plain_log import FORM, PlainLines
 from dr_book.systems import check_outside, word_of
@@ -552,3 +552,39 @@ def test_try_in_the_folder_of_the_text_writes_beside_it(tmp_path, monkeypatch):
     assert untaken("docs") == Path("docs-tried")
     check_outside(untaken("docs"), "docs")
     check_outside(tmp_path / "docs" / ".hidden" / "page", "docs")
+
+
+INTERRUPTS = {
+    "imports": """
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "dr_lib.places":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Finder())
+""",
+    "SIGINT": "stop = lambda: os.kill(os.getpid(), signal.SIGINT)",
+    "SIGTERM": "stop = lambda: os.kill(os.getpid(), signal.SIGTERM)",
+    "where Python drops it": """
+class Lost:
+    def __del__(self):
+        raise KeyboardInterrupt
+
+stop = lambda: not Lost()
+""",
+}
+
+
+@pytest.mark.parametrize("when", INTERRUPTS)
+def test_a_command_that_is_stopped_says_one_line(when):
+    script = f"""
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
+{INTERRUPTS[when]}
+from dr_book import commands
+commands.parser = lambda: stop() or time.sleep(60)
+sys.exit(commands.main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == (143 if when == "SIGTERM" else 130)
+    assert done.stderr.splitlines() == [STOPPED]

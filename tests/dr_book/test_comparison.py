@@ -12,7 +12,7 @@ from dr_book import comparison, figures, measured, plan, tables
 from dr_book.comparison import Comparison, notebook_of
 from dr_book.ledger import answer
 from dr_book.papers import load_paper
-from dr_book.statistics import Estimate
+from dr_book.statistics import Estimate, Interval
 from dr_book.tables import p_cell
 from dr_book.verdicts import PairResult
 from dr_lib.evaluation import Clusters
@@ -52,6 +52,16 @@ def smoke(record):
         label: [record(label, level + rng.normal(0, 0.01, 80), scale="smoke")]
         for label, level in levels.items()
     }
+
+
+def test_panels_of_differences_are_told_in_words_too():
+    gaps = {"SQuAD": {"mlm": Interval(1.0, 0.5, 1.5)}, "dev": {"simlm": Interval(-2.0, -3.0, -1.0)}}
+    about = {"measure": "MRR@10", "rows": "minus no pre-training"}
+    shown = comparison.panels(gaps, ["mlm", "simlm"], **about, leading=True).data
+    told = "Minus no pre-training. SQuAD (points of MRR@10): masked LM +1.0."
+    assert f'aria-label="{told} dev (points of MRR@10): SimLM -2.0."' in shown
+    assert "dr-leading" in shown
+    assert not comparison.panels({"SQuAD": {}}, ["mlm"], **about).data, "without records no figure"
 
 
 def test_columns_that_have_nothing_to_show_are_left_out(runs):

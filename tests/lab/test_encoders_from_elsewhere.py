@@ -273,6 +273,7 @@ def test_a_projection_that_a_training_would_lose_is_refused(encoder):
     for path, kind in kinds.items():
         modules.append({"path": path, "type": f"sentence_transformers.models.{kind}"})
         (encoder / path).mkdir()
+        (encoder / path / "config.json").write_text("{}")
     (encoder / "modules.json").write_text(json.dumps(modules[:3]))
     assert open_checkpoint(str(encoder)).pooling == "mean"
     (encoder / "modules.json").write_text(json.dumps(modules))

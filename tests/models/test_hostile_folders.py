@@ -3,6 +3,8 @@ runs, nothing outside it is read.
 """
 
 import json
+import re
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model
 
+from dr_book.export import save_for_others
 from dr_lib.errors import InputError
 from dr_lib.lab.inputs import model_digest, open_checkpoint
 from dr_lib.models import (
@@ -259,6 +263,121 @@ def test_texts_are_cut_to_the_positions_that_there_are(folder, tiny_tokenizer):
     words = ["text"] * 8 * positions
     found = SentenceEncoder(folder).encode([" ".join(words), " ".join(words[: positions - 2])])
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+@pytest.fixture
+def composed(folder) -> Path:
+    """The sound model as sentence-transformers has it: modules.json, 1_Pooling (cls)."""
+    encoder = DenseEncoder.from_pretrained(folder, pooling="cls", passage_length=24, title="none")
+    save_for_others(encoder, folder.parent / "composed")
+    (folder.parent / "composed" / "dense.json").unlink()
+    return folder.parent / "composed"
+
+
+def changed(name: str, **changes) -> Callable[[Path], None]:
+    """Change entries of a JSON file; those that are None are left out."""
+
+    def change(folder: Path) -> None:
+        values = json.loads((folder / name).read_text()) | changes
+        write(name, json.dumps({key: value for key, value in values.items() if value}))(folder)
+
+    return change
+
+
+def removed(name: str) -> Callable[[Path], None]:
+    def remove(folder: Path) -> None:
+        place = folder / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+    return remove
+
+
+def smaller_vocabulary(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    (name,) = (name for name in weights if "word_embeddings" in name)
+    weights[name] = weights[name][:-1].contiguous()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    config(vocab_size=len(weights[name]))(folder)
+
+
+def without_pooling(folder: Path) -> None:
+    listed = json.loads((folder / "modules.json").read_text())
+    write("modules.json", json.dumps(listed[:1]))(folder)
+
+
+def decoder(folder: Path) -> None:
+    """One that is padded at the left and counts its positions from there."""
+    tokenizer = load_tokenizer(folder)
+    sizes = {"n_positions": 64, "n_embd": 8, "n_layer": 1, "n_head": 1}
+    GPT2Model(GPT2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    write("1_Pooling/config.json", '{"embedding_dimension": 8, "pooling_mode": "mean"}')(folder)
+    changed("tokenizer_config.json", padding_side="left")(folder)
+
+
+SENTENCES = "sentence_bert_config.json"
+NONSENSE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no tokenizer": (removed("tokenizer.json"), "composed: makes one vector of all texts"),
+    "texts of no token": (changed(SENTENCES, max_seq_length=2), "makes one vector of all texts"),
+    "no number of tokens": (changed(SENTENCES, max_seq_length="9"), "composed: cannot be loaded"),
+    "fewer than no tokens": (changed(SENTENCES, max_seq_length=-9), "composed: cannot be loaded"),
+    "no list of modules": (removed("modules.json"), "modules.json: is missing, though 1_Pooling"),
+    "no pooling": (removed("1_Pooling"), "1_Pooling: is missing or empty"),
+    "pooling in no list": (without_pooling, "composed: the checkpoint lacks 2 weights (pooler"),
+    "tokenizer of more tokens": (smaller_vocabulary, "its tokenizer has"),
+    "depends on its neighbours": (decoder, "makes other vectors of a text beside longer ones"),
+    "broken": (write(SENTENCES, "{"), f"{SENTENCES} line 1: not valid JSON"),
+    "not fetched": (
+        write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid"),
+        "tokenizer.json: only names a file that was not fetched",
+    ),
+    "pickled module": (write("1_Pooling/pytorch_model.bin", "?"), "1_Pooling: holds weights in pi"),
+    "prompts are numbers": (
+        changed("config_sentence_transformers.json", prompts={"query": 3}),
+        "config_sentence_transformers.json: its prompts are no mapping of texts",
+    ),
+    "other sizes": (config(intermediate_size=8), "weights of the sizes in config.json"),
+}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_an_encoder_that_would_answer_nonsense_is_refused(composed, kind):
+    change, told = NONSENSE[kind]
+    change(composed)
+    with pytest.raises(InputError, match=re.escape(told)) as caught:
+        SentenceEncoder(composed)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_old_layout_opens_and_its_weights_are_looked_at(composed):
+    """The transformer in a folder of its own, as early versions of the library saved it."""
+    texts, inner = ["a text", "another"], composed / "0_Transformer"
+    expected = SentenceEncoder(composed).encode(texts)
+    inner.mkdir()
+    for path in [path for path in composed.iterdir() if path.is_file()]:
+        if path.name not in ("modules.json", "config_sentence_transformers.json"):
+            path.rename(inner / path.name)
+    listed = json.loads((composed / "modules.json").read_text())
+    listed[0]["path"] = inner.name
+    write("modules.json", json.dumps(listed))(composed)
+    np.testing.assert_array_equal(SentenceEncoder(composed).encode(texts), expected)
+    without("layer.0.attention.self.query")(inner)
+    with pytest.raises(InputError, match=r"lacks \d+ weights"):
+        SentenceEncoder(composed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision_are_computed_with_in_float32(composed, dtype):
+    """Else vectors have lengths of 0.998 to 1.002 on a processor, and rankings change."""
+    weights = load_file(composed / "model.safetensors")
+    halves = {name: tensor.to(dtype) for name, tensor in weights.items()}
+    save_file(halves, composed / "model.safetensors", {"format": "pt"})
+    config(dtype=str(dtype).removeprefix("torch."))(composed)
+    tokenizer = AutoTokenizer.from_pretrained(composed)
+    model = AutoModel.from_pretrained(composed, dtype=torch.float32).eval()
+    with torch.no_grad():
+        vector = model(**tokenizer("a text", return_tensors="pt"))[0][0, 0]
+    expected = (vector / vector.norm()).numpy()
+    np.testing.assert_allclose(SentenceEncoder(composed).encode(["a text"])[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("key", ["max_window_layers", "every_n_layers"])

@@ -1,5 +1,5 @@
 /* Price and profit: what a pre-training costs and what it gains, with a cut that a reader moves. `book/_ext/price_piece.py`
-   writes price-data.js from the book's records. Page: methods/what_the_bottleneck_buys. */
+   writes price-data.js from the book's records. Page: methods/words_and_cost. */
 
 "use strict";
 
