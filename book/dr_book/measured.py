@@ -170,6 +170,8 @@ def configuration(record: Record) -> Hashable:
         if MADE_BY.get(section) in stages or (section not in MADE_BY and settings)
     }
     recipe["evaluation"].pop("measures", None)
+    if isinstance(recipe.get("collection"), dict):  # it refuses data, whose digest tells the rest
+        recipe["collection"].pop("allow_duplicates", None)
     for section in (recipe, recipe["auxiliary"]):  # how it was computed, as the device is
         for training in section.values():
             if isinstance(training, dict):
@@ -185,7 +187,7 @@ def configuration(record: Record) -> Hashable:
 
 def _told_by_recipe(record: Record) -> bool:
     kind = (record.recipe.get("evaluation") or {}).get("kind")
-    return kind in ("search", "bm25", "dialogue", "nlu") and len(record.keys) > 1
+    return kind == "nlu" or (kind in ("search", "bm25", "dialogue") and len(record.keys) > 1)
 
 
 def of_records(make: Callable[..., Made]) -> Callable[..., Made]:

@@ -5,12 +5,14 @@ with notes and a way back to its page, and what to remember.
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browser import needs_chromium, opened
 from check_pages import ROOT
 from slides import PLACE, SOURCE, deck, shown, slide_html
 from teaching import load_plan
 
+from dr_lib import collections, retrieval
 from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
 
@@ -157,3 +159,13 @@ def test_decks_follow_the_four_sessions_and_notes_are_never_on_the_slide(built):
     assert all(slide.count("<aside hidden>") == 1 for slide in slides) and len(slides) == 12
     assert "aside { display: none; }" in html
     assert "aside { display: block" not in html and 'open("", "notes"' in html
+
+
+def test_a_third_of_the_questions_of_lesson_4_have_an_answer_among_five_careless_negatives():
+    data = collections.load("primer").sample(10_000, train_queries=400)
+    found = retrieval.Bm25.build(data.passages, title=False)
+    ranked = found.search(data.queries("train")["text"][:], 5).rows
+    known = data.relevant_rows("train")
+    shares = [np.isin(rows, right).any() for rows, right in zip(ranked, known, strict=True)]
+    assert len(shares) == 400 and 0.3 < np.mean(shares) < 0.37
+    assert "for a third of the questions an answer is among the five" in SOURCE.read_text("utf-8")

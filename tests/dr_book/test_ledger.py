@@ -288,6 +288,17 @@ def test_compiled_or_not_a_training_is_of_one_configuration():
     plain = of(pretraining={"compile": False})
     assert of(pretraining={"compile": "auto"}) == of(finetuning={"compile": True}) == plain
     assert of(pretraining={"steps": 7}) != plain
+    refused = of(pretraining={"compile": False}, collection={"allow_duplicates": False})
+    assert refused == plain, "the digest of the data tells them apart"
+
+
+def test_a_task_of_the_base_model_is_one_configuration_whichever_table_it_was_made_for():
+    tables = (
+        measured.recorded_by_collection(name)["glue-mrpc"]["BERT"]
+        for name in ("simlm/table01", "master/table07")
+    )
+    ours, theirs = ({(run.study, run.seed, run.epoch) for run in runs} for runs in tables)
+    assert ours == theirs and len(ours) == 3
 
 
 def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
