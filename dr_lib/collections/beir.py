@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -312,7 +313,9 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     head = next(read_lines(path), ("", ""))[1]
     separator = re.fullmatch("(?i)sep=(.)", head)
     delimiter = separator[1] if separator else max(",;\t", key=head.count)
-    texts = ("\n" if separator and line == head else f"{line}\n" for _, line in read_lines(path))
+    texts = (f"{line}\n" for _, line in read_lines(path))
+    if separator:  # its line stays, an empty one, so that places are counted as in the file
+        texts = chain(["\n"], islice(texts, 1, None))
     lines = csv.reader(texts, delimiter=delimiter, strict=True)
     columns: list[str] = []
     try:

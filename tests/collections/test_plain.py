@@ -459,6 +459,14 @@ def test_a_line_before_a_table_says_what_separates_its_cells(tmp_path, cache, co
     assert (row["id"], row["title"], row["text"]) == ("line-3", "Sea", "Salt")
 
 
+def test_a_cell_keeps_a_line_that_reads_as_the_tables_first_one(tmp_path):
+    """Only the first line of a file says what separates its cells."""
+    table = tmp_path / "sheet.csv"
+    table.write_text('sep=;\ntitle;text\nExcel;"Begin with\nsep=;\nas its first line."\n')
+    ((_, row),) = beir.read_table(table)
+    assert row["text"] == "Begin with\nsep=;\nas its first line."
+
+
 def test_texts_are_read_once_and_never_again(tmp_path, cache, monkeypatch):
     """To say what is in them is kept with their passages; what lies beside them is looked at."""
     folder = tmp_path / "texts"
