@@ -370,7 +370,7 @@ def _count_tensors(folder: Path) -> int:
             with safe_open(path, "pt") as weights:
                 count += len(weights.keys())
         except (OSError, SafetensorError) as error:
-            problem = f"cannot be read ({first_line(error)})"
+            problem = f"cannot be loaded ({first_line(error)})"
             raise InputError(problem, where=path, fix=FIX) from None
     return count
 

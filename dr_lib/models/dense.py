@@ -181,9 +181,12 @@ class Prompts(Settings):
             named = config.get("prompts") or {}
             passage = filter(None, map(named.get, ("document", "passage", "corpus")))
             return cls(query=named.get("query") or "", passage=next(passage, ""))
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, TypeError, ValueError) as error:
             fix = "Write each text under its name: query, document."
-            raise InputError("its prompts are no mapping of texts", where=file, fix=fix) from None
+            problem = "its prompts are no mapping of texts"
+            if isinstance(error, InputError):  # it names the one that is no text
+                problem += f" ({first_line(error)})"
+            raise InputError(problem, where=file, fix=fix) from None
 
 
 class SentenceEncoder(nn.Module):
