@@ -37,6 +37,8 @@ COMPARED := encode step search bm25 simlm_step masks whole
 GPU ?= $(shell test -f $(VENV)/gpu.lock && echo 1)
 INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml $(if $(GPU),requirements-gpu.lock); }
 export TOKENIZERS_PARALLELISM := false
+# glibc then asks Linux for huge pages, which many systems give only who asks: a training on a processor loses less time to paging.
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 export SEARCHED
 
 setup:
