@@ -49,7 +49,7 @@ p { margin: 0.5rem 0; max-width: 34em; }
 .shown > * { width: 100%; margin: 0; }
 .shown svg { width: 100%; height: auto; max-height: 66vh; }
 .shown .dr-figure:has(.dr-source) svg { max-height: 54vh; }
-.broad .shown svg { max-height: 56vh; }
+.beside.broad { gap: 2vh; } .broad .shown svg { max-height: 56vh; } .broad p { max-width: none; }
 .shown .index { font-size: 0.9em; }
 .tip { fill: context-stroke; }
 .formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
