@@ -360,11 +360,30 @@ def recorded() -> tuple[dict[str, Block], list[Record]]:
         f"{squad}, decoder": decoder,
         f"{squad}, pooling": both.beside("plan/pooling"),
         f"{squad}, reading": decoder.beside("plan/reading"),
+        f"{squad}, rates": at_best_rates(),
         reddit: Block.load(core, reddit, both=True),
         "re-ranker, dev": Block.load("plan/re-ranker-dev"),
     }
     blocks |= {f"elsewhere {name}": block for name, block in elsewhere().items()}
     return blocks, [Block.load(study).first for study in ("plan/overlap", "plan/overlap-dev")]
+
+
+def at_best_rates() -> Block:
+    """The test runs of each row of block 8 at the rate of learning that is best on dev, under the
+    row's own name; a row is there once all its rates have their seeds.
+    """
+    studies = "plan/core", "plan/rates-of-learning"
+    test, dev = ({}, {})
+    for study in studies:
+        test |= Block.load(study).runs
+        dev |= Block.load(f"{study}-dev").runs
+    tuned, means = Block(dev), Block(dev).means(planned()["measure"])
+    chosen = {}
+    for row in planned_block(8)["rows"]:
+        rates = [row, f"{row}, 2e-4", f"{row}, 1e-3"]
+        if min(map(tuned.seed_count, rates)) >= seeds_of(8):
+            chosen[row] = test[max(rates, key=lambda label: np.mean(means[label]))]
+    return Block(chosen)
 
 
 def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Verdict]:
@@ -374,8 +393,8 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Ve
     Args:
         blocks: "squad", "reddit-retrieval", "squad, decoder" with the rows of blocks 1 and 2,
             "squad, pooling" with those of 1 and 9, "squad, reading" with those of 1, 2 and 10,
-            "re-ranker, dev", and each collection that was searched without training on it, under
-            its name with "elsewhere " before it.
+            "squad, rates" with those of 8 (`at_best_rates`), "re-ranker, dev", and each collection
+            that was searched without training on it, under its name with "elsewhere " before it.
         overlaps: of SQuAD's questions.
     """
     return [_judged(contrast, blocks, overlaps) for contrast in planned()["contrasts"]]

@@ -327,6 +327,30 @@ def test_a_contrast_is_judged_when_its_last_seed_is_there(block):
     assert judged(2, again=True).lacks == "squad: bow 2 of 3", "a run again is no further seed"
 
 
+def test_dev_chooses_a_rate_and_the_test_questions_judge_it(block, monkeypatch):
+    """Also where they prefer another, and not before all rates of a row have their seeds."""
+    names = [f"{row}{rate}" for row in ("none", "mlm") for rate in ("", ", 2e-4", ", 1e-3")]
+    seeds = dict.fromkeys(names, 2) | {"none": 3, "mlm, 1e-3": 1}
+    on_dev = dict(zip(names, (0.5, 0.2, 0.4, 0.5, 0.2, 0.4), strict=True))
+
+    def load(study: str, *_, **__) -> plan.Block:
+        core, dev = study.startswith("plan/core"), study.endswith("-dev")
+        values = {
+            name: np.full((seeds[name], 20), on_dev[name] if dev else 1 - on_dev[name])
+            for name in names
+            if ("," not in name) == core
+        }
+        return block(values, [*range(20)])
+
+    monkeypatch.setattr(plan.Block, "load", load)
+    found = plan.at_best_rates()
+    assert {*found.runs} == {"none"} and found.seed_count("none") == 3
+    assert found.means("MRR@10")["none"] == pytest.approx([50, 50, 50])
+    seeds["mlm, 1e-3"], on_dev["mlm, 1e-3"] = 2, 0.7
+    found = plan.at_best_rates()
+    assert found.means("MRR@10")["mlm"] == pytest.approx([30, 30])
+
+
 def test_a_seed_that_was_trained_again_counts_once(block):
     rng = np.random.default_rng(0)
     clusters, values = np.repeat(np.arange(12), 5).tolist(), rng.random((3, 60))
