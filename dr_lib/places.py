@@ -238,6 +238,8 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
 
 LARGEST = 2**24  # bytes of a configuration or a list of weights
 MOST_LABELS = 50_000  # for each of which the library makes a name
+NEEDED = re.compile(r"config.*\.json$|^tokenizer\.json$")
+"""Files that hold an object, of which the libraries' errors name the folder alone."""
 FIX = "Save the model again with sentence-transformers or transformers, or give another."
 POINTER = b"version https://git-lfs"
 ROUTED = "Router", "Asym"
@@ -267,8 +269,8 @@ def check_model_folder(folder: Path) -> None:
             if pointer:
                 problem, fix = "only names a file that was not fetched", "Run `git lfs pull` there."
                 raise InputError(problem, where=file, fix=fix)
-            if "config" in file.name and file.suffix == ".json":
-                _json(file)
+            if NEEDED.search(file.name) and not isinstance(_json(file), dict):
+                raise InputError("is no JSON object", where=file, fix=FIX)
         if [*inside.glob("pytorch_model*.bin")] and not [*inside.glob("*.safetensors")]:
             problem = "holds weights in pickles alone, which may run anything"
             raise InputError(problem, where=inside, fix=FIX)
@@ -314,7 +316,7 @@ def _parts(folder: Path) -> list[Path]:
         parts[folder / path] = kind
 
     try:
-        for module in _json(file):
+        for module in _json(file) or [{}]:
             add(str(module["path"]), str(module["type"]))
         for part, kind in [*parts.items()]:
             router = next(filter(Path.is_file, map(part.joinpath, ROUTERS)), None)
@@ -336,6 +338,9 @@ def _check_configuration(folder: Path) -> None:
         if key == "num_labels" and isinstance(value, int) and value > MOST_LABELS:
             problem = f"num_labels is {value:,}, more than {MOST_LABELS:,}"
             raise InputError(problem, where=path, fix=FIX)
+        labels = len(value) if key == "id2label" and isinstance(value, dict) else 1
+        if labels != 1 and (folder / "cross_encoder.json").is_file():
+            raise InputError(f"names {labels} labels, a re-ranker has one", where=path, fix=FIX)
         if key in LAYER_KEYS and isinstance(value, int) and tensors and value > tensors:
             problem = f"{visible(key)} is {value:,}, but its weights have {tensors:,} tensors"
             raise InputError(problem, where=path, fix=FIX)
@@ -357,7 +362,7 @@ def _json(path: Path) -> Any:
     """The content of a file of a model's folder."""
     from dr_lib.files import read_json
 
-    return read_json(path, FIX, LARGEST)
+    return read_json(path, FIX, None if path.name == "tokenizer.json" else LARGEST)
 
 
 def _count_tensors(folder: Path) -> int:

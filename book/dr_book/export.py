@@ -257,7 +257,7 @@ def card(
         }
         scores = {
             f"{measure}, %": spell(mean_intervals({"": [record]}, measure)[""])
-            for measure in record.means
+            for measure in sorted(record.means)  # as a record that was read has them
         }
         made = made_on(record.machine, record.commit)
         values |= {"recipe": record.recipe, "scores": scores, **made}
@@ -274,7 +274,7 @@ def write_card(template: Path, about: dict[str, Any], values: dict[str, Any]) ->
     """
     tags = ["sentence-transformers", "transformers", "dense-retrieval", *about.pop("tags", [])]
     data = ModelCardData(license="other", license_name="see-licences-below", tags=tags, **about)
-    values |= {"recipe": yaml.safe_dump(values.get("recipe"), sort_keys=False, allow_unicode=True)}
+    values |= {"recipe": yaml.safe_dump(values.get("recipe"), allow_unicode=True)}
     markup = {"plain": plain, "fence": _fence, "rows": _rows}
     return ModelCard.from_template(data, template_path=str(template), **values, **markup)
 

@@ -85,12 +85,14 @@ TITLE = re.compile(
 )
 PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?<(?:!doctype\s+html|html)\b", re.I)
 """How a page of HTML begins, though its name ends in `.txt`."""
+SAID = re.compile(rb"charset\s*=|encoding\s*=", re.I)
+"""What names the encoding of a page, near its beginning."""
 MAIL = re.compile(r"(?:Return-Path|Received|Delivered-To|From|To|Subject|Date|MIME-Version):", re.I)
 CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b", re.I | re.M)
 """The first line of an e-mail, and one that says that what follows is no readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 9, 3
+CUT, CUT_OF_HTML = 9, 4
 PART = 2**23
 """Characters of a text from which on it is read in parts: while it is cut into passages, each takes
 some twenty bytes of memory.
@@ -357,9 +359,7 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
     """
     kind = kind_of(path)
     if kind in HTML or (kind == ".txt" and _begins_as_page(path)):
-        content = _bytes(path)
-        check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
-        parts = iter([("", html_sections(content))])
+        parts = iter([("", html_sections(_page(path)))])
     else:
         parts = _text_sections(path, kind)
     for title, cut_up in parts:
@@ -390,7 +390,8 @@ def _parts(path: Path) -> Iterator[str]:
     outside of code, if there is one before it is twice as long.
     """
     lines, size, code = [], 0, False
-    for _, line in read_lines(path):
+    for where, line in read_lines(path):
+        _check_zeros(line, where)
         lines.append(line.rstrip() or "\f" * ("\f" in line))
         size += len(line) + 1
         code ^= bool(FENCE.match(line))
@@ -417,6 +418,31 @@ def _begins_as_page(path: Path) -> bool:
             return bool(PAGE.match(file.read(1000)))
     except (OSError, EOFError, zlib.error):
         return False  # said where the whole is read
+
+
+def _check_zeros(text: str, where: object) -> None:
+    """Refuse UTF-16 without a mark, whose bytes may be UTF-8 too, of other signs."""
+    if "\0" in text:
+        fix = (
+            "Save UTF-16 as UTF-8 (iconv -f utf-16le -t utf-8 FILE > NEW), or put a dot before its"
+        )
+        fix += " name, and it is left out."
+        raise InputError("no text: zero bytes are in it", where=where, fix=fix)
+
+
+def _page(path: Path) -> bytes | str:
+    """A page, as a text where it names no encoding: it is UTF-8, and nobody guesses."""
+    content = _bytes(path)
+    check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff") or SAID.search(content[:1024]):
+        return content
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        fix = "Save it as UTF-8, or name its encoding: <meta charset=windows-1252>."
+        raise InputError("not UTF-8, and names no charset", where=path, fix=fix) from None
+    _check_zeros(text, path)
+    return text
 
 
 def _bytes(path: Path) -> bytes:
@@ -510,7 +536,7 @@ def is_main(element: Any) -> bool:
     return element.name == "main" or element.get("role") == "main"
 
 
-def html_sections(markup: bytes) -> list[tuple[str, str]]:
+def html_sections(markup: bytes | str) -> list[tuple[str, str]]:
     r"""The parts of an HTML page between its headings, as `sections` gives those of a text; where a
     page marks its main part, nothing beside it is read.
 

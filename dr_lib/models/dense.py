@@ -33,8 +33,9 @@ from dr_lib.tokens import Layout, TokenBatch, TokenStore, check_titles, plan_by_
 TOKENS_AT_ONCE = 8_192
 PROBES = "1 a и 一", "2 b в 二"
 """Texts that any tokenizer tells from each other and cuts into equally many tokens."""
-OTHER_HEADS = "Classification", "QuestionAnswering"
-"""How the names of models end that score texts and make no vector of them."""
+OTHER_HEADS = "Classification", "QuestionAnswering", "LMHeadModel"
+OTHER_HEADS += "ForCausalLM", "ForConditionalGeneration"
+"""How the names of models end that score or write texts and make no vector of them."""
 
 
 class DenseSettings(Layout):
@@ -309,8 +310,9 @@ class SentenceEncoder(nn.Module):
 
 
 def _check_encodes(folder: Path) -> None:
-    """Refuse a re-ranker, a classifier, or an encoder of many or sparse vectors, which the library
-    would open as one of single vectors: the mean of states that were never trained for that.
+    """Refuse a re-ranker, a classifier, a model that writes texts, or an encoder of many or sparse
+    vectors, which the library would open as one of single vectors: the mean, or the last, of states
+    that were never trained for that. Encoders made from models that write have a modules.json.
     """
     composed = (folder / "modules.json").is_file()
     file = folder / ("config_sentence_transformers.json" if composed else "config.json")
@@ -320,7 +322,10 @@ def _check_encodes(folder: Path) -> None:
     kind = str(named).strip("[]'")
     other = kind not in ("", "SentenceTransformer") if composed else kind.endswith(OTHER_HEADS)
     if other:
-        fix = "Give an encoder, which makes one vector of one text."
+        fix = (
+            "Give an encoder, which makes one vector of one text, with a modules.json that says how"
+        )
+        fix += " where it is made from a model that writes."
         raise InputError(f"is no encoder, but a {kind}", where=folder, fix=fix)
 
 

@@ -162,6 +162,29 @@ def test_a_file_with_zero_bytes_is_no_latin1(tmp_path, cache):
     assert "latin1" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["The sea is salt.", "Луна тянет воду моря."])
+@pytest.mark.parametrize("code", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_a_text_in_utf_16_without_a_mark_is_not_read_as_single_letters(tmp_path, cache, text, code):
+    """Its bytes are UTF-8 too, of a letter between two zeros, or of another sign."""
+    (tmp_path / "a.md").write_bytes(text.encode(code))
+    with pytest.raises(InputError, match=r"a\.md line 1: no text: zero bytes .*iconv -f utf-16le"):
+        collections.load(tmp_path, cache=cache)
+
+
+def test_the_encoding_of_a_page_is_read_and_never_guessed(tmp_path, cache):
+    text, file = "<p>A naïve café by the sea.</p>", tmp_path / "a.html"
+    said = f"<html><head><meta charset=windows-1252></head>{text}"
+    for content in (text.encode(), said.encode("cp1252"), text.encode("utf-8-sig")):
+        file.write_bytes(content)
+        assert collections.load(file, cache=cache).passages["text"][0] == text[3:-4]
+    file.write_bytes(text.encode("cp1252"))
+    with pytest.raises(InputError, match=r"a\.html: not UTF-8, and names no charset\..*<meta"):
+        collections.load(file, cache=cache)
+    file.write_bytes("<p>Salt.</p>".encode("utf-16-le"))
+    with pytest.raises(InputError, match="zero bytes"):
+        collections.load(file, cache=cache)
+
+
 def test_of_two_files_of_passages_one_is_to_be_named(tmp_path, cache):
     for name in ("a.jsonl", "b.csv"):
         (tmp_path / name).write_text('{"text": "Salt."}\n')

@@ -4,6 +4,7 @@ to its models.
 
 import io
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,14 +13,17 @@ import ir_measures
 import pytest
 import torch
 from ir_measures import RR, nDCG
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from dr_book import search
 from dr_book.commands import main
 from dr_book.corpus_study import study_name
+from dr_book.export import export
 from dr_lib import evaluation, lab
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
+from dr_lib.lab.records import load_record
 from dr_lib.models import CrossEncoder, CrossEncoderSettings
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
@@ -173,6 +177,16 @@ def test_the_command_line_exports_by_the_names_of_a_study(run, here, capsys):
     assert "exported" in capsys.readouterr().out
 
 
+def test_exports_of_one_run_are_equal_byte_by_byte_fresh_and_read_back(run, here):
+    sources = {"fresh": run[0], "again": run[0], "file": run[2], "read": load_record(run[2])}
+    state = {}
+    for name, source in sources.items():
+        (folder,) = export(source, here / name / "exported")
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        state[name] = {path.relative_to(folder): path.read_bytes() for path in files}
+    assert len(run[0].means) > 1 and all(files == state["fresh"] for files in state.values())
+
+
 def test_a_run_and_its_judgements_leave_as_files_that_other_tools_measure_alike(
     run, here, capsys, monkeypatch
 ):
@@ -214,6 +228,49 @@ def test_what_was_searched_may_be_another_collection_than_what_was_trained_on(
         != learned.digest
         == record.trained_on["digest"]
     )
+
+
+def without(folder):
+    """No weight but zeros."""
+    file = folder / "model.safetensors"
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
+    save_file(zeros, file, {"format": "pt"})
+
+
+def more_labels(folder):
+    weights = load_file(file := folder / "model.safetensors")
+    for name in ("classifier.weight", "classifier.bias"):
+        weights[name] = weights[name].repeat_interleave(3, 0)
+    save_file(weights, file, {"format": "pt"})
+    names = {"id2label": dict.fromkeys("012", "x"), "label2id": {"x": 0}}
+    config = json.loads((folder / "config.json").read_text()) | names
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+FAULTY = {
+    "missing": (shutil.rmtree, "no such file or folder"),
+    "empty": (lambda folder: [path.unlink() for path in folder.iterdir()], "neither cross_enc"),
+    "an encoder": (
+        lambda folder: (folder / "cross_encoder.json").rename(folder / "dense.json"),
+        "neither cross_encoder.json nor late_interaction.json",
+    ),
+    "cut": (
+        lambda folder: os.truncate(folder / "model.safetensors", 5000),
+        "model.safetensors: cannot be loaded",
+    ),
+    "zeros": (without, "gives all passages one score"),
+    "labels": (more_labels, "config.json: names 3 labels, a re-ranker has one"),
+}
+
+
+def test_a_faulty_re_ranker_ends_in_one_line(run, scorer, here, capsys, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))
+    for kind, (change, said) in FAULTY.items():
+        change(shutil.copytree(scorer, here / kind) and here / kind)
+        arguments = [run[1].collection.name, "masks", "--reranker", str(here / kind)]
+        assert main(["search", *arguments]) == 1, kind
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {here / kind}") and said in line, (kind, line)
 
 
 def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(

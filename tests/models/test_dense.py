@@ -193,12 +193,17 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     ("file", "facts", "said"),
     [
         (None, {"architectures": ["BertForSequenceClassification"]}, "BertForSequenceClassif"),
+        (None, {"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
+        (None, {"architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM"),
+        (None, {"architectures": ["T5ForConditionalGeneration"]}, "T5ForConditionalGeneration"),
         ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "CrossEncoder"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "SparseEncoder"),
     ],
 )
-def test_a_re_ranker_is_no_encoder(tiny_bert, tiny_tokenizer, tmp_path, file, facts, said):
-    """The library opens it, with the mean of states that nobody has trained for that."""
+def test_a_re_ranker_or_a_model_that_writes_is_no_encoder(
+    tiny_bert, tiny_tokenizer, tmp_path, file, facts, said
+):
+    """The library opens it, with states pooled as nobody may have trained them."""
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
     ours = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
     save_for_others(ours, tmp_path / "given")

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2Model,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from dr_book.export import save_for_others
 from dr_lib.errors import InputError
@@ -157,6 +164,7 @@ REFUSED: dict[str, Callable[[Path], None]] = {
     "weights below the folder": weights_at("inner/w.safetensors"),
     "hidden weights": weights_at(".w.safetensors"),
     "weights of another kind": weights_at("w.bin"),
+    "tokenizer is no JSON": write("tokenizer.json", "{"),
     "index of nonsense": write("model.safetensors.index.json", "[]"),
     "weights cut short": cut,
     "weights with a huge header": write("model.safetensors", struct.pack("<Q", 2**60) + b"{}"),
@@ -172,7 +180,6 @@ REFUSED: dict[str, Callable[[Path], None]] = {
 }
 # refused in one line or opened without harm, as the library decides
 EITHER: dict[str, Callable[[Path], None]] = {
-    "tokenizer is no JSON": write("tokenizer.json", "{"),
     "code of its own": code,
     "code of another": config(auto_map={"AutoModelForMaskedLM": "org/repo--evil.Evil"}),
     "module of its own": module_of_code,
@@ -346,6 +353,40 @@ def test_an_encoder_that_would_answer_nonsense_is_refused(composed, kind):
     with pytest.raises(InputError, match=re.escape(told)) as caught:
         SentenceEncoder(composed)
     assert "\n" not in str(caught.value)
+
+
+READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "modules.json", SENTENCES)
+READ += ("config_sentence_transformers.json", "1_Pooling/config.json")
+BROKEN = {
+    "cut": lambda content: content[: len(content) // 2],
+    "empty": lambda _: b"",
+    "no UTF-8": lambda content: content.replace(b'"', b'"\xe9', 1),
+    "another kind": lambda content: b"[1, 2]" if content[:1] == b"{" else b"{}",
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_of_broken_json_the_file_is_named_and_the_way_out(composed, name):
+    content = (composed / name).read_bytes()
+    for kind, change in BROKEN.items():
+        write(name, change(content))(composed)
+        with pytest.raises(InputError, match=re.escape(str(composed / name))) as caught:
+            SentenceEncoder(composed)
+        assert "Save the model again" in caught.value.fix, kind
+
+
+def test_a_model_that_writes_opens_with_the_pooling_that_its_folder_names(composed):
+    """As public encoders have it that are made from one; else nobody says how it pools."""
+    tokenizer, sizes = load_tokenizer(composed), {"hidden_size": 8, "intermediate_size": 16}
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 64}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(composed)
+    pooling = '{"embedding_dimension": 8, "pooling_mode": "lasttoken"}'
+    write("1_Pooling/config.json", pooling)(composed)
+    assert open_encoder(composed).encode(["a text"]).shape == (1, 8)
+    for name in ("modules.json", "1_Pooling", "2_Normalize"):
+        removed(name)(composed)
+    with pytest.raises(InputError, match="is no encoder, but a LlamaForCausalLM"):
+        open_encoder(composed)
 
 
 def test_the_old_layout_opens_and_its_weights_are_looked_at(composed):
