@@ -227,7 +227,7 @@ def status_page(to: Path) -> str:
         "## Known vulnerabilities",
         vulnerabilities(VULNERABILITIES),
         "## Collections",
-        here_table(recorded_collections()),
+        folded("How to get each of them", here_table(recorded_collections())),
         "## Rows that were made twice",
         *rebuilt_section(all_recorded()),
         wide=True,
@@ -271,7 +271,10 @@ def faults_section(file: Path) -> list[str | HTML]:
     rows = [[what, times] for what, times in found["counts"].items()]
     return [
         f"{told} {end}{bad if found['failed'] else good}.",
-        table(["fault", "times"], rows, caption="Faults made on purpose."),
+        folded(
+            f"{len(rows)} kinds of fault",
+            table(["fault", "times"], rows, caption="Faults made on purpose."),
+        ),
     ]
 
 
@@ -402,10 +405,15 @@ def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:
         " of 100 cases; the outcome is that of `dr-lib verify`, with a margin of half a point, or"
         " what 95 of 100 pairs of trainings keep where they scatter by more."
     )
+    outcomes = Counter(row[-1] for row in rows)
+    spelled = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     return [
         f"Methods with a training that was made twice: {twice or 'none'}."
         f" Without: {once or 'none'}.",
-        table(columns, rows, caption=about.replace("`", ""), digits=2),
+        folded(
+            f"{len(rows)} pairs: {spelled}",
+            table(columns, rows, caption=about.replace("`", ""), digits=2),
+        ),
     ]
 
 

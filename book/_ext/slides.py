@@ -49,6 +49,7 @@ p { margin: 0.5rem 0; max-width: 34em; }
 .shown > * { width: 100%; margin: 0; }
 .shown svg { width: 100%; height: auto; max-height: 66vh; }
 .shown .dr-figure:has(.dr-source) svg { max-height: 54vh; }
+.beside.broad { gap: 2vh; } .broad .shown svg { max-height: 56vh; } .broad p { max-width: none; }
 .shown .index { font-size: 0.9em; }
 .tip { fill: context-stroke; }
 .formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
@@ -66,7 +67,8 @@ footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65
 aside { display: none; }
 figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
 small { color: var(--dr-grey); } nav { font-size: 0.8em; line-height: 1.6; column-gap: 3rem; }
-@media (min-width: 50rem) { .beside { grid-template-columns: 2fr 1fr; } nav { columns: 2; } }
+@media (min-width: 50rem) { .beside:not(.broad) { grid-template-columns: 2fr 1fr; } }
+@media (min-width: 50rem) { nav { columns: 2; } }
 @page { size: 1280px 720px; margin: 0; }
 @media print { section { height: 720px; min-height: 0; } }
 """
@@ -104,6 +106,10 @@ PLACE_SHOWN = 680, 475
 """Width and height of what a slide of 1,280 by 720 pixels shows, the look's `.shown svg`."""
 SOURCED = 389
 """Height of a figure that has a line of origin below it."""
+BROAD = 2.4
+"""Width by height of a drawing that stands above its text, for letters of the last row; beside a
+formula, which needs the height, there is none.
+"""
 
 
 def shown(built: Path, where: str) -> str:
@@ -128,7 +134,7 @@ def shown(built: Path, where: str) -> str:
     if wide := figures[0].select_one(".dr-wide"):
         phone = figures[0].select_one(".dr-phone")
         height = SOURCED if figures[0].select_one(".dr-source") else PLACE_SHOWN[1]
-        if _scale(phone, height) > 1.3 * _scale(wide, height):  # letters for the last row
+        if _scale(phone, height) > 1.2 * _scale(wide, height):  # letters for the last row
             phone.attrs.pop("hidden")
             wide.decompose()
         else:
@@ -140,8 +146,14 @@ def shown(built: Path, where: str) -> str:
 
 def _scale(drawing: Tag, height: float) -> float:
     """How much a drawing grows in a place of that height on a slide, and its letters with it."""
-    across, down = (float(side) for side in drawing.svg["viewbox"].split()[2:])
+    across, down = _sides(drawing)
     return min(PLACE_SHOWN[0] / across, height / down)
+
+
+def _sides(drawing: Tag) -> tuple[float, float]:
+    """Width and height of a drawing, in its own units."""
+    across, down = map(float, drawing.svg.get("viewbox", "0 0 1 1").split()[2:])
+    return across, down
 
 
 def cropped(drawing: str, part: str) -> str:
@@ -174,8 +186,9 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
         drawing = shown(built, where)
         if part := slide.get("crop"):
             drawing = cropped(drawing, part)
-        drawn = f'<div class="shown">{drawing}</div>'
-        text = f'<div class="beside">{drawn}<div>{text}</div></div>'
+        across, down = _sides(BeautifulSoup(drawing, "html.parser"))
+        place = "beside broad" if across > BROAD * down and not formulas else "beside"
+        text = f'<div class="{place}"><div class="shown">{drawing}</div><div>{text}</div></div>'
     notes = _notes(slide["notes"])
     foot = _footer(slide.get("page", page))
     return f"<section><h3>{_text(slide['title'])}</h3>{text}{notes}{foot}</section>"

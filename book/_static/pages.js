@@ -151,8 +151,8 @@ addEventListener("DOMContentLoaded", () => {
 /* A table that would scroll, that spells verdicts or whose cells are squeezed uses the margin as well: the theme hides the
    page's contents beside it. What does not fit on a phone takes another form there, which book.css sets. A table of
    sentences, one of few numbers or rows that would be cut off, and one of two columns that would be cut off or squeezed are
-   marked "prose": each row is a block, each cell has its column's name. Of a table of numbers that would be cut off, or
-   whose names would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below them what a
+   marked "prose": each row is a block, each cell has its column's name. Of a table of numbers, or of yes and no, that would be
+   cut off, or whose names would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below them what a
    column of words says. What does not fit even so scrolls, with its names in view. */
 (() => {
   const WIDE = "full-width"; // the theme's own class, which it looks for when the page is ready: hence one state earlier
@@ -217,7 +217,8 @@ addEventListener("DOMContentLoaded", () => {
       prose();
     } else if (phone.matches && table.offsetWidth) { // what is folded is looked at when it opens
       const cut = table.offsetWidth > table.parentElement.clientWidth + 1;
-      const named = numbers && !isNumber(heads[0]);
+      const brief = heads.length > 2 && cells.every((cell) => text(cell).length <= WORDS); // such as yes and no
+      const named = (numbers || brief) && !isNumber(heads[0]);
       if (named && (cut || names.some((name) => squeezed(name))) && stack(table, heads, cells)) {
         return;
       }

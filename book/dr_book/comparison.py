@@ -222,7 +222,7 @@ class Comparison:
         if zero := over in self.runs and bool(compared):
             series, far = self._over(over, labels, beyond)
             alt = f"Minus {named(over)}, by {rows}{far}. "
-            rows += f", minus {named(over)}{far}"
+            rows += f"; each minus {named(over)}{far}"
         alt += _in_words(series, signed=zero)
         leading = not order.data
         drawn = intervals(

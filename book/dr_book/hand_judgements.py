@@ -116,7 +116,8 @@ def read_pool(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     """Queries and judgements of a table that was ticked.
 
     An x, yes or a whole number above 0 is relevant; 0 or no is not. Of a query with anything
-    ticked, an empty cell is a passage that is not relevant; a query without a tick is left out.
+    ticked, an empty cell is a passage that is not relevant; a query without a tick is left out. Of
+    a passage that stands there twice, as where two tables were put together, the higher mark holds.
 
     Returns:
         Query id -> text, and query id -> passage id -> grade.
@@ -128,7 +129,8 @@ def read_pool(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     grades: dict[str, dict[str, int]] = {}
     for row, grade in _rows(file):
         texts[row["query-id"]] = row["query"]
-        grades.setdefault(row["query-id"], {})[row["passage-id"]] = int(grade or 0)
+        marks = grades.setdefault(row["query-id"], {})
+        marks[row["passage-id"]] = max(int(grade or 0), marks.get(row["passage-id"], 0))
     ticked = {query: by_passage for query, by_passage in grades.items() if any(by_passage.values())}
     if not ticked:
         raise InputError("nothing is ticked", where=file, fix="Put an x before what is relevant.")

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -222,15 +223,12 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     """The mean difference over several collections, each with the same weight.
 
     Collections share no cluster, and one training moves all of them, so the variance of seeds is
-    that of a run's mean over the collections.
+    that of a run's mean over the collections; a seed counts where it has searched all of them.
     """
-    weight = 1 / len(blocks)
+    weight, blocks = 1 / len(blocks), _trained_alike(blocks)
     means = [block.means(measure) for block in blocks]
-    shared = [
-        name for name in means[0] if len({len(by_method.get(name, ())) for by_method in means}) == 1
-    ]
     pool = seed_variance(
-        [np.mean([by_method[name] for by_method in means], axis=0) for name in shared]
+        [np.mean([by_method[name] for by_method in means], axis=0) for name in means[0]]
     )
     added = of_seeds(
         [
@@ -255,6 +253,25 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
         gap, _ = weighted_sum(sides, effective_clusters(block.clusters), each)
         value, parts = value + gap.value, [*parts, *gap.parts]
     return Estimate(value, (*parts, added))
+
+
+def _trained_alike(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks with those seeds of each method that all of them have, in one order."""
+    seeds = {
+        label: set.intersection(*({run.seed for run in one.runs.get(label, ())} for one in blocks))
+        for label in blocks[0].runs
+    }
+    alike = []
+    for block in blocks:
+        chosen = {
+            label: [run for run in block.runs[label] if run.seed in shared]
+            for label, shared in seeds.items()
+            if shared
+        }
+        alike.append(
+            Block({label: sorted(runs, key=attrgetter("seed")) for label, runs in chosen.items()})
+        )
+    return alike
 
 
 def deciding(blocks: Mapping[str, Block]) -> dict[str, Block]:

@@ -141,7 +141,8 @@ def compare(
         measure; the `margin`; `noise`, its `freedom`, and `faithful`, the share of pairs of
         trainings that come as near as the margin; `code`, what was made by other code.
     """
-    measure, shared = measure_of(record, rebuilt), [*filter(rebuilt.means.get, record.means)]
+    measure = measure_of(record, rebuilt)
+    shared = [name for name in record.means if name in rebuilt.means]
     same = all(
         not np.ptp(
             aligned([rebuilt.measured, record.measured], record.measured, name), axis=0
@@ -156,7 +157,7 @@ def compare(
         name: [unit_of(name)[0] * run.means[name] for run in (record, rebuilt)] for name in shared
     }
     difference = means[measure][1] - means[measure][0]
-    known = noise.freedom > 0
+    known = noise.variance > 0  # of runs that were all alike there is no chance to speak of
     chance = scipy.stats.t(noise.freedom, scale=(2 * noise.variance) ** 0.5)
     reach = float(chance.ppf((1 + LEVEL) / 2)) if known else None
     if known and 2 * chance.cdf(margin) - 1 < ENOUGH:
@@ -314,7 +315,7 @@ def _difference(certificate: dict[str, Any]) -> str:
     """The difference of the means, and what chance allows."""
     line = f"  {certificate['measure']} differs by {certificate['difference']:.2f}"
     margin = f"margin {certificate['margin']:.2f}"
-    if not certificate["freedom"]:
+    if certificate["noise"] is None:
         return f"{line} ({margin}; no records show how trainings scatter)"
     return (
         f"{line} [{certificate['low']:.2f}, {certificate['high']:.2f}] ({margin}, which"

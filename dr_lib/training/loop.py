@@ -291,8 +291,8 @@ def train(
                 step % validation.every == 0 or step == settings.last
             )
             saves = step % settings.checkpoint_every == 0 or step == last
-            # Losses are fetched before the weights change: a bad step leaves them, and every
-            # checkpoint, untouched.
+            # Losses are fetched before the weights change: a bad step leaves every checkpoint
+            # untouched, and on a CPU, which looks at each, the weights too.
             stops = False
             if ends_row or saves or validates or step % fetch_every(device, settings) == 0:
                 meter.fetch(explain)

@@ -496,7 +496,9 @@ def test_where_the_order_of_bm25_and_dense_retrievers_turns():
 
 
 RATES = ("15% / 15%", "15% / 30%", "30% / 30%", "30% / 50%")
+STAGED = ("MASTER", "SimLM"), ("MASTER", "CDMAE"), ("RetroMAE", "CDMAE")
 SURE = {
+    "methods/stages": [f"{one}, retriever 1 minus {other}, retriever 1" for one, other in STAGED],
     "methods/equal-budgets": [f"{label} minus none" for label in ("condenser", "mlm", "simlm")],
     "simlm/table07": [
         "Enc-Dec MLM minus MLM",
@@ -530,7 +532,8 @@ PERHAPS = {
     ],
     "simlm/table07": ["SimLM minus Enc-Dec MLM", "Condenser minus MLM"],
     "methods/stages": [
-        f"{name}, retriever 2 minus {name}, retriever 1" for name in ("MASTER", "SimLM")
+        *(f"{name}, retriever 2 minus {name}, retriever 1" for name in ("MASTER", "SimLM")),
+        *(f"{one}, retriever 2 minus {other}, retriever 2" for one, other in STAGED),
     ],
     "simlm/table08": [
         *(f"{rates} minus {other}" for rates, other in pairwise(("15% / 30%", "30% / 50%"))),

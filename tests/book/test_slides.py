@@ -101,6 +101,8 @@ def test_of_a_figures_two_drawings_a_slide_shows_the_one_with_larger_letters(bui
     assert "270 230" in chart and "530 250" not in chart and "hidden" not in chart
     matrix = drawn("530 350", "270 430")
     assert "530 350" in matrix and "270 430" not in matrix
+    # a matrix whose letters grow by a quarter
+    assert "269 326" in drawn("585 325", "269 326")
     # below a line of origin there is less height
     assert "300 200" in drawn("300 200", "270 160") and "270 270" in drawn("530 250", "270 270")
     assert "530 250" in drawn("530 250", "270 270", '<p class="dr-source">Records: x.</p>')
@@ -118,6 +120,19 @@ def test_a_part_of_a_drawing_has_names_of_its_own(built):
     assert 'href="#d-0-4-9-4"' in html
 
 
+@pytest.mark.parametrize(
+    ("sides", "more", "broad"),
+    [("586 217", {}, True), ("586 300", {}, False), ("586 217", {"formula": ["x"]}, False)],
+)
+def test_a_broad_drawing_has_the_whole_width_above_its_text(built, sides, more, broad):
+    (built / "ideas" / "two.html").write_text(
+        f'<article><figure class="dr-drawing"><svg viewBox="0 0 {sides}"><title id="t">A</title>'
+        "</svg></figure></article>"
+    )
+    slide = {"title": "One", "show": "ideas/two#t", "text": "-", "notes": "-"} | more
+    assert ('class="beside broad"' in slide_html(slide, built, "ideas/two")) == broad
+
+
 SMALLEST = """[...document.querySelectorAll("section .shown :is(text, tspan)")]
   .filter((text) => text.getClientRects().length && text.textContent.trim())
   .map((text) => { const { a, b } = text.closest("text").getScreenCTM();
@@ -130,11 +145,11 @@ CUT = """[...document.querySelectorAll("section")].filter((slide) =>
 @pytest.mark.site
 @needs_chromium
 @pytest.mark.skipif(not DECK.is_file(), reason="needs the built pages (make book)")
-def test_on_a_projector_labels_have_twelve_pixels_and_no_slide_is_cut(tmp_path):
+def test_on_a_projector_labels_have_thirteen_pixels_and_no_slide_is_cut(tmp_path):
     with opened(tmp_path / "profile") as browser:
         browser.resize(1280, 720)
         browser.visit(DECK)
-        assert browser.run(SMALLEST) >= 12
+        assert browser.run(SMALLEST) >= 13
         assert browser.run(CUT) == []
 
 

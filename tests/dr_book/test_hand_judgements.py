@@ -63,6 +63,20 @@ def test_what_is_ticked_comes_back_as_judgements(pooled, tmp_path):
     assert judged.passages["text"][:] == collection.passages["text"][:]
 
 
+def test_an_empty_cell_takes_no_tick_back(pooled):
+    """Two people's tables in one file: what the second one has left empty, the first has judged."""
+    collection, (first, _), file, _ = pooled
+    answer = collection.passages["id"][3]
+    rewrite(
+        file, lambda row: "x" if (row["query-id"], row["passage-id"]) == (first, answer) else ""
+    )
+    head, *rows = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    empty = [line.removeprefix("1").removeprefix("x") for line in rows]
+    for order in (rows + empty, empty + rows):
+        file.write_text("".join([head, *order]), encoding="utf-8")
+        assert hand_judgements.read_pool(file)[1][first][answer] == 1
+
+
 def test_a_spreadsheet_computes_no_cell_and_ids_come_back_whole():
     for cell in ("=1+1", "+a", "-b", "@c", "'d", "plain", ""):
         quoted = hand_judgements._quoted(cell)

@@ -184,6 +184,30 @@ def test_collections_weigh_the_same_whatever_their_size(drawn, block):
     assert found.value == pytest.approx(np.mean(each))
 
 
+def test_seeds_that_searched_one_collection_alone_are_none_of_a_mean_over_several(drawn, block):
+    """A queue of runs comes to collections one after the other; seeds pair by their number."""
+    made, values, clusters = drawn
+    rng = np.random.default_rng(1)
+    other = {name: rng.random(rows.shape) for name, rows in values.items()}
+    there = block(other, clusters.tolist())
+    for runs in there.runs.values():
+        for run, seed in zip(runs, (0, 2, 1), strict=False):
+            run.seed = seed
+    # b's seeds 1 and 2 have searched one collection each
+    kept = [
+        {"a": values["a"], "b": values["b"][:1], "c": values["c"]},
+        {"a": other["a"][[0, 2, 1]], "b": other["b"][:1], "c": other["c"]},
+    ]
+    found, twin = (
+        plan.together(blocks, "a", "b", "MRR@10")
+        for blocks in ([made, there], [block(rows, clusters.tolist()) for rows in kept])
+    )
+    assert found.value == pytest.approx(twin.value)
+    assert np.array(found.parts) == pytest.approx(np.array(twin.parts))
+    gaps = [100 * (rows["a"].mean() - rows["b"].mean()) for rows in kept]
+    assert found.value == pytest.approx(np.mean(gaps), rel=1e-5)
+
+
 def test_what_a_training_draws_in_each_cluster_counts_once_over_collections(drawn, block):
     made, values, clusters = drawn
     alone = plan.together([made], "a", "b", "MRR@10")

@@ -81,6 +81,7 @@ NOISE = noise(0.25, 33)
         (VALUES + 0.004, "w1", noise(0.1, 20), "equivalent and different"),
         (VALUES + 0.004, "w1", noise(0.0, 0), "equivalent"),
         (VALUES + 0.02, "w1", noise(0.0, 0), "not shown"),
+        (VALUES + 0.02, "w1", noise(0.0, 3), "not shown"),
     ],
 )
 def test_outcome(values, weights, noise, outcome):
@@ -88,6 +89,24 @@ def test_outcome(values, weights, noise, outcome):
     assert found["outcome"] == outcome
     words = "\n".join(certificate_lines(made(VALUES), found | {"epoch": None}))
     assert outcome in words and ("nan" in words) is False
+
+
+def test_a_measure_that_is_0_in_the_rebuilt_run_is_compared_too():
+    """It was passed over, and the weights, then the scores, were called equal."""
+    one, other = (
+        Scores(["a", "b"], {"MRR@10": [0.5, 1], "R@1": values}) for values in ([0, 1], [0, 0])
+    )
+    first, second = (
+        made(
+            [0, 0],
+            scores=scores.to_dict(),
+            means={name: scores.mean(name) for name in scores.values},
+        )
+        for scores in (one, other)
+    )
+    found = compare(first, second, NOISE)
+    assert found["means"]["R@1"] == [50.0, 0.0]
+    assert not found["same"] and found["outcome"] == "equivalent"
 
 
 def test_code_that_has_changed_since_is_said_as_what_it_is_the_usual_case():

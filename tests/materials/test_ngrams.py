@@ -118,8 +118,10 @@ def test_two_countings_are_equal_to_the_byte(store_of, tmp_path):
     store = store_of(bodies, titles, split=True)
     for name in "ab":
         count_ngrams(store, tmp_path / name)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"
+    )
+    assert len(first) > 1 and first == second
 
 
 def test_words_and_ngrams_never_met_count_zero(store_of, tmp_path):
