@@ -332,7 +332,7 @@ def test_an_unknown_name_is_refused_before_a_hub_is_asked_for_long(monkeypatch):
     [
         ({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}, "cannot be used"),
         ({"model_type": "resnet"}, "no attribute"),
-        (["not", "a", "configuration"], "cannot be used"),
+        (["not", "a", "configuration"], "config.json: is no JSON object"),
         ("{", "not valid JSON"),
     ],
 )
