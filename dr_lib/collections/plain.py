@@ -425,8 +425,8 @@ def _check_zeros(text: str, where: object) -> None:
     if "\0" in text:
         fix = (
             "Save UTF-16 as UTF-8 (iconv -f utf-16le -t utf-8 FILE > NEW), or put a dot before its"
+            " name, and it is left out."
         )
-        fix += " name, and it is left out."
         raise InputError("no text: zero bytes are in it", where=where, fix=fix)
 
 

@@ -33,8 +33,13 @@ from dr_lib.tokens import Layout, TokenBatch, TokenStore, check_titles, plan_by_
 TOKENS_AT_ONCE = 8_192
 PROBES = "1 a и 一", "2 b в 二"
 """Texts that any tokenizer tells from each other and cuts into equally many tokens."""
-OTHER_HEADS = "Classification", "QuestionAnswering", "LMHeadModel"
-OTHER_HEADS += "ForCausalLM", "ForConditionalGeneration"
+OTHER_HEADS = (
+    "Classification",
+    "QuestionAnswering",
+    "LMHeadModel",
+    "ForCausalLM",
+    "ForConditionalGeneration",
+)
 """How the names of models end that score or write texts and make no vector of them."""
 
 
@@ -324,8 +329,8 @@ def _check_encodes(folder: Path) -> None:
     if other:
         fix = (
             "Give an encoder, which makes one vector of one text, with a modules.json that says how"
+            " where it is made from a model that writes."
         )
-        fix += " where it is made from a model that writes."
         raise InputError(f"is no encoder, but a {kind}", where=folder, fix=fix)
 
 
