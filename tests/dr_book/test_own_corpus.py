@@ -137,9 +137,7 @@ def test_an_encoder_that_cannot_be_opened_is_refused_before_anything_is_run(
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "modules.json").write_text("[]")
-    with pytest.raises(
-        InputError, match=r"broken: cannot be loaded \(.*sentence-transformers can open"
-    ):
+    with pytest.raises(InputError, match=r"broken/modules.json: no list of modules"):
         compare([tmp_path / "broken", "none"])
     assert not [*(tmp_path / "cache").glob("stages/*-*")]
 
