@@ -316,7 +316,7 @@ def _parts(folder: Path) -> list[Path]:
         parts[folder / path] = kind
 
     try:
-        for module in _json(file) or [{}]:
+        for module in _json(file) or [{}]:  # an empty one lists nothing, and is refused below
             add(str(module["path"]), str(module["type"]))
         for part, kind in [*parts.items()]:
             router = next(filter(Path.is_file, map(part.joinpath, ROUTERS)), None)

@@ -151,9 +151,9 @@ addEventListener("DOMContentLoaded", () => {
 /* A table that would scroll, that spells verdicts or whose cells are squeezed uses the margin as well: the theme hides the
    page's contents beside it. What does not fit on a phone takes another form there, which book.css sets. A table of
    sentences, one of few numbers or rows that would be cut off, and one of two columns that would be cut off or squeezed are
-   marked "prose": each row is a block, each cell has its column's name. Of a table of numbers, or of yes and no, that would be
-   cut off, or whose names would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below them what a
-   column of words says. What does not fit even so scrolls, with its names in view. */
+   marked "prose": each row is a block, each cell has its column's name. Of a table of numbers, or of yes and no, that would
+   be cut off, or whose names would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below
+   them what a column of words says. What does not fit even so scrolls, with its names in view. */
 (() => {
   const WIDE = "full-width"; // the theme's own class, which it looks for when the page is ready: hence one state earlier
   const room = matchMedia("(min-width: 1200px)"); // below it there is no margin

@@ -261,17 +261,15 @@ def _trained_alike(blocks: Sequence[Block]) -> list[Block]:
         label: set.intersection(*({run.seed for run in one.runs.get(label, ())} for one in blocks))
         for label in blocks[0].runs
     }
-    alike = []
-    for block in blocks:
-        chosen = {
-            label: [run for run in block.runs[label] if run.seed in shared]
-            for label, shared in seeds.items()
-            if shared
-        }
-        alike.append(
-            Block({label: sorted(runs, key=attrgetter("seed")) for label, runs in chosen.items()})
-        )
-    return alike
+
+    def alike(label: str, block: Block) -> list[Record]:
+        runs = (run for run in block.runs[label] if run.seed in seeds[label])
+        return sorted(runs, key=attrgetter("seed"))
+
+    return [
+        Block({label: alike(label, block) for label, shared in seeds.items() if shared})
+        for block in blocks
+    ]
 
 
 def deciding(blocks: Mapping[str, Block]) -> dict[str, Block]:
@@ -389,17 +387,15 @@ def at_best_rates() -> Block:
     """The test runs of each row of block 8 at the rate of learning that is best on dev, under the
     row's own name; a row is there once all its rates have their seeds.
     """
-    studies = "plan/core", "plan/rates-of-learning"
-    test, dev = ({}, {})
-    for study in studies:
-        test |= Block.load(study).runs
-        dev |= Block.load(f"{study}-dev").runs
-    tuned, means = Block(dev), Block(dev).means(planned()["measure"])
-    chosen = {}
+    test, dev = (
+        Block(Block.load(f"plan/core{end}").runs | Block.load(f"plan/rates-of-learning{end}").runs)
+        for end in ("", "-dev")
+    )
+    means, chosen = dev.means(planned()["measure"]), {}
     for row in planned_block(8)["rows"]:
         rates = [row, f"{row}, 2e-4", f"{row}, 1e-3"]
-        if min(map(tuned.seed_count, rates)) >= seeds_of(8):
-            chosen[row] = test[max(rates, key=lambda label: np.mean(means[label]))]
+        if min(map(dev.seed_count, rates)) >= seeds_of(8):
+            chosen[row] = test.runs[max(rates, key=lambda label: np.mean(means[label]))]
     return Block(chosen)
 
 

@@ -434,7 +434,7 @@ def _page(path: Path) -> bytes | str:
     """A page, as a text where it names no encoding: it is UTF-8, and nobody guesses."""
     content = _bytes(path)
     check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff") or SAID.search(content[:1024]):
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")) or SAID.search(content[:1024]):
         return content
     try:
         text = content.decode("utf-8-sig")

@@ -230,8 +230,7 @@ def test_what_was_searched_may_be_another_collection_than_what_was_trained_on(
     )
 
 
-def without(folder):
-    """No weight but zeros."""
+def zeroed(folder):
     file = folder / "model.safetensors"
     zeros = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
     save_file(zeros, file, {"format": "pt"})
@@ -258,7 +257,7 @@ FAULTY = {
         lambda folder: os.truncate(folder / "model.safetensors", 5000),
         "model.safetensors: cannot be loaded",
     ),
-    "zeros": (without, "gives all passages one score"),
+    "zeros": (zeroed, "gives all passages one score"),
     "labels": (more_labels, "config.json: names 3 labels, a re-ranker has one"),
 }
 
