@@ -877,7 +877,9 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
         *["at least"] * bounded,
         "met",
     ]
-    return table(columns, rows, caption=caption, digits=2)
+    met = sum(row[-1] == "yes" for row in rows)
+    summary = f"{met} of {len(rows)} targets are met on {found['machine']['cpu']}: each path"
+    return folded(summary, table(columns, rows, caption=caption, digits=2))
 
 
 def _spelled(text: str) -> str:

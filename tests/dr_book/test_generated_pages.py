@@ -333,6 +333,7 @@ def test_a_share_of_a_peers_time_is_met_where_the_median_is_low_enough():
         re.findall("<td>(yes|no)</td>", page) == ["yes", "no"]
         and '<td class="number">1.12</td>' in page
     )
+    assert "1 of 2 targets are met on A chip" in page
     assert "at least" not in page  # a bound that no row has
     rows = [row | {"by_median": 1.1, "at_least": 0.25}, *found["rows"]]
     assert '<td class="number">0.25</td>' in speed_table(found | {"rows": rows, "threads": 1}).data
