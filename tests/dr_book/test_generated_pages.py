@@ -169,7 +169,7 @@ def test_a_claim_that_names_another_size_is_held_in_its_direction(paper, uncheck
     assert (badge in entry_badge(entry).html) is direction
     twice = entry | {"pairs": [pair, pair]}
     assert (">direction held<" in entry_badge(twice).html) is direction
-    assert (f"paper +{paper}, here +1.3" in counted_pairs(twice)) is direction
+    assert (f"paper +{paper} and +{paper}, here +1.3 and +1.3" in counted_pairs(twice)) is direction
 
 
 def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on():
