@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -80,7 +81,6 @@ def train(
     *,
     title: str,
     progress: bool = True,
-    stop_after: int | None = None,
     validation: Validation | None = None,
     together: bool = False,
 ) -> TrainLog:
@@ -102,9 +102,6 @@ def train(
         folder: the run's own folder, for checkpoints and `log.json`.
         title: what is trained, for the bar and the log.
         progress: show a bar on stderr.
-        stop_after: break off (with a checkpoint) once this many updates are done, counted from the
-            very first; a later call resumes. To end a run before its schedule does, see
-            `TrainSettings.stop_at`.
         validation: how to score the model on the way, and whether the best or the last weights are
             kept; None does not.
         together: all processes take part in every micro-batch, of which `batches` gives each its
@@ -155,29 +152,17 @@ def train(
         # gradients.
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
-    device = accelerator.device
-    processes = accelerator.num_processes
-    is_main = accelerator.is_main_process
-    turns = 1 if together else processes
-    if settings.accumulation % turns:
-        problem = (
-            f"{processes} processes cannot share {settings.accumulation} micro-batches of an update"
-            " evenly"
-        )
-        fix = (
-            "Make accumulation a multiple of DR_PROCESSES (and tokens_per_batch smaller by as"
-            " much)."
-        )
-        raise InputError(problem, where="accumulation", fix=fix)
-    accelerator.gradient_accumulation_steps = settings.accumulation // turns
+    device, is_main = accelerator.device, accelerator.is_main_process
+    micro_steps = MicroSteps.of(settings, accelerator, together)
+    accelerator.gradient_accumulation_steps = micro_steps.own
     precision = machine.precision(settings.precision, device)
     module.to(device).train()
     trained = trained_parameters(module)
     optimizer = make_optimizer(trained, settings)
-    meter = Meter(accelerator, TrainLog(title=title, steps=settings.last))
+    meter = Meter(accelerator, TrainLog(title=title, steps=settings.last), noted=started)
 
     # What a continued run must agree with.
-    identity = {**settings.identity(), "precision": precision, "processes": processes}
+    identity = {**settings.identity(), "precision": precision, "processes": micro_steps.processes}
     if validation:
         identity["validation"] = {"every": validation.every, "keep": validation.keep}
     if is_main:
@@ -187,48 +172,17 @@ def train(
     if earlier:
         meter.restore(earlier)
     log = meter.log
+    if earlier and is_main and device.type == "cpu":
+        warn_of_threads(log)
     log.precision, log.device = precision, machine.device_name(device)
-    threads = torch.get_num_threads()
-    if earlier and log.threads != threads and is_main and device.type == "cpu":
-        begun = f"{title} goes on with {threads} threads and was begun with {log.threads}"
-        result = "its weights will differ in the last digits from an unbroken run's"
-        fix = f"For the same bits set DR_THREADS={log.threads}."
-        warnings.warn(f"{begun}: {result}. {fix}", RuntimeWarning, stacklevel=2)
-    log.processes, log.threads = processes, threads
-
+    log.processes, log.threads = micro_steps.processes, torch.get_num_threads()
     log.compiled = compiles(settings, device)
     if log.compiled:
         compile_layers(module)
-    graphs = replays(settings, device) and not together and processes == 1
+    graphs = replays(settings, device) and not together and micro_steps.processes == 1
     # On one device these are the module and the optimiser themselves.
     model, stepper = accelerator.prepare(module, optimizer)
     generator = torch.Generator(device)
-
-    def micro_steps(step: int) -> range:
-        """Numbers of this process's micro-batches in update `step`."""
-        # How many processes there are changes who reads a batch, not which are read.
-        rank = 0 if together else accelerator.process_index
-        return range((step - 1) * settings.accumulation + rank, step * settings.accumulation, turns)
-
-    def explain(index: int, name: str, process: int) -> str:
-        """What to say of a bad number: the step and its rows, for which the batch is made once
-        more.
-        """
-        step, apart = index // settings.accumulation + 1, process - accelerator.process_index
-        what = "gradient"
-        guilty = range((step - 1) * settings.accumulation, step * settings.accumulation)
-        if name == "loss":
-            what, guilty = "loss", [index if together else index + apart]
-        # which only that one can make
-        unknown = f"rows of process {process}" if together and apart else ""
-        rows = "; ".join(
-            f"micro-step {number}: {unknown or describe_rows(batches(number)) or 'rows unknown'}"
-            for number in guilty
-        )
-        way_out = (
-            "Lower the learning rate, or look at these rows; the last checkpoint is untouched."
-        )
-        return f"{title}: the {what} of step {step} is not finite ({rows}). {way_out}"
 
     def forward_backward(batch: Any, share: float) -> dict[str, Tensor | float]:
         """Add the gradients of a micro-batch to what is there; its scalars."""
@@ -243,12 +197,8 @@ def train(
         }
 
     micro_step = Graphs(forward_backward, generator) if graphs else forward_backward
-    last = settings.last if stop_after is None else min(settings.last, stop_after)
-    ready = feed(
-        batches,
-        (index for step in range(log.step + 1, last + 1) for index in micro_steps(step)),
-        device,
-    )
+    steps = range(log.step + 1, settings.last + 1)
+    ready = feed(batches, (index for step in steps for index in micro_steps.at(step)), device)
     shown, asked = progress and is_main, os.environ.get("DR_PROFILE")
     counts = shown and device.type not in WITHOUT_PEAK
     with (
@@ -257,7 +207,7 @@ def train(
             total=settings.last, initial=log.step, desc=title, disable=not shown, mininterval=0.5
         ) as bar,
     ):
-        for step in range(log.step + 1, last + 1):
+        for step in steps:
             if profile:
                 profile(step)
             rate = learning_rate(settings, step)
@@ -266,14 +216,13 @@ def train(
             if hasattr(module, "before_update"):
                 module.before_update(settings, step)
             shares = 0.0
-            for _ in micro_steps(step):
+            for _ in micro_steps.at(step):
                 index, batch, tokens = next(ready)
                 # of several micro-batches a small one counts for the part of a full one that it is
                 share = share_of(batch) if settings.accumulation > 1 else 1.0
                 shares += share
-                draw = index * processes + accelerator.process_index if together else index
                 # dropout, masks and samples depend on nothing that came before
-                seed_step(settings.seed, draw, generator)
+                seed_step(settings.seed, micro_steps.draw(index), generator)
                 with accelerator.accumulate(model), meter.counting(tokens if counts else 0):
                     try:
                         parts = micro_step(batch, share)
@@ -281,21 +230,19 @@ def train(
                         raise out_of_memory(title, batch, settings, error) from None
                 meter.add(index, parts | {"tokens": tokens})
             if settings.accumulation > 1:
-                whole = settings.accumulation // turns
-                weigh_gradients(accelerator, trained.values(), shares, whole, together)
+                weigh_gradients(accelerator, trained.values(), shares, micro_steps)
             norm = accelerator.clip_grad_norm_(trained.values(), settings.clip or float("inf"))
             meter.add(index, {"grad_norm": norm})
 
-            ends_row = step % settings.log_every == 0 or step == settings.last
-            validates = validation is not None and (
-                step % validation.every == 0 or step == settings.last
-            )
-            saves = step % settings.checkpoint_every == 0 or step == last
+            is_last = step == settings.last
+            ends_row = is_last or step % settings.log_every == 0
+            validates = validation is not None and (is_last or step % validation.every == 0)
+            saves = is_last or step % settings.checkpoint_every == 0
             # Losses are fetched before the weights change: a bad step leaves every checkpoint
             # untouched, and on a CPU, which looks at each, the weights too.
             stops = False
             if ends_row or saves or validates or step % fetch_every(device, settings) == 0:
-                meter.fetch(explain)
+                meter.fetch(partial(not_finite, title, batches, micro_steps))
                 bar.set_postfix_str(meter.progress_text(rate), refresh=False)
                 stops = out_of_time(accelerator)
             stepper.step()
@@ -306,23 +253,11 @@ def train(
                 for watch in WATCHERS if is_main else ():
                     watch(log)
             if validates:
-                score = float(validation.score(module))
-                module.train()
-                if not math.isfinite(score):
-                    raise TrainingError(
-                        f"{title}: the validation score after step {step} is {score}"
-                    )
-                is_best = all(score > row["score"] for row in log.validation)
-                log.validation.append({"step": step, "score": score})
-                if validation.keep == "best" and is_best:
+                if validate(module, validation, log):
                     best = host_copies(module_tensors(module))
                 meter.pause()
             if saves or stops:
-                now = time.perf_counter()
-                log.wall_seconds += now - started
-                started = now
-                for kind, most in machine.peak_memory().items():
-                    log.peak_memory[kind] = max(most, log.peak_memory.get(kind, 0))
+                meter.note_totals()
                 if is_main:
                     save_checkpoint(
                         folder,
@@ -337,7 +272,7 @@ def train(
                 accelerator.wait_for_everyone()
                 meter.pause()
             bar.update()
-            if stops and step < last:
+            if stops and not is_last:
                 raise TimeIsUpError(
                     f"{title} was stopped after {step:,} of {settings.last:,} steps"
                 )
@@ -352,6 +287,113 @@ def train(
         raise SystemExit  # what follows a training, such as its files, is the first process's
     module.eval()
     return log
+
+
+@dataclass(frozen=True)
+class MicroSteps:
+    """The micro-steps of an update, and which of them are this process's.
+
+    Attributes:
+        accumulation: their number, of all processes.
+        processes, process: how many processes train, and the number of this one.
+        together: all take part in each, with rows of their own; else whole ones go round. How many
+            processes there are changes who reads a batch, not which are read.
+    """
+
+    accumulation: int
+    processes: int
+    process: int
+    together: bool
+
+    @classmethod
+    def of(cls, settings: TrainSettings, accelerator: Accelerator, together: bool) -> Self:
+        """Those of a training; `InputError` where they cannot go round the processes evenly."""
+        processes = accelerator.num_processes
+        if not together and settings.accumulation % processes:
+            problem = (
+                f"{processes} processes cannot share {settings.accumulation} micro-batches of an"
+                " update evenly"
+            )
+            fix = (
+                "Make accumulation a multiple of DR_PROCESSES (and tokens_per_batch smaller by as"
+                " much)."
+            )
+            raise InputError(problem, where="accumulation", fix=fix)
+        return cls(settings.accumulation, processes, accelerator.process_index, together)
+
+    @property
+    def own(self) -> int:
+        """How many of an update this process has."""
+        return len(self.at(1))
+
+    def at(self, step: int) -> range:
+        """Numbers of this process's micro-steps in update `step`."""
+        first, behind = (step - 1) * self.accumulation, step * self.accumulation
+        if self.together:
+            return range(first, behind)
+        return range(first + self.process, behind, self.processes)
+
+    def draw(self, index: int) -> int:
+        """Number that the random draws of this process in a micro-step go by."""
+        return index * self.processes + self.process if self.together else index
+
+
+def not_finite(
+    title: str,
+    batches: Callable[[int], Any],
+    micro_steps: MicroSteps,
+    index: int,
+    name: str,
+    process: int,
+) -> str:
+    """What to say of a bad number: the step and its rows, for which the batch is made once more.
+
+    Args:
+        title: what is trained.
+        batches: micro-step -> micro-batch.
+        micro_steps: how they are shared out.
+        index: micro-step of this process at which `process` had the bad number.
+        name: of the number, "loss" or "grad_norm".
+        process: the process that has it.
+    """
+    step, apart = index // micro_steps.accumulation + 1, process - micro_steps.process
+    what = "gradient"
+    guilty = range((step - 1) * micro_steps.accumulation, step * micro_steps.accumulation)
+    if name == "loss":
+        what, guilty = "loss", [index if micro_steps.together else index + apart]
+    # which only that one can make
+    unknown = f"rows of process {process}" if micro_steps.together and apart else ""
+    rows = "; ".join(
+        f"micro-step {number}: {unknown or describe_rows(batches(number)) or 'rows unknown'}"
+        for number in guilty
+    )
+    way_out = "Lower the learning rate, or look at these rows; the last checkpoint is untouched."
+    return f"{title}: the {what} of step {step} is not finite ({rows}). {way_out}"
+
+
+def warn_of_threads(log: TrainLog) -> None:
+    """Say so where a run on a CPU goes on with other threads than it was begun with."""
+    threads = torch.get_num_threads()
+    if log.threads != threads:
+        begun = f"{log.title} goes on with {threads} threads and was begun with {log.threads}"
+        result = "its weights will differ in the last digits from an unbroken run's"
+        fix = f"For the same bits set DR_THREADS={log.threads}."
+        warnings.warn(f"{begun}: {result}. {fix}", RuntimeWarning, stacklevel=3)
+
+
+def validate(module: nn.Module, validation: Validation, log: TrainLog) -> bool:
+    """Note a module's score in the log; whether its weights are the best so far, and to be kept.
+
+    Raises:
+        TrainingError: the score is not a finite number.
+    """
+    score = float(validation.score(module))
+    module.train()
+    if not math.isfinite(score):
+        raise TrainingError(f"{log.title}: the validation score after step {log.step} is {score}")
+    is_best = all(score > row["score"] for row in log.validation)
+    log.validation.append({"step": log.step, "score": score})
+    return validation.keep == "best" and is_best
 
 
 def out_of_memory(title: str, batch: Any, settings: TrainSettings, error: Exception) -> InputError:
@@ -557,8 +599,7 @@ def weigh_gradients(
     accelerator: Accelerator,
     trained: Iterable[nn.Parameter],
     shares: float,
-    whole: int,
-    together: bool,
+    micro_steps: MicroSteps,
 ) -> None:
     """Make of gradients that were added up by shares, and divided by the number of micro-batches,
     the mean weighted by shares. Where all micro-batches are full, nothing changes.
@@ -567,14 +608,13 @@ def weigh_gradients(
         accelerator: knows the processes.
         trained: whose gradients.
         shares: sum over this process's micro-batches of the update.
-        whole: their number.
-        together: whether all processes have the same micro-batches.
+        micro_steps: how they are shared out.
     """
-    factor: Tensor | float = whole / shares
-    if accelerator.num_processes > 1 and not together:
+    factor: Tensor | float = micro_steps.own / shares
+    if micro_steps.processes > 1 and not micro_steps.together:
         # gradients are the mean over processes, of which each has shares of its own
         summed = torch.tensor(shares, dtype=torch.float32, device=accelerator.device)
-        factor = whole / accelerator.reduce(summed, reduction="mean")
+        factor = micro_steps.own / accelerator.reduce(summed, reduction="mean")
     elif factor == 1:
         return
     for parameter in trained:
@@ -627,10 +667,12 @@ class Meter:
         tokens: real tokens since the last row, all processes.
         seconds: seconds of training since the last row.
         operations: floating-point operations a token, of the first batch that was counted.
+        noted: until when the log's wall time is told.
     """
 
     accelerator: Accelerator
     log: TrainLog
+    noted: float
     row: dict[str, list[float]] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
@@ -720,6 +762,13 @@ class Meter:
     def pause(self) -> None:
         """Leave out of the seconds of training what was done since the last fetch."""
         self._mark = time.perf_counter()
+
+    def note_totals(self) -> None:
+        """Bring the log's wall time and peak memory up to now."""
+        now = time.perf_counter()
+        self.log.wall_seconds, self.noted = self.log.wall_seconds + now - self.noted, now
+        for kind, most in machine.peak_memory().items():
+            self.log.peak_memory[kind] = max(most, self.log.peak_memory.get(kind, 0))
 
     def state(self) -> dict[str, Any]:
         """Log and open row as plain JSON, for a checkpoint."""

@@ -4,11 +4,15 @@ seconds a batch make it slow enough to kill.
 
 import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from dr_lib.training import TrainLog, TrainSettings, train
+from dr_lib.stages import TimeIsUpError
+from dr_lib.training import TrainLog, TrainSettings, loop, train
 
 SETTINGS = TrainSettings(
     steps=24,
@@ -58,20 +62,38 @@ def batch(index: int) -> Tensor:
     return torch.randint(2, 30, (8, 12), generator=torch.Generator().manual_seed(index))
 
 
-def run(module: nn.Module, folder: Path, seconds: float = 0.0, **rest) -> TrainLog:
+def train_until(
+    stop: int | None, module: nn.Module, batches: Any, settings: TrainSettings, folder: Path, **rest
+) -> TrainLog:
+    """`train`, whose time is up after update `stop`; the log that it leaves in its folder. None
+    trains to the end.
+    """
+    if stop is None:
+        return train(module, batches, settings, folder, progress=False, **rest)
+    updates, rate = [0], loop.learning_rate
+
+    def noted_rate(settings: TrainSettings, update: int) -> float:
+        updates.append(update)
+        return rate(settings, update)
+
+    with (
+        patch.object(loop, "learning_rate", noted_rate),
+        patch.object(loop, "time_is_up", lambda: updates[-1] == stop),
+        pytest.raises(TimeIsUpError, match=f"stopped after {stop} of {settings.last} steps"),
+    ):
+        train(module, batches, settings, folder, progress=False, **rest)
+    return TrainLog.load(folder / "log.json")
+
+
+def run(
+    module: nn.Module, folder: Path, seconds: float = 0.0, stop_after: int | None = None, **rest
+) -> TrainLog:
     def slow_batch(index: int) -> Tensor:
         time.sleep(seconds)
         return batch(index)
 
-    return train(
-        module,
-        slow_batch,
-        rest.pop("settings", SETTINGS),
-        folder,
-        title="killable",
-        progress=False,
-        **rest,
-    )
+    settings = rest.pop("settings", SETTINGS)
+    return train_until(stop_after, module, slow_batch, settings, folder, title="killable", **rest)
 
 
 def seeds_of_draws(folder: Path, together: bool) -> list[int]:

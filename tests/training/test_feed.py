@@ -9,8 +9,9 @@ import torch
 
 from dr_lib import objectives
 from dr_lib.tokens import BatchStream, TokenStore
-from dr_lib.training import TrainSettings, loop, train
+from dr_lib.training import TrainSettings, loop
 from dr_lib.training.loop import describe_rows, feed, real_tokens
+from tests.training.killable import train_until
 
 # numbers stay where they are, so all run without a GPU
 DEVICES = [torch.device(name) for name in ("cpu", "cuda", "mps")]
@@ -77,8 +78,7 @@ def make_trained(regression, gaussian_batches, tiny_bert, tiny_tokenizer, senten
                     bert, helper = tiny_bert(dropout=0.1), tiny_bert(seed=1)
                     module = objectives.create(name, bert, tiny_tokenizer, generator_model=helper)
                     batches = BatchStream(store, tokens_per_batch=256, max_length=48).batch
-                options = {"title": name, "progress": False, "stop_after": last}
-                train(module, batches, settings, Path(folder), **options)
+                train_until(last, module, batches, settings, Path(folder), title=name)
             return {name: weight.detach().clone() for name, weight in module.named_parameters()}
 
     return run

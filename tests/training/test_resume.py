@@ -26,6 +26,7 @@ from dr_lib.training.checkpoint import (
 )
 from dr_lib.training.loop import make_optimizer
 from tests.child import Child
+from tests.training.killable import train_until
 
 SETTINGS = TrainSettings(steps=5, learning_rate=0.1)
 
@@ -194,15 +195,7 @@ def test_a_language_model_with_dropout_resumes_bit_for_bit(tmp_path, tiny_bert, 
     settings = TrainSettings(steps=8, learning_rate=1e-3, precision="auto")
     whole, pieces = CopyTask(), CopyTask()
     train(whole, batches, settings, tmp_path / "whole", title="whole", progress=False)
-    train(
-        CopyTask(),
-        batches,
-        settings,
-        tmp_path / "pieces",
-        title="pieces",
-        progress=False,
-        stop_after=3,
-    )
+    train_until(3, CopyTask(), batches, settings, tmp_path / "pieces", title="pieces")
     train(pieces, batches, settings, tmp_path / "pieces", title="pieces", progress=False)
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, pieces.state_dict()[name]), name

@@ -25,6 +25,7 @@ from dr_lib.training import (
 from dr_lib.training import loop as loop_module
 from dr_lib.training.checkpoint import trained_parameters
 from dr_lib.training.loop import make_optimizer
+from tests.training.killable import train_until
 
 
 def run(module, batches, folder, **values):
@@ -368,7 +369,7 @@ def store(tmp_path, sentences, tiny_tokenizer) -> TokenStore:
     return TokenStore.build(datasets.Dataset.from_dict(rows), tiny_tokenizer, tmp_path / "store")
 
 
-def pretrain(store, tiny_bert, tokenizer, folder, **rest):
+def pretrain(store, tiny_bert, tokenizer, folder, stop=None):
     objective = objectives.create(
         "simlm",
         tiny_bert(seed=0, dropout=0.1),
@@ -377,13 +378,13 @@ def pretrain(store, tiny_bert, tokenizer, folder, **rest):
     )
     stream = BatchStream(store, tokens_per_batch=256, max_length=48, seed=0)
     settings = TrainSettings(steps=12, learning_rate=2e-3, checkpoint_every=4, log_every=2)
-    log = train(objective, stream.batch, settings, folder, title="simlm", progress=False, **rest)
+    log = train_until(stop, objective, stream.batch, settings, folder, title="simlm")
     return objective, log
 
 
 def test_simlm_pre_training_resumes_bit_for_bit(tmp_path, store, tiny_bert, tiny_tokenizer):
     whole, log = pretrain(store, tiny_bert, tiny_tokenizer, tmp_path / "whole")
-    pretrain(store, tiny_bert, tiny_tokenizer, tmp_path / "pieces", stop_after=7)
+    pretrain(store, tiny_bert, tiny_tokenizer, tmp_path / "pieces", stop=7)
     pieces, _ = pretrain(store, tiny_bert, tiny_tokenizer, tmp_path / "pieces")
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, pieces.state_dict()[name]), name
