@@ -54,8 +54,8 @@ from dr_lib.models import (
 )
 from dr_lib.models.bert import half_norms
 from dr_lib.retrieval import encode, search
-from dr_lib.tokens import TokenBatch, TokenStore, padded_length, plan_by_length
-from dr_lib.tokens.store import BLOCK, ENCODING_MULTIPLE
+from dr_lib.tokens import MULTIPLE, TokenBatch, TokenStore, padded_length, plan_by_length
+from dr_lib.tokens.store import BLOCK
 from dr_lib.training import machine
 
 
@@ -218,7 +218,7 @@ def drawn_lengths(count: int, mean: int, longest: int) -> np.ndarray:
 def padding(lengths: np.ndarray, tokens_per_batch: int, longest: int) -> float:
     """Share of padding in the batches of texts that are sorted together."""
     batches = [lengths[rows] for rows in plan_by_length(lengths, tokens_per_batch, longest)]
-    padded = padded_length(np.array([part[0] for part in batches]), ENCODING_MULTIPLE, longest)
+    padded = padded_length(np.array([part[0] for part in batches]), MULTIPLE, longest)
     return 1 - lengths.sum() / np.dot(padded, [*map(len, batches)])
 
 

@@ -8,7 +8,6 @@ thought to raise.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -87,24 +86,20 @@ def _rarity(holders: int, passages: int) -> float:
     return float(np.log1p((passages - holders + 0.5) / (holders + 0.5)))
 
 
-def covered(
-    logits: torch.Tensor, pieces: torch.Tensor, first: Sequence[int] = FIRST
-) -> dict[str, torch.Tensor]:
+def covered(logits: torch.Tensor, pieces: torch.Tensor) -> dict[str, torch.Tensor]:
     """Shares of each passage's pieces among those of highest logit, each `[passages]` float32.
 
     Args:
         logits: `[passages, pieces]` of the head at the passages' vectors.
         pieces: `[passages, pieces]` bool, the distinct pieces of each passage.
-        first: how many pieces of highest logit are looked at; of equal logits the lower id is
-            first.
 
     Returns:
-        `coverage@k` for each k, and `coverage`, where k is the passage's own number of pieces. A
-        passage without pieces has 0.
+        `coverage@k` for each k of `FIRST` pieces (of equal logits the lower id is first), and
+        `coverage`, where k is the passage's own number of pieces. A passage without pieces has 0.
     """
     order = logits.argsort(dim=1, descending=True, stable=True)
     hits, sizes = pieces.gather(1, order).cumsum(1), pieces.sum(1)
-    at = {f"coverage@{k}": torch.full_like(sizes, min(k, logits.shape[1])) for k in first}
+    at = {f"coverage@{k}": torch.full_like(sizes, min(k, logits.shape[1])) for k in FIRST}
     at["coverage"] = sizes
     return {
         name: hits.gather(1, (k - 1).clamp(min=0)[:, None])[:, 0] / sizes.clamp(min=1)

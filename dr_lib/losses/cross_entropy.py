@@ -27,6 +27,8 @@ FUSED = (("cuda", torch.bfloat16),)
 one H100 that took 13.7 ms for 20.7 ms (16,384 rows, vocabulary 30,522, width 768), and as long at
 3,000 rows and 8,192; in float32 nothing is won.
 """
+ROWS = 512
+"""Positions that a CPU works on at a time."""
 LOGITS = 2**29
 """Bytes of logits that a GPU works on at a time; with each chunk it adds up a slope of the whole
 table.
@@ -41,7 +43,6 @@ def chunked_cross_entropy(
     bias: Tensor | None,
     labels: Tensor,
     *,
-    chunk: int | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy of `softmax(hidden @ weight.T + bias)` at the labels, and how many labels
@@ -59,7 +60,6 @@ def chunked_cross_entropy(
         weight: `[vocab, hidden]` float, usually the word embeddings.
         bias: `[vocab]` float, or None.
         labels: `[tokens]` int64; -100 where there is nothing to predict.
-        chunk: positions per piece; chosen for the device where None.
         weights: `[tokens]` float, not negative, for a weighted mean: `1 / (labels in the token's
             sequence)` gives the mean per sequence of SimLM's equation 2; None weighs all tokens
             alike, as its code does.
@@ -94,8 +94,7 @@ def chunked_cross_entropy(
         counted = counted * weights.detach().float()
     shares = counted / counted.sum().clamp(min=torch.finfo(torch.float32).tiny)
     # Enough positions per product to keep a core or a GPU busy.
-    if not chunk:
-        chunk = 512 if device == "cpu" else LOGITS // (dtype.itemsize * len(weight))
+    chunk = ROWS if device == "cpu" else LOGITS // (dtype.itemsize * len(weight))
     rows = _rows_per_chunk(len(labels), max(chunk, 1))
     with torch.autocast(device, enabled=False):
         return _ChunkedCrossEntropy.apply(

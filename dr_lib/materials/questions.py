@@ -54,7 +54,15 @@ from dr_lib.retrieval import (
 )
 from dr_lib.retrieval.mining import first_of_each_text
 from dr_lib.stages import stage
-from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
+from dr_lib.tokens import (
+    COARSE,
+    Layout,
+    Title,
+    TokenStore,
+    concat_runs,
+    load_tokenizer,
+    special_ids,
+)
 from dr_lib.training import (
     GeneratorTraining,
     RetrievalBatch,
@@ -159,7 +167,7 @@ def questions(
                 collection.passages[rows], words, layout.passage_length, layout.title
             )
         else:
-            inputs = store.batch(rows, **layout.passages, pad_to_multiple=16).model_inputs()
+            inputs = store.batch(rows, **layout.passages, pad_to_multiple=COARSE).model_inputs()
         return Seq2seqDecoding(
             model, {name: part.to(model.device) for name, part in inputs.items()}, per_passage
         )

@@ -277,6 +277,8 @@ class Generator(nn.Module):
 
 FUSED = (("cuda", torch.bfloat16),)
 """Devices and types of logits from which ids are drawn by `pick_from_logits`."""
+LOGITS, LOGITS_OF_GPU = 2**20, 2**28
+"""Logits that ids are drawn from at a time: what fits a core's cache, much more on a GPU."""
 BLOCK = 128
 BELOW_ONE = 1 - 2**-22
 """Keeps a target strictly below its total, whatever the rounding, so that an id of probability 0 is
@@ -285,12 +287,7 @@ never drawn.
 
 
 def draw_ids(
-    states: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    uniform: Tensor,
-    forbidden: Tensor,
-    chunk: int | None = None,
+    states: Tensor, weight: Tensor, bias: Tensor, uniform: Tensor, forbidden: Tensor
 ) -> Tensor:
     """Draw one id per row from ``softmax(states @ weight.T + bias)``, the softmax in float32.
 
@@ -299,8 +296,6 @@ def draw_ids(
         weight, bias: `[vocab, width]` and `[vocab]` of the head.
         uniform: `[rows]` float32 numbers in [0, 1).
         forbidden: int64 ids of probability zero, on the same device; may be empty.
-        chunk: rows whose logits exist at a time; by default what fits a core's cache, much more on
-            a GPU.
 
     Returns:
         `[rows]` int64 ids.
@@ -309,9 +304,9 @@ def draw_ids(
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
     states, weight = states.to(dtype), weight.to(dtype)
     bias = bias.to(dtype).index_fill(0, forbidden, -torch.inf)
-    fitting = max(1, (2**20 if device == "cpu" else 2**28) // weight.shape[0])
+    fitting = max(1, (LOGITS if device == "cpu" else LOGITS_OF_GPU) // weight.shape[0])
     # a power of two divides the padded rows: one shape, no tail
-    chunk = chunk or 1 << fitting.bit_length() - 1
+    chunk = 1 << fitting.bit_length() - 1
     # it would cast the whole table again for every chunk
     with torch.autocast(device, enabled=False):
         parts = zip(states.split(chunk), uniform.split(chunk), strict=True)

@@ -23,7 +23,7 @@ from dr_lib.errors import InputError
 from dr_lib.models import Decoder, encode_in_chunks, layer_states
 from dr_lib.objectives.base import DrawnSettings, MaskedObjective, Source, predict_tokens
 from dr_lib.objectives.spans import Documents, two_lots, visit_pairs
-from dr_lib.tokens import TokenBatch, Window
+from dr_lib.tokens import COARSE, TokenBatch, Window
 from dr_lib.training import hash64
 
 LOGGED = ("decoder_loss", "decoder_accuracy", "encoder_loss", "encoder_accuracy")
@@ -204,7 +204,7 @@ class Cocondenser(Condenser):
             rows = np.stack(documents.two(chosen, *lots), axis=1).reshape(-1)
             windows = hash64(source.seed, epoch, rows, 2) if settings.window == "random" else None
             spans = source.store.batch(
-                rows, **source.layout.passages, pad_to_multiple=16, lots=windows
+                rows, **source.layout.passages, pad_to_multiple=COARSE, lots=windows
             )
             return Siblings(spans, torch.from_numpy(np.repeat(chosen, 2)))
 

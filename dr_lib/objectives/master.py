@@ -28,6 +28,7 @@ from dr_lib.objectives.base import (
     report,
 )
 from dr_lib.tokens import (
+    COARSE,
     TokenBatch,
     TokenStore,
     TokenValues,
@@ -41,7 +42,6 @@ from dr_lib.training import hash64
 Task = Literal["mkp", "cmp", "npr", "dor", "gor"]
 TASKS: tuple[Task, ...] = ("mkp", "cmp", "npr", "dor", "gor")
 SHARED = "shared"
-MULTIPLE = 16  # of all padded lengths: five texts a passage would make many shapes
 
 
 class MasterSettings(DrawnSettings):
@@ -309,7 +309,7 @@ class MasterBatches:
 
     def __init__(self, settings: MasterSettings, source: Source):
         self.source, self.store, tasks = source, source.store, settings.tasks
-        self.layout = source.layout.passages | {"pad_to_multiple": MULTIPLE}
+        self.layout = source.layout.passages | {"pad_to_multiple": COARSE}
         weighted = {"mkp", "npr"} & set(tasks)
         self.weights = (
             TokenValues(source.materials["keyword_weights"] / "values", self.store)
@@ -323,11 +323,7 @@ class MasterBatches:
             settings.neighbour == "released" or not (follows >= 0).any()
         )
         self.follows = follows if "npr" in tasks and not self.halved else None
-        options = {
-            "beside": self._longest(),
-            "pad_to_multiple": MULTIPLE,
-            "window": settings.window,
-        }
+        options = {"beside": self._longest(), "pad_to_multiple": COARSE, "window": settings.window}
         self.stream = source.stream(values=self.weights, **options)
 
     def batch(self, step: int) -> MasterBatch:
@@ -357,7 +353,7 @@ class MasterBatches:
 
     def _neighbours(self, passages: TokenBatch) -> dict[str, TokenBatch | None]:
         if self.halved:
-            first, second = halves(passages, self.store.special["pad"], pad_to_multiple=MULTIPLE)
+            first, second = halves(passages, self.store.special["pad"])
             return {"halves": first, "neighbours": second}
         if self.follows is None:
             return {"halves": None, "neighbours": None}
@@ -381,9 +377,13 @@ class MasterBatches:
         # Sorted by owner, then by a hash that changes with the epoch: shuffled inside each passage,
         # whole between them.
         order = np.lexsort((hash64(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
-        layout = {"max_length": self.source.layout.passage_length, "pad_to_multiple": MULTIPLE}
         return join_texts(
-            texts.store, rows[order], counts, owners, lots=hash64(seed, epoch, owners, 1), **layout
+            texts.store,
+            rows[order],
+            counts,
+            owners,
+            max_length=self.source.layout.passage_length,
+            lots=hash64(seed, epoch, owners, 1),
         )
 
     def _continued(self, passages: TokenBatch, epoch: int) -> TokenBatch:

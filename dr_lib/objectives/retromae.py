@@ -21,6 +21,8 @@ from dr_lib.objectives.bow import bag_of_words
 from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
+LOGITS, LOGITS_OF_GPU = 2**22, 2**28
+"""Logits of whole passages that exist at a time."""
 NEVER = -1e4
 """Stands for the logit at special positions, below any other, and finite where a passage has no
 token.
@@ -112,9 +114,7 @@ class Retromae(MaskedObjective):
         )
 
 
-def passage_logits(
-    model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a_time: int | None = None
-) -> Tensor:
+def passage_logits(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch) -> Tensor:
     """The logits under which DupMAE's second task has the passage's distinct tokens (Xiao and Liu
     2022): each id of the vocabulary gets its highest one over the passage's tokens.
 
@@ -124,7 +124,6 @@ def passage_logits(
         model: its head gives the logits.
         hidden: `[batch, length, hidden]` encoder states of the masked passages.
         batch: the clean passages.
-        at_a_time: passages whose logits exist at a time; by default what fits the device.
 
     Returns:
         `[batch, vocab]` with gradient.
@@ -132,9 +131,8 @@ def passage_logits(
     # Logits of all positions of a passage would fill memory: some passages at a time, of which only
     # the highest stay.
     head, length, vocab = lm_head(model), batch.special.shape[1], model.config.vocab_size
-    at_a_time = at_a_time or max(
-        1, (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab)
-    )
+    most = LOGITS if hidden.device.type == "cpu" else LOGITS_OF_GPU
+    at_a_time = max(1, most // (length * vocab))
     parts = zip(
         *(t.split(at_a_time) for t in (head.transform(hidden), batch.special[..., None])),
         strict=True,

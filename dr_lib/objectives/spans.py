@@ -20,6 +20,8 @@ from dr_lib.errors import InputError
 from dr_lib.objectives.base import Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, pairs_at_once
 from dr_lib.tokens import (
+    COARSE,
+    MULTIPLE,
     Slice,
     Title,
     TokenBatch,
@@ -154,7 +156,9 @@ class Bfs(Contrastive):
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
                 store.batch(
-                    documents.another(chosen, lots[1]), **source.layout.passages, pad_to_multiple=16
+                    documents.another(chosen, lots[1]),
+                    **source.layout.passages,
+                    pad_to_multiple=COARSE,
                 ),
                 torch.from_numpy(chosen),
             )
@@ -330,15 +334,13 @@ class Sentences:
         return Spans(rows, self.begin[number], self.end[number])
 
 
-def spans_alone(
-    store: TokenStore, spans: Spans, *, max_length: int, pad_to_multiple: int = 8
-) -> TokenBatch:
+def spans_alone(store: TokenStore, spans: Spans, *, max_length: int) -> TokenBatch:
     """Each span as a text of its own, [CLS] pieces [SEP], cut at `max_length`; `TokenBatch.rows`
     are the passages.
     """
     nothing = np.zeros_like(spans.begin)
     left = truncate(nothing, spans.end - spans.begin, max_length=max_length, mode="none")
-    width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
+    width = int(padded_length(left.lengths.max(), MULTIPLE, max_length))
     cut = Slice(spans.rows, left, nothing, spans.begin, width)
     return to_batch(
         cut, store.title_ids, store.text_ids, special=store.special, continuation=store.continuation
@@ -346,13 +348,7 @@ def spans_alone(
 
 
 def passages_without(
-    store: TokenStore,
-    spans: Spans,
-    limits: np.ndarray,
-    *,
-    max_length: int,
-    title: Title = "pair",
-    pad_to_multiple: int = 16,
+    store: TokenStore, spans: Spans, limits: np.ndarray, *, max_length: int, title: Title = "pair"
 ) -> TokenBatch:
     """Passages less a span of each, the text before it and the text behind it put together.
 
@@ -360,7 +356,7 @@ def passages_without(
         store: titles and texts.
         spans: what is left out; an empty span leaves its passage whole.
         limits: `[batch]` int64, place in `text_ids` where each body ends.
-        max_length, title, pad_to_multiple: as in `TokenStore.batch`.
+        max_length, title: as in `TokenStore.batch`.
     """
     # Two runs of each body, before and behind the span, are joined into one text; then it is cut as
     # any other.
@@ -373,7 +369,7 @@ def passages_without(
     left = truncate(
         store.title_offsets[rows + 1] - title_from, pieces, max_length=max_length, mode=title
     )
-    width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
+    width = int(padded_length(left.lengths.max(), COARSE, max_length))
     cut = Slice(rows, left, title_from, np.cumsum(pieces) - pieces, width)
     return to_batch(
         cut, store.title_ids, text, special=store.special, continuation=store.continuation

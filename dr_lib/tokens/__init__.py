@@ -8,6 +8,8 @@ from dr_lib.stages import lazily
 
 if TYPE_CHECKING:  # BM25 needs no torch
     from dr_lib.tokens.layout import (
+        COARSE,
+        MULTIPLE,
         Layout,
         Legibility,
         Side,

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 Title = Literal["pair", "joined", "none"]
 Side = Literal["right", "left"]
+MULTIPLE, COARSE = 8, 16
+"""Padded lengths are multiples of the one, of the other where texts of several kinds are read in a
+step: few shapes ever reach a model.
+"""
 
 
 class Layout(Settings):

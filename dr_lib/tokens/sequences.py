@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.tokens.layout import Side, Slice, Truncated, concat_runs, padded_length, truncate
+from dr_lib.tokens.layout import (
+    COARSE,
+    MULTIPLE,
+    Side,
+    Slice,
+    Truncated,
+    concat_runs,
+    padded_length,
+    truncate,
+)
 from dr_lib.tokens.store import TokenBatch, TokenStore, to_batch
 
 
@@ -28,7 +37,6 @@ class QueryPassagePairs:
         tokenizer: the one that both stores were built with.
         max_length: longest pair, special tokens included, at least 4; pairs are cut longest-first.
         title: put `"title: "` before the body where there is a title.
-        pad_to_multiple: padded lengths are multiples of this, but never more than `max_length`.
 
     Raises:
         InputError: a store built with another tokenizer.
@@ -42,12 +50,11 @@ class QueryPassagePairs:
         *,
         max_length: int = 192,
         title: bool = True,
-        pad_to_multiple: int = 8,
     ):
         for store in (queries, passages):
             store.check_tokenizer(tokenizer)
         self.queries, self.passages = queries, passages
-        self.max_length, self.title, self.pad_to_multiple = max_length, title, pad_to_multiple
+        self.max_length, self.title = max_length, title
         self._colon = tokenizer.convert_tokens_to_ids(":")
 
     def lengths(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> np.ndarray:
@@ -63,7 +70,7 @@ class QueryPassagePairs:
         """
         store, rows = self.queries, np.asarray(passage_rows).astype(np.int64)
         left, title = self._cut(query_rows, rows)
-        width = int(padded_length(left.lengths.max(), self.pad_to_multiple, self.max_length))
+        width = int(padded_length(left.lengths.max(), MULTIPLE, self.max_length))
         texts = self._passage_pieces(rows, title, left.body)
         cut = Slice(
             rows, left, store.text_offsets[query_rows], np.cumsum(left.body) - left.body, width
@@ -128,7 +135,6 @@ def join_texts(
     *,
     max_length: int,
     lots: np.ndarray | None = None,
-    pad_to_multiple: int = 8,
 ) -> TokenBatch:
     """Lay out [CLS] text [SEP] text [SEP] ... for each sequence, and cut one that is too long to a
     window.
@@ -142,7 +148,6 @@ def join_texts(
         max_length: longest sequence, special tokens included, at least 4.
         lots: `[batch]` whole numbers of which the window of a long sequence is drawn, every place
             equally likely; None keeps its beginning.
-        pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
 
     Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the
     sequence), here once.
@@ -151,7 +156,7 @@ def join_texts(
     none, lots = np.zeros_like(lengths), None if lots is None else np.asarray(lots, np.uint64)
     left = truncate(none, lengths, max_length=max_length, mode="none", lots=lots)
     begin = np.cumsum(lengths + 1) - lengths - 1 + left.body_start
-    width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
+    width = int(padded_length(left.lengths.max(), COARSE, max_length))
     cut = Slice(np.asarray(owners, np.int64), left, none, begin, width)
     batch = to_batch(cut, flat[:0], flat, special=store.special, continuation=store.continuation)
     inner = batch.input_ids == store.special["sep"]
@@ -191,9 +196,7 @@ def _separated(
     return flat, lengths
 
 
-def halves(
-    batch: TokenBatch, pad_id: int, *, pad_to_multiple: int = 8
-) -> tuple[TokenBatch, TokenBatch]:
+def halves(batch: TokenBatch, pad_id: int) -> tuple[TokenBatch, TokenBatch]:
     """The first floor(n / 2) pieces of each sequence and the rest, each as [CLS] pieces [SEP],
     token types 0.
 
@@ -203,11 +206,9 @@ def halves(
     Args:
         batch: sequences; `values`, if any, go along.
         pad_id: id of [PAD].
-        pad_to_multiple: the padded length is a multiple of this, but never more than that of
-            `batch`.
 
     Returns:
-        Two batches of one padded length and the rows of `batch`.
+        Two batches of one padded length, at most that of `batch`, and the rows of `batch`.
 
     Example:
         >>> ids = torch.tensor([[2, 11, 12, 13, 3]])
@@ -215,14 +216,12 @@ def halves(
         >>> one = TokenBatch(
         ...     ids, ones, ones - 1, special, word_start=~special, rows=torch.arange(1)
         ... )
-        >>> [half.input_ids.tolist() for half in halves(one, 0, pad_to_multiple=4)]
-        [[[2, 11, 3, 0]], [[2, 12, 13, 3]]]
+        >>> [half.input_ids.tolist() for half in halves(one, 0)]
+        [[[2, 11, 3, 0, 0]], [[2, 12, 13, 3, 0]]]
     """
     count = (~batch.special).sum(1)
     longest = int((count - count // 2).max()) + 2
-    length = min(
-        -(-longest // pad_to_multiple) * pad_to_multiple, max(longest, batch.input_ids.shape[1])
-    )
+    length = int(padded_length(longest, COARSE, max(longest, batch.input_ids.shape[1])))
     # A stable sort by "special" moves the pieces of each sequence to the front, in their order.
     pieces = torch.argsort(batch.special.to(torch.int8), dim=1, stable=True)
     first = _part(batch, pieces, torch.zeros_like(count), count // 2, length, pad_id)

@@ -31,6 +31,7 @@ from dr_lib.files import file_digest, fresh_folder, json_digest, new_array, read
 from dr_lib.stages import stage
 from dr_lib.tokens.layout import (
     CHUNK,
+    MULTIPLE,
     Side,
     Slice,
     Title,
@@ -365,7 +366,7 @@ class TokenStore:
         *,
         max_length: int,
         title: Title = "pair",
-        pad_to_multiple: int = 8,
+        pad_to_multiple: int = MULTIPLE,
         side: Side = "right",
         lots: np.ndarray | None = None,
     ) -> Slice:
@@ -565,7 +566,6 @@ Window = Literal["first", "random"]
 BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
 # rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
 SHARD = 4 * BLOCK
-ENCODING_MULTIPLE = 8  # padded lengths in encoding: few shapes ever reach a model
 
 
 def plan_epoch(
@@ -615,9 +615,7 @@ def plan_by_length(lengths: np.ndarray, tokens_per_batch: int, max_length: int) 
         [[1], [2], [3, 0], [4]]
     """
     order = np.argsort(-lengths, kind="stable")
-    return _cut(
-        order, padded_length(lengths[order], ENCODING_MULTIPLE, max_length), tokens_per_batch
-    )
+    return _cut(order, padded_length(lengths[order], MULTIPLE, max_length), tokens_per_batch)
 
 
 def shards(rows: int) -> list[tuple[int, int]]:
@@ -677,7 +675,7 @@ class BatchStream:
         title: Title = "pair",
         seed: int = 0,
         beside: np.ndarray | None = None,
-        pad_to_multiple: int = 8,
+        pad_to_multiple: int = MULTIPLE,
         window: Window = "first",
         values: TokenValues | None = None,
     ):

@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 
 from dr_lib.errors import InputError
 from dr_lib.losses import gather, processes
-from dr_lib.tokens import Layout, QueryPassagePairs, TokenBatch, TokenStore
+from dr_lib.tokens import COARSE, Layout, QueryPassagePairs, TokenBatch, TokenStore
 from dr_lib.training.examples import (
     Examples,
     Positive,
@@ -25,8 +25,6 @@ from dr_lib.training.examples import (
     draw_positives,
     known_positives,
 )
-
-MULTIPLE = 16  # of the padded lengths of passages, for few distinct shapes
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ class RetrievalBatches:
         )
         return RetrievalBatch(
             self.query_store.batch(self.examples.query_rows[chosen], **self.layout.queries),
-            self.passage_store.batch(rows, **self.layout.passages, pad_to_multiple=MULTIPLE),
+            self.passage_store.batch(rows, **self.layout.passages, pad_to_multiple=COARSE),
             torch.from_numpy(rows),
             torch.from_numpy(known),
             None if scores is None else torch.from_numpy(scores),

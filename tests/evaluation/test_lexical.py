@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, covered, overlap
+from dr_lib.evaluation import Scores, covered, lexical, overlap
 from dr_lib.evaluation.measures import passage_similarities
 from dr_lib.lab import open_sample, pipeline
 from dr_lib.models import load_masked_lm
@@ -52,12 +52,13 @@ def test_without_titles_their_words_are_missing():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_coverage_equals_sets(seed):
+def test_coverage_equals_sets(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     logits = rng.integers(0, 6, (7, 30)).astype(np.float32)  # with ties
     own = rng.random((7, 30)) < rng.random((7, 1))
     own[0] = False
-    found = covered(torch.from_numpy(logits), torch.from_numpy(own), first=(1, 5, 100))
+    monkeypatch.setattr(lexical, "FIRST", (1, 5, 100))
+    found = covered(torch.from_numpy(logits), torch.from_numpy(own))
     for row in range(7):
         order = sorted(range(30), key=lambda piece: (-logits[row, piece], piece))
         pieces = set(np.flatnonzero(own[row]))

@@ -1,12 +1,11 @@
 """The chunked cross-entropy against torch's own on the full logits."""
 
-import sys
-
 import pytest
 import torch
 from torch.nn import functional
 
 from dr_lib import losses
+from dr_lib.losses import cross_entropy as module
 
 CPU = (("cpu", torch.float32), ("cpu", torch.bfloat16))
 
@@ -25,11 +24,12 @@ def gradients(loss, *tensors):
 
 
 @pytest.mark.parametrize("tokens", [1, 63, 64, 65, 150, 257])
-@pytest.mark.parametrize("chunk", [None, 64, 100])
-def test_value_and_gradients_are_those_of_the_full_logits(tokens, chunk):
+@pytest.mark.parametrize("chunk", [512, 64, 100])
+def test_value_and_gradients_are_those_of_the_full_logits(tokens, chunk, monkeypatch):
+    monkeypatch.setattr(module, "ROWS", chunk)
     states, weight, bias, labels = problem(tokens)
     labels[0] = 5
-    loss, correct = losses.chunked_cross_entropy(states, weight, bias, labels, chunk=chunk)
+    loss, correct = losses.chunked_cross_entropy(states, weight, bias, labels)
     logits = states @ weight.T + bias
     expected = functional.cross_entropy(logits, labels)
     torch.testing.assert_close(loss, expected)
@@ -42,7 +42,7 @@ def test_value_and_gradients_are_those_of_the_full_logits(tokens, chunk):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_random_sizes_give_the_values_and_gradients_of_the_full_logits():
+def test_random_sizes_give_the_values_and_gradients_of_the_full_logits(monkeypatch):
     for seed in range(200):
         source = torch.Generator().manual_seed(seed)
         tokens, vocab, hidden, chunk = (
@@ -52,9 +52,8 @@ def test_random_sizes_give_the_values_and_gradients_of_the_full_logits():
             tokens, vocab, hidden, ignored=0.5 * (seed % 3), seed=seed
         )
         weights = torch.rand(tokens, generator=source) if seed % 2 else torch.ones(tokens)
-        loss, correct = losses.chunked_cross_entropy(
-            states, weight, bias, labels, chunk=chunk, weights=weights
-        )
+        monkeypatch.setattr(module, "ROWS", chunk)
+        loss, correct = losses.chunked_cross_entropy(states, weight, bias, labels, weights=weights)
         counted, logits = labels != -100, (states @ weight.T + bias).double()
         each = functional.cross_entropy(logits, labels, reduction="none") * weights * counted
         expected = each.sum() / (weights * counted).sum().clamp(min=1e-30)
@@ -166,14 +165,13 @@ def test_large_logits_stay_finite():
 
 @pytest.fixture
 def fused(monkeypatch):
-    """The way of a GPU, uncompiled, on a CPU."""
-    module = sys.modules["dr_lib.losses.cross_entropy"]
+    """The way of a GPU, uncompiled, on a CPU, with some chunks."""
+    monkeypatch.setattr(module, "ROWS", 64)
     monkeypatch.setattr(module, "FUSED", CPU)
     monkeypatch.setattr(module, "_compiled", lambda: module.row_slopes)
 
 
 def test_the_fused_pass_gives_what_the_passes_one_by_one_give(fused, monkeypatch):
-    module = sys.modules["dr_lib.losses.cross_entropy"]
     for seed in range(200):
         source = torch.Generator().manual_seed(seed)
         tokens, vocab, hidden = (
@@ -188,7 +186,7 @@ def test_the_fused_pass_gives_what_the_passes_one_by_one_give(fused, monkeypatch
         for devices in (CPU, ()):
             monkeypatch.setattr(module, "FUSED", devices)
             loss, correct = losses.chunked_cross_entropy(
-                states, weight, bias, labels, chunk=64, weights=weights
+                states, weight, bias, labels, weights=weights
             )
             results.append((loss, correct, *gradients(loss, states, weight, bias)))
         for by_one, one_by_one in zip(*results, strict=True):
@@ -198,7 +196,7 @@ def test_the_fused_pass_gives_what_the_passes_one_by_one_give(fused, monkeypatch
 def test_the_fused_pass_keeps_to_bfloat16_where_the_products_do(fused):
     states, weight, bias, labels = problem(190, 301)
     with torch.autocast("cpu", torch.bfloat16):
-        loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels, chunk=64)
+        loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels)
     found = gradients(loss, states, weight, bias)
     expected = functional.cross_entropy(states @ weight.T + bias, labels)
     torch.testing.assert_close(loss, expected, rtol=5e-3, atol=0)
