@@ -115,20 +115,17 @@ def continuations(
         ids, mask = prompts(collection.passages[rows]["text"], words, prompt_tokens)
         return CausalDecoding(model, ids.to(model.device), mask.to(model.device))
 
-    options = {
-        "copies": 1,
-        "longest": new_tokens,
-        "choice": Sampling(top_p=top_p),
-        "may_end": False,
-        "seed": seed,
-    }
-    save_texts(
-        folder,
-        PassageWriter(model, words, begin, **options),
-        store,
-        tokenizer,
-        title="continuations",
+    write = PassageWriter(
+        model,
+        words,
+        begin,
+        copies=1,
+        longest=new_tokens,
+        choice=Sampling(top_p=top_p),
+        may_end=False,
+        seed=seed,
     )
+    save_texts(folder, write, store, tokenizer, title="continuations")
 
 
 class PackedText:

@@ -172,17 +172,17 @@ def questions(
             model, {name: part.to(model.device) for name, part in inputs.items()}, per_passage
         )
 
-    choice = Sampling(top_k=top_k)
-    options = {
-        "copies": per_passage,
-        "longest": layout.query_length,
-        "choice": choice,
-        "may_end": True,
-        "seed": seed,
-    }
-    save_texts(
-        folder, PassageWriter(model, words, begin, **options), store, tokenizer, title="questions"
+    write = PassageWriter(
+        model,
+        words,
+        begin,
+        copies=per_passage,
+        longest=layout.query_length,
+        choice=Sampling(top_k=top_k),
+        may_end=True,
+        seed=seed,
     )
+    save_texts(folder, write, store, tokenizer, title="questions")
 
 
 @stage(resumable=True, gpu=True, reads=())

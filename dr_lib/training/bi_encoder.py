@@ -186,17 +186,16 @@ def retriever(
         distil: how a teacher's scores are learned (`DistilledBiEncoder`); named by the caller
             alone, so that its code counts only where there is a teacher.
     """
-    options = {
-        "layout": layout,
-        "pooling": pooling,
-        "dropout": dropout,
-        "training": training,
-        "seed": seed,
-    }
-    encoder = start_encoder(start, **options)
-    passage_encoder = (
-        None if training.shared else start_encoder(start, of="passage_model", **options)
+    encoders = start_encoders(
+        start,
+        not training.shared,
+        layout=layout,
+        pooling=pooling,
+        dropout=dropout,
+        training=training,
+        seed=seed,
     )
+    encoder, passage_encoder = encoders
     module = (distil or BiEncoder)(encoder, training, passage_encoder)
     scores = TeacherScores.open(teacher) if teacher else None
     batches = batches_of(
@@ -216,7 +215,7 @@ def retriever(
             "precision": training.precision,
         }
         look = Validation(
-            lambda _: pool_mrr(*sides, encoder, passage_encoder, **options).mean(),
+            lambda _: pool_mrr(*sides, *encoders, **options).mean(),
             training.validation.every,
             training.validation.keep,
         )
@@ -224,7 +223,7 @@ def retriever(
     train(
         module, batches.batch, numbers, folder, title="fine-tuning", validation=look, together=True
     )
-    save_encoders(folder, encoder, passage_encoder)
+    save_encoders(folder, *encoders)
 
 
 @stage()
@@ -234,19 +233,16 @@ def untuned(
     """`model/` (and `passage_model/`): the starting encoder as a retriever, as it is (DPR-PAQ Table
     4, "w/o FT").
     """
-    options = {
-        "layout": layout,
-        "pooling": pooling,
-        "dropout": None,
-        "training": training,
-        "seed": seed,
-    }
-    second = (
-        start_encoder(start, of="passage_model", **options)
-        if (start / "passage_model").is_dir()
-        else None
+    encoders = start_encoders(
+        start,
+        (start / "passage_model").is_dir(),
+        layout=layout,
+        pooling=pooling,
+        dropout=None,
+        training=training,
+        seed=seed,
     )
-    save_encoders(folder, start_encoder(start, **options), second)
+    save_encoders(folder, *encoders)
 
 
 def batches_of(
@@ -262,31 +258,35 @@ def batches_of(
     )
 
 
-def start_encoder(
-    start: Path | str,
+def start_encoders(
+    start: Path,
+    two: bool,
     *,
-    of: str = "model",
     layout: Layout,
     pooling: str,
     dropout: float | None,
     training: Finetuning,
     seed: int,
-) -> DenseEncoder:
-    """The encoder that a retriever starts from; `of="passage_model"` is another one only where
-    pre-training had two.
+) -> tuple[DenseEncoder, DenseEncoder | None]:
+    """The encoder that a retriever starts from, and where there are `two` that of passages, which
+    is another one only where pre-training had two.
     """
-    saved = [Path(start) / name for name in (of, "model") if (Path(start) / name).is_dir()]
-    return DenseEncoder.from_pretrained(
-        saved[0] if saved else start,
-        dropout=dropout,
-        device=machine.device(),
-        pooling=pooling,
-        normalise=training.normalise,
-        temperature=training.temperature,
-        **layout.model_dump(),
-        projection=bool(training.projection),
-        seed=seed,
-    )
+
+    def opened(*names: str) -> DenseEncoder:
+        saved = [start / name for name in names if (start / name).is_dir()]
+        return DenseEncoder.from_pretrained(
+            saved[0] if saved else start,
+            dropout=dropout,
+            device=machine.device(),
+            pooling=pooling,
+            normalise=training.normalise,
+            temperature=training.temperature,
+            **layout.model_dump(),
+            projection=bool(training.projection),
+            seed=seed,
+        )
+
+    return opened("model"), opened("passage_model", "model") if two else None
 
 
 def save_encoders(

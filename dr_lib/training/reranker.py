@@ -6,6 +6,7 @@ pair instead. Book: ideas/distillation. For dialogues, whose responses have no h
 `dialogue_cross_encoder`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -142,18 +143,18 @@ def cross_encoder(
         dropout: None keeps what the start says.
         seed: of head and training.
     """
-    encoder = CrossEncoder.from_pretrained(
+    stores = [TokenStore.open(side / "store") for side in (queries, passages)]
+    _learn(
+        folder,
         start,
-        dropout=dropout,
-        device=machine.device(),
-        seed=seed,
-        length=training.length,
+        lambda encoder: encoder.crossing(*stores),
+        examples,
+        training=training,
+        loss=loss,
         title=title,
+        dropout=dropout,
+        seed=seed,
     )
-    pairs = encoder.crossing(
-        TokenStore.open(queries / "store"), TokenStore.open(passages / "store")
-    )
-    _learn(encoder, pairs, examples, folder, training=training, loss=loss, seed=seed)
 
 
 @stage(resumable=True, gpu=True)
@@ -185,33 +186,48 @@ def dialogue_cross_encoder(
         dropout: None keeps what the start says.
         seed: of head and training.
     """
+    stores = [TokenStore.open(pairs / name) for name in ("queries", "passages")]
+    cut = {"context_length": context_length, "side": side}
+    _learn(
+        folder,
+        start,
+        lambda encoder: response_pairs(encoder, *stores, **cut),
+        pairs / "examples",
+        training=training,
+        loss="listwise",
+        title=False,
+        dropout=dropout,
+        seed=seed,
+    )
+
+
+def _learn(
+    folder: Path,
+    start: Path,
+    pairs_of: Callable[[CrossEncoder], QueryPassagePairs],
+    examples: Path,
+    *,
+    training: CrossEncoderTraining,
+    loss: RerankerLoss,
+    title: bool,
+    dropout: float | None,
+    seed: int,
+) -> None:
+    """Train a cross-encoder on the pairs that it reads, and save it."""
     encoder = CrossEncoder.from_pretrained(
         start,
         dropout=dropout,
         device=machine.device(),
         seed=seed,
         length=training.length,
-        title=False,
+        title=title,
     )
-    stores = (TokenStore.open(pairs / name) for name in ("queries", "passages"))
-    read = response_pairs(encoder, *stores, context_length=context_length, side=side)
-    _learn(encoder, read, pairs / "examples", folder, training=training, loss="listwise", seed=seed)
-
-
-def _learn(
-    encoder: CrossEncoder,
-    pairs: QueryPassagePairs,
-    examples: Path,
-    folder: Path,
-    *,
-    training: CrossEncoderTraining,
-    loss: RerankerLoss,
-    seed: int,
-) -> None:
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
     # queries are not compared with each other: whole micro-batches may go round the processes
     together = training.accumulation % losses.processes() > 0
-    batches = PairBatches(pairs, Examples.open(examples), **sizes, seed=seed, shared=together)
+    batches = PairBatches(
+        pairs_of(encoder), Examples.open(examples), **sizes, seed=seed, shared=together
+    )
     train(
         Reranker(encoder, training, loss),
         batches.batch,
