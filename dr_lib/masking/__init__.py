@@ -4,6 +4,7 @@ given generator.
 
 from dr_lib.masking.weighted import importance, keyword
 from dr_lib.masking.words import (
+    Budget,
     MaskPolicy,
     complementary,
     extra_rate,

@@ -22,7 +22,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import losses, masking, models, settings
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.masking import MaskPolicy
 from dr_lib.models import lm_head, masked_positions, max_masked, named_parts
 from dr_lib.stages import stage
 from dr_lib.tokens import BatchStream, Layout, TokenBatch, TokenStore, load_tokenizer, special_ids
@@ -202,7 +201,7 @@ class MaskedObjective(Objective):
         batch: TokenBatch,
         mask: Tensor,
         generator: torch.Generator,
-        policy: MaskPolicy = "mask",
+        policy: masking.MaskPolicy = "mask",
     ) -> Tensor:
         """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is
         a special one.

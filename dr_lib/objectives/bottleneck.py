@@ -106,8 +106,8 @@ class EncdecMlmSettings(EncoderDecoderSettings):
     encoder_rate: float = Field(0.3, ge=0, le=1)
     decoder_rate: float = Field(0.5, ge=0, le=1)
     decoder_mask: Literal["superset", "independent"] = "superset"
-    budget: Literal["maskable", "all"] = "maskable"
-    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    budget: masking.Budget = "maskable"
+    mask_policy: masking.MaskPolicy = "80_10_10"
     targets: Literal["masked", "all"] = "masked"
 
 

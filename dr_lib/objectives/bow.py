@@ -37,7 +37,7 @@ class BowSettings(DrawnSettings):
     """
 
     encoder_rate: float = Field(0.3, ge=0, le=1)
-    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    mask_policy: masking.MaskPolicy = "80_10_10"
     targets: Literal["binary", "count"] = "binary"
     head: Literal["masked_lm", "linear"] = "masked_lm"
     bag_weight: float = Field(1.0, ge=0)

@@ -57,7 +57,7 @@ class CdmaeSettings(EncoderDecoderSettings):
     ppmi: bool = False
     min_count: int | None = Field(None, ge=1)
     unit: Literal["word", "piece"] = "word"
-    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    mask_policy: masking.MaskPolicy = "80_10_10"
     projection: bool = True
     decoder_init: Literal["copy_last", "random"] = "random"
 

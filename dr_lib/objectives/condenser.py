@@ -10,7 +10,7 @@ layer's [CLS] of each has to find its sibling in the batch. Pages: ideas/bottlen
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -49,8 +49,8 @@ class CondenserSettings(DrawnSettings):
     """
 
     rate: float = Field(0.15, ge=0, le=1)
-    budget: Literal["maskable", "all"] = "maskable"
-    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    budget: masking.Budget = "maskable"
+    mask_policy: masking.MaskPolicy = "80_10_10"
     skip_from: int | None = Field(None, ge=0)
     head_layers: int = Field(2, ge=1)
     window: Window = "first"

@@ -85,7 +85,7 @@ class MasterSettings(DrawnSettings):
     window: Window = "first"
     weighting: Literal["inverse_count", "tfidf"] = "inverse_count"
     questions: int = Field(10, ge=1)
-    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    mask_policy: masking.MaskPolicy = "80_10_10"
     decoder_layers: int = Field(2, ge=1)
     passage_weight: float = Field(1.0, ge=0)
     complement_weight: float = Field(1.0, ge=0)

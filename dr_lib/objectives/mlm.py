@@ -43,8 +43,8 @@ class MlmSettings(MaskedSettings):
 
     rate: float = Field(0.15, ge=0, le=1)
     unit: Literal["whole_word", "piece"] = "whole_word"
-    budget: Literal["maskable", "all"] = "maskable"
-    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    budget: masking.Budget = "maskable"
+    mask_policy: masking.MaskPolicy = "80_10_10"
 
 
 class Mlm(MaskedObjective):

@@ -47,8 +47,8 @@ class RetromaeSettings(DrawnSettings):
 
     encoder_rate: float = Field(0.3, ge=0, le=1)
     decoder_rate: float = Field(0.5, ge=0, le=1)
-    budget: Literal["maskable", "all"] = "maskable"
-    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    budget: masking.Budget = "maskable"
+    mask_policy: masking.MaskPolicy = "80_10_10"
     draws: Literal["paper", "released"] = "paper"
     bag_weight: float = Field(0.0, ge=0)
 

@@ -48,8 +48,8 @@ class SimlmSettings(EncoderDecoderSettings):
 
     encoder_rate: float = Field(0.3, ge=0, le=1)
     decoder_rate: float = Field(0.5, ge=0, le=1)
-    budget: Literal["maskable", "all"] = "maskable"
-    mask_policy: Literal["mask", "80_10_10"] = "mask"
+    budget: masking.Budget = "maskable"
+    mask_policy: masking.MaskPolicy = "mask"
     generator: Literal["frozen", "joint", "joint_random"] = "frozen"
     generator_weight: float = Field(0.2, ge=0)
     generator_dropout: Literal["paper", "released"] = "paper"
