@@ -4,10 +4,11 @@ from dr_lib.losses.contrastive import (
     Block,
     Preset,
     contrastive,
+    contrastive_and_accuracy,
     gather,
-    in_batch_accuracy,
     processes,
     relevant_passages,
+    share_first,
     siblings,
 )
 from dr_lib.losses.cross_entropy import IGNORED, chunked_cross_entropy

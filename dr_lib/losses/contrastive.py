@@ -85,6 +85,47 @@ def contrastive(
         >>> round(contrastive(vectors, vectors, temperature=1.0, blocks="query_passage").item(), 4)
         0.3133
     """
+    return contrastive_and_accuracy(
+        queries,
+        passages,
+        temperature=temperature,
+        normalise=normalise,
+        blocks=blocks,
+        passage_ids=passage_ids,
+        known_positives=known_positives,
+        own_negatives=own_negatives,
+    )[0]
+
+
+def contrastive_and_accuracy(
+    queries: Tensor,
+    passages: Tensor,
+    *,
+    temperature: float,
+    normalise: bool,
+    blocks: Preset | tuple[Block, ...],
+    passage_ids: Tensor | None = None,
+    known_positives: Tensor | None = None,
+    own_negatives: bool = True,
+    mask_positives: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """The loss, and from the same scores the share of queries whose own positive scores above every
+    passage of the batch that is not known to be relevant.
+
+    Args:
+        queries, passages, temperature, normalise, blocks: as of `contrastive`.
+        passage_ids, known_positives, own_negatives: as of `contrastive`.
+        mask_positives: False has the loss, not the accuracy, contrast a query with what is known to
+            be relevant for it.
+
+    Example:
+        >>> vectors = torch.eye(2)
+        >>> _, accuracy = contrastive_and_accuracy(
+        ...     vectors, vectors, temperature=1.0, normalise=True, blocks="query_passage"
+        ... )
+        >>> accuracy.item()
+        1.0
+    """
     check_pairs(queries, passages, passage_ids, known_positives)
     check_temperature(temperature)
     check_blocks(blocks, PRESETS, get_args(Block))
@@ -98,12 +139,15 @@ def contrastive(
         # The temperature goes into the small factors, not over the large products.
         sharp_queries, sharp_positives = queries / temperature, positives / temperature
         query_passage = sharp_queries @ passages.T
+        relevant = relevant_passages(batch, n, passage_ids, known_positives, queries.device)
+        target = torch.arange(0, len(passages), n, device=queries.device)
+        accuracy = share_first(query_passage, target, relevant)
 
         # Never compared: a vector with itself, and whatever is relevant; the target column stays.
-        relevant = relevant_passages(batch, n, passage_ids, known_positives, queries.device)
+        if not mask_positives:
+            relevant = relevant_passages(batch, n, None, None, queries.device)
         to_positives = relevant[:, ::n]
         related = to_positives | to_positives.T
-        target = torch.arange(0, len(passages), n, device=queries.device)
         others = relevant.scatter(1, target[:, None], False)
         if not own_negatives:
             column, positive = torch.arange(len(passages), device=queries.device), target[:, None]
@@ -119,9 +163,10 @@ def contrastive(
             "positive_passage": lambda: (sharp_positives @ passages.T, beside_positives),
         }
         scores, hidden = zip(*(compared[block]() for block in dict.fromkeys(chosen)), strict=True)
-        return functional.cross_entropy(
+        loss = functional.cross_entropy(
             torch.cat(scores, 1).masked_fill(torch.cat(hidden, 1), -torch.inf), target
         )
+        return loss, accuracy
 
 
 def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
@@ -155,44 +200,22 @@ def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
         return functional.cross_entropy(scores.masked_fill(related, -torch.inf), target)
 
 
-@torch.no_grad()
-def in_batch_accuracy(
-    queries: Tensor,
-    passages: Tensor,
-    *,
-    normalise: bool,
-    passage_ids: Tensor | None = None,
-    known_positives: Tensor | None = None,
-) -> Tensor:
-    """Share of queries whose own positive scores above every passage of the batch that is not known
-    to be positive.
+def share_first(scores: Tensor, target: Tensor, relevant: Tensor | None = None) -> Tensor:
+    """Share of rows whose score at `target` is above all others; a tie is a miss.
 
     Args:
-        queries: `[batch, hidden]`.
-        passages: `[batch * n, hidden]`, query i's positive in row i * n.
-        normalise: compare by cosine instead of inner product.
-        passage_ids: `[batch * n]` int64; copies of a positive do not count.
-        known_positives: `[batch, batch * n]` bool, columns that do not count.
-
-    Returns:
-        Scalar in [0, 1]; a tie with another passage counts as a miss, so that equal vectors score
-        0.
-
-    Raises:
-        InputError: shapes do not fit.
+        scores: `[rows, columns]`, without gradient here.
+        target: `[rows]` int64.
+        relevant: `[rows, columns]` bool, columns that do not count beside it; None counts all.
 
     Example:
-        >>> in_batch_accuracy(torch.eye(2), torch.eye(2), normalise=True).item()
-        1.0
+        >>> share_first(torch.tensor([[2.0, 1.0], [3.0, 3.0]]), torch.tensor([0, 0])).item()
+        0.5
     """
-    check_pairs(queries, passages, passage_ids, known_positives)
-    n = len(passages) // len(queries)
-    with torch.autocast(queries.device.type, enabled=False):
-        queries, passages = queries.float(), passages.float()
-        scores = unit(queries) @ unit(passages).T if normalise else queries @ passages.T
-    positive = scores[:, ::n].diagonal()
-    relevant = relevant_passages(len(queries), n, passage_ids, known_positives, scores.device)
-    return (positive > scores.masked_fill(relevant, float("-inf")).amax(1)).float().mean()
+    scores, target = scores.detach(), target[:, None]
+    others = scores if relevant is None else scores.masked_fill(relevant, -torch.inf)
+    best = others.scatter(1, target, -torch.inf).amax(1, keepdim=True)
+    return (scores.gather(1, target) > best).float().mean()
 
 
 def unit(vectors: Tensor) -> Tensor:

@@ -221,8 +221,10 @@ class Cocondenser(Condenser):
         # are.
         vectors, documents = losses.gather(vectors.float()), losses.gather(batch.documents)
         apart = losses.siblings(vectors, documents)
-        accuracy = losses.in_batch_accuracy(
-            vectors[::2], vectors[1::2], normalise=False, passage_ids=documents[::2]
-        )
+        with torch.no_grad():  # of the first spans as queries
+            how = {"temperature": 1.0, "normalise": False, "blocks": "query_passage"}
+            _, accuracy = losses.contrastive_and_accuracy(
+                vectors[::2], vectors[1::2], **how, passage_ids=documents[::2]
+            )
         logged = {"contrastive_loss": apart.detach(), "in_batch_accuracy": accuracy}
         return {**parts, "loss": parts["loss"] + apart, **logged}

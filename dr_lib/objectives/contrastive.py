@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -108,8 +108,8 @@ class Contrastive(Objective):
         compared = gather_batch(batch, queries, passages)
         if not self.settings.mask_positives:
             compared |= {"passage_ids": None, "known_positives": None}
-        accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
-        return {"loss": self.compare(compared), "in_batch_accuracy": accuracy}
+        loss, accuracy = self.compare(compared)
+        return {"loss": loss, "in_batch_accuracy": accuracy}
 
     def encode(self, model: PreTrainedModel, texts: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` that a model makes of queries or passages, not normalised."""
@@ -119,15 +119,16 @@ class Contrastive(Objective):
         """What a method applies to the encoder's vectors before they are compared; here nothing."""
         return vectors
 
-    def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
-        """The loss of what `gather_batch` gives: each query against every passage."""
-        chosen = self.settings
-        return losses.contrastive(
-            **compared,
-            temperature=chosen.temperature,
-            normalise=chosen.normalise,
-            blocks="query_passage",
-        )
+    def compare(self, compared: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+        """The loss of what `gather_batch` gives, each query against every passage, and the share of
+        queries whose own passage scores highest.
+        """
+        return losses.contrastive_and_accuracy(**compared, **self.scale, blocks="query_passage")
+
+    @property
+    def scale(self) -> dict[str, Any]:
+        """What scores are."""
+        return self.settings.model_dump(include={"temperature", "normalise"})
 
 
 def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, Examples]:

@@ -46,8 +46,15 @@ class Pair(Contrastive):
     title, family = "PAIR", "pairs of texts"
     settings: PairSettings
 
-    def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
-        """`(1 - alpha) * query-centric + alpha * passage-centric`, eq. 6."""
-        chosen = self.settings
-        scale = {"temperature": chosen.temperature, "normalise": chosen.normalise}
-        return losses.pair(**compared, **scale, alpha=chosen.alpha, candidates=chosen.candidates)
+    def compare(self, compared: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+        """`(1 - alpha) * query-centric + alpha * passage-centric`, eq. 6, as `losses.pair` has it;
+        the accuracy is of queries.
+        """
+        about_queries, accuracy = super().compare(compared)
+        alpha = self.settings.alpha
+        if alpha == 0:
+            return about_queries, accuracy
+        about_passages = losses.passage_centric(
+            **compared, **self.scale, candidates=self.settings.candidates
+        )
+        return (1 - alpha) * about_queries + alpha * about_passages, accuracy

@@ -250,7 +250,7 @@ def gather_batch(
         passages: `[B * n, hidden]`.
 
     Returns:
-        Arguments of `losses.contrastive`, `losses.pair` and `losses.in_batch_accuracy`, the same in
+        Arguments of `losses.contrastive_and_accuracy` and `losses.passage_centric`, the same in
         every process; ``queries`` `[W * B, hidden]` and ``passages`` `[W * B * n, hidden]` of all W
         processes, float32, with gradient; ``passage_ids`` `[W * B * n]` and ``known_positives`` `[W
         * B, W * B * n]` or None.

@@ -74,9 +74,8 @@ class BiEncoder(nn.Module):
             batch: `B` queries and `B * n` passages on the encoder's device.
             generator: not used; the loop hands it to every module.
         """
-        compared = gather_batch(batch, *self.vectors(batch))
-        accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
-        return {"loss": self.contrastive(compared), "in_batch_accuracy": accuracy}
+        loss, accuracy = self.contrastive(gather_batch(batch, *self.vectors(batch)))
+        return {"loss": loss, "in_batch_accuracy": accuracy}
 
     def vectors(self, batch: RetrievalBatch) -> tuple[Tensor, Tensor]:
         """Vectors of the queries `[B, hidden]` and passages `[B * n, hidden]`, float32."""
@@ -90,20 +89,24 @@ class BiEncoder(nn.Module):
 
     def contrastive(
         self, compared: dict[str, Tensor | None], *, own_negatives: bool = True
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """The contrastive loss of what `gather_batch` gives, with its passage-centric part where
-        `alpha` is above 0.
+        `alpha` is above 0; and the share of queries whose positive scores highest.
         """
         chosen, alpha = self.settings, self.settings.alpha or 0.0
-        if not chosen.mask_positives:
-            compared = compared | {"passage_ids": None, "known_positives": None}
         scale = {"temperature": self.temperature, "normalise": chosen.normalise}
-        about_queries = losses.contrastive(
-            **compared, **scale, blocks=chosen.blocks, own_negatives=own_negatives
+        loss, accuracy = losses.contrastive_and_accuracy(
+            **compared,
+            **scale,
+            blocks=chosen.blocks,
+            own_negatives=own_negatives,
+            mask_positives=chosen.mask_positives,
         )
-        if alpha == 0:
-            return about_queries
-        return (1 - alpha) * about_queries + alpha * losses.passage_centric(**compared, **scale)
+        if alpha:
+            if not chosen.mask_positives:
+                compared = compared | {"passage_ids": None, "known_positives": None}
+            loss = (1 - alpha) * loss + alpha * losses.passage_centric(**compared, **scale)
+        return loss, accuracy
 
 
 class DistilledBiEncoder(BiEncoder):
@@ -126,15 +129,14 @@ class DistilledBiEncoder(BiEncoder):
         # three digits of them.
         with torch.autocast(queries.device.type, enabled=False):
             divergence = self.divergence(queries, passages, batch.teacher_scores)
-        compared = gather_batch(batch, queries, passages)
-        contrastive = self.contrastive(compared, own_negatives=self.settings.own_negatives)
+        contrastive, accuracy = self.contrastive(
+            gather_batch(batch, queries, passages), own_negatives=self.settings.own_negatives
+        )
         return {
             "loss": divergence + self.settings.contrastive_weight * contrastive,
             "divergence_loss": divergence.detach(),
             "contrastive_loss": contrastive.detach(),
-            "in_batch_accuracy": losses.in_batch_accuracy(
-                **compared, normalise=self.settings.normalise
-            ),
+            "in_batch_accuracy": accuracy,
         }
 
     def divergence(self, queries: Tensor, passages: Tensor, teacher_scores: Tensor) -> Tensor:

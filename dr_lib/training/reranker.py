@@ -84,7 +84,8 @@ class Reranker(nn.Module):
         with torch.autocast(lists.device.type, enabled=False):
             loss = {"listwise": losses.listwise, "pointwise": losses.pointwise}[self.loss]
             means = torch.stack([loss(scores) for scores in lists])
-            result = {"loss": means.mean(), "accuracy": positives_first(lists[0])}
+            first = torch.zeros(len(lists[0]), dtype=torch.int64, device=lists.device)
+            result = {"loss": means.mean(), "accuracy": losses.share_first(lists[0], first)}
             if self.settings.r_drop:
                 apart = losses.r_drop(lists[0], lists[1])
                 result |= {"loss": result["loss"] + apart, "r_drop_loss": apart.detach()}
@@ -104,14 +105,6 @@ class Reranker(nn.Module):
         columns = torch.cat([torch.zeros_like(negatives[:, :1]), negatives], 1)
         first = torch.arange(len(scores), device=scores.device)[:, None] * self.passages_per_query
         return (first + columns).flatten()
-
-
-def positives_first(scores: Tensor) -> Tensor:
-    """Share of lists `[queries, passages]` whose first score is above all others; a tie counts as a
-    miss.
-    """
-    scores = scores.detach()
-    return (scores[:, 0] > scores[:, 1:].amax(1)).float().mean()
 
 
 @stage(resumable=True, gpu=True)
@@ -275,7 +268,7 @@ class LateInteractionTrainer(nn.Module):
         if batch.known_positives is not None:
             relevant |= batch.known_positives
         others = scores.masked_fill(relevant.scatter(1, target[:, None], False), -torch.inf)
-        accuracy = (others.detach().argmax(1) == target).float().mean()
+        accuracy = losses.share_first(others, target)
         return {"loss": nn.functional.cross_entropy(others, target), "in_batch_accuracy": accuracy}
 
     def pieces(self, texts: TokenBatch) -> Pieces:

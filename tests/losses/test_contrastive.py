@@ -5,6 +5,7 @@ share of hits; two processes with half of the batch each have the gradient of on
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from dr_lib import losses
 from dr_lib.losses import gather
@@ -295,20 +296,29 @@ QUERIES = torch.eye(3)
 PASSAGES = torch.tensor([[3.0, 0, 0], [4, 1, 0], [0, 1, 0], [0, 2, 0], [0, 0, 1], [0, 0, 0]])
 
 
+def share_of_hits(queries, passages, passage_ids=None, known_positives=None):
+    return losses.contrastive_and_accuracy(
+        queries,
+        passages,
+        temperature=0.5,
+        normalise=False,
+        blocks="query_passage",
+        passage_ids=passage_ids,
+        known_positives=known_positives,
+    )[1]
+
+
 def test_the_share_of_hits_counts_queries_whose_positive_is_first():
     known = torch.zeros(3, 6, dtype=torch.bool)
     known[0, 1] = True
-    one = losses.in_batch_accuracy(QUERIES, PASSAGES, normalise=False)
-    two = losses.in_batch_accuracy(QUERIES, PASSAGES, normalise=False, known_positives=known)
+    one, two = share_of_hits(QUERIES, PASSAGES), share_of_hits(QUERIES, PASSAGES, None, known)
     assert (one.item(), two.item()) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
 
 
 def test_a_copy_of_the_positive_is_no_competitor():
     queries, passages = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.5], [0.0, 3.0]])
     found = [
-        losses.in_batch_accuracy(
-            queries, passages, normalise=False, passage_ids=torch.tensor(ids)
-        ).item()
+        share_of_hits(queries, passages, torch.tensor(ids)).item()
         for ids in ([0, 1, 2, 2], [0, 1, 2, 3])
     ]
     assert found == [1.0, 0.5]
@@ -321,7 +331,36 @@ def test_cosines_know_no_length_however_short_a_vector_is():
 
 
 def test_equal_vectors_are_no_hit():
-    assert losses.in_batch_accuracy(torch.ones(4, 2), torch.ones(8, 2), normalise=True).item() == 0
+    assert share_of_hits(torch.ones(4, 2), torch.ones(8, 2)).item() == 0
+
+
+def test_a_row_whose_target_is_above_all_others_is_a_hit_and_a_tie_is_none():
+    scores = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [3.0, -1.0]], requires_grad=True)
+    found = losses.share_first(scores, torch.zeros(4, dtype=torch.int64))
+    assert found.item() == 0.5 and not found.requires_grad
+
+
+@pytest.mark.parametrize("blocks", CHOICES)
+@pytest.mark.parametrize("own_negatives", [True, False])
+def test_the_loss_masks_what_it_is_told_and_the_accuracy_all_that_is_known(blocks, own_negatives):
+    torch.manual_seed(4)
+    for _ in range(20):
+        queries, passages = torch.randn(6, 4), torch.randn(18, 4)
+        known = torch.rand(6, 18) < 0.2
+        known[torch.arange(6), 3 * torch.arange(6)] = False
+        given = {"passage_ids": torch.randint(9, (18,)), "known_positives": known}
+        scale = {"temperature": 0.3, "normalise": True}
+        how = {"blocks": blocks, "own_negatives": own_negatives}
+        same = given["passage_ids"][::3, None] == given["passage_ids"]
+        cosines = functional.normalize(queries) @ functional.normalize(passages).T
+        others = cosines.masked_fill(known | same, -torch.inf).amax(1)
+        accuracy = (cosines[:, ::3].diagonal() > others).float().mean()
+        for masked, counted in ((True, given), (False, {})):
+            found = losses.contrastive_and_accuracy(
+                queries, passages, **scale, **how, **given, mask_positives=masked
+            )
+            expected = losses.contrastive(queries, passages, **scale, **how, **counted)
+            assert torch.equal(found[0], expected) and torch.equal(found[1], accuracy)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -331,7 +370,7 @@ def test_hits_are_counted_in_fp32_under_autocast_and_of_bf16_vectors(dtype):
         torch.tensor([[1.0, 2**-9], [1.0, 0.0]], dtype=dtype),
     )
     with torch.autocast("cpu", torch.bfloat16):  # 1 + 2**-9 is 1 in bfloat16, hence a tie
-        assert losses.in_batch_accuracy(queries, passages, normalise=False).item() == 1
+        assert share_of_hits(queries, passages).item() == 1
 
 
 def test_two_processes_have_the_gradient_of_one_with_the_whole_batch():

@@ -34,7 +34,7 @@ EVALUATIONS = [f"{recipe}: evaluation" for recipe in ("simlm", "cdmae", "bm25", 
 # else.
 OWN_CODE = {
     "losses.distillation": ["whole: distilled"],
-    "losses.contrastive": [*RETRIEVERS, "whole: distilled"],
+    "losses.contrastive_and_accuracy": [*RETRIEVERS, "whole: distilled"],
     "losses.listwise": ["whole: cross_encoder"],
     "masking.nested": ["simlm: pretrained"],
     "masking.importance": ["cdmae: pretrained"],

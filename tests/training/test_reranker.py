@@ -23,7 +23,7 @@ from dr_lib.training import (
     train,
 )
 from dr_lib.training.batches import PairBatches
-from dr_lib.training.reranker import dialogue_cross_encoder, positives_first
+from dr_lib.training.reranker import dialogue_cross_encoder
 
 EIGHT = CrossEncoderTraining(negatives=7)
 
@@ -165,10 +165,6 @@ def test_the_loss_stays_fp32_under_autocast(batches, encoder):
     with torch.autocast("cpu", torch.bfloat16):
         rough = module(batch, torch.Generator())["loss"]
     assert rough.dtype == torch.float32 and rough.item() == pytest.approx(exact.item(), rel=0.02)
-
-
-def test_accuracy_counts_lists_whose_first_score_is_above_all_others():
-    assert positives_first(torch.tensor([[1.0, 0], [0, 1], [2, 2], [3, -1]])).item() == 0.5
 
 
 class Overlap(nn.Module):
