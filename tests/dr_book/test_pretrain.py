@@ -100,9 +100,23 @@ def test_pretraining_goes_on_from_the_decoder_that_was_left(recipe, tmp_path):
 
 
 def test_another_method_starts_from_the_model_with_a_decoder_of_its_own(recipe, tmp_path):
-    (first,) = pretrain(recipe, tmp_path / "first")
-    (second,) = pretrain(recipe.with_(base=str(first), objective="simlm"), tmp_path / "second")
-    assert all(name.startswith("decoder.layers.") for name in load_file(second / EXTRA_FILE))
+    """SimLM's decoder starts as the last layers of the encoder that it is given: of one that has
+    learned, and hardly learns any more, these are known.
+    """
+    (first,) = pretrain(recipe.with_(pretraining__learning_rate=0.01), tmp_path / "first")
+    standing_still = {"base": str(first), "pretraining__learning_rate": 1e-12}
+    (second,) = pretrain(recipe.with_(**standing_still, objective="simlm"), tmp_path / "second")
+    base, learned, model = (
+        load_file(one / "model.safetensors") for one in (tmp_path / "base", first, second)
+    )
+    layers = {name: tensor for name, tensor in learned.items() if ".encoder.layer." in name}
+    decoder = {
+        name.replace("bert.encoder.layer.", "decoder.layers."): tensor
+        for name, tensor in layers.items()
+    }
+    assert any((base[name] - layers[name]).abs().max() > 1e-3 for name in layers)
+    torch.testing.assert_close(model, learned, atol=1e-7, rtol=1e-5)
+    torch.testing.assert_close(load_file(second / EXTRA_FILE), decoder, atol=1e-7, rtol=1e-5)
 
 
 def test_a_run_that_met_its_budget_goes_on_to_the_same_weights(recipe, tmp_path):

@@ -631,13 +631,19 @@ def test_an_untuned_retriever_has_the_pre_trained_weights(masked, shared):
     assert list(record.training) == ["pretrained"]
 
 
-def test_mined_negatives_hold_no_positive_and_come_from_the_ranking(masked, shared):
+def test_mined_negatives_are_the_first_of_the_retrievers_ranking_less_the_positive(masked, shared):
     plan = pipeline(masked.with_(final="retriever2", mining__random_negatives=0))
     drawn = np.load(shared.get(plan.mined) / "negatives.npy")
-    ranking = Ranking.open(shared.get(plan.mined.arguments["run"]) / "ranking")
+    run = plan.mined.arguments["run"]
+    assert run.kind == "dense_run" and run.arguments["encoder"].key == plan.retriever1.key
+    ranking = Ranking.open(shared.get(run) / "ranking")
+    depth, above = masked.mining.depth, 0
+    assert drawn.shape == (12, depth)
     for query, (listed, found) in enumerate(zip(drawn, np.asarray(ranking.rows), strict=True)):
-        assert query not in listed  # query r is about passage r
-        assert set(listed[listed >= 0]) <= set(found.tolist())
+        others = [row for row in found.tolist() if row != query]  # query r is about passage r
+        assert sorted(listed.tolist()) == sorted(others[:depth])
+        above += query in found[:depth]
+    assert above  # else leaving positives in would change nothing
 
 
 def test_bm25_negatives_can_be_put_behind_the_mined_ones(masked, shared):
