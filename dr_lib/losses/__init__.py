@@ -6,10 +6,10 @@ from dr_lib.losses.contrastive import (
     contrastive,
     contrastive_and_accuracy,
     gather,
-    processes,
     relevant_passages,
     share_first,
     siblings,
+    world_size,
 )
 from dr_lib.losses.cross_entropy import IGNORED, chunked_cross_entropy
 from dr_lib.losses.distillation import Mean, distillation, listwise, pointwise, r_drop

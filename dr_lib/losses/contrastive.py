@@ -245,7 +245,7 @@ def relevant_passages(
     return relevant
 
 
-def processes() -> int:
+def world_size() -> int:
     """Number of processes that train together, 1 where this one is alone."""
     return (
         distributed.get_world_size()
@@ -273,7 +273,7 @@ def gather(tensor: Tensor) -> Tensor:
     gradient and multiply the loss by the number of processes, which gives the same; without that
     factor the gradient shrinks.
     """
-    if processes() == 1:
+    if world_size() == 1:
         return tensor
     from torch.distributed import _functional_collectives as collectives
 

@@ -225,17 +225,8 @@ def generated_pairs(
         limit: keep so many of the questions that pass (DPR-PAQ Figure 2); more contain fewer. None
             keeps all.
     """
-    texts = Texts.open(questions)
-    sources, searchers = texts.owners(), {}
-    if index is not None:
-        searchers["bm25"] = ByWords(Bm25.open(index / "index"), texts.strings)
-    if retriever is not None:
-        encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
-        asked = encode_queries(
-            encoder, texts.store, folder / "checkpoint-vectors" / "questions.npy"
-        )
-        searchers["dense"] = ByVectors(asked, open_vectors(vectors), machine.device())
-    same = collection.same_text
+    texts, same = Texts.open(questions), collection.same_text
+    sources, searchers = texts.owners(), retrievers(texts, folder, index, retriever, vectors)
     options = {"how": filter, "top_k": top_k, "same": same}
     passing = consistent(searchers.get(filter_by), sources, collection.documents()[0], **options)
     if limit is not None:
@@ -251,30 +242,29 @@ def generated_pairs(
     if negatives != "none" and depth:
         # The retriever's first passages less the positives: that many more have to be looked for.
         ranking = searchers[negatives].best(rows[first], depth + int(examples.counts().max()))
-        positives = np.split(examples.positives, examples.offsets[1:-1])
-        options = {} if same is None else {"among": first_of_each_text(collection)}
-        options |= {"depth": depth, "random_negatives": 0, "seed": seed}
-        mined = mine_negatives(ranking, positives, passages=examples.passages, **options)
+        mined = mine_negatives(
+            ranking,
+            np.split(examples.positives, examples.offsets[1:-1]),
+            passages=examples.passages,
+            among=None if same is None else first_of_each_text(collection),
+            depth=depth,
+            random_negatives=0,
+            seed=seed,
+        )
         examples = replace(examples, negatives=mined)
-    TokenStore.build(
-        texts.strings.select(rows[first]),
-        load_tokenizer(tokenizer),
-        folder / "queries",
-        columns=("text",),
-    )
+    asked = texts.strings.select(rows[first])
+    TokenStore.build(asked, load_tokenizer(tokenizer), folder / "queries", columns=("text",))
     examples.save(folder / "examples")
     drawn = read_json(questions / "counts.json")
-    of_questions = {
+    counts = {
         "generated": drawn["drawn"],
         "deduplicated": drawn["kept"],
         "filtered": len(rows),
-    }
-    of_pairs = {
         "queries": len(examples),
         "pairs": len(examples.positives),
         "passages": len(np.unique(examples.positives)),
     }
-    write_json(folder / "counts.json", of_questions | of_pairs)
+    write_json(folder / "counts.json", counts)
 
 
 # The generator ------------------------------------------------------------------------------------
@@ -384,6 +374,27 @@ class ByVectors:
 
 
 Retriever = ByWords | ByVectors
+
+
+def retrievers(
+    texts: Texts,
+    folder: Path,
+    index: Path | None,
+    retriever: Path | None,
+    vectors: list[Path] | None,
+) -> dict[str, Retriever]:
+    """What searches with some questions, "bm25" and "dense", as far as it is there; arguments as of
+    `generated_pairs`.
+    """
+    searchers: dict[str, Retriever] = {}
+    if index is not None:
+        searchers["bm25"] = ByWords(Bm25.open(index / "index"), texts.strings)
+    if retriever is not None:
+        encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
+        place = folder / "checkpoint-vectors" / "questions.npy"
+        asked = encode_queries(encoder, texts.store, place)
+        searchers["dense"] = ByVectors(asked, open_vectors(vectors), machine.device())
+    return searchers
 
 
 def consistent(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from dr_lib.errors import InputError
-from dr_lib.losses import gather, processes
+from dr_lib.losses import gather, world_size
 from dr_lib.tokens import COARSE, Layout, QueryPassagePairs, TokenBatch, TokenStore
 from dr_lib.training.examples import (
     Examples,
@@ -99,15 +99,15 @@ class Visits:
         """
         if not self.shared:
             return slice(0, self.at_once)
-        count, beyond = divmod(self.at_once, processes())
+        count, beyond = divmod(self.at_once, world_size())
         if beyond:
-            problem = f"{processes()} processes cannot share a batch of {self.at_once} evenly"
+            problem = f"{world_size()} processes cannot share a batch of {self.at_once} evenly"
             raise InputError(
                 problem,
                 where="DR_PROCESSES",
                 fix="Change the number of processes, or the size of a batch.",
             )
-        first = count * (distributed.get_rank() if processes() > 1 else 0)
+        first = count * (distributed.get_rank() if world_size() > 1 else 0)
         return slice(first, first + count)
 
     def whole(self, step: int) -> tuple[int, np.ndarray]:

@@ -9,7 +9,7 @@ import math
 import os
 import time
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -567,13 +567,7 @@ def feed(
         yield from map(load, indices)
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
-        due: deque[Any] = deque()
-        for index in indices:
-            due.append(pool.submit(load, index))
-            if len(due) > AHEAD:
-                yield due.popleft().result()
-        while due:
-            yield due.popleft().result()
+        yield from machine.in_order(pool, load, indices, AHEAD)
 
 
 def real_tokens(batch: Any) -> int:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from queue import Queue
 from typing import Any, Literal
@@ -268,17 +268,25 @@ def spread(
         finally:
             copies.put(mine)
 
-    def work(function: Callable, items: Iterable[Any]) -> Iterator[Any]:
-        due: deque[Future] = deque()
-        for item in items:
-            due.append(pool.submit(call, function, item))
-            if len(due) > 2 * len(places):
-                yield due.popleft().result()
-        while due:
-            yield due.popleft().result()
-
     with ThreadPoolExecutor(len(places)) as pool:
-        yield work
+        yield lambda function, items: in_order(
+            pool, partial(call, function), items, 2 * len(places)
+        )
+
+
+def in_order(
+    pool: ThreadPoolExecutor, function: Callable, items: Iterable[Any], ahead: int
+) -> Iterator[Any]:
+    """`function(item)` of each item, in order, worked out by a pool for so many items ahead; an
+    exception surfaces where its result was due.
+    """
+    due: deque[Future] = deque()
+    for item in items:
+        due.append(pool.submit(function, item))
+        if len(due) > ahead:
+            yield due.popleft().result()
+    while due:
+        yield due.popleft().result()
 
 
 def machine_facts() -> dict[str, Any]:

@@ -217,7 +217,7 @@ def _learn(
     )
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
     # queries are not compared with each other: whole micro-batches may go round the processes
-    together = training.accumulation % losses.processes() > 0
+    together = training.accumulation % losses.world_size() > 0
     batches = PairBatches(
         pairs_of(encoder), Examples.open(examples), **sizes, seed=seed, shared=together
     )
@@ -254,7 +254,7 @@ class LateInteractionTrainer(nn.Module):
         """
         queries, passages = self.pieces(batch.queries), self.pieces(batch.passages)
         rows, n, first = batch.passage_rows, len(batch.passage_rows) // len(batch), 0
-        if losses.processes() > 1:
+        if losses.world_size() > 1:
             # of one length in all processes
             room = self.model.settings.passage_length - passages.read.shape[1]
             vectors = nn.functional.pad(passages.vectors, (0, 0, 0, room))

@@ -93,7 +93,7 @@ def test_a_method_says_whether_two_processes_share_its_batches(name, batches, mo
         else {}
     )
     whole = len(batches(name, **options)(0))
-    monkeypatch.setattr("dr_lib.training.batches.processes", lambda: 2)
+    monkeypatch.setattr("dr_lib.training.batches.world_size", lambda: 2)
     monkeypatch.setattr("dr_lib.training.batches.distributed.get_rank", lambda: 1)
     assert (len(batches(name, **options)(0)) < whole) == objectives.method(name).shares_batches
 
