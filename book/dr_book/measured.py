@@ -23,9 +23,11 @@ from dr_book.statistics import (
     Influence,
     Interval,
     SeedVariance,
+    Trained,
     effective_clusters,
     holm,
     influence,
+    of_seeds,
     seed_variance,
     weighted_sum,
 )
@@ -560,15 +562,16 @@ over eight clusters, 65 % over ten, 91 % over thirty.
 def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -> Compared:
     """A weighted sum of the means of some configurations.
 
-    Sides on one collection share its clusters; collections are independent. Seeds add the pooled
-    variance of their collection, measure and stage where enough runs tell it, else each row that of
-    its own (`statistics.of_seeds`).
+    Sides on one collection share its clusters; collections are independent, but for trainings that
+    have searched several of them (`_of_shared_trainings`). Seeds add the pooled variance of their
+    collection, measure and stage where enough runs tell it, else each row that of its own
+    (`statistics.of_seeds`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
             difference, over several collections an average of these.
         beside: all whose seeds scatter alike, the sides among them; taken where the book's records
-            pool none.
+            pool none, and over several collections.
 
     Raises:
         InputError: a side without a run that has its measure.
@@ -584,12 +587,14 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     trained = [(weight, side) for weight, side in terms if side.trained]
     pools = pools_of(beside or [side for _, side in trained])
     single = any(len(side.seeds) == 1 for _, side in trained)
-    value, clustered, of_trainings = 0.0, [], []
+    shared = _of_shared_trainings(trained, beside)
+    each = (shared[0] / len(places), shared[1]) if shared else None
+    value, clustered, of_trainings = 0.0, [], [shared] if shared else []
     for sides in places.values():
-        estimate, added = _on_one_collection(sides, pools)
+        estimate, added = _on_one_collection(sides, pools, each)
         value += estimate.value
         clustered += estimate.parts
-        of_trainings += added
+        of_trainings += [] if shared else added
     why = ""
     if single and not all(pool.known for pool in pools.values()):
         why = "a row has one seed, and how far another would move it is not known well enough"
@@ -612,18 +617,75 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     )
 
 
+def _of_shared_trainings(
+    terms: Sequence[tuple[float, Side]], beside: Sequence[Side]
+) -> tuple[float, float] | None:
+    """What seeds add to a weighted sum over collections that the same trainings have searched.
+
+    One training moves the means on all of them, so the variance is that of a run's weighted sum
+    (as in `plan.together`); a seed counts where it has searched all. None where each collection has
+    trainings of its own, or none has searched all.
+    """
+    known: dict[Hashable, dict[Hashable, Side]] = defaultdict(dict)
+    for side in (*beside, *(side for _, side in terms)):
+        if side.trained:
+            known[_training(side)][_place(side)] = side
+    weights: dict[Hashable, dict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
+    for weight, side in terms:
+        weights[_training(side)][_place(side)] += weight
+    if not any(len({digest for digest, _ in by_place}) > 1 for by_place in weights.values()):
+        return None
+    sides: list[Trained] = []
+    for training, by_place in weights.items():
+        sums = {
+            other: _sums_of_seeds([(weight, there[place]) for place, weight in by_place.items()])
+            for other, there in known.items()
+            if by_place.keys() <= there.keys()
+        }
+        if not sums[training]:
+            return None
+        runs = [(total, {}) for total in sums[training]]
+        sides.append((1.0, runs, seed_variance([*sums.values()])))
+    return of_seeds(sides)
+
+
+def _training(side: Side) -> Hashable:
+    """What was trained, whatever the seed and what it has searched."""
+    recipe = {**side.runs[0].recipe, "seed": None, "evaluation": None, "label": None}
+    return json_digest(recipe), side.runs[0].scale
+
+
+def _place(side: Side) -> tuple[str, str]:
+    return side.runs[0].data["collection"]["digest"], side.measure
+
+
+def _sums_of_seeds(terms: Sequence[tuple[float, Side]]) -> list[float]:
+    """A weighted sum of means for each seed that all sides have."""
+    each = [dict(zip(side.seeds, side.means(), strict=True)) for _, side in terms]
+    common = [seed for seed in each[0] if all(seed in means for means in each)]
+    return [
+        sum(weight * means[seed] for (weight, _), means in zip(terms, each, strict=True))
+        for seed in common
+    ]
+
+
 def _on_one_collection(
-    sides: Sequence[tuple[float, Side]], pools: Mapping[Hashable, SeedVariance]
+    sides: Sequence[tuple[float, Side]],
+    pools: Mapping[Hashable, SeedVariance],
+    shared: tuple[float, float] | None = None,
 ) -> tuple[Estimate, list[tuple[float, float]]]:
     """A weighted sum of the means of some sides as far as clusters scatter, and not trainings; and
     what seeds add, unless no record tells it.
+
+    Args:
+        shared: this collection's part of what trainings of several collections add.
     """
     kinds = [_kind_of(side) if side.trained else None for _, side in sides]
     taken = [
         (kind, (weight, side.parts(), pools.get(kind)))
         for kind, (weight, side) in zip(kinds, sides, strict=True)
     ]
-    estimate, seeds = weighted_sum(taken, min(_effective(side) for _, side in sides))
+    estimate, seeds = weighted_sum(taken, min(_effective(side) for _, side in sides), shared)
     return estimate, [added for added in seeds if added[1]]
 
 

@@ -290,7 +290,12 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
     if _missing(claim, check, runs) or (check.kind == "gain" and len(runs) < 2):
         return _pair(claim, check, "not run")
     terms = _terms(claim, check, runs)
-    result = compared(terms)
+    every = (
+        Side(records, _measure(claim, check, row), fixed=not claim.trained)
+        for recorded in runs.values()
+        for row, records in recorded.items()
+    )
+    result = compared(terms, [side for side in every if side.trained])
     sign = -1.0 if claim.lower_is_better and check.kind != "within" else 1.0
     estimate = replace(result.estimate, value=sign * result.estimate.value)
     low, high = -check.width, np.inf

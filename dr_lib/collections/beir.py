@@ -299,7 +299,7 @@ def check_bytes(content: bytes, where: object) -> None:
     elif ISO_2022 in content:
         code = "iso-2022-kr" if ISO_2022 + b")C" in content else "iso-2022-jp"
         problem = "ISO-2022, not UTF-8"
-    elif runs := {*UTF_7.findall(content)}:
+    elif b"+" in content and (runs := {*UTF_7.findall(content)}):
         with suppress(UnicodeDecodeError):
             if REGIONS.fullmatch(b"".join(run + b"-" for run in runs).decode("utf-7")):
                 code, problem = "utf-7", "UTF-7, not UTF-8"

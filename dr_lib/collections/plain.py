@@ -88,7 +88,7 @@ TITLE = re.compile(
 )
 PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?<(?:!doctype\s+html|html)\b", re.I)
 """How a page of HTML begins, though its name ends in `.txt`."""
-SAID = re.compile(
+CHARSET = re.compile(
     rb"<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.I
 )
 BROWSERS = {
@@ -444,8 +444,8 @@ def _page(path: Path) -> bytes | str:
     check_start(content.lstrip(b"\0\xff\xfe"), path)  # UTF-16 and UTF-32 are read there
     if content.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
         return content
-    text, utf8, said = "", None, SAID.search(content[:1024])
-    named = said[1].decode("latin-1") if said else ""
+    text, utf8, charset = "", None, CHARSET.search(content[:1024])
+    named = charset[1].decode("latin-1") if charset else ""
     with suppress(LookupError, ValueError):  # of what is no encoding
         code = codecs.lookup(named).name
         text = content.decode(BROWSERS.get(code, code), "replace")

@@ -156,6 +156,12 @@ def check_pretraining(inputs: Inputs) -> None:
                 where=f"pretraining.{key}",
                 fix="Leave it out, or take a method that reads no labels.",
             )
+    if recipe.objective.name == "pair" and recipe.pretraining.without_documents_of:
+        raise InputError(
+            "pair learns from judged pairs and reads no other passages",
+            where="pretraining.without_documents_of",
+            fix="Leave it out, or take a method that reads passages.",
+        )
 
 
 def check_generator(inputs: Inputs) -> None:

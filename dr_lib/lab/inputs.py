@@ -16,7 +16,7 @@ from dr_lib import collections, models, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest, read_json, state_of
-from dr_lib.lab.base import BaseRecipe, base_stage
+from dr_lib.lab.base import BaseRecipe, allowed_rows, base_stage
 from dr_lib.lab.recipe import Recipe, is_place, open_sample
 from dr_lib.models import check_kind, check_tokenizer, longest
 from dr_lib.places import check_model_folder, find_model
@@ -114,7 +114,7 @@ class Inputs:
         collection: what the recipe trains on.
         searched: what it is evaluated on: the same one but for zero-shot runs.
         corpus: what is pre-trained on, and what pairs for it are made of: the same one unless
-            `pretraining.collection` is set.
+            `pretraining.collection` is set, without what `pretraining.without_documents_of` says.
         base: the masked LM that every training starts from.
 
     Raises:
@@ -136,6 +136,8 @@ class Inputs:
                 self.collection.qrels(split)
             self.searched = self.collection = self.collection.without_tested()
         self.corpus = open_sample(corpus) if corpus else self.collection
+        if unread := recipe.pretraining.without_documents_of:
+            self.corpus = self.corpus.part(allowed_rows(self.corpus, sorted(unread))[0])
         self.base = open_checkpoint(recipe.base)
 
     @cached_property

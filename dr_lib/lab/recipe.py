@@ -152,6 +152,8 @@ class Pretraining(training.Pretraining):
         first: passages that are read before, for as many steps (CDMAE Table 5: general text).
         first_by: the method that reads those, where it is not the recipe's own (DPR-PAQ Tables 1
             and 3: "mlm", more of it).
+        without_documents_of: splits whose judged documents are left out whole, so that no test text
+            is read before fine-tuning; None reads all passages, as the papers do.
     """
 
     # the stage gets the passages, and the model that was trained before
@@ -159,10 +161,12 @@ class Pretraining(training.Pretraining):
         "collection",
         "first",
         "first_by",
+        "without_documents_of",
     }
     collection: CollectionSettings | None = None
     first: CollectionSettings | None = None
     first_by: str | None = None
+    without_documents_of: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> "Pretraining":

@@ -82,6 +82,7 @@ def learned_before(inputs: Inputs) -> Start:
             "pretraining__collection": passages.model_dump(mode="json"),
             "pretraining__first": None,
             "pretraining__first_by": None,
+            "pretraining__without_documents_of": None,  # splits of the last passages
         }
     else:
         return inputs.base.model

@@ -712,12 +712,15 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     ], "of those on SQuAD alone the last two, as the page says"
     assert words["masking-over-none"] == words["bottleneck-over-masking"] == "supported"
     waiting = sum(word in ("waits", "not run") for word in words.values())
-    assert (waiting, len(words)) == (2, 19), "says the opening: two of nineteen"
+    assert (waiting, len(words)) == (3, 21), "says the opening: three of twenty-one"
     assert words["bottleneck-over-masking-at-best-rates"] == "supported", "as its bullet says"
     shown = {verdict.contrast["id"]: verdict.shown for verdict in judged}
     best = shown["bottleneck-over-masking-at-best-rates"]["squad, rates"]
     on_test = plan.Block.load("plan/core").difference("simlm", "mlm", "MRR@10")
     assert 0 < best.value < on_test.value, "by less"
+    leads = shown["autoencoder-leads-at-best-rates"]["squad, rates"]
+    shared = plan.Block.load("plan/core").difference("autoencoder", "simlm", "MRR@10")
+    assert leads.side() > 0 and leads.value > shared.value, "by no less"
     assert words["autoencoder-leads-elsewhere"] == "supported"
     others = plan.deciding(plan.elsewhere())
     assert len(others) == 9 and "medquad" not in others

@@ -166,6 +166,46 @@ def test_seeds_add_their_variance_once_for_each_run(record):
     assert found.seeds == (2, 3) and not found.why_open
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_training_that_searched_two_collections_moves_both_means(record, shared):
+    """Over two collections: of shared trainings a run's mean over both scatters, else each alone;
+    by hand, with a seed that one collection lacks.
+    """
+    rng = np.random.default_rng(0)
+    queries, told = rng.random(60) / 2, {"a": [0.10, 0.12, 0.16, 0.3], "b": [0.05, 0.06, 0.10]}
+
+    def runs(label, place):
+        made = [
+            record(label, queries + mean + place * rng.choice([-0.02, 0.02]), seed=seed)
+            for seed, mean in enumerate(told[label][: 4 - place])
+        ]
+        for one in made:
+            one.data = {"collection": {"name": f"c{place}", "digest": f"c{place}"}}
+            one.recipe = one.recipe | {"objective": {"name": label}}
+            if not shared:
+                one.recipe["collection"] = {"name": f"c{place}"}
+        return made
+
+    sides = {
+        (label, place): measured.Side(runs(label, place), "MRR@10")
+        for label in "ab"
+        for place in (0, 1)
+    }
+    terms = [((1 if label == "a" else -1) / 2, side) for (label, _), side in sides.items()]
+    found = measured.compared(terms, [*sides.values()])
+    means = {key: side.means() for key, side in sides.items()}
+    assert found.estimate.value == pytest.approx(
+        np.mean([np.mean(means["a", place]) - np.mean(means["b", place]) for place in (0, 1)])
+    )
+    if shared:
+        groups = [np.mean([means[label, place][:3] for place in (0, 1)], axis=0) for label in "ab"]
+    else:
+        groups = [np.array(own) / 2 for own in means.values()]
+    variances = [group.var(ddof=1) / len(group) for group in groups]
+    assert sum(part for part, _ in found.estimate.parts[2:]) == pytest.approx(sum(variances))
+    assert len(found.estimate.parts) == (3 if shared else 4)
+
+
 def test_a_single_run_decides_nothing_where_seeds_are_not_known(runs):
     found = measured.difference(runs["ahead"], runs["behind"], "MRR@10")
     assert "one seed" in found.why_open

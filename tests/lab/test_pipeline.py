@@ -127,6 +127,22 @@ def test_pre_training_may_read_other_passages(tiny_recipe, beir_folder, tmp_path
     assert walked(itself).keys() == walked(tiny_recipe).keys()
 
 
+def test_documents_of_the_test_may_stay_unread_until_fine_tuning(tiny_recipe):
+    unread = tiny_recipe.with_(pretraining__without_documents_of=["test"])
+    assert fresh(tiny_recipe, unread) == sorted(["passage_tokens", *TRAINED])
+    inputs = pipeline(unread).inputs
+    passages, tested = inputs.collection.passages, inputs.collection.qrels("test").values()
+    documents = dict(zip(passages["id"][:], passages["doc"][:], strict=True))
+    judged = {documents[id_] for grades in tested for id_ in grades}
+    left = [id_ for id_ in passages["id"][:] if documents[id_] not in judged]
+    assert inputs.corpus.passages["id"][:] == left and 0 < len(left) < len(passages)
+    assert inputs.searched.passages["id"][:] == passages["id"][:], "all are searched"
+    with pytest.raises(InputError, match=r"pretraining\.without_documents_of: pair"):
+        pipeline(unread.with_(objective="pair", auxiliary__pseudo_labels__labels="given"))
+    with pytest.raises(InputError, match="there is no split 'tests'"):
+        pipeline(unread.with_(pretraining__without_documents_of=["tests"]))
+
+
 def test_what_is_read_first_needs_a_method_that_reads_it(tiny_recipe, beir_folder, tmp_path):
     beir_folder(tmp_path / "general", passages=30)
     general = str(tmp_path / "general")
