@@ -649,7 +649,13 @@ def counted_pairs(entry: Entry) -> str:
     told = [pairs_counted(number)]
     # of one pair the badge has the sizes
     if entry.get("verdict") == "held" and direction_held(entry) and len(sizes_of(entry)) > 1:
-        told += [minus(f"paper {paper:+.1f}, here {ours:+.1f}") for ours, paper in sizes_of(entry)]
+        ours, paper = (
+            " and ".join(f"{size:+.1f}" for size in sizes)
+            for sizes in zip(*sizes_of(entry), strict=True)
+        )
+        units = {pair.get("unit", "points") for pair in entry["pairs"] if pair["carrying"]}
+        unit = "".join(f" {unit}" for unit in units - {"points"})
+        told += [minus(f"paper {paper}, here {ours}{unit}")]
     return ", ".join(told)
 
 
@@ -735,12 +741,12 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     legend = "".join(f'<li><i class="{kind}"></i>{text}</li>' for kind, text in key.items())
     tested = sum(number[state] for state in SHOWN)
     words = (
-        f"The five papers put pairs of rows in an order: {tested} of these pairs are tested here,"
+        f"Claims compare rows of tables, pair by pair. Of these pairs {tested} are tested here,"
         f" {number['not testable here'] + number['not run']} are not."
     )
     claims = Counter(entry["verdict"] for entry in entries)
     words += (
-        f" A claim consists of such pairs. Of {len(entries)} claims {claims['held']} are held,"
+        f" Of {len(entries)} claims {claims['held']} are held,"
         f" {sum(map(bool, map(direction_held, entries)))} of them in their direction alone;"
         f" {claims['contradicted']} are contradicted, {claims['open']} open, and"
         f" {claims['not testable here'] + claims['not run']} have no verdict."
@@ -877,7 +883,9 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
         *["at least"] * bounded,
         "met",
     ]
-    return table(columns, rows, caption=caption, digits=2)
+    met = sum(row[-1] == "yes" for row in rows)
+    summary = f"{met} of {len(rows)} targets are met on {found['machine']['cpu']}: each path"
+    return folded(summary, table(columns, rows, caption=caption, digits=2))
 
 
 def _spelled(text: str) -> str:

@@ -158,9 +158,11 @@ def _sides(drawing: Tag) -> tuple[float, float]:
 
 def cropped(drawing: str, part: str) -> str:
     """A part of a drawing, `part` its view box; ids are renamed, as another slide may show another
-    part.
+    part. Width and height are those of the whole: in their shape more than the part would show.
     """
     drawing = re.sub(r'(?i)viewbox="[^"]+"', f'viewBox="{part}"', drawing, count=1)
+    whole = r' (?:width|height)="[^"]+"'
+    drawing = re.sub("<svg[^>]+>", lambda tag: re.sub(whole, "", tag[0]), drawing, count=1)
     names = re.findall(r'\bid="([^"]+)"', drawing)
     suffix = "-" + "-".join(part.split())
     for name in names:

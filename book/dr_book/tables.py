@@ -288,7 +288,8 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     laptop scale``.
 
     Runs on different data are named one after the other, those on different queries of one
-    collection together; without any run the text is empty. What was counted need not be queries:
+    collection together, and so are scales that agree in all of it; without any run the text is
+    empty. What was counted need not be queries:
     `counted` says what.
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
@@ -297,7 +298,7 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
         place = f"{data_of(record)}, {size}", counted(record), record.scale
         counts.setdefault(place, []).append(len(record.query_ids))
-    spelled = []
+    spelled: dict[str, list[str]] = {}
     for (where, thing, scale), numbers in counts.items():
         things = (
             "of them"
@@ -306,8 +307,8 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
             if max(numbers) == 1
             else PLURALS[thing]
         )
-        spelled.append(f"{where}{_from_to(numbers)} {things}, {scale} scale")
-    return "; ".join(spelled)
+        spelled.setdefault(f"{where}{_from_to(numbers)} {things}", []).append(scale)
+    return "; ".join(f"{data}, {' and '.join(scales)} scale" for data, scales in spelled.items())
 
 
 def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:

@@ -314,7 +314,7 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
     why_open, block = result.why_open, claim.answered_by.block
     if block and lacks and not why_open:
         why_open = (
-            f"block {block} of the plan gives a row {seeds_of(block)} seeds, one has"
+            f"the plan gives a row {seeds_of(block)} seeds, one has"
             f" {seeds_of(block) - max(lacks.values())}"
         )
     may = not why_open

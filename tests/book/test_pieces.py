@@ -116,7 +116,7 @@ def test_a_number_is_rounded_once_where_it_is_shown():
 
 
 def test_the_table_says_of_each_pair_its_measure_its_seeds_and_what_it_waits_for():
-    reason = "block 1 of the plan gives a row 3 seeds, one has 1"
+    reason = "the plan gives a row 3 seeds, one has 1"
     waits = {"measure": "R@50", "seeds": [3, 1], "waits": 2, "because": reason}
     open_for_good = {"because": "10 clusters are too few"}
     pairs = drawn_pairs([entry("a", waits, open_for_good, {"state": "supported", "seeds": [2, 4]})])

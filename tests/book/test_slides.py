@@ -110,12 +110,14 @@ def test_of_a_figures_two_drawings_a_slide_shows_the_one_with_larger_letters(bui
 
 def test_a_part_of_a_drawing_has_names_of_its_own(built):
     (built / "ideas" / "two.html").write_text(
-        '<article><figure class="dr-drawing"><svg viewBox="0 0 9 8" aria-labelledby="t d">'
+        '<article><figure class="dr-drawing"><svg width="9pt" height="8pt" viewBox="0 0 9 8"'
+        ' aria-labelledby="t d">'
         '<title id="t">A</title><desc id="d">B</desc><use href="#d"/></svg></figure></article>'
     )
     slide = {"title": "One", "show": "ideas/two#t", "crop": "0 4 9 4", "text": "-", "notes": "-"}
     html = slide_html(slide, built, "ideas/two")
     assert 'viewBox="0 4 9 4"' in html and "0 0 9 8" not in html
+    assert "pt" not in re.search("<svg[^>]+>", html)[0], "the shape of the whole shows more"
     assert 'id="t-0-4-9-4"' in html and 'aria-labelledby="t-0-4-9-4 d-0-4-9-4"' in html
     assert 'href="#d-0-4-9-4"' in html
 

@@ -169,7 +169,7 @@ def test_a_claim_that_names_another_size_is_held_in_its_direction(paper, uncheck
     assert (badge in entry_badge(entry).html) is direction
     twice = entry | {"pairs": [pair, pair]}
     assert (">direction held<" in entry_badge(twice).html) is direction
-    assert (f"paper +{paper}, here +1.3" in counted_pairs(twice)) is direction
+    assert (f"paper +{paper} and +{paper}, here +1.3 and +1.3" in counted_pairs(twice)) is direction
 
 
 def test_every_claim_is_one_line_under_its_paper_and_opens_to_what_it_rests_on():
@@ -333,6 +333,7 @@ def test_a_share_of_a_peers_time_is_met_where_the_median_is_low_enough():
         re.findall("<td>(yes|no)</td>", page) == ["yes", "no"]
         and '<td class="number">1.12</td>' in page
     )
+    assert "1 of 2 targets are met on A chip" in page
     assert "at least" not in page  # a bound that no row has
     rows = [row | {"by_median": 1.1, "at_least": 0.25}, *found["rows"]]
     assert '<td class="number">0.25</td>' in speed_table(found | {"rows": rows, "threads": 1}).data

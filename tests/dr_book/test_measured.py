@@ -244,6 +244,8 @@ def test_data_are_named_once(runs, record):
     assert spell_data({}) == ""
     parts = {"": [record("a", [1.0] * 3), record("b", [1.0] * 5), record("c", [1.0] * 4)]}
     assert spell_data(parts) == "tiny, 1,200 passages, 3 to 5 queries, laptop scale"
+    scales = {"": [record("a", [1.0] * 3), record("b", [1.0] * 3, scale="gpu")]}
+    assert spell_data(scales) == "tiny, 1,200 passages, 3 queries, laptop and gpu scale"
 
 
 def test_sizes_and_times_are_of_no_query(record):
