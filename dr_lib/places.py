@@ -269,8 +269,7 @@ def check_model_folder(folder: Path) -> None:
             if pointer:
                 problem, fix = "only names a file that was not fetched", "Run `git lfs pull` there."
                 raise InputError(problem, where=file, fix=fix)
-            if NEEDED.search(file.name) and not isinstance(_json(file), dict):
-                raise InputError("is no JSON object", where=file, fix=FIX)
+        check_objects(inside)
         if [*inside.glob("pytorch_model*.bin")] and not [*inside.glob("*.safetensors")]:
             problem = "holds weights in pickles alone, which may run anything"
             raise InputError(problem, where=inside, fix=FIX)
@@ -278,6 +277,13 @@ def check_model_folder(folder: Path) -> None:
             _check_configuration(inside)
         for index in inside.glob("*.index.json"):
             _check_index(index)
+
+
+def check_objects(folder: Path) -> None:
+    """Raise `InputError` that names a file of a model or tokenizer which is no JSON object."""
+    for file in (path for path in sorted(folder.glob("*.json")) if path.is_file()):
+        if NEEDED.search(file.name) and not isinstance(_json(file), dict):
+            raise InputError("is no JSON object", where=file, fix=FIX)
 
 
 def transformer_folders(folder: Path) -> list[Path]:

@@ -762,7 +762,7 @@ def questions() -> Iterator[str]:
     Ctrl-D.
     """
     if not sys.stdin.isatty():
-        yield from filter(str.strip, sys.stdin)
+        yield from filter(None, (line.strip().removeprefix("\ufeff") for line in sys.stdin))
         return
     with suppress(EOFError):
         while question := input("question (empty to leave): ").strip():

@@ -6,6 +6,7 @@ practice/own-corpus.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
@@ -26,6 +27,8 @@ SHOWN, LEAD, INDENT = 240, 4, " " * 6
 begins in a terminal.
 """
 
+OTHER = re.compile("[\\0\ud800-\udfff]|\x1b[$]")
+"""What a question in another encoding holds: zeros, halves of surrogate pairs, ISO-2022."""
 
 System = Callable[[Sequence[str], int], "Ranking"]
 """Queries and depth -> the passages found."""
@@ -171,7 +174,7 @@ def check_queries(queries: Sequence[str], k: int) -> None:
     if any(not query.strip() for query in queries):
         raise InputError("the query is empty", where="search", fix="Write a question.")
     for query in queries:
-        if any("\ud800" <= sign <= "\udfff" for sign in query):
+        if OTHER.search(query):
             raise InputError("a question is not UTF-8", where=query, fix="Save it as UTF-8.")
     if k < 1:
         raise InputError(f"k is {k}", where="k", fix="Give 1 or more.")

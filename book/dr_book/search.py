@@ -35,10 +35,8 @@ from dr_lib.lab.records import (
     studies_in,
 )
 from dr_lib.models import Prompts, open_encoder
-from dr_lib.models.dense import PROBES
 from dr_lib.places import find_model
 from dr_lib.retrieval import Ranking
-from dr_lib.retrieval.reranking import score_pairs
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
@@ -233,11 +231,6 @@ def open_reranker(
 ) -> Callable[[System, Sequence[str], int], Ranking]:
     """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
     scorer = retrieval.load_scorer(folder)
-    probes = TokenStore.of(PROBES, scorer.tokenizer)
-    scores = score_pairs(scorer, scorer.crossing(probes, probes), [0, 0], [0, 1])
-    if scores[0] == scores[1]:
-        fix = "Check that its weights are whole."
-        raise InputError("gives all passages one score", where=folder, fix=fix)
     passage_tokens = tokens.passage_tokens(collection, open_checkpoint(str(folder)).tokenizer)
     passages = TokenStore.open(cache.get(passage_tokens) / "store")
 

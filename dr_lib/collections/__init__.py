@@ -153,8 +153,8 @@ def _find_source(name: str) -> Source:
     if pages := [place / file for file in kilt.PAGES if (place / file).is_file()]:
         return kilt.folder_source(place, pages[0])
     if not any((place / file).exists() for file in plain.LAYOUT):
-        if plain.text_files(place):
-            return plain.texts_source(place)
+        if texts := plain.text_files(place):
+            return plain.texts_source(place, texts)
         if len(files := plain.line_files(place)) == 1:
             return plain.lines_source(files[0])
         if len(files) > 1 and not (place / "pairs").is_dir():

@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -209,34 +209,39 @@ def said_of(folder: Path, subject: str) -> str | None:
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Lines of a text file, plain or .gz, with their places; broken compression or encoding ends in
-    `InputError`.
+    """Lines of a text file, plain or .gz, with their places, whatever ends them: LF, CR LF or CR
+    alone; broken compression or encoding ends in `InputError`.
     """
-    where, encoding, unseen = f"{path} line 1", "utf-8-sig", 0
+    where, encoding, unseen, number = f"{path} line 1", "utf-8-sig", 0, 0
     try:
         with path.open("rb") as raw, _bar(path) as bar, ExitStack() as packed:
             file = packed.enter_context(gzip.open(raw)) if path.suffix == ".gz" else raw
-            lines = iter(partial(file.readline, LONGEST_LINE + 1), b"")
-            for number, line in enumerate(lines, start=1):
-                where, unseen = f"{path} line {number}", unseen + len(line)
+            for run in iter(partial(file.readline, LONGEST_LINE + 1), b""):
+                unseen += len(run)
                 if unseen > SEEN_EVERY:
                     bar.update(raw.tell() - bar.n)
                     unseen = 0
-                if number == 1:
-                    check_start(line, where)
-                if len(line) > LONGEST_LINE:
+                if number == 0:
+                    check_start(run, where)
+                if len(run) > LONGEST_LINE:
+                    where, fix = f"{path} line {number + 1}", "Break it into lines."
                     problem = f"the line has more than {LONGEST_LINE:,} bytes"
-                    raise InputError(problem, where=where, fix="Break it into lines.")
-                yield where, line.decode(encoding).rstrip("\r\n")
-                encoding = "utf-8"
+                    raise InputError(problem, where=where, fix=fix)
+                for line in run.rstrip(b"\r\n").split(b"\r"):
+                    number += 1
+                    where = f"{path} line {number}"
+                    check_bytes(line, where)
+                    yield where, line.decode(encoding)
+                    encoding = "utf-8"
     except UnicodeDecodeError as error:
-        if b"\0" in line:
-            fix = "Put a dot before its name, and it is left out."
-            raise InputError("no text: zero bytes are in it", where=where, fix=fix) from None
-        fix = "Save the file as UTF-8 (from Latin-1: iconv -f latin1 -t utf-8 FILE > NEW)."
+        fix = (
+            "Save the file as UTF-8, from what it is in, such as windows-1252 or gb18030:"
+            " iconv -f windows-1252 -t utf-8 FILE > NEW."
+        )
         raise InputError(f"not UTF-8 ({error.reason})", where=where, fix=fix) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        plain = str(error).startswith("Not a gzipped file")
+        with path.open("rb") as raw:
+            plain = raw.read(2) != GZIP
         problem = (
             "not a gzip file"
             if plain
@@ -253,14 +258,17 @@ def _bar(path: Path) -> tqdm:
     return tqdm(desc=path.name, total=size, disable=size < 4 * SEEN_EVERY, **options)
 
 
+GZIP = b"\x1f\x8b"
 STARTS = {
+    b"\xff\xfe\0\0": ("UTF-32", "Save it as UTF-8 (iconv -f utf-32 -t utf-8 FILE > NEW)."),
+    b"\0\0\xfe\xff": ("UTF-32", "Save it as UTF-8 (iconv -f utf-32 -t utf-8 FILE > NEW)."),
     b"\xff\xfe": ("UTF-16", "Save it as UTF-8 (iconv -f utf-16 -t utf-8 FILE > NEW)."),
     b"\xfe\xff": ("UTF-16", "Save it as UTF-8 (iconv -f utf-16 -t utf-8 FILE > NEW)."),
     b"PK\x03\x04": ("a spreadsheet or packed", "Save a spreadsheet as CSV UTF-8, else unpack it."),
     b"\xd0\xcf\x11\xe0": ("of an office program", "Save a spreadsheet as CSV UTF-8, else as text."),
     b"{\\rtf": ("of an office program", "Save it as plain text in UTF-8."),
     b"%PDF-": ("a PDF", "Make a text of it: pdftotext FILE NEW.txt."),
-    b"\x1f\x8b": ("packed by gzip", "Add .gz to its name."),
+    GZIP: ("packed by gzip", "Add .gz to its name."),
 }
 """First bytes of files that are no text, whatever their names say."""
 
@@ -270,6 +278,37 @@ def check_start(content: bytes, where: object) -> None:
     for start, (kind, fix) in STARTS.items():
         if content.startswith(start):
             raise InputError(f"the file is {kind}, not UTF-8 text", where=where, fix=fix)
+
+
+ISO_2022 = b"\x1b$"
+"""What begins a run of Japanese, Korean or Chinese in ISO-2022."""
+UTF_7 = re.compile(rb"\+[A-Za-z0-9+/]{3,}")
+REGIONS = re.compile(r"[\x80-\u07ff]{2,}|[\u3000-\u9fff\uff01-\uff65]{12,}")
+"""What may be a run of other letters in UTF-7, and such letters: of alphabets, or of East Asia,
+which many a word behind a plus would give by chance.
+"""
+
+
+def check_bytes(content: bytes, where: object) -> None:
+    """Raise `InputError` where bytes may pass for UTF-8 and are another encoding: zeros as in
+    UTF-16 without a mark, or the letters of ASCII as ISO-2022 and UTF-7 use them.
+    """
+    code = problem = ""
+    if b"\0" in content:
+        code, problem = "utf-16le", "no text: zero bytes are in it"
+    elif ISO_2022 in content:
+        code = "iso-2022-kr" if ISO_2022 + b")C" in content else "iso-2022-jp"
+        problem = "ISO-2022, not UTF-8"
+    elif b"+" in content and (runs := {*UTF_7.findall(content)}):
+        with suppress(UnicodeDecodeError):
+            if REGIONS.fullmatch(b"".join(run + b"-" for run in runs).decode("utf-7")):
+                code, problem = "utf-7", "UTF-7, not UTF-8"
+    if code:
+        fix = (
+            f"Save it as UTF-8 (iconv -f {code} -t utf-8 FILE > NEW), or put a dot before its name,"
+            " and it is left out."
+        )
+        raise InputError(problem, where=where, fix=fix)
 
 
 def read_records(
@@ -303,21 +342,29 @@ def record_of(raw: Any, where: str) -> Record:
 
 
 def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Places and rows of a table, plain or .gz, by the names in its first line; a cell may hold
-    line ends.
+    """Places and rows of a table, plain or .gz, by the names in its first line.
 
     Cells are separated by what separates the names: a comma, a semicolon (as spreadsheets write
-    where numbers have a comma) or a tab; or by what a line before them says, as in `sep=;`.
+    where numbers have a comma) or a tab; or by what a line before them says, as in `sep=;`. A cell
+    in quotes may hold line ends; where tabs separate, quotes may be signs like others, as in MS
+    MARCO's tables (`_unquoted`).
+
+    Raises:
+        InputError: a row with other than a cell for each name, a quote that is not closed where
+            the cell ends, or one that takes in lines which read as rows themselves.
     """
     csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
-    head = next(read_lines(path), ("", ""))[1]
+    head = next((line for _, line in read_lines(path) if line), "")
     separator = re.fullmatch("(?i)sep=(.)", head)
-    delimiter = separator[1] if separator else max(",;\t", key=head.count)
+    signs = "\t,;" if ".tsv" in path.name.lower() else ",;\t"  # of one column, the first of them
+    delimiter = separator[1] if separator else max(signs, key=head.count)
     texts = (f"{line}\n" for _, line in read_lines(path))
     if separator:  # its line stays, an empty one, so that places are counted as in the file
         texts = chain(["\n"], islice(texts, 1, None))
-    lines = csv.reader(texts, delimiter=delimiter, strict=True)
+    how = csv.QUOTE_NONE if delimiter == "\t" and _unquoted(path) else csv.QUOTE_MINIMAL
+    lines = csv.reader(texts, delimiter=delimiter, strict=True, quoting=how)
     columns: list[str] = []
+    before = 0
     try:
         columns = [name.strip() for name in next(filter(None, lines), [])]
         if len({*columns}) < len(columns):
@@ -325,17 +372,51 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             raise InputError(
                 f"two columns of one name among {head[:80]!r}", where=f"{path} line 1", fix=fix
             )
+        before = lines.line_num
         for row in lines:
             if any(row) and len(row) != len(columns):
                 raise ValueError(f"{len(row)} cells")
+            if lines.line_num > before + 1 and (taken := _row_inside(row, delimiter)):
+                raise ValueError(f"a quote takes in {taken[:40]!r}")
+            before = lines.line_num
             if any(row):
-                yield f"{path} line {lines.line_num}", dict(zip(columns, row, strict=True))
+                yield f"{path} line {before}", dict(zip(columns, row, strict=True))
     except InputError:
         raise
     except (csv.Error, ValueError) as error:
         problem = f"not a row of a table whose columns are {', '.join(columns)[:80]} ({error})"
-        fix = "Give each row as many cells as the first line has names, and close every quote."
-        raise InputError(problem, where=f"{path} line {lines.line_num}", fix=fix) from None
+        fix = (
+            "Give each row as many cells as the first line has names. A cell that begins with a"
+            " quote ends with one; a quote that is a sign is written twice, in a cell in quotes."
+        )
+        raise InputError(problem, where=f"{path} line {before + 1}", fix=fix) from None
+
+
+QUOTED = re.compile(r'(?:"(?:[^"]|"")*"|[^"]*)')
+"""A cell as a table with quoting has it."""
+NUMBER = re.compile(r"\d+")
+
+
+def _unquoted(path: Path) -> bool:
+    """Whether quotes in a table of tabs are signs like others: every line is a row, and some cell
+    has a quote where no quoting puts one.
+    """
+    widths, signs = set(), False
+    for _, line in read_lines(path):
+        cells = line.split("\t")
+        widths |= {len(cells)} if line else set()
+        signs = signs or ('"' in line and not all(map(QUOTED.fullmatch, cells)))
+    return signs and len(widths) == 1
+
+
+def _row_inside(row: list[str], delimiter: str) -> str:
+    """A line inside of a quoted cell that reads as a row of its own, such as `8,Salt.` in row 7."""
+    kind = NUMBER.sub("#", row[0].partition("\n")[0])
+    for line in (line for cell in row for line in cell.split("\n")[1:]):
+        cells = line.split(delimiter)
+        if "#" in kind and len(cells) == len(row) > 1 and NUMBER.sub("#", cells[0]) == kind:
+            return line
+    return ""
 
 
 def field_of(record: Record, name: str, kind: type, where: str, default: Any = None) -> Any:

@@ -7,6 +7,7 @@ words per passage, as in DPR's Wikipedia (Karpukhin et al. 2020, section 4.1), b
 torn apart unless it is longer than a passage. Page of the book: practice/own-corpus.
 """
 
+import codecs
 import gzip
 import html
 import re
@@ -15,6 +16,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -27,6 +29,7 @@ from tqdm.auto import tqdm
 from dr_lib.collections.beir import (
     FIELDS,
     LONGEST_LINE,
+    check_bytes,
     check_start,
     files_digest,
     licence_of,
@@ -85,14 +88,23 @@ TITLE = re.compile(
 )
 PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?<(?:!doctype\s+html|html)\b", re.I)
 """How a page of HTML begins, though its name ends in `.txt`."""
-SAID = re.compile(rb"charset\s*=|encoding\s*=", re.I)
-"""What names the encoding of a page, near its beginning."""
+CHARSET = re.compile(
+    rb"<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.I
+)
+BROWSERS = {
+    **dict.fromkeys(("iso8859-1", "ascii"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be", "utf-32", "idna", "punycode"), "utf-8"),
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
+"""What names the encoding of a page, near its beginning, and what browsers read for some names."""
 MAIL = re.compile(r"(?:Return-Path|Received|Delivered-To|From|To|Subject|Date|MIME-Version):", re.I)
 CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b", re.I | re.M)
 """The first line of an e-mail, and one that says that what follows is no readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 9, 4
+CUT, CUT_OF_HTML = 10, 5
 PART = 2**23
 """Characters of a text from which on it is read in parts: while it is cut into passages, each takes
 some twenty bytes of memory.
@@ -246,7 +258,7 @@ def line_files(folder: Path) -> list[Path]:
     ]
 
 
-def texts_source(place: Path) -> Source:
+def texts_source(place: Path, files: Iterable[Path] | None = None) -> Source:
     """Describe text files, each a document that is cut into passages.
 
     Args:
@@ -254,12 +266,14 @@ def texts_source(place: Path) -> Source:
             one such file. `doc` is the file's name as seen from the folder, the id of a passage
             that name and the passage's number, its title the headings above it, else the file's
             name without its ending. Files without text are left out and counted in `info`.
+        files: its `text_files`, where they are known.
 
     Raises:
         InputError: a file that is not UTF-8, or whose name is not or holds a line end.
     """
     folder = place.parent if place.is_file() else place
-    paths = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
+    files = text_files(place) if files is None else files
+    paths = {path.relative_to(folder).as_posix(): path for path in files}
     for name in filter(NOT_IN_NAMES.search, paths):
         problem = f"a file name with a control character or not in UTF-8: {name!r}"
         fix = "Rename it: the name is the document's id."
@@ -390,8 +404,7 @@ def _parts(path: Path) -> Iterator[str]:
     outside of code, if there is one before it is twice as long.
     """
     lines, size, code = [], 0, False
-    for where, line in read_lines(path):
-        _check_zeros(line, where)
+    for _, line in read_lines(path):
         lines.append(line.rstrip() or "\f" * ("\f" in line))
         size += len(line) + 1
         code ^= bool(FENCE.match(line))
@@ -420,28 +433,33 @@ def _begins_as_page(path: Path) -> bool:
         return False  # said where the whole is read
 
 
-def _check_zeros(text: str, where: object) -> None:
-    """Refuse UTF-16 without a mark, whose bytes may be UTF-8 too, of other signs."""
-    if "\0" in text:
-        fix = (
-            "Save UTF-16 as UTF-8 (iconv -f utf-16le -t utf-8 FILE > NEW), or put a dot before its"
-            " name, and it is left out."
-        )
-        raise InputError("no text: zero bytes are in it", where=where, fix=fix)
-
-
 def _page(path: Path) -> bytes | str:
-    """A page, as a text where it names no encoding: it is UTF-8, and nobody guesses."""
+    """A page: in the encoding that its first bytes or it itself names, else in UTF-8; nobody
+    guesses.
+
+    As in browsers, `BROWSERS` stand for what is named. What is UTF-8 throughout is UTF-8 whatever
+    it names, since its server said so; where two bytes may be a sign, if there are enough of them.
+    """
     content = _bytes(path)
-    check_start(content.lstrip(b"\xff\xfe"), path)  # UTF-16 is read there
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")) or SAID.search(content[:1024]):
+    check_start(content.lstrip(b"\0\xff\xfe"), path)  # UTF-16 and UTF-32 are read there
+    if content.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
         return content
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
+    text, utf8, charset = "", None, CHARSET.search(content[:1024])
+    named = charset[1].decode("latin-1") if charset else ""
+    with suppress(LookupError, ValueError):  # of what is no encoding
+        code = codecs.lookup(named).name
+        text = content.decode(BROWSERS.get(code, code), "replace")
+    with suppress(UnicodeDecodeError):
+        utf8 = content.decode("utf-8-sig")
+    if utf8 is not None and (len(text) in (0, len(content)) or len(content) - len(utf8) > 20):
+        check_bytes(content, path)
+        return utf8
+    if not text:
         fix = "Save it as UTF-8, or name its encoding: <meta charset=windows-1252>."
-        raise InputError("not UTF-8, and names no charset", where=path, fix=fix) from None
-    _check_zeros(text, path)
+        raise InputError("not UTF-8, and names no charset", where=path, fix=fix)
+    if text.count("\ufffd") > max(3, len(text) / 1000):
+        fix = "Name the encoding that it has, or save it as UTF-8 and let it name that."
+        raise InputError(f"not in {named}, the encoding that it names", where=path, fix=fix)
     return text
 
 

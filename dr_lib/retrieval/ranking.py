@@ -35,8 +35,8 @@ class Ranking:
         passages: number of passages in the collection; None where it is not known.
 
     Raises:
-        InputError: shapes that do not fit, an id twice, a row that the collection does not have, a
-            score that is not a number, or rows out of order.
+        InputError: shapes that do not fit, an id twice, a row that the collection does not have or
+            that a query has twice, a score that is not a number, or rows out of order.
 
     Example:
         >>> ranking = Ranking(["q1"], np.array([[7, 2, -1]]), np.array([[3.0, 1.5, -np.inf]]))
@@ -103,6 +103,16 @@ class Ranking:
                 problem,
                 where=f"ranking of query {query!r}",
                 fix="Sort it, or make the ranking again.",
+            )
+
+        ordered = np.sort(rows, axis=1)  # a passage found twice would move those below it
+        twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+        if twice.any():
+            query, place = np.argwhere(twice)[0]
+            raise InputError(
+                f"row {ordered[query, place]} stands there twice",
+                where=f"ranking of query {self.query_ids[start + query]!r}",
+                fix="Keep each passage once, with its best score.",
             )
 
     def __len__(self) -> int:

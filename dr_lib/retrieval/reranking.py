@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, Pieces, TextPairs, best_matches_of_pairs
+from dr_lib.models.dense import PROBES
 from dr_lib.retrieval.bm25 import Bm25
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
@@ -313,12 +314,19 @@ def load_scorer(folder: Path) -> Scorer:
     """A saved scorer of either kind, on this machine's device.
 
     Raises:
-        InputError: the folder holds neither, or what `from_pretrained` of its kind refuses.
+        InputError: the folder holds neither, what `from_pretrained` of its kind refuses, or a
+            scorer that does not tell texts from each other.
     """
     kinds = (CrossEncoder, LateInteraction)
     for kind in kinds:
         if (folder / kind.settings_file).is_file():
-            return kind.from_pretrained(folder, device=machine.device())
+            scorer = kind.from_pretrained(folder, device=machine.device())
+            probes = TokenStore.of(PROBES, scorer.tokenizer)
+            scores = score_pairs(scorer, scorer.crossing(probes, probes), [0, 0], [0, 1])
+            if scores[0] == scores[1]:
+                fix = "Check that its weights are whole."
+                raise InputError("gives all passages one score", where=folder, fix=fix)
+            return scorer
     names = " nor ".join(kind.settings_file for kind in kinds)
     raise InputError(
         f"neither {names} in this folder",

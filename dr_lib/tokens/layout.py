@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from dr_lib.errors import InputError, check_texts, first_line
 from dr_lib.files import json_digest
-from dr_lib.places import find_model
+from dr_lib.places import check_objects, find_model
 from dr_lib.settings import Settings
 from dr_lib.words import words_of
 
@@ -231,6 +231,7 @@ def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerFast":
         InputError: there is no such tokenizer, it is not WordPiece, or it lacks a special token.
     """
     folder = find_model(name_or_path, ["tokenizer.json", "vocab.txt"], TOKENIZER_FILES)
+    check_objects(folder)
     from transformers import AutoTokenizer  # imports torch where it is
 
     try:

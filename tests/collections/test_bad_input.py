@@ -277,6 +277,13 @@ def test_truncated_gzip_is_named(beir_folder, cache):
     )
 
 
+def test_what_follows_a_packed_file_is_no_reason_to_unpack_it(beir_folder, cache):
+    folder = beir_folder(packed=True)
+    packed = folder / "queries.jsonl.gz"
+    packed.write_bytes(packed.read_bytes() + b"junk")
+    assert "gzip file is cut off or damaged" in message(folder, cache)
+
+
 def test_plain_text_under_a_packed_name_is_named(beir_folder, cache):
     folder = beir_folder(packed=True)
     (folder / "queries.jsonl.gz").write_text(ASKED, encoding="utf-8")

@@ -135,6 +135,8 @@ def test_a_bad_text_file_is_named(text_folder, cache, content, problem):
 
 
 STARTS = {
+    "UTF-32": "sea".encode("utf-32"),
+    "UTF-32, the other way": b"\0\0\xfe\xff" + "sea".encode("utf-32-be"),
     "UTF-16": "sea".encode("utf-16"),
     "UTF-16, the other way": b"\xfe\xff" + "sea".encode("utf-16-be"),
     "spreadsheet": b"PK\x03\x04\x14\x00",
@@ -183,6 +185,98 @@ def test_the_encoding_of_a_page_is_read_and_never_guessed(tmp_path, cache):
     file.write_bytes("<p>Salt.</p>".encode("utf-16-le"))
     with pytest.raises(InputError, match="zero bytes"):
         collections.load(file, cache=cache)
+
+
+JAPANESE, RUSSIAN = (
+    "月は海の水を引く。潮は一日に二度満ちる。",
+    "Луна тянет воду моря. Прилив дважды в день.",
+)
+CHINESE, KOREAN = "月亮吸引海水。潮汐一天两次。", "달은 바닷물을 당긴다. 하루에 두 번."
+FRENCH = "La marée monte déjà à la plage."
+ENCODINGS = [("iso2022_jp", JAPANESE), ("iso2022_kr", KOREAN), ("utf-7", JAPANESE)]
+ENCODINGS += [("utf-7", FRENCH), ("utf-7", RUSSIAN), ("gb18030", CHINESE), ("big5", CHINESE[:6])]
+ENCODINGS += [("shift_jis", JAPANESE), ("euc_kr", KOREAN), ("koi8_r", RUSSIAN)]
+ENCODINGS += [("cp1251", RUSSIAN), ("cp1252", FRENCH), ("utf-32-le", FRENCH)]
+KINDS = {".txt": "{}", ".html": "<html><body>{}</body></html>", ".tsv": "id\ttext\n1\t{}\n"}
+KINDS |= {".jsonl": '{{"text": "{}"}}\n'}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("code", "text"), ENCODINGS)
+def test_a_text_in_another_encoding_is_refused_and_never_read_as_other_signs(
+    tmp_path, cache, code, text, kind
+):
+    """Also where all of its bytes are ASCII."""
+    (tmp_path / f"a{kind}").write_bytes(KINDS[kind].format(text).encode(code))
+    with pytest.raises(InputError, match=rf"a\{kind}.*UTF-8|zero bytes") as caught:
+        collections.load(tmp_path / f"a{kind}", cache=cache)
+    assert "UTF-8" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EPA+ALA and DHA.",
+        "C++11, Google+Facebook, q=deep+learning+retrieval-.",
+        "\x1b[31mred\x1b[0m",
+    ],
+)
+def test_what_resembles_an_encoding_of_seven_bits_is_read(tmp_path, cache, text):
+    (tmp_path / "a.tsv").write_text(f"text\tposition\n{text}\t1\n", encoding="utf-8")
+    assert collections.load(tmp_path / "a.tsv", cache=cache).passages["text"][:] == [text]
+
+
+@pytest.mark.parametrize(
+    ("named", "code", "text"),
+    [
+        ("iso-8859-1", "cp1252", "“Tides” – déjà vu"),  # as browsers read it
+        ("windows-1251", "utf-8", RUSSIAN),  # what its server said
+        ("gb2312", "utf-8", RUSSIAN),
+        ("utf-16", "utf-8", FRENCH),
+        ("nonsense", "utf-8", FRENCH),
+        ("gb2312", "gb18030", CHINESE + "镕"),
+        ("Shift_JIS", "cp932", JAPANESE + "①"),
+        ("koi8-r", "koi8_r", RUSSIAN),
+        ("iso-2022-jp", "iso2022_jp", JAPANESE),
+        ("utf-8", "utf-8", "A long page with one broken sign: \udc80."),
+    ],
+)
+@pytest.mark.parametrize("how", ["<meta charset={}>", "<?xml version='1.0' encoding='{}'?>"])
+def test_a_page_is_read_in_the_encoding_it_names(tmp_path, cache, named, code, text, how):
+    page = f"{how.format(named)}<html><body><p>{text}</p></body></html>"
+    (tmp_path / "a.html").write_bytes(page.encode(code, "surrogateescape"))
+    (found,) = collections.load(tmp_path, cache=cache).passages["text"]
+    assert found == text.replace("\udc80", "\ufffd")
+
+
+@pytest.mark.parametrize(("named", "code"), [("utf-8", "cp1251"), ("euc-kr", "koi8_r")])
+def test_a_page_in_another_encoding_than_it_names_is_refused(tmp_path, cache, named, code):
+    page = f"<html><head><meta charset={named}></head><body>{RUSSIAN}</body></html>"
+    (tmp_path / "a.html").write_bytes(page.encode(code))
+    with pytest.raises(InputError, match=rf"a\.html: not in {named}, the encoding that it names"):
+        collections.load(tmp_path, cache=cache)
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.txt", "a.rst", "a.adoc", "a.csv", "a.tsv", "a.jsonl"])
+def test_line_ends_of_old_macs_end_lines(tmp_path, cache, name):
+    sign = {".csv": ",", ".tsv": "\t"}.get(name[1:])
+    text = "# Sea\n\nSalt.\n\n# Moon\n\nTides.\n"
+    if name in ("a.txt", "a.rst", "a.adoc"):
+        text = "Sea\n===\n\nSalt.\n\nMoon\n====\n\nTides.\n"
+    elif sign:
+        text = f"title{sign}text\nSea{sign}Salt.\nMoon{sign}Tides.\n"
+    elif name == "a.jsonl":
+        text = "".join(
+            json.dumps({"title": title, "text": text}) + "\n"
+            for title, text in (("Sea", "Salt."), ("Moon", "Tides."))
+        )
+    for end in ("\r", "\r\n", "\r\r\n"):
+        (tmp_path / name).write_bytes(text.replace("\n", end).encode())
+        found = collections.load(tmp_path / name, cache=cache).passages
+        assert [*zip(found["title"], found["text"], strict=True)] == [
+            ("Sea", "Salt."),
+            ("Moon", "Tides."),
+        ]
 
 
 def test_of_two_files_of_passages_one_is_to_be_named(tmp_path, cache):
@@ -482,6 +576,48 @@ def test_a_line_before_a_table_says_what_separates_its_cells(tmp_path, cache, co
     assert (row["id"], row["title"], row["text"]) == ("line-3", "Sea", "Salt")
 
 
+UNQUOTED = ['"Tides", they rise.', "Salt.", '"Why?', 'Because."', 'A 5" nail', '"To be."']
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_in_a_table_of_tabs_without_quoting_a_quote_is_a_sign(tmp_path, cache, ids):
+    """As in MS MARCO's: no row goes into another one's cell."""
+    lines = [f"{row}\t{text}" if ids else text for row, text in enumerate(UNQUOTED)]
+    head = "id\ttext" if ids else "text"
+    (tmp_path / "a.tsv").write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+    assert collections.load(tmp_path / "a.tsv", cache=cache).passages["text"][:] == UNQUOTED
+
+
+def test_a_table_of_tabs_with_quoting_is_read_as_spreadsheets_write_it(tmp_path, cache):
+    cells = ['"Tides, ""big"" ones"', "Salt.", '"A\nline end"', '"A\ttab"']
+    lines = [f"{row}\t{cell}" for row, cell in enumerate(cells)]
+    (tmp_path / "a.tsv").write_text("\n".join(["id\ttext", *lines]) + "\n", encoding="utf-8")
+    found = collections.load(tmp_path / "a.tsv", cache=cache).passages["text"][:]
+    assert found == ['Tides, "big" ones', "Salt.", "A\nline end", "A\ttab"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        (
+            "a.csv",
+            '7,"Tides\n8,Salt.\n9,Waves"\n10,Sand.',
+            r"a\.csv line 2: .* takes in '8,Salt\.'",
+        ),
+        ("a.csv", '7,Moon.\n8,"Tides" rise.\n9,Sand.', r"a\.csv line 3: .*written twice"),
+        ("a.csv", '7,"Tides\n8,Salt.\n9,Sand.', r"a\.csv line 2: .*unexpected end"),
+        ("a.tsv", '7\t"Tides\n8\tSalt.\n9\tWaves"\nSand.', r"a\.tsv line 2: .* takes in"),
+    ],
+)
+def test_a_quote_that_would_take_in_rows_is_refused_where_it_begins(
+    tmp_path, cache, name, content, problem
+):
+    names = "id,text\n" if name == "a.csv" else "id\ttext\n"
+    (tmp_path / name).write_text(names + content, encoding="utf-8")
+    with pytest.raises(InputError, match=problem):
+        collections.load(tmp_path / name, cache=cache)
+
+
 def test_a_cell_keeps_a_line_that_reads_as_the_tables_first_one(tmp_path):
     """Only the first line of a file says what separates its cells."""
     table = tmp_path / "sheet.csv"
@@ -716,7 +852,7 @@ def test_all_bad_files_are_named_at_once_with_a_way_out(text_folder, cache):
         InputError, match=r"2 files .*l1\.txt line 1: not UTF-8.*l2\.txt.*a dot"
     ) as bad:
         collections.load(text_folder, cache=cache)
-    assert bad.value.fix.count("iconv -f latin1 -t utf-8") == 1  # a way out is said once
+    assert bad.value.fix.count("iconv -f windows-1252 -t utf-8") == 1  # a way out is said once
     for name in ("l1.txt", "l2.txt"):
         (text_folder / name).rename(text_folder / f".{name}")
     assert len(collections.load(text_folder, cache=cache)) == 5

@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from dr_book import search
-from dr_book.commands import main
+from dr_book.commands import main, questions
 from dr_book.corpus_study import study_name
 from dr_book.export import export
+from dr_book.hits import check_queries
 from dr_lib import evaluation, lab
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
@@ -270,6 +271,17 @@ def test_a_faulty_re_ranker_ends_in_one_line(run, scorer, here, capsys, monkeypa
         assert main(["search", *arguments]) == 1, kind
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: {here / kind}") and said in line, (kind, line)
+
+
+@pytest.mark.parametrize("query", ["t\0i\0d\0e\0", "\x1b$B7n$O3$", "mar\udce9e"])
+def test_a_question_in_another_encoding_is_refused(query):
+    with pytest.raises(InputError, match="a question is not UTF-8"):
+        check_queries(["tides", query], 1)
+
+
+def test_a_mark_before_the_questions_is_no_part_of_the_first(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\ufefftides\n\nsalt\n"))
+    assert [*questions()] == ["tides", "salt"]
 
 
 def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(

@@ -15,7 +15,7 @@ from torch import nn
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, best_matches, save_masked_lm
 from dr_lib.retrieval import Ranking
-from dr_lib.retrieval.reranking import rerank, score_pairs, teacher_scores
+from dr_lib.retrieval.reranking import load_scorer, rerank, score_pairs, teacher_scores
 from dr_lib.tokens import TokenStore
 from dr_lib.training import TeacherScores, training_examples
 
@@ -41,6 +41,15 @@ def encoder(tmp_path, tiny_bert, tiny_tokenizer):
     encoder = CrossEncoder.from_pretrained(tmp_path, length=40)
     nn.init.normal_(encoder.encoder.classifier.weight, std=3.0)
     return encoder
+
+
+def test_a_scorer_that_tells_no_texts_apart_is_refused_wherever_it_is_loaded(encoder, tmp_path):
+    encoder.save(tmp_path / "whole")
+    assert load_scorer(tmp_path / "whole").settings == encoder.settings
+    nn.init.zeros_(encoder.encoder.classifier.weight)
+    encoder.save(tmp_path / "zeros")
+    with pytest.raises(InputError, match="zeros: gives all passages one score"):
+        load_scorer(tmp_path / "zeros")
 
 
 OPTIONS = {"tokens_per_batch": 200, "precision": "fp32"}

@@ -91,9 +91,14 @@ def test_an_empty_folder_an_unknown_path_and_an_unknown_name_are_refused(tmp_pat
 
 
 def test_a_broken_file_is_refused(tmp_path):
-    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model"')
-    with pytest.raises(InputError, match="cannot open this tokenizer"):
-        load_tokenizer(tmp_path)
+    for content, problem in (
+        ('{"version": "1.0", "model"', r"tokenizer\.json.*JSON"),
+        ("[]", r"tokenizer\.json: is no JSON object"),
+        ('{"version": "1.0"}', "cannot open this tokenizer"),
+    ):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(InputError, match=problem):
+            load_tokenizer(tmp_path)
 
 
 ODD = [
