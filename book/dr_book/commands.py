@@ -21,7 +21,6 @@ try:  # half a second, in which somebody may see that the command was a wrong on
     import signal
     import threading
     import time
-    from _thread import interrupt_main
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import redirect_stdout, suppress
     from pathlib import Path
@@ -145,7 +144,9 @@ def interrupt(number: int, _: object) -> NoReturn:
 def interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
     """Interrupt once more where Python drops that, in what tidies up an object."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
-        threading.Timer(0.1, interrupt_main).start()
+        # a signal to the thread, which wakes it where it waits
+        here = threading.main_thread().ident
+        threading.Timer(0.1, signal.pthread_kill, (here, signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(lost)
 

@@ -87,6 +87,12 @@ def build(folder: Path) -> str:
     return done.stdout
 
 
+def test_a_group_of_tests_shares_a_worker(request):
+    """Else a build is made on every worker, as with a pytest that hides the names of groups."""
+    if request.config.getoption("loadgroup", False):
+        assert request.node.nodeid.endswith("@book")
+
+
 def test_pages_pass_the_checks(built):
     # of stubs, which are not made from a notebook, and of what lessons leave
     left_out = re.compile(

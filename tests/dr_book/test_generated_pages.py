@@ -127,7 +127,7 @@ def test_the_first_page_counts_pairs_and_shows_hollow_what_stand_ins_tested():
     assert '<i class="supported hollow" style="flex:1"></i>' in html
     assert '<i class="contradicted" style="flex:1"></i>' in html
     assert "3 pairs tested, of 26 claims" in html and "0 pairs tested" in html
-    assert "3 of these pairs are tested here" in html
+    assert "Of these pairs 3 are tested here" in html
     assert '<i class="hollow"></i>outlined: 2 of these, on other data than the paper' in html
     assert (
         f"Of {len(made)} claims 1 are held, 0 of them in their direction alone;"

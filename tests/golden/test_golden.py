@@ -10,6 +10,7 @@ import pytest
 from dr_lib import objectives
 from tests.golden import golden, keys
 
+pytestmark = pytest.mark.xdist_group("golden")  # trained once for all of them
 LOSSES = {"rel": 0.005, "abs": 0.001}
 """Sums in another order (AVX2 without fused kernels), carried through eight steps of Adam, moved
 one by 0.0021.
