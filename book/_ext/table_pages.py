@@ -87,8 +87,10 @@ def arrange(
         advice = _taken(cells, ADVICE)
         parts = [head, question, prediction, advice, figure, seen, claims, links, *more]
         cells[0]["source"] = "\n\n".join(filter(None, parts))
-    elif links:
-        cells[0]["source"] = f"{_text(cells[0])}\n\n{links}"
+    else:
+        figure = "" if lesson else _taken(cells, LEADING)
+        parts = [_text(cells[0]), figure, links]
+        cells[0]["source"] = "\n\n".join(filter(None, parts))
     notebook["cells"] = cells
     return notebook
 

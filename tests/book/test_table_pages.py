@@ -113,6 +113,8 @@ def test_code_is_folded_and_parameters_are_one_cell():
         and "dr-leading" not in lesson[0]["source"]
     )
     assert lesson[0]["source"].endswith("\n\n<p>links</p>")
+    traps = arrange(notebook(), "notebooks/evaluation/traps", [], "<p>links</p>")["cells"]
+    assert "dr-leading" in traps[0]["source"] and traps[0]["source"].endswith("<p>links</p>")
     # a lesson is the same at every scale: what papermill put in is not shown
     assert "scale = 1" in [cell["source"] for cell in lesson] and "scale = 2" not in str(lesson)
 
