@@ -587,7 +587,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     trained = [(weight, side) for weight, side in terms if side.trained]
     pools = pools_of(beside or [side for _, side in trained])
     single = any(len(side.seeds) == 1 for _, side in trained)
-    shared = _of_shared_trainings(trained, beside)
+    shared = _of_shared_trainings(trained, beside) if len(places) > 1 else None
     each = (shared[0] / len(places), shared[1]) if shared else None
     value, clustered, of_trainings = 0.0, [], [shared] if shared else []
     for sides in places.values():
@@ -626,15 +626,15 @@ def _of_shared_trainings(
     (as in `plan.together`); a seed counts where it has searched all. None where each collection has
     trainings of its own, or none has searched all.
     """
-    known: dict[Hashable, dict[Hashable, Side]] = defaultdict(dict)
-    for side in (*beside, *(side for _, side in terms)):
-        if side.trained:
-            known[_training(side)][_place(side)] = side
     weights: dict[Hashable, dict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
     for weight, side in terms:
         weights[_training(side)][_place(side)] += weight
     if not any(len({digest for digest, _ in by_place}) > 1 for by_place in weights.values()):
         return None
+    known: dict[Hashable, dict[Hashable, Side]] = defaultdict(dict)
+    for side in (*beside, *(side for _, side in terms)):
+        if side.trained:
+            known[_training(side)][_place(side)] = side
     sides: list[Trained] = []
     for training, by_place in weights.items():
         sums = {
