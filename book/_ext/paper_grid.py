@@ -26,9 +26,9 @@ from dr_book.tables import per_cent, soft, typographic
 
 OUTLINED = "Outlined: tested on other data than the paper’s."
 """What a hollow part of a bar means."""
-TALL = 1.2
-"""Of a figure higher than so many times its width the letters would be too small in a card of the
-usual height.
+TALL = 290
+"""Height of a figure, in its own units, from which its letters, 12 units high, would be lower than
+10.5 pixels in a card of the usual height, 256 pixels.
 """
 FIGURE = re.compile(r'<div class="dr-figure">.*?</div>', re.DOTALL)
 
@@ -86,8 +86,8 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
         up: the way from the page with the grid to the root of the book.
     """
     title, figure = title_and_figure(source / f"{page}.ipynb")
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure)
-    tall = " tall" if size and float(size[2]) > TALL * float(size[1]) else ""
+    size = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', figure)
+    tall = " tall" if size and float(size[1]) > TALL else ""
     name = title.split(", ", 1)[-1] or Path(page).name.replace("_", " ")
     number, _, about = typographic(per_cent(name)).partition(": ")
     own = [entry for entry in entries if entry["page"] == page]
