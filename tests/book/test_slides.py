@@ -154,7 +154,8 @@ SMALL = """[...document.querySelectorAll("section :not(footer, footer *, svg tit
   .filter(([size]) => size < 19).map(([size, text]) => `${size.toFixed(1)}: ${text}`)"""
 # On a screen a slide grows with what is on it; on paper the rest is cut off.
 CUT = """[...document.querySelectorAll("section")].filter((slide) =>
-  Math.max(slide.scrollHeight, slide.offsetHeight) > innerHeight).map((slide) => slide.textContent.slice(0, 60))"""
+  Math.max(slide.scrollHeight, slide.offsetHeight) > innerHeight)
+  .map((slide) => slide.textContent.slice(0, 60))"""
 
 
 @pytest.mark.site
