@@ -453,7 +453,9 @@ def test_one_switch_shows_the_code_of_a_page(tmp_path: Path):
         assert browser.run(shown) == 0
 
 
-@pytest.mark.parametrize(("size", "tall"), [("270 250", False), ("272 296", True), ("270 500", True)])
+@pytest.mark.parametrize(
+    ("size", "tall"), [("270 250", False), ("272 296", True), ("270 500", True)]
+)
 def test_the_card_of_a_tall_figure_is_two_rows_high(tmp_path, size, tall):
     """In the height of one its letters had six pixels."""
     figure = f'<div class="dr-figure dr-leading"><svg viewBox="0 0 {size}"></svg></div>'
