@@ -238,8 +238,8 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
     scores = ranking.scores.astype(np.float32)
     for left, right in zip(scores.T, scores.T[1:], strict=False):  # views: one rank after another
         np.minimum(right, np.nextafter(left, np.float32(-np.inf)), out=right)
-    found, places = np.unique(ranking.rows[query, rank], return_inverse=True)
-    ids = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(pa.array(found)).to_pylist()
+    rows, places = np.unique(ranking.rows[query, rank], return_inverse=True)
+    ids = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(pa.array(rows)).to_pylist()
     passages = np.array([one_word(id_) for id_ in ids], object)[places]
     names = np.array([one_word(name) for name in ranking.query_ids], object)[query]
     columns = (names, "Q0", passages, rank + 1, scores[query, rank], tag)
