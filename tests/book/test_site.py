@@ -103,6 +103,24 @@ CUT_OR_STRUCK = """[...document.querySelectorAll("main svg")]
     return [...cut, ...struck].map(([one]) => one.textContent.trim());
   }).slice(0, 5)"""
 
+# Tables that a phone cuts off: all of them have a form that fits.
+SCROLLS = """[...document.querySelectorAll("main :is(.dr-table, .pst-scrollable-table-container)")]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1)
+  .map((one) => one.textContent.trim().slice(0, 50))"""
+
+# More than two screens of a phone in which nothing but text stands, before the page's first figure,
+# table or code.
+ONLY_TEXT = """(() => {
+  const shown = (what) => [...document.querySelectorAll(`article :is(${what})`)]
+    .filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect());
+  const results = "svg, table, pre, img, form, .dr-explorer";
+  const first = Math.min(...shown(results).map((one) => one.top));
+  const marks = shown(`h1, h2, h3, summary, .dr-claims, ${results}`);
+  const heights = marks.filter((one) => one.top <= first).sort((a, b) => a.top - b.top)
+    .map((one, i, all) => one.top - (i ? all[i - 1].bottom : one.top));
+  return heights.filter((height) => height > 2 * 844);
+})()"""
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Browser]:
@@ -166,6 +184,8 @@ def test_page(browser, name):
     found["texts on each other on a phone"] = browser.run(OVERLAPS)
     found["texts cut or struck on a phone"] = browser.run(CUT_OR_STRUCK)
     found["too wide"] = browser.run(TOO_WIDE)
+    found["tables that scroll on a phone"] = browser.run(SCROLLS)
+    found["text alone before the first result on a phone"] = browser.run(ONLY_TEXT)
     found["figures not drawn once on a phone"] = browser.run(NOT_ONCE)
     found["letters too small on a phone"] = browser.run(TOO_SMALL)
     found["no drawing on a phone"] = browser.run(
