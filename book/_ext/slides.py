@@ -47,10 +47,12 @@ h3 { font-size: 1.6em; line-height: 1.2; margin: 0 0 1.2rem; font-weight: 600; }
 p { margin: 0.5rem 0; max-width: 34em; }
 .beside { display: grid; gap: 4vw; align-items: center; }
 .shown > * { width: 100%; margin: 0; }
-.shown svg { width: 100%; height: auto; max-height: 66vh; }
-.shown .dr-figure:has(.dr-source) svg { max-height: 54vh; }
-.beside.broad { gap: 2vh; } .broad .shown svg { max-height: 56vh; } .broad p { max-width: none; }
-.shown .index { font-size: 0.9em; }
+.shown svg { display: block; width: 100%; height: auto; max-height: 72vh; }
+.broad .shown svg { max-height: 59vh; } .beside.broad { gap: 2vh; } .broad p { max-width: none; }
+h3:has(+ .broad) { margin-bottom: 0.4rem; }
+.dr-source { font-size: 0.78em; line-height: 1.3; }
+.shown .dr-drawing:not(.wide) :is(svg, .name, .small) { font-size: 14.5px; }
+.shown .index { font-size: 0.95em; }
 .tip { fill: context-stroke; }
 .formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
 .formula math { width: auto; display: inline-block math; margin: 0; }
@@ -68,7 +70,8 @@ aside { display: none; }
 figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
 small { color: var(--dr-grey); } nav { font-size: 0.8em; line-height: 1.6; column-gap: 3rem; }
 @media (min-width: 50rem) { .beside:not(.broad) { grid-template-columns: 2fr 1fr; } }
-@media (min-width: 50rem) { nav { columns: 2; } }
+@media (min-width: 50rem) { .broad > div:has(> .dr-source) { display: flex; gap: 3vw; } }
+@media (min-width: 50rem) { .broad > div > * { flex: 1; } nav { columns: 2; } }
 @page { size: 1280px 720px; margin: 0; }
 @media print { section { height: 720px; min-height: 0; } }
 """
@@ -102,13 +105,9 @@ addEventListener("keydown", (event) => {
 """
 
 Slide = Mapping[str, Any]
-PLACE_SHOWN = 680, 475
-"""Width and height of what a slide of 1,280 by 720 pixels shows, the look's `.shown svg`."""
-SOURCED = 389
-"""Height of a figure that has a line of origin below it."""
-BROAD = 2.4
-"""Width by height of a drawing that stands above its text, for letters of the last row; beside a
-formula, which needs the height, there is none.
+BESIDE, BROAD = (716, 518), (1126, 425)
+"""Width and height of what a slide of 1,280 by 720 pixels shows, the look's `.shown svg`: beside
+its text, or above it, where letters of the last row need it.
 """
 
 
@@ -133,8 +132,8 @@ def shown(built: Path, where: str) -> str:
         marker.decompose()
     if wide := figures[0].select_one(".dr-wide"):
         phone = figures[0].select_one(".dr-phone")
-        height = SOURCED if figures[0].select_one(".dr-source") else PLACE_SHOWN[1]
-        if _scale(phone, height) > 1.2 * _scale(wide, height):  # letters for the last row
+        # letters for the last row, which a broad place may give the wide one too
+        if _scale(phone) > max(1.2 * _scale(wide), _scale(wide, BROAD)):
             phone.attrs.pop("hidden")
             wide.decompose()
         else:
@@ -144,10 +143,10 @@ def shown(built: Path, where: str) -> str:
     return str(figures[0])
 
 
-def _scale(drawing: Tag, height: float) -> float:
-    """How much a drawing grows in a place of that height on a slide, and its letters with it."""
+def _scale(drawing: Tag, place: tuple[int, int] = BESIDE) -> float:
+    """How much a drawing grows in a place on a slide, and its letters with it."""
     across, down = _sides(drawing)
-    return min(PLACE_SHOWN[0] / across, height / down)
+    return min(place[0] / across, place[1] / down)
 
 
 def _sides(drawing: Tag) -> tuple[float, float]:
@@ -188,9 +187,16 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
         drawing = shown(built, where)
         if part := slide.get("crop"):
             drawing = cropped(drawing, part)
-        across, down = _sides(BeautifulSoup(drawing, "html.parser"))
-        place = "beside broad" if across > BROAD * down and not formulas else "beside"
-        text = f'<div class="{place}"><div class="shown">{drawing}</div><div>{text}</div></div>'
+        drawn = BeautifulSoup(drawing, "html.parser")
+        # a formula needs the height beside it
+        broad = not formulas and _scale(drawn, BROAD) > 1.25 * _scale(drawn)
+        place = "beside broad" if broad else "beside"
+        # the line of origin takes its room from the text, not from the figure
+        origin = "".join(str(line.extract()) for line in drawn.select(".dr-source"))
+        text = (
+            f'<div class="{place}"><div class="shown">{drawn if origin else drawing}</div>'
+            f"<div>{text}{origin}</div></div>"
+        )
     notes = _notes(slide["notes"])
     foot = _footer(slide.get("page", page))
     return f"<section><h3>{_text(slide['title'])}</h3>{text}{notes}{foot}</section>"

@@ -161,10 +161,12 @@ addEventListener("DOMContentLoaded", () => {
 
 /* A table that would scroll, that spells verdicts or whose cells are squeezed uses the margin as well: the theme hides the
    page's contents beside it. What does not fit on a phone takes another form there, which book.css sets. A table of
-   sentences, one of few numbers or rows that would be cut off, and one of two columns that would be cut off or squeezed are
-   marked "prose": each row is a block, each cell has its column's name. Of a table of numbers, or of yes and no, that would
+   sentences, one of few numbers or rows or more words that would be cut off, and one of two columns that would be cut off or
+   squeezed are marked "prose": each row is a block, each cell has its column's name. Of a table of numbers, or of yes and no, that would
    be cut off, or whose names would be squeezed, "stacked" puts each name in a line of its own above its numbers, and below
-   them what a column of words says. What does not fit even so scrolls, with its names in view. */
+   them what a column of words says. Where one line is too narrow for the numbers they take two or three, as their heads do;
+   every other line has a ground of its own, so that a number finds its head. What does not fit even so scrolls, with its
+   names in view. */
 (() => {
   const WIDE = "full-width"; // the theme's own class, which it looks for when the page is ready: hence one state earlier
   const room = matchMedia("(min-width: 1200px)"); // below it there is no margin
@@ -178,6 +180,7 @@ addEventListener("DOMContentLoaded", () => {
   let wide = [];
 
   const isNumber = (head) => head.matches(".number, .text-right");
+  const numerous = (heads) => heads.filter(isNumber).length > (heads.length - 1) / 2;
   const text = (cell) => cell.textContent.trim();
 
   /* Gives the cells of some columns their column's name. */
@@ -193,16 +196,25 @@ addEventListener("DOMContentLoaded", () => {
     return range.getBoundingClientRect().height > lines * parseFloat(getComputedStyle(cell).lineHeight);
   }
 
-  /* Tries the form with names above numbers; false where it does not fit. */
+  /* Tries the form with names above numbers, in one line or in as few as are needed; false where it does not fit. */
   function stack(table, heads, cells) {
     const across = heads.map((head, i) => !isNumber(head) && cells.some((cell) => cell.cellIndex === i && text(cell).length > WORDS));
     const long = [...heads, ...cells].filter((cell) => cell.cellIndex && across[cell.cellIndex]);
+    const places = across.flatMap((one, i) => (i && !one ? [i] : []));
     long.forEach((cell) => cell.classList.add("across"));
-    table.style.setProperty("--columns", across.slice(1).filter((one) => !one).length);
     table.classList.add("stacked");
-    if (table.scrollWidth > table.parentElement.clientWidth + 1) {
+    const fits = (numerous(heads) ? [1, 2, 3] : [1]).some((lines) => {
+      const columns = Math.ceil(places.length / lines);
+      table.style.setProperty("--columns", columns);
+      [...heads, ...cells].forEach((cell) => {
+        cell.classList.toggle("second", Math.floor(places.indexOf(cell.cellIndex) / columns) === 1);
+      });
+      return table.scrollWidth <= table.parentElement.clientWidth + 1;
+    });
+    if (!fits) {
       table.classList.remove("stacked");
       long.forEach((cell) => cell.classList.remove("across"));
+      [...heads, ...cells].forEach((cell) => cell.classList.remove("second"));
       return false;
     }
     label(long.filter((cell) => cell.matches("td")), heads);
@@ -233,7 +245,7 @@ addEventListener("DOMContentLoaded", () => {
       if (named && (cut || names.some((name) => squeezed(name))) && stack(table, heads, cells)) {
         return;
       }
-      if (cut && (numbers < 3 || table.tBodies[0].rows.length <= FEW)) {
+      if (cut && (numbers < 3 || !numerous(heads) || table.tBodies[0].rows.length <= FEW)) {
         prose();
       } else if (numbers < 3 && heads.length === 2 && names.some((name) => squeezed(name))) {
         prose();

@@ -27,7 +27,7 @@ from dr_lib.files import check_replaceable, fresh_folder, read_json, write_json,
 from dr_lib.lab import Record, models_of, ranking_of
 from dr_lib.lab.records import save_records
 from dr_lib.models import CrossEncoder, DenseEncoder
-from dr_lib.retrieval import write_run
+from dr_lib.retrieval import one_word, write_run
 
 TEMPLATE = Path(__file__).with_name("card.md")
 EXPORT = "exported model"
@@ -92,7 +92,7 @@ def export(source: Record | Path | str, to: Path | str, *, name: str | None = No
 
 def export_run(record: Record, to: Path | str) -> list[Path]:
     """Write what a run found as a TREC run file, and the judgements that it was measured by beside
-    it (`.qrels`).
+    it (`.qrels`). In both, ids are written by `retrieval.one_word`.
 
     Tools that read the two (trec_eval, ir-measures) give the record's measures.
 
@@ -104,8 +104,8 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
         The two files.
 
     Raises:
-        InputError: a file of that name exists or would lie in the collection, an id holds a blank,
-            the run was not made on this machine, or its collection has changed.
+        InputError: a file of that name exists or would lie in the collection, the run was not
+            made on this machine, or its collection has changed.
     """
     target = Path(to).expanduser()
     files = [target, target.with_name(f"{target.name}.qrels")]
@@ -115,7 +115,7 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
     searched, ranking = collection_of(record, searched=True), ranking_of(record)
     grades = searched.qrels(record.recipe["evaluation"]["split"])
     judged = (
-        f"{query} 0 {passage} {grade}\n"
+        f"{one_word(query)} 0 {one_word(passage)} {grade}\n"
         for query in ranking.query_ids
         for passage, grade in grades.get(query, {}).items()
     )

@@ -444,10 +444,13 @@ def draw_splits(
     if len(drawn) < len(shares):
         fix = (
             "Write more questions a passage, use a weaker filter, or train the question generator"
-            " longer."
+            " longer. Where it does not know the language of the text, none of that helps: add"
+            " queries that people have judged (corpus.jsonl, queries.jsonl, qrels/test.tsv), or"
+            " search without any: dr-lib search FOLDER QUESTION --model NAME."
         )
         raise InputError(
-            f"{len(drawn)} passages with questions make no {len(shares)} splits",
+            f"questions about {len(drawn)} passages or documents were kept, at least {len(shares)}"
+            " are needed",
             where="ask",
             fix=fix,
         )

@@ -304,10 +304,7 @@ def check_bytes(content: bytes, where: object) -> None:
             if REGIONS.fullmatch(b"".join(run + b"-" for run in runs).decode("utf-7")):
                 code, problem = "utf-7", "UTF-7, not UTF-8"
     if code:
-        fix = (
-            f"Save it as UTF-8 (iconv -f {code} -t utf-8 FILE > NEW), or put a dot before its name,"
-            " and it is left out."
-        )
+        fix = f"Save it as UTF-8 (iconv -f {code} -t utf-8 FILE > NEW)."
         raise InputError(problem, where=where, fix=fix)
 
 

@@ -335,8 +335,12 @@ def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list
                 edges.append([block for block in ends if "\n" not in block])
         except InputError as error:
             errors.append(error)
-    if len(errors) == 1:
+    if errors and len(files) == 1:
         raise errors[0]
+    if len(errors) == 1:
+        [error] = errors
+        fix = f"{error.fix} Or put a dot before its name, and it is left out."
+        raise InputError(error.problem, where=error.where, fix=fix)
     if errors:
         named = "; ".join(f"{error.where}: {error.problem}" for error in errors[:3])
         more = f"; and {len(errors) - 3} more" * (len(errors) > 3)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # BM25 needs no torch
     )
     from dr_lib.retrieval.exact import exact_scores, search, vectors_at
     from dr_lib.retrieval.mining import mine_negatives, negatives
-    from dr_lib.retrieval.ranking import Ranking, holds_answer, normal_form, write_run
+    from dr_lib.retrieval.ranking import Ranking, holds_answer, normal_form, one_word, write_run
     from dr_lib.retrieval.reranking import (
         bm25_teacher_scores,
         candidate_scores,

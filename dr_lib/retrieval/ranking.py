@@ -6,9 +6,11 @@ decide. As a TREC run file (`write_run`) it goes to other tools. Page of the boo
 """
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
@@ -196,8 +198,26 @@ def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.
     return (lists >= 0) & np.isin(np.arange(len(lists))[:, None] * span + lists, pairs)
 
 
+def one_word(name: str) -> str:
+    """An id as a TREC file can carry it, whose columns blanks divide: those in it are written as in
+    addresses.
+
+    Most ids stay as they are. Two ids never become one: what reads like such a blank, or like the
+    sign of it, is written so too.
+
+    Example:
+        >>> [one_word(name) for name in ("q1", "my notes.txt#0", "my%20notes.txt#0", "A%26B")]
+        ['q1', 'my%20notes.txt#0', 'my%2520notes.txt#0', 'A%26B']
+    """
+    read = unquote(name)
+    if "%25" not in name and read.split() == [read]:
+        return name
+    return re.sub(r"[\s%]", lambda sign: quote(sign[0]), name)
+
+
 def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str) -> None:
-    """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); padding is left out.
+    """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); padding is left out,
+    and ids are written by `one_word`.
 
     Scores get nine significant digits, which give every float32 back unchanged. Programs like
     trec_eval ignore the rank and sort by score, so of equal scores each is written as the next
@@ -210,31 +230,28 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
         tag: name of the run, one word.
 
     Raises:
-        InputError: an id or the tag holds a blank, which the format cannot carry.
+        InputError: the tag holds a blank, which the format cannot carry.
     """
+    if tag.split() != [tag]:
+        raise InputError(f"the tag {tag!r} is not one word", where=path, fix="Use no blanks.")
     query, rank = np.nonzero(ranking.rows >= 0)
     scores = ranking.scores.astype(np.float32)
     for left, right in zip(scores.T, scores.T[1:], strict=False):  # views: one rank after another
         np.minimum(right, np.nextafter(left, np.float32(-np.inf)), out=right)
-    passages = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(
-        pa.array(ranking.rows[query, rank])
-    )
-    names = np.array(ranking.query_ids, object)[query]
-    columns = (names, "Q0", passages.to_pylist(), rank + 1, scores[query, rank], tag)
+    rows, places = np.unique(ranking.rows[query, rank], return_inverse=True)
+    ids = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(pa.array(rows)).to_pylist()
+    passages = np.array([one_word(id_) for id_ in ids], object)[places]
+    names = np.array([one_word(name) for name in ranking.query_ids], object)[query]
+    columns = (names, "Q0", passages, rank + 1, scores[query, rank], tag)
     table = pd.DataFrame(dict(zip(RUN_COLUMNS, columns, strict=True)))
-    try:
-        text = table.to_csv(
-            sep=" ",
-            header=False,
-            index=False,
-            float_format="%.9g",
-            quoting=csv.QUOTE_NONE,
-            lineterminator="\n",
-        )
-    except csv.Error:
-        raise InputError(
-            "an id or the tag is not one word", where=path, fix="Use ids and a tag without blanks."
-        ) from None
+    text = table.to_csv(
+        sep=" ",
+        header=False,
+        index=False,
+        float_format="%.9g",
+        quoting=csv.QUOTE_NONE,
+        lineterminator="\n",
+    )
     write_text(path, text)
 
 

@@ -143,17 +143,33 @@ def test_every_page_named_in_the_code_exists():
     assert not {(path, name) for path, name in named if name not in listed}
 
 
-def test_the_overview_says_of_every_method_what_it_needs_and_what_it_costs():
+def test_the_overview_says_of_every_method_what_it_needs_what_it_learns_and_what_it_costs():
     page = (BOOK / "ideas" / "choosing-a-method.md").read_text()
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if line.startswith("|")
-    ]
-    needs = [name for row in rows if len(row) == 3 for name in re.findall(r"`(\w+)`", row[1])]
-    costs = [name for row in rows if len(row) == 5 for name in re.findall(r"`(\w+)`", row[0])]
-    assert sorted(needs) == sorted(objectives.names())
+    rows: dict[str, list[list[str]]] = {}
+    for part in re.findall(r"(?:^\|.+\n)+", page, re.MULTILINE):
+        lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines())
+        head, _, *body = lines
+        rows[head[1]] = body
+    told = {"methods": 1, "what it learns": 0, "encoder passes for a passage": 0}
+    needs, learns, costs = (
+        re.findall(r"`(\w+)`", " ".join(row[place] for row in rows[head]))
+        for head, place in told.items()
+    )
+    assert sorted(needs) == sorted(learns) == sorted(objectives.names())
     assert sorted([*costs, "none"]) == sorted(objectives.names())
+    # on a phone a reader takes it in: two columns, names of two lines
+    assert all(len(row) == 2 and len(row[0]) <= 36 for row in rows["methods"])
+
+
+def test_the_set_of_negatives_has_the_letter_of_simlms_equation():
+    """A set in two letterforms reads as two sets."""
+    places = [*BOOK.rglob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")]
+    letters = {
+        (letter, path.stem)
+        for path in places
+        for letter in re.findall(r"\\math(\w+) ?\{N\}", path.read_text(encoding="utf-8"))
+    }
+    assert letters == {("bb", name) for name in ("negatives", "simlm", "1_retriever")}
 
 
 def test_every_verdict_has_a_badge():

@@ -363,6 +363,21 @@ def test_the_masks_explorer_works_by_keyboard(browser):
     assert len({before, moved, browser.run(text)}) == 3
 
 
+@pytest.mark.parametrize(
+    "page", ["masks-explorer", "temperature-explorer", "pretrain-explorer", "queries-explorer"]
+)
+def test_a_phone_shows_a_control_and_what_it_does_within_a_screen_and_a_half(browser, page):
+    """Of the masks three screens of pictures stood before the first control."""
+    visit(browser, f"ideas/{page}")
+    browser.resize(PHONE, 844)
+    shown = "[...document.querySelectorAll('.dr-explorer :is(select, input, button)')]"
+    tops = "filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect().top)"
+    assert browser.run(f"Math.min(...{shown}.{tops})") < 844
+    if page == "masks-explorer":
+        words = "document.querySelector('#masks-text .hidden').getBoundingClientRect().bottom"
+        assert browser.run(words) < 1.5 * 844
+
+
 def test_the_claims_are_filtered_by_keyboard(browser):
     visit(browser, "reference/claims")
     claims = "[...document.querySelectorAll('article .dr-claim')]"

@@ -18,6 +18,8 @@ from table_pages import TO_NOTEBOOK, arrange, claims_html, links_html, notes_htm
 
 from dr_book.comparison import NOT_YET, notice
 from dr_book.papers import load_papers
+from dr_book.statistics import Interval
+from dr_book.tables import interval_cell, table
 from dr_lib.files import read_yaml
 from dr_lib.lab import load_records
 
@@ -403,6 +405,49 @@ def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_o
         assert browser.run(shown) == ["table-cell"] * 3
 
 
+@pytest.mark.xdist_group("chromium")
+@needs_chromium
+def test_on_a_phone_numbers_stand_below_their_heads_in_two_lines_where_one_is_too_narrow(
+    tmp_path: Path,
+):
+    """Before, such tables scrolled, and those of more words than numbers too."""
+    script, styles = (
+        (ROOT / "book" / "_static" / name).read_text() for name in ("pages.js", "book.css")
+    )
+    value, said = interval_cell(Interval(0.836, 0.832, 0.839), digits=3), "a note that is long"
+    numbers = [["PAIR", *[value] * 3, said, *[value] * 2]] * 4
+    words = [["PAIR", 1, *["7c1193d55b"] * 5, 2, 3]] * 4
+    shown = [
+        table(["system", *"abc", "said", *"de"], numbers, caption="x"),
+        table(["system", *"abcdefgh"], words, caption="x"),
+    ]
+    styles += "* { box-sizing: border-box; }"  # so does the theme
+    head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
+    tables = "".join(made.data for made in shown)
+    (tmp_path / "page.html").write_text(f'{head}<article class="bd-article">{tables}</article>')
+    right = "((one) => Math.round(one.getBoundingClientRect().right))"
+    top = "((one) => Math.round(one.getBoundingClientRect().top))"
+    with opened(tmp_path / "profile", 390) as browser:
+        browser.visit(tmp_path / "page.html")
+        forms = "[...document.querySelectorAll('table')].map((one) => one.classList[1])"
+        assert browser.run(forms) == ["stacked", "prose"]
+        frames = "[...document.querySelectorAll('.dr-table')]"
+        assert browser.run(f"{frames}.every((one) => one.scrollWidth <= one.clientWidth + 1)")
+        cells = "[...document.querySelector('table').rows[{}].cells].filter((_, i) => i && i !== 4)"
+        heads, row = (cells.format(number) for number in (0, 1))
+        assert browser.run(f"{heads}.map{right}") == browser.run(f"{row}.map{right}")
+        for line in (heads, row):
+            tops = browser.run(f"{line}.map{top}")
+            assert len(set(tops[3:])) == 1 and max(tops[:3]) < tops[3]
+            assert browser.run(f"{line}.map((one) => one.classList.contains('second'))") == [
+                *[False] * 3,
+                *[True] * 2,
+            ]
+        # what a column of words says comes last
+        last = browser.run(f"[document.querySelector('td.across')].map{top}")[0]
+        assert last > max(browser.run(f"{row}.map{top}"))
+
+
 def test_a_link_of_an_output_to_a_notebook_leads_to_its_page():
     links = (
         '<a href="../simlm/table07.ipynb">a</a><a'
@@ -453,7 +498,9 @@ def test_one_switch_shows_the_code_of_a_page(tmp_path: Path):
         assert browser.run(shown) == 0
 
 
-@pytest.mark.parametrize(("size", "tall"), [("270 250", False), ("272 296", True), ("270 500", True)])
+@pytest.mark.parametrize(
+    ("size", "tall"), [("270 250", False), ("272 296", True), ("270 500", True)]
+)
 def test_the_card_of_a_tall_figure_is_two_rows_high(tmp_path, size, tall):
     """In the height of one its letters had six pixels."""
     figure = f'<div class="dr-figure dr-leading"><svg viewBox="0 0 {size}"></svg></div>'

@@ -159,9 +159,17 @@ def test_what_is_no_text_is_told_by_its_first_bytes(tmp_path, cache, kind, endin
 
 def test_a_file_with_zero_bytes_is_no_latin1(tmp_path, cache):
     (tmp_path / "a.txt").write_bytes(b"\x7fELF\x02\0\0\xe9")
-    with pytest.raises(InputError, match=r"a\.txt line 1: no text: zero bytes.*a dot") as caught:
+    with pytest.raises(InputError, match=r"a\.txt line 1: no text: zero bytes") as caught:
         collections.load(tmp_path, cache=cache)
     assert "latin1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF\0", b"\xff\xff\x01", "é".encode("cp1252")])
+def test_of_a_file_beside_others_that_is_no_text_both_ways_out_are_named(tmp_path, cache, content):
+    (tmp_path / "b.txt").write_text("The sea is salt.")
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.txt.*iconv.* Or put a dot before its name"):
+        collections.load(tmp_path, cache=cache)
 
 
 @pytest.mark.parametrize("text", ["The sea is salt.", "Луна тянет воду моря."])

@@ -244,8 +244,10 @@ def test_draws_depend_on_the_seed_alone():
 
 
 def test_too_few_passages_are_refused():
-    with pytest.raises(InputError, match="2 passages with questions make no 3 splits"):
+    with pytest.raises(InputError, match=r"about 2 passages .* at least 3 are needed"):
         draw_splits(np.arange(5), np.array([1, 1, 4]), SHARES, held=NONE_HELD, seed=0)
+    with pytest.raises(InputError, match=r"about 0 .*language.*queries\.jsonl.*dr-lib search"):
+        draw_splits(np.arange(5), np.array([], np.int64), SHARES, held=NONE_HELD, seed=0)
 
 
 @settings(max_examples=50, deadline=None)

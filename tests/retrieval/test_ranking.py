@@ -1,11 +1,15 @@
 """Rankings and run files: order, what is written, refused input."""
 
+from urllib.parse import unquote
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dr_lib.collections import judged_rows, rows_of
 from dr_lib.errors import InputError
-from dr_lib.retrieval import Ranking, write_run
+from dr_lib.retrieval import Ranking, one_word, write_run
 from dr_lib.retrieval.ranking import also_in
 
 IDS = [f"p{i}" for i in range(20)]
@@ -94,10 +98,30 @@ def test_padding_is_not_written(tmp_path):
     assert (tmp_path / "run.txt").read_text() == "q Q0 p1 1 0.5 tag\n"
 
 
-def test_id_with_a_space_is_not_written(tmp_path):
-    with pytest.raises(InputError, match="not one word"):
+def test_an_id_with_blanks_is_written_as_one_word(tmp_path):
+    made = Ranking(["q 1", "q%201"], np.array([[0, 1], [1, 2]]), np.array([[2.0, 1.0]] * 2))
+    write_run(made, tmp_path / "run.txt", ["a\u3000\tb", 'the "one"', "x%25"], "tag")
+    lines = [line.split() for line in (tmp_path / "run.txt").read_text().splitlines()]
+    assert [(line[0], line[2]) for line in lines] == [
+        ("q%201", "a%E3%80%80%09b"),
+        ("q%201", 'the%20"one"'),
+        ("q%25201", 'the%20"one"'),
+        ("q%25201", "x%2525"),
+    ]
+
+
+@given(st.lists(st.text(st.sampled_from("a%20 5\t\u2003é"), min_size=1), unique=True))
+def test_two_ids_never_become_one_word(names):
+    words = [one_word(name) for name in names]
+    assert len({*words}) == len(names) and all(word.split() == [word] for word in words)
+    for name, word in zip(names, words, strict=True):
+        assert word == name or unquote(word) == name
+
+
+def test_a_tag_with_a_blank_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the tag 'a b' is not one word"):
         write_run(
-            Ranking(["q 1"], np.array([[0]]), np.array([[1.0]])), tmp_path / "run.txt", IDS, "tag"
+            Ranking(["q"], np.array([[0]]), np.array([[1.0]])), tmp_path / "run.txt", IDS, "a b"
         )
     assert list(tmp_path.iterdir()) == []
 
