@@ -14,10 +14,27 @@
     form.querySelector("output").textContent = `${shown} of ${all.length} claims`;
   };
   for (const [name, value] of new URLSearchParams(location.search)) {
-    if (form.elements[name]) form.elements[name].value = value;
+    const list = [...form.querySelectorAll("select")].find((one) => one.name === name);
+    if ([...(list?.options ?? [])].some((option) => option.value === value)) list.value = value;
   }
   form.hidden = false;
   form.addEventListener("change", choose);
   form.addEventListener("submit", (event) => event.preventDefault());
+  /* A link to a claim shows it, open, whatever is chosen. */
+  const reveal = () => {
+    const row = document.getElementById(location.hash.slice(1));
+    if (!row?.dataset.claim) return;
+    row.open = true;
+    if (row.hidden) {
+      row.hidden = false;
+      row.scrollIntoView();
+    }
+  };
+  addEventListener("hashchange", reveal);
   document.addEventListener("DOMContentLoaded", choose);
+  /* After Back the browser chooses again what was chosen, late and without telling. */
+  addEventListener("pageshow", () => {
+    choose();
+    reveal();
+  });
 }

@@ -66,11 +66,22 @@
     if (location.hash) follow();
     addEventListener("hashchange", () => {
       follow();
-      document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+      document.querySelector(":target")?.scrollIntoView();
     });
   }
 
   addEventListener("DOMContentLoaded", () => document.querySelectorAll(".dr-predict").forEach(ask));
+})();
+
+/* Paper is white: a page in the dark theme is printed in the light one. */
+(() => {
+  const { dataset } = document.documentElement;
+  let shown;
+  addEventListener("beforeprint", () => {
+    shown = dataset.theme;
+    dataset.theme = "light";
+  });
+  addEventListener("afterprint", () => { dataset.theme = shown; });
 })();
 
 /* One switch a page for its code: the folded cells (book/_ext/table_pages.py) are hidden until the reader wants them, and open

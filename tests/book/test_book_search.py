@@ -171,6 +171,16 @@ def test_scores_are_put_together_in_standard_deviations():
     assert both == pytest.approx([2 * low, low - 1 + high, low + high]) and flat == [0, 0]
 
 
+def test_a_question_is_strange_where_most_of_its_words_are_nowhere_in_the_book():
+    pages, passages = [["a.html", "Seeds", "idea"]], [[0, "Noise", "", "trainings differ"]]
+    words = {"stop": ["the"], "stems": {}, "k1": 0.9, "b": 0.4}
+    told = json.dumps({"pages": pages, "passages": passages, "words": words})
+    asked = ["qwxz frobnicate", "seeds and noise frobnicate", "noise qwxz", "the", "c++"]
+    code = f"const index = book.index({told});"
+    code += f"return {json.dumps(asked)}.map((query) => book.strange(index, query));"
+    assert node(code) == [True, False, False, False, False]
+
+
 built = pytest.mark.skipif(
     not all((HTML / book_search.FOLDER / f"{name}.js").is_file() for name in book_search.PARTS),
     reason="needs the built pages (make book)",

@@ -87,6 +87,21 @@ def test_the_chance_to_find_a_difference_is_that_of_its_test_sets(run):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most", "step", "named"),
+    [
+        ("temperature", -2.1, 0, 0.05, [0.01, 0.02, 0.05, 0.1, 1]),  # SimLM's is 0.02
+        ("test-sets", 1.5, 4.5, 0.1, [50, 100, 500, 1000, 10_000]),
+    ],
+)
+def test_a_slider_has_the_values_that_its_page_names(run, name, least, most, step, named):
+    source = (FOLDER / f"{name}.js").read_text()
+    assert f"least: {least}, most: {most}, step: {step}," in source
+    powers = (least + step * np.arange(round((most - least) / step) + 1)).round(6)
+    values = run(name, f"return {json.dumps(powers.tolist())}.map(it.round);")
+    assert {*named} <= {*values} and values == sorted(set(values))
+
+
 def test_spreads_come_from_records(monkeypatch):
     scores = {"one": [[1.0, 0, 0, 1], [1.0, 0, 2, 1]], "other": [[0.0, 1, 0, 1]]}
     monkeypatch.setattr(
@@ -116,15 +131,27 @@ def test_text_is_only_ever_set_as_text():
         ), path
 
 
+def explorer_page(folder: Path, name: str, data: dict[str, Any]) -> Path:
+    """A page with one explorer, from disk."""
+    for path in FOLDER.glob("*.js"):
+        shutil.copy(path, folder)
+    value = "".join(f"window.{key} = {json.dumps(value)};" for key, value in data.items())
+    tags = f"<script src='controls.js'></script><script>{value}</script>"
+    tags += f"<script src='{name}.js'></script>"
+    place = f"<div id='{name}-here' class='dr-explorer' hidden></div>"
+    (folder / "page.html").write_text(f"<!doctype html><meta charset='utf-8'>{place}{tags}")
+    return folder / "page.html"
+
+
+SETS = {"testSetsData": {"measure": "MRR@10", "pairs": [explorers.EXAMPLE]}}
+SAID = "document.querySelector('[role=status]').textContent"
+
+
 @needs_chromium
 @pytest.mark.parametrize(
     ("name", "data", "slider"),
     [
-        (
-            "test-sets",
-            {"testSetsData": {"measure": "MRR@10", "pairs": [explorers.EXAMPLE]}},
-            "sets-queries",
-        ),
+        ("test-sets", SETS, "sets-queries"),
         (
             "temperature",
             {
@@ -139,21 +166,42 @@ def test_text_is_only_ever_set_as_text():
     ],
 )
 def test_a_key_on_a_slider_changes_the_picture(tmp_path, name, data, slider):
-    for path in FOLDER.glob("*.js"):
-        shutil.copy(path, tmp_path)
-    scripts = [f"window.{key} = {json.dumps(value)};" for key, value in data.items()]
-    tags = (
-        f"<script src='controls.js'></script><script>{scripts[0]}</script><script"
-        f" src='{name}.js'></script>"
-    )
-    (tmp_path / "page.html").write_text(
-        f"<!doctype html><meta charset='utf-8'><div id='{name}-here' hidden></div>{tags}"
-    )
     with opened(tmp_path / "profile") as browser:
-        browser.visit(tmp_path / "page.html")
-        said = "document.querySelector('[role=status]').textContent"
-        before = browser.run(said)
+        browser.visit(explorer_page(tmp_path, name, data))
+        before = browser.run(SAID)
         browser.run(f"document.getElementById('{slider}').focus()")
         browser.press("ArrowRight" if name == "test-sets" else "ArrowLeft")
-        assert before and browser.run(said) != before
+        assert before and browser.run(SAID) != before
         assert browser.complaints == []
+
+
+@needs_chromium
+def test_after_back_the_picture_is_that_of_the_controls(tmp_path):
+    page = explorer_page(tmp_path, "test-sets", SETS)
+    (tmp_path / "other.html").write_text("<!doctype html><title>other</title>")
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page)
+        browser.run("document.getElementById('sets-queries').focus()")
+        browser.press("ArrowRight")
+        assert "With 630 queries" in browser.run(SAID)
+        browser.visit(tmp_path / "other.html")
+        browser.run("history.back()")
+        browser.wait("document.getElementById('sets-queries')?.nextSibling.textContent")
+        browser.run("new Promise((done) => setTimeout(done, 300))")
+        slider = "document.getElementById('sets-queries')"
+        shown = browser.run(f"[{slider}.value, {slider}.nextSibling.textContent]")
+        assert shown == ["2.8", "630"]
+        assert "With 630 queries" in browser.run(SAID) and browser.complaints == []
+
+
+@needs_chromium
+def test_where_there_is_no_difference_no_test_set_finds_it(tmp_path):
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(explorer_page(tmp_path, "test-sets", SETS))
+        browser.run("document.getElementById('sets-difference').focus()")
+        for _ in range(4):
+            browser.press("ArrowLeft")
+        said = browser.run(SAID)
+        assert "find a difference where there is none" in said and "opposite" not in said
+        marks = "document.querySelectorAll('circle:not(.open)').length"
+        assert said.startswith(f"{browser.run(marks)} of 20 test sets")

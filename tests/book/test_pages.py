@@ -322,6 +322,25 @@ def test_what_scrolls_sideways_is_reached_by_keyboard_and_nothing_else(tmp_path)
         assert browser.run(f"Math.min({button}.width, {button}.height)") >= 24
 
 
+@needs_chromium
+def test_a_page_in_the_dark_theme_is_printed_in_the_light_one(tmp_path):
+    script, page = (BOOK / "_static" / "pages.js").read_text(), tmp_path / "page.html"
+    told = "addEventListener('beforeprint', () => { printed = document.documentElement.dataset; "
+    told = "let printed; " + told + "printed = { ...printed }; });"
+    page.write_text(
+        f'<!doctype html><html data-theme="dark"><meta charset="utf-8"><script>{script}</script>'
+        f"<script>{told}</script><p>x</p>",
+        encoding="utf-8",
+    )
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page)
+        browser.send("Page.printToPDF")
+        assert browser.run("[printed.theme, document.documentElement.dataset.theme]") == [
+            "light",
+            "dark",
+        ]
+
+
 def test_a_page_loads_a_script_once():
     a, b = ('<script src="../a.js"></script>', '<script src="b.js"></script>')
     assert scripts_once(f"<p>{a}</p>{b}{a}<script>1</script>{b}") == (

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import generated_pages
 import numpy as np
 import price_piece
 import pytest
@@ -161,6 +162,42 @@ def test_arrow_keys_move_among_dots_and_enter_opens_the_claim(tmp_path):
             True,
         ]
         assert browser.run("document.activeElement.textContent") == "b"
+        browser.run("history.back()")  # to the dots, on the same page
+        browser.wait("location.hash === ''")
+        assert browser.run("document.querySelectorAll('#claims-here a').length") == 2
+        assert browser.complaints == []
+
+
+@needs_chromium
+def test_the_filter_follows_an_address_and_what_a_browser_puts_back(tmp_path):
+    facts = [{"paper": paper} for paper in ("PAIR", "SimLM")]
+    rows = "".join(
+        f"<details id='{one['paper']}' data-claim='{json.dumps(one)}'><summary>x</summary>"
+        "</details>"
+        for one in facts
+    )
+    options = "".join(f"<option>{one['paper']}</option>" for one in facts)
+    select = f"<select name='paper'><option value=''>all</option>{options}</select>"
+    script = generated_pages.FILTER_SCRIPT.read_text(encoding="utf-8")
+    form = f"<form hidden>{select}<output></output></form><script>{script}</script>{rows}"
+    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset='utf-8'>{form}")
+    (tmp_path / "other.html").write_text("<!doctype html><title>other</title>")
+    state = "[document.querySelector('select').value, document.querySelector('output').textContent]"
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(tmp_path / "page.html", "?paper=nobody")
+        assert browser.run(state) == ["", "2 of 2 claims"]
+        browser.visit(tmp_path / "page.html", "?paper=PAIR#SimLM")
+        browser.wait("document.getElementById('SimLM').checkVisibility()")
+        assert browser.run(state) == ["PAIR", "1 of 2 claims"]
+        assert browser.run("document.getElementById('SimLM').open")
+        browser.visit(tmp_path / "page.html")
+        browser.run("document.querySelector('select').focus()")
+        browser.press("ArrowDown")
+        assert browser.run(state) == ["PAIR", "1 of 2 claims"]
+        browser.visit(tmp_path / "other.html")
+        browser.run("history.back()")
+        browser.wait("document.querySelector('select')?.value === 'PAIR'")
+        browser.wait("document.querySelector('output').textContent === '1 of 2 claims'")
         assert browser.complaints == []
 
 
@@ -285,7 +322,10 @@ def test_a_key_chooses_another_question_and_another_matrix(tmp_path):
         assert "B\N{RIGHT DOUBLE QUOTATION MARK}" in browser.run(said)[0]
         browser.run("document.getElementById('rankings-method').focus()")
         browser.press("ArrowDown")
-        assert "masked LM: the passage moves up for 0" in browser.run(said)[1]
+        assert (
+            "masked LM: the passage moves to a better range of ranks for 0 questions"
+            in browser.run(said)[1]
+        )
         assert browser.run("document.querySelectorAll('td').length") == 25
         assert browser.complaints == []
 

@@ -167,6 +167,9 @@ def test_a_link_to_a_part_of_the_page_shows_it_and_one_may_skip(page, tmp_path):
     with opened(tmp_path / "profile") as browser:
         browser.visit(page, "?predict#more")
         assert browser.run(SHOWN)
+        browser.run("location.hash = '%'")  # no name of a part, and no fault
+        browser.run("new Promise((done) => setTimeout(done, 100))")
+        assert browser.complaints == []
         browser.visit(page, "?predict")
         assert not browser.run(SHOWN)
         browser.run("document.querySelector('.skip').click()")

@@ -285,6 +285,33 @@ def test_what_readers_type_is_among_the_first_three(browser, query):
     assert browser.run(TOO_WIDE) == [] and browser.complaints == []
 
 
+@pytest.mark.parametrize("query", ["x" * 5000, "qwxz frobnicate"], ids=["long", "nonsense"])
+def test_of_words_that_are_nowhere_the_search_says_so_and_its_page_stays_narrow(browser, query):
+    visit(browser, "search", f"?q={quote_plus(query)}")
+    status = "document.querySelector('#book-search .status').textContent"
+    browser.wait(f"{status}.includes('by meaning the nearest')")
+    heads = "[...document.querySelectorAll('#book-search h2')].map((one) => one.firstChild.data)"
+    assert browser.run(heads) == ["By words", "By meaning"]  # nothing to put together
+    assert "Most of its words are in no passage" in browser.run(
+        "document.querySelector('#book-search section:last-child').textContent"
+    )
+    assert len(browser.run(status)) < 200
+    browser.resize(PHONE)
+    assert browser.run(TOO_WIDE) == [] and browser.complaints == []
+
+
+def test_without_javascript_a_page_has_the_colours_of_the_light_theme(browser):
+    colour = "getComputedStyle(document.documentElement).getPropertyValue('--pst-color-link')"
+    theme = "[document.documentElement.dataset.mode, document.documentElement.dataset.theme]"
+    browser.send("Emulation.setScriptExecutionDisabled", value=True)
+    browser.visit(HTML / "intro.html")
+    browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    assert browser.run(colour) and browser.run(theme) == [None, None]
+    browser.run("localStorage.clear()")
+    browser.visit(HTML / "intro.html")  # with it as the reader's system is
+    assert browser.run(colour) and browser.run(theme) == ["auto", "light"]
+
+
 def test_the_first_page_answers_before_and_after_somebody_types(browser):
     visit(browser, "intro")
     lit = "document.querySelectorAll('#home-ask li.lit').length"

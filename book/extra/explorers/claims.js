@@ -48,7 +48,7 @@ function claimsGlance(place, { papers, pairs }) {
     event.preventDefault();
     row.hidden = false;
     row.open = true;
-    history.replaceState(null, "", `#${pair.claim}`);
+    history.pushState(null, "", `#${pair.claim}`);  // Back leads to the dots again
     row.scrollIntoView({ block: "center" });
     row.querySelector("summary").focus();
   }

@@ -42,3 +42,17 @@ function drawing(width, height, label, ...children) {
   const built = children.map(([tag, attributes, ...inside]) => make(tag, attributes, ...inside));
   return make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...built);
 }
+
+/* After Back a browser gives controls the values that they were left with, behind the event "load" and without telling: what
+   is drawn follows them here. A page that was kept whole (`persisted`) has drawn it already. */
+if (typeof document !== "undefined") {
+  const set = (control) => (["radio", "checkbox"].includes(control.type) ? control.checked : control.value);
+  const left = new Map();
+  addEventListener("load", () => {
+    for (const control of document.querySelectorAll(".dr-explorer :is(input, select, textarea)")) left.set(control, set(control));
+  });
+  addEventListener("pageshow", ({ persisted }) => {
+    const moved = persisted ? [] : [...left].filter(([control, before]) => set(control) !== before && (control.type !== "radio" || control.checked));
+    for (const [control] of moved) ["input", "change"].forEach((name) => control.dispatchEvent(new Event(name, { bubbles: true })));
+  });
+}

@@ -75,7 +75,7 @@ function rankMatrix(place, { classes, moves }) {
       ...row.map((count, j) => element("td", { class: j < i ? "forwards" : j > i ? "backwards" : "stays",
         style: `--share: ${(Math.log1p(count) / Math.log1p(most)).toFixed(3)}` }, spelled(count))))));
     const { forwards, backwards } = rankings.moves(counts);
-    facts.textContent = `Pre-trained with ${name}: the passage moves up for ${spelled(forwards)} questions and down for ${spelled(backwards)}.`;
+    facts.textContent = `Pre-trained with ${name}: the passage moves to a better range of ranks for ${spelled(forwards)} questions and to a worse one for ${spelled(backwards)}.`;
   }
 
   const choice = element("select", { id: "rankings-method", onchange: () => draw(moves[choice.value]) },

@@ -39,6 +39,9 @@ testSets.draw = function ({ difference, spread, queries, seed }, count) {
   return Array.from({ length: count }, () => ({ mean: difference + error * normal(), half: testSets.ends * error }));
 };
 
+/* Numbers of queries that one says, such as 50 and 500: two digits of a power of ten. */
+testSets.round = (power) => Number((10 ** power).toPrecision(2));
+
 testSets.verdict = ({ mean, half }) => (mean - half > 0 ? "right" : mean + half < 0 ? "wrong" : "open");
 
 if (typeof module !== "undefined") module.exports = testSets;
@@ -64,7 +67,9 @@ function testSetsPage(place, { measure, pairs }) {
     });
     const zero = ["line", { class: "zero", x1: across(0), x2: across(0), y1: 0, y2: PICTURE.bottom }];
     const truth = ["line", { class: "truth", x1: across(state.difference), x2: across(state.difference), y1: 0, y2: PICTURE.bottom }];
-    const said = `${count("right")} of ${SETS} test sets find the difference, ${count("open")} leave it open, ${count("wrong")} find the opposite.`;
+    const said = state.difference
+      ? `${count("right")} of ${SETS} test sets find the difference, ${count("open")} leave it open, ${count("wrong")} find the opposite.`
+      : `${count("right") + count("wrong")} of ${SETS} test sets find a difference where there is none, ${count("open")} leave it open.`;
     const step = [0.5, 1, 2, 5, 10, 20].find((one) => most < 5 * one) ?? 50;
     const ticks = [-4, -3, -2, -1, 0, 1, 2, 3, 4].map((times) => times * step).filter((value) => Math.abs(value) < 0.96 * most);
     const names = ticks.map((value) => ["text", { x: across(value), y: PICTURE.bottom + 22 }, String(value).replace("-", "\u2212")]);
@@ -72,8 +77,8 @@ function testSetsPage(place, { measure, pairs }) {
     if (across(state.difference) - across(0) > 210) names.push(["text", { x: across(state.difference), y: PICTURE.bottom + 52 }, "true difference"]);
     picture.replaceChildren(drawing(PICTURE.width, PICTURE.height, `Intervals of ${SETS} test sets. ${said}`, zero, truth, ...lines, ...names));
     const chance = Math.round(100 * testSets.chance(state.difference, state.spread, state.queries));
-    const needed = state.difference ? ` To find the difference in 80 % of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} independent queries.` : "";
-    facts.textContent = `${said} From query to query, the differences have a standard deviation of ${state.spread.toFixed(0)} points: on average ${chance} % of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80 % of cases is ${points(testSets.detectable(state.spread, state.queries))}. All queries here are independent. Queries that share a document count for fewer: SQuAD's 10,534 are worth two to eight thousand, by pair of systems.`;
+    const needed = state.difference ? ` To find the difference in 80\u00a0% of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} independent queries.` : "";
+    facts.textContent = `${said} From query to query, the differences have a standard deviation of ${state.spread.toFixed(0)} points: on average ${chance}\u00a0% of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80\u00a0% of cases is ${points(testSets.detectable(state.spread, state.queries))}. All queries here are independent. Queries that share a document count for fewer: SQuAD's 10,534 are worth two to eight thousand, by pair of systems.`;
   }
 
   const choices = pairs.map(({ name }, i) => element("option", { value: i }, name));
@@ -89,8 +94,8 @@ function testSetsPage(place, { measure, pairs }) {
     element("div", { class: "controls" },
       element("div", { class: "field" }, element("label", { for: "sets-pair" }, `Differences in ${measure} from query to query, as between`), pair),
       sliderFor(state, redraw, { prefix: "sets", key: "difference", label: "True difference", least: 0, most: 10, step: 0.25, start: 1, spelled: points }),
-      sliderFor(state, redraw, { prefix: "sets", key: "queries", label: "Queries in a test set", least: 5, most: 15, step: 0.5, start: 9,
-        number: (power) => Math.round(2 ** power), spelled: (queries) => queries.toLocaleString("en") }),
+      sliderFor(state, redraw, { prefix: "sets", key: "queries", label: "Queries in a test set", least: 1.5, most: 4.5, step: 0.1, start: 2.7,
+        number: testSets.round, spelled: (queries) => queries.toLocaleString("en") }),
       element("div", { class: "field" }, again)),
     picture, facts);
   place.hidden = false;

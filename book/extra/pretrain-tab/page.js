@@ -131,6 +131,10 @@ function pretrainPage(place, data) {
   const start = element("button", { type: "button", onclick: () => {
     if (state.running) {
       pause();
+      if (losses.length) {  // since the last measurement: what is said is of this step
+        measure(losses);
+        losses = [];
+      }
       say("Paused.");
     } else {
       state.running = true;

@@ -68,6 +68,13 @@ bookSearch.together = function (words, meaning) {
   return bookSearch.standard(words).map((score, row) => score + meaning[row]);
 };
 
+/* Whether most words of a question, stop words aside, are nowhere in the book: then vectors go by their letters. */
+bookSearch.strange = function ({ stem, fields }, query) {
+  const stems = new Set(searchPage.words(bookSearch.sought(query)).map(stem).filter((one) => one !== null));
+  const known = [...stems].filter((one) => Object.values(fields).some(({ postings }) => postings.has(one)));
+  return 2 * known.length < stems.size;
+};
+
 /* Pages by their best passage: [{ page, rows }], each with the rows of its passages, best first. */
 bookSearch.pages = function ({ passages }, scores, lowest, shown = bookSearch.SHOWN) {
   const found = new Map();
@@ -84,6 +91,7 @@ if (typeof module !== "undefined") module.exports = bookSearch;
 /* ---- The page ---- */
 
 const LETTERS = 34;  // words of a snippet
+const SAID = 80;  // letters of a question that are said again
 
 function bookHit({ page, rows }, query, { pages, passages, stem, fields }, root) {
   const [address, title, kind] = pages[page], stems = fields.text.typed(bookSearch.sought(query));
@@ -101,9 +109,10 @@ function bookHit({ page, rows }, query, { pages, passages, stem, fields }, root)
   return item;
 }
 
-function bookColumn(name, about, hits, none) {
+function bookColumn(name, about, hits, none, notes = []) {
   const id = `found-${name.replace(/\W+/g, "-").toLowerCase()}`, heading = node("h2", { id }, name, " ", node("small", {}, about));
-  return node("section", { "aria-labelledby": id }, heading, hits.length ? node("ol", {}, ...hits) : node("p", {}, none));
+  const said = notes.map((note) => node("p", { class: "facts" }, note));
+  return node("section", { "aria-labelledby": id }, heading, ...said, hits.length ? node("ol", {}, ...hits) : node("p", {}, none));
 }
 
 async function openMeaning(base) {
@@ -128,16 +137,20 @@ async function searchBook(place, query) {
   const index = bookSearch.index(await searchPage.json("book-texts"));
   const hits = (scores, lowest) => bookSearch.pages(index, scores, lowest).map((hit) => bookHit(hit, query, index, root));
   const words = bookSearch.byWords(index, query), found = hits(words, 0);
-  const count = found.length ? `${found.length} pages` : "No page";
+  const letters = [...query], asked = letters.length > SAID ? `${letters.slice(0, SAID).join("")} …` : query;
+  const count = `${found.length || "No"} page${found.length > 1 ? "s" : ""} for “${asked}” by words`;
   const byWords = bookColumn("By words", "BM25 over the book's paragraphs", found, "No paragraph has these words.");
-  status.textContent = `${count} for “${query}” by words. Loading the vectors …`;
+  status.textContent = `${count}. Loading the vectors …`;
   results.append(byWords);
   const score = await openMeaning(parts), meaning = bookSearch.byMeaning(index, score(query));
-  const both = bookColumn("Both together", "words and meaning with equal weights", hits(bookSearch.together(words, meaning), -Infinity), "");
-  both.className = "together";
-  results.prepend(both);
-  results.append(bookColumn("By meaning", "vectors of a small retriever trained here", hits(meaning, -Infinity), ""));
-  status.textContent = `${count} for “${query}” by words; by meaning the nearest of ${index.passages.length.toLocaleString("en")} passages.`;
+  if (found.length) {  // else there is nothing to put together
+    const both = bookColumn("Both together", "words and meaning with equal weights", hits(bookSearch.together(words, meaning), -Infinity), "");
+    both.className = "together";
+    results.prepend(both);
+  }
+  const notes = bookSearch.strange(index, query) ? [STRANGE] : [];
+  results.append(bookColumn("By meaning", "vectors of a small retriever trained here", hits(meaning, -Infinity), "", notes));
+  status.textContent = `${count}; by meaning the nearest of ${index.passages.length.toLocaleString("en")} passages.`;
 }
 
 if (typeof document !== "undefined") {

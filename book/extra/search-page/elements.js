@@ -12,6 +12,9 @@ function node(tag, attributes = {}, ...children) {
   return made;
 }
 
+/* Said of a question whose words are not those of the passages. */
+const STRANGE = "Most of its words are in no passage. The vectors have read English only, and place other words by their letters.";
+
 function loadScript(address) {
   return new Promise((resolve, reject) => {
     const script = node("script", { src: address, onload: resolve, onerror: () => reject(new Error(`${address} did not load`)) });

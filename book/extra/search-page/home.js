@@ -7,7 +7,6 @@
 
 const METHOD = "simlm", SHOWN = 3, BEGINNING = 110;
 const FAR = "Nothing is near. For 95 of 100 test questions the nearest passage is nearer than these.";
-const STRANGE = "Most of its words are in no passage. The vectors have read English only, and place other words by their letters.";
 const SIDES = [["words", "By words", "BM25 counts them"], ["meaning", "By meaning", "vectors, trained here"]];
 
 /* The first words of a text. */

@@ -106,7 +106,7 @@ function offered({ judged, systems, passages }, ask) {
       node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "question"),
         ...systems.map(({ name }) => node("th", { scope: "col", class: "number" }, name)))),
       node("tbody", {}, ...rows.map(line))));
-  const ranks = `rank of the first relevant passage${passages > 1 ? `, by chance ${Math.round((passages + 1) / 2).toLocaleString("en")} on average` : ""}; a dash where ${passages > 1000 ? "it is not among the first 1,000" : "it shares no content word with the question"}.`;
+  const ranks = `rank of the first relevant passage${passages > 1 ? `, by chance ${Math.round((passages + 1) / 2).toLocaleString("en")} on average` : ""}; a dash where ${passages > 1000 ? "it is not among the first 1,000" : "BM25 counts none of the question\u2019s words in it"}.`;
   const found = [table(judged.examples, `Test questions drawn at random: ${ranks}`)];
   if (judged.flips.length) {
     const summary = node("summary", {}, `${judged.flips.length} test questions on which the methods differ most`);
