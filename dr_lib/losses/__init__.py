@@ -13,4 +13,4 @@ from dr_lib.losses.contrastive import (
 )
 from dr_lib.losses.cross_entropy import IGNORED, chunked_cross_entropy
 from dr_lib.losses.distillation import Mean, distillation, listwise, pointwise, r_drop
-from dr_lib.losses.passage_centric import Candidates, pair, passage_centric
+from dr_lib.losses.passage_centric import Candidates, pair, pair_and_accuracy, passage_centric

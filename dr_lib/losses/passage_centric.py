@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dr_lib.losses.checks import check_name, check_pairs, check_share, check_temperature
-from dr_lib.losses.contrastive import contrastive, relevant_passages, unit
+from dr_lib.losses.contrastive import contrastive_and_accuracy, relevant_passages, unit
 
 Candidates = Literal["released", "paper", "positives"]
 
@@ -119,8 +119,44 @@ def pair(
     check_share("alpha", alpha)
     check_name("candidates", candidates, get_args(Candidates))
     shared: dict[str, Any] = {"temperature": temperature, "normalise": normalise, **known}
-    about_queries = contrastive(queries, passages, blocks="query_passage", **shared)
-    if alpha == 0:
-        return about_queries
-    about_passages = passage_centric(queries, passages, candidates=candidates, **shared)
-    return (1 - alpha) * about_queries + alpha * about_passages
+    views: dict[str, Any] = {"alpha": alpha, "candidates": candidates, "blocks": "query_passage"}
+    return pair_and_accuracy(queries, passages, **shared, **views)[0]
+
+
+def pair_and_accuracy(
+    queries: Tensor,
+    passages: Tensor,
+    *,
+    alpha: float,
+    temperature: float,
+    normalise: bool,
+    candidates: Candidates = "released",
+    mask_positives: bool = True,
+    passage_ids: Tensor | None = None,
+    known_positives: Tensor | None = None,
+    **about_queries: Any,
+) -> tuple[Tensor, Tensor]:
+    """Both views of a batch joined, and the share of queries whose own positive scores highest.
+
+    Args:
+        queries, passages, alpha, temperature, normalise, candidates: as of `pair`.
+        passage_ids, known_positives, mask_positives: as of `contrastive_and_accuracy`.
+        about_queries: `blocks` and `own_negatives` of the query-centric part, as there.
+
+    Example:
+        >>> vectors = torch.eye(2)
+        >>> options = {"temperature": 1.0, "normalise": False, "blocks": "query_passage"}
+        >>> loss, accuracy = pair_and_accuracy(vectors, vectors, alpha=0.1, **options)
+        >>> round(loss.item(), 4), accuracy.item()
+        (0.3133, 1.0)
+    """
+    scale: dict[str, Any] = {"temperature": temperature, "normalise": normalise}
+    known = {"passage_ids": passage_ids, "known_positives": known_positives}
+    loss, accuracy = contrastive_and_accuracy(
+        queries, passages, **scale, **known, mask_positives=mask_positives, **about_queries
+    )
+    if alpha:
+        scale |= known if mask_positives else {}
+        about_passages = passage_centric(queries, passages, candidates=candidates, **scale)
+        loss = (1 - alpha) * loss + alpha * about_passages
+    return loss, accuracy

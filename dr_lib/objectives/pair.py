@@ -47,14 +47,6 @@ class Pair(Contrastive):
     settings: PairSettings
 
     def compare(self, compared: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
-        """`(1 - alpha) * query-centric + alpha * passage-centric`, eq. 6, as `losses.pair` has it;
-        the accuracy is of queries.
-        """
-        about_queries, accuracy = super().compare(compared)
-        alpha = self.settings.alpha
-        if alpha == 0:
-            return about_queries, accuracy
-        about_passages = losses.passage_centric(
-            **compared, **self.scale, candidates=self.settings.candidates
-        )
-        return (1 - alpha) * about_queries + alpha * about_passages, accuracy
+        """Both views joined, eq. 6; the accuracy is of queries."""
+        views = self.settings.model_dump(include={"alpha", "candidates"})
+        return losses.pair_and_accuracy(**compared, **self.scale, **views, blocks="query_passage")

@@ -93,20 +93,16 @@ class BiEncoder(nn.Module):
         """The contrastive loss of what `gather_batch` gives, with its passage-centric part where
         `alpha` is above 0; and the share of queries whose positive scores highest.
         """
-        chosen, alpha = self.settings, self.settings.alpha or 0.0
-        scale = {"temperature": self.temperature, "normalise": chosen.normalise}
-        loss, accuracy = losses.contrastive_and_accuracy(
+        chosen = self.settings
+        return losses.pair_and_accuracy(
             **compared,
-            **scale,
+            alpha=chosen.alpha or 0.0,
+            temperature=self.temperature,
+            normalise=chosen.normalise,
             blocks=chosen.blocks,
             own_negatives=own_negatives,
             mask_positives=chosen.mask_positives,
         )
-        if alpha:
-            if not chosen.mask_positives:
-                compared = compared | {"passage_ids": None, "known_positives": None}
-            loss = (1 - alpha) * loss + alpha * losses.passage_centric(**compared, **scale)
-        return loss, accuracy
 
 
 class DistilledBiEncoder(BiEncoder):
