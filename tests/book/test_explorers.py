@@ -205,3 +205,18 @@ def test_where_there_is_no_difference_no_test_set_finds_it(tmp_path):
         assert "find a difference where there is none" in said and "opposite" not in said
         marks = "document.querySelectorAll('circle:not(.open)').length"
         assert said.startswith(f"{browser.run(marks)} of 20 test sets")
+
+
+@needs_chromium
+def test_on_paper_an_explorer_is_as_on_the_screen_without_its_buttons(tmp_path):
+    page = explorer_page(tmp_path, "test-sets", SETS)
+    styles = (FOLDER.parent / "masks-explorer" / "explorer.css", FOLDER / "explorers.css")
+    text = "".join(f"<style>{style.read_text(encoding='utf-8')}</style>" for style in styles)
+    page.write_text(page.read_text() + text + "<div class='dr-explorer' hidden>not filled</div>")
+    seen = "[...document.querySelectorAll('.dr-explorer, svg, button')]"
+    seen += ".map((one) => one.checkVisibility())"
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page)
+        assert browser.run(seen) == [True, True, True, False]
+        browser.send("Emulation.setEmulatedMedia", media="print")
+        assert browser.run(seen) == [True, False, True, False]

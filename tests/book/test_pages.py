@@ -341,6 +341,26 @@ def test_a_page_in_the_dark_theme_is_printed_in_the_light_one(tmp_path):
         ]
 
 
+@needs_chromium
+def test_the_first_button_has_letters_on_paper_too(tmp_path):
+    style, page = (BOOK / "_static" / "book.css").read_text(), tmp_path / "page.html"
+    button = '<nav class="dr-start"><a class="first" href="#">Start</a></nav>'
+    page.write_text(
+        f'<!doctype html><meta charset="utf-8"><style>{style}</style>'
+        f'<article class="bd-article">{button}',
+        encoding="utf-8",
+    )
+    look = "getComputedStyle(document.querySelector('.first'))"
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page)
+        border = browser.run(f"{look}.borderTopColor")
+        browser.send("Emulation.setEmulatedMedia", media="print")
+        assert browser.run(f"[{look}.color, {look}.backgroundColor]") == [
+            border,
+            "rgba(0, 0, 0, 0)",
+        ]
+
+
 def test_a_page_loads_a_script_once():
     a, b = ('<script src="../a.js"></script>', '<script src="b.js"></script>')
     assert scripts_once(f"<p>{a}</p>{b}{a}<script>1</script>{b}") == (
