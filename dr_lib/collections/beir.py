@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -295,8 +294,12 @@ def check_bytes(content: bytes, where: object) -> None:
     """
     code = problem = ""
     if b"\0" in content:
-        code, problem = "utf-16le", "no text: zero bytes are in it"
-    elif ISO_2022 in content:
+        fix = (
+            "If all of it is UTF-16: iconv -f utf-16le -t utf-8 FILE > NEW. If a few are strays in"
+            " UTF-8: tr -d '\\0' < FILE > NEW."
+        )
+        raise InputError("no text: zero bytes are in it", where=where, fix=fix)
+    if ISO_2022 in content:
         code = "iso-2022-kr" if ISO_2022 + b")C" in content else "iso-2022-jp"
         problem = "ISO-2022, not UTF-8"
     elif b"+" in content and (runs := {*UTF_7.findall(content)}):
@@ -356,13 +359,13 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     signs = "\t,;" if ".tsv" in path.name.lower() else ",;\t"  # of one column, the first of them
     delimiter = separator[1] if separator else max(signs, key=head.count)
     texts = (f"{line}\n" for _, line in read_lines(path))
-    if separator:  # its line stays, an empty one, so that places are counted as in the file
-        texts = chain(["\n"], islice(texts, 1, None))
     how = csv.QUOTE_NONE if delimiter == "\t" and _unquoted(path) else csv.QUOTE_MINIMAL
     lines = csv.reader(texts, delimiter=delimiter, strict=True, quoting=how)
     columns: list[str] = []
     before = 0
     try:
+        if separator:
+            next(filter(None, lines))  # its line
         columns = [name.strip() for name in next(filter(None, lines), [])]
         if len({*columns}) < len(columns):
             fix = "Give each column a name of its own."
@@ -407,13 +410,14 @@ def _unquoted(path: Path) -> bool:
 
 
 def _row_inside(row: list[str], delimiter: str) -> str:
-    """A line inside of a quoted cell that reads as a row of its own, such as `8,Salt.` in row 7."""
-    kind = NUMBER.sub("#", row[0].partition("\n")[0])
-    for line in (line for cell in row for line in cell.split("\n")[1:]):
-        cells = line.split(delimiter)
-        if "#" in kind and len(cells) == len(row) > 1 and NUMBER.sub("#", cells[0]) == kind:
-            return line
-    return ""
+    """A line of a quoted cell that is a row of its own, such as `8,Salt.` in row 7: there, all
+    lines read as such rows.
+    """
+    lines = [*filter(None, delimiter.join(row).split("\n"))]
+    cells = [line.split(delimiter) for line in lines]
+    kinds = {(len(those), NUMBER.sub("#", those[0])) for those in cells}
+    alike = len(kinds) == 1 and all(width == len(row) > 1 and "#" in kind for width, kind in kinds)
+    return lines[1] if alike and len(lines) > 1 else ""
 
 
 def field_of(record: Record, name: str, kind: type, where: str, default: Any = None) -> Any:

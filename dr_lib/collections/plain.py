@@ -104,7 +104,7 @@ CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b
 """The first line of an e-mail, and one that says that what follows is no readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
-CUT, CUT_OF_HTML = 10, 5
+CUT, CUT_OF_HTML = 10, 6
 PART = 2**23
 """Characters of a text from which on it is read in parts: while it is cut into passages, each takes
 some twenty bytes of memory.
@@ -450,6 +450,8 @@ def _page(path: Path) -> bytes | str:
         return content
     text, utf8, charset = "", None, CHARSET.search(content[:1024])
     named = charset[1].decode("latin-1") if charset else ""
+    if content.startswith(codecs.BOM_UTF8):  # goes before what a page names
+        named = "utf-8-sig"
     with suppress(LookupError, ValueError):  # of what is no encoding
         code = codecs.lookup(named).name
         text = content.decode(BROWSERS.get(code, code), "replace")
@@ -460,7 +462,7 @@ def _page(path: Path) -> bytes | str:
         return utf8
     if not text:
         fix = "Save it as UTF-8, or name its encoding: <meta charset=windows-1252>."
-        raise InputError("not UTF-8, and names no charset", where=path, fix=fix)
+        raise InputError("not UTF-8, and names no known charset", where=path, fix=fix)
     if text.count("\ufffd") > max(3, len(text) / 1000):
         fix = "Name the encoding that it has, or save it as UTF-8 and let it name that."
         raise InputError(f"not in {named}, the encoding that it names", where=path, fix=fix)

@@ -181,6 +181,13 @@ def test_a_text_in_utf_16_without_a_mark_is_not_read_as_single_letters(tmp_path,
         collections.load(tmp_path, cache=cache)
 
 
+def test_a_stray_zero_byte_is_no_reason_to_read_a_text_as_utf_16(tmp_path, cache):
+    """iconv would make Chinese signs of it."""
+    (tmp_path / "a.txt").write_bytes(b"The sea\0 is salt.")
+    with pytest.raises(InputError, match=r"all of it is UTF-16: iconv .*strays.* tr -d '\\0' <"):
+        collections.load(tmp_path, cache=cache)
+
+
 def test_the_encoding_of_a_page_is_read_and_never_guessed(tmp_path, cache):
     text, file = "<p>A naïve café by the sea.</p>", tmp_path / "a.html"
     said = f"<html><head><meta charset=windows-1252></head>{text}"
@@ -188,7 +195,9 @@ def test_the_encoding_of_a_page_is_read_and_never_guessed(tmp_path, cache):
         file.write_bytes(content)
         assert collections.load(file, cache=cache).passages["text"][0] == text[3:-4]
     file.write_bytes(text.encode("cp1252"))
-    with pytest.raises(InputError, match=r"a\.html: not UTF-8, and names no charset\..*<meta"):
+    with pytest.raises(
+        InputError, match=r"a\.html: not UTF-8, and names no known charset\..*<meta"
+    ):
         collections.load(file, cache=cache)
     file.write_bytes("<p>Salt.</p>".encode("utf-16-le"))
     with pytest.raises(InputError, match="zero bytes"):
@@ -255,6 +264,12 @@ def test_a_page_is_read_in_the_encoding_it_names(tmp_path, cache, named, code, t
     (tmp_path / "a.html").write_bytes(page.encode(code, "surrogateescape"))
     (found,) = collections.load(tmp_path, cache=cache).passages["text"]
     assert found == text.replace("\udc80", "\ufffd")
+
+
+def test_the_mark_of_utf_8_goes_before_what_a_page_names(tmp_path, cache):
+    page = "<html><head><meta charset=gb2312></head><body><p>A café.</p></body></html>"
+    (tmp_path / "a.html").write_bytes(page.encode("utf-8-sig"))
+    assert collections.load(tmp_path, cache=cache).passages["text"][:] == ["A café."]
 
 
 @pytest.mark.parametrize(("named", "code"), [("utf-8", "cp1251"), ("euc-kr", "koi8_r")])
@@ -614,16 +629,33 @@ def test_a_table_of_tabs_with_quoting_is_read_as_spreadsheets_write_it(tmp_path,
         ),
         ("a.csv", '7,Moon.\n8,"Tides" rise.\n9,Sand.', r"a\.csv line 3: .*written twice"),
         ("a.csv", '7,"Tides\n8,Salt.\n9,Sand.', r"a\.csv line 2: .*unexpected end"),
+        ("b.csv", '7,"Tides,x\n8,Salt.",y\n9,Sand.,z', r"b\.csv line 2: .* takes in '8,Salt\.,y'"),
         ("a.tsv", '7\t"Tides\n8\tSalt.\n9\tWaves"\nSand.', r"a\.tsv line 2: .* takes in"),
     ],
 )
 def test_a_quote_that_would_take_in_rows_is_refused_where_it_begins(
     tmp_path, cache, name, content, problem
 ):
-    names = "id,text\n" if name == "a.csv" else "id\ttext\n"
+    names = {"a.csv": "id,text\n", "b.csv": "id,text,title\n", "a.tsv": "id\ttext\n"}[name]
     (tmp_path / name).write_text(names + content, encoding="utf-8")
     with pytest.raises(InputError, match=problem):
         collections.load(tmp_path / name, cache=cache)
+
+
+def test_a_quoted_cell_may_hold_lines_that_read_as_rows_and_others(tmp_path, cache):
+    cells = ["Jane\n12, Quay\n75001 Paris", "List:\n8,Salt", "Sand, 2 lines\n9,Tides\n", "\n"]
+    lines = [f'{row},"{cell}",x' for row, cell in enumerate(cells)]
+    (tmp_path / "a.csv").write_text("\n".join(["id,text,title", *lines]) + "\n", encoding="utf-8")
+    rows = [row["text"] for _, row in beir.read_table(tmp_path / "a.csv")]
+    assert rows == cells
+    (tmp_path / "b.csv").write_text('text\n"\n"\nSalt.\n', encoding="utf-8")
+    assert len([*beir.read_table(tmp_path / "b.csv")]) == 2
+
+
+def test_an_empty_line_may_stand_before_the_one_that_says_what_separates_cells(tmp_path):
+    (tmp_path / "a.csv").write_text("\nsep=;\nid;text\n7;Salt, sand.\n", encoding="utf-8")
+    ((where, row),) = beir.read_table(tmp_path / "a.csv")
+    assert where.endswith("line 4") and row == {"id": "7", "text": "Salt, sand."}
 
 
 def test_a_cell_keeps_a_line_that_reads_as_the_tables_first_one(tmp_path):
