@@ -27,7 +27,6 @@ from dr_book.statistics import (
     effective_clusters,
     holm,
     influence,
-    of_seeds,
     seed_variance,
     weighted_sum,
 )
@@ -222,37 +221,20 @@ def joined(test: Record, dev: Record) -> Record:
 def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> Estimate:
     """The mean difference over several collections, each with the same weight.
 
-    Collections share no cluster, and one training moves all of them, so the variance of seeds is
-    that of a run's mean over the collections; a seed counts where it has searched all of them.
+    It is that of `measured.compared`, of the seeds that have searched all of the collections.
     """
     weight, blocks = 1 / len(blocks), _trained_alike(blocks)
-    means = [block.means(measure) for block in blocks]
-    pool = seed_variance(
-        [np.mean([by_method[name] for by_method in means], axis=0) for name in means[0]]
-    )
-    added = of_seeds(
-        [
-            (
-                1.0,
-                [(mean, {}) for mean in np.mean([by_method[label] for by_method in means], axis=0)],
-                pool,
-            )
-            for label in (first, second)
-        ]
-    )
-    variance, freedom = added
-    value, parts = 0.0, []
-    for block in blocks:
-        sides: list[tuple[str, Trained]] = []
-        for label, signed in ((first, weight), (second, -weight)):
-            runs = block.values(label, measure)
-            moves = [influence(run, block.clusters) for run in runs]
-            means = runs.mean(axis=1).tolist()
-            sides.append(("method", (signed, [*zip(means, moves, strict=True)], pool)))
-        each = variance / len(blocks), freedom
-        gap, _ = weighted_sum(sides, effective_clusters(block.clusters), each)
-        value, parts = value + gap.value, [*parts, *gap.parts]
-    return Estimate(value, (*parts, added))
+    sides = [
+        {label: measured.Side(records, measure) for label, records in block.runs.items()}
+        for block in blocks
+    ]
+    terms = [
+        (signed, by_label[label])
+        for by_label in sides
+        for label, signed in ((first, weight), (second, -weight))
+    ]
+    beside = [side for by_label in sides for side in by_label.values() if side.trained]
+    return measured.compared(terms, beside).estimate
 
 
 def _trained_alike(blocks: Sequence[Block]) -> list[Block]:

@@ -18,15 +18,20 @@ IDS = [f"q{number}" for number in range(60)]
 
 @pytest.fixture
 def block(record):
-    """`block(values)` of method -> `[seeds, queries]` shares, with the cluster of each query."""
+    """`block(values)` of method -> `[seeds, queries]` shares, with the cluster of each query, on
+    the collection of a digest.
+    """
 
-    def make(values: dict[str, np.ndarray], clusters: list[int]) -> plan.Block:
+    def make(values: dict[str, np.ndarray], clusters: list[int], digest: str = "c0") -> plan.Block:
         about = {"clusters": Clusters.named("document", map(str, clusters))}
+        about["data"] = {"collection": {"name": "tiny", "digest": digest, "passages": 1200}}
         about["query_ids"] = [f"q{number}" for number in range(len(clusters))]
 
         def run(label: str, row: np.ndarray, seed: int) -> SimpleNamespace:
             scores = Scores(about["query_ids"], {"MRR@10": row})
-            return record(label, row, seed=seed, **about | {"measured": scores, "study": "plan/t"})
+            recipe = {"base": "embedded", "final": "retriever1", "objective": {"name": label}}
+            facts = about | {"measured": scores, "study": "plan/t", "recipe": recipe}
+            return record(label, row, seed=seed, **facts)
 
         return plan.Block(
             {
@@ -178,7 +183,8 @@ def test_the_contrast_of_decoders_is_apart_in_code_and_device():
 
 def test_collections_weigh_the_same_whatever_their_size(drawn, block):
     made, values, clusters = drawn
-    small = block({name: rows[:, :20] for name, rows in values.items()}, clusters[:20].tolist())
+    few = {name: rows[:, :20] for name, rows in values.items()}
+    small = block(few, clusters[:20].tolist(), "c1")
     found = plan.together([made, small], "a", "b", "MRR@10")
     each = [one.differences("a", "b", "MRR@10").mean() for one in (made, small)]
     assert found.value == pytest.approx(np.mean(each))
@@ -189,7 +195,7 @@ def test_seeds_that_searched_one_collection_alone_are_none_of_a_mean_over_severa
     made, values, clusters = drawn
     rng = np.random.default_rng(1)
     other = {name: rng.random(rows.shape) for name, rows in values.items()}
-    there = block(other, clusters.tolist())
+    there = block(other, clusters.tolist(), "c1")
     for runs in there.runs.values():
         for run, seed in zip(runs, (0, 2, 1), strict=False):
             run.seed = seed
@@ -200,7 +206,10 @@ def test_seeds_that_searched_one_collection_alone_are_none_of_a_mean_over_severa
     ]
     found, twin = (
         plan.together(blocks, "a", "b", "MRR@10")
-        for blocks in ([made, there], [block(rows, clusters.tolist()) for rows in kept])
+        for blocks in (
+            [made, there],
+            [block(rows, clusters.tolist(), f"c{place}") for place, rows in enumerate(kept)],
+        )
     )
     assert found.value == pytest.approx(twin.value)
     assert np.array(found.parts) == pytest.approx(np.array(twin.parts))
@@ -216,8 +225,12 @@ def test_what_a_training_draws_in_each_cluster_counts_once_over_collections(draw
     # over two collections, leaving one cluster of one of them out at a time
     halves = [np.arange(60) < 30, np.arange(60) >= 30]
     blocks = [
-        block({name: rows[:, half] for name, rows in values.items()}, clusters[half].tolist())
-        for half in halves
+        block(
+            {name: rows[:, half] for name, rows in values.items()},
+            clusters[half].tolist(),
+            f"c{place}",
+        )
+        for place, half in enumerate(halves)
     ]
     kept = {name: 100 * np.float64(rows) for name, rows in values.items()}
     means = [np.mean([kept[name][:, half].mean(1) for half in halves], axis=0) for name in "ab"]
@@ -378,16 +391,26 @@ def test_dev_chooses_a_rate_and_the_test_questions_judge_it(block, monkeypatch):
 def test_a_seed_that_was_trained_again_counts_once(block):
     rng = np.random.default_rng(0)
     clusters, values = np.repeat(np.arange(12), 5).tolist(), rng.random((3, 60))
-    again = block({"a": values}, clusters)
-    again.runs["a"][2].seed = 1
+    again, there = (block({"a": values}, clusters, digest) for digest in ("c0", "c1"))
+    for one in (again, there):
+        one.runs["a"][2].seed = 1
     once = np.stack([values[0], values[1:].mean(axis=0)])
     assert np.allclose(again.values("a", "MRR@10"), 100 * once)
     rest = {"b": rng.random((2, 60))}
     found, twin = (
         plan.together(
-            [plan.Block({**made.runs, **block(rest, clusters).runs})] * 2, "a", "b", "MRR@10"
+            [
+                plan.Block({**made.runs, **block(rest, clusters, f"c{place}").runs})
+                for place, made in enumerate(pair)
+            ],
+            "a",
+            "b",
+            "MRR@10",
         )
-        for made in (again, block({"a": once}, clusters))
+        for pair in (
+            (again, there),
+            [block({"a": once}, clusters, digest) for digest in ("c0", "c1")],
+        )
     )
     assert found.value == pytest.approx(twin.value)
     assert np.array(found.parts) == pytest.approx(np.array(twin.parts))
