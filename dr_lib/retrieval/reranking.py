@@ -322,8 +322,7 @@ def load_scorer(folder: Path) -> Scorer:
         if (folder / kind.settings_file).is_file():
             scorer = kind.from_pretrained(folder, device=machine.device())
             probes = TokenStore.of(PROBES, scorer.tokenizer)
-            pairs = scorer.crossing(probes, probes), [0, 0], [0, 1]
-            scores = score_pairs(scorer, *pairs, precision="fp32")  # bf16 makes near ones equal
+            scores = score_pairs(scorer, scorer.crossing(probes, probes), [0, 0], [0, 1])
             if scores[0] == scores[1]:
                 fix = "Check that its weights are whole."
                 raise InputError("gives all passages one score", where=folder, fix=fix)

@@ -17,7 +17,7 @@ from dr_lib.models import CrossEncoder, LateInteraction, best_matches, save_mask
 from dr_lib.retrieval import Ranking
 from dr_lib.retrieval.reranking import load_scorer, rerank, score_pairs, teacher_scores
 from dr_lib.tokens import TokenStore
-from dr_lib.training import TeacherScores, machine, training_examples
+from dr_lib.training import TeacherScores, training_examples
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +50,6 @@ def test_a_scorer_that_tells_no_texts_apart_is_refused_wherever_it_is_loaded(enc
     encoder.save(tmp_path / "zeros")
     with pytest.raises(InputError, match="zeros: gives all passages one score"):
         load_scorer(tmp_path / "zeros")
-
-
-def test_scores_that_bf16_makes_equal_are_told_apart_where_a_scorer_is_loaded(
-    encoder, tmp_path, monkeypatch
-):
-    nn.init.constant_(encoder.encoder.classifier.bias, 1000)
-    encoder.save(tmp_path / "far")
-    monkeypatch.setattr(machine, "has_bf16", lambda where: True)
-    assert load_scorer(tmp_path / "far").settings == encoder.settings
 
 
 OPTIONS = {"tokens_per_batch": 200, "precision": "fp32"}
