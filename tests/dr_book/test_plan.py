@@ -472,6 +472,8 @@ def test_half_a_point_takes_a_hundred_articles_and_articles_differ_by_the_gap(pa
     assert "to find such a gap four times in five takes a hundred articles of equal size" in told
     assert "neighbours about half a point apart on SQuAD are in a certain order" in told
     assert "worth two to eight thousand independent ones, by pair" in told
+    drawn = (ROOT / "book/extra/explorers/test-sets.js").read_text(encoding="utf-8")
+    assert "SQuAD's 10,534 are worth two to eight thousand, by pair of systems" in drawn
     assert "Questions that flip by themselves make up nearly half of its variance." in told
     block = plan.Block.load(study)
     labels = [label for label, records in block.runs.items() if len(records) > 2]

@@ -29,7 +29,7 @@ function column([key, name, how], { first, rank, right, searched, notes = [] }) 
   if (right && rank > first.length) items.push(passageItem(right, rank.toLocaleString("en"), true));
   const list = items.length ? [node("ol", {}, ...items)] : [];
   const none = right ? "The passage that answers it shares no content word with the question, so words cannot find it."
-    : "No passage has a word of the question.";
+    : "No passage has a content word of the question.";
   if ((right && !rank) || !items.length) list.push(node("p", { class: "missing" }, searched && right ? "The answer was not found." : none));
   list.unshift(...notes.map((note) => node("p", { class: "missing" }, note)));
   const heading = node("h2", { id: `ask-${key}` }, name, " ", node("small", {}, how));

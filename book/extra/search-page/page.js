@@ -79,7 +79,7 @@ function answer(query, shown, place, data) {
   const lists = systems.map(({ key, name }) => {
     const scores = found[key], rows = searchPage.best(scores, shown, engines[key].lowest);
     const items = rows.map((row) => hitElement(row, query, { key, scores }, found, data));
-    const none = node("p", {}, "No passage has a word of the question.");
+    const none = node("p", {}, "No passage has a content word of the question.");
     const heading = node("h2", { id: `search-${key}` }, name);
     return node("section", { "aria-labelledby": `search-${key}` }, heading, items.length ? node("ol", {}, ...items) : none);
   });
