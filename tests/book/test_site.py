@@ -185,7 +185,8 @@ def test_page(browser, name):
     found["texts cut or struck on a phone"] = browser.run(CUT_OR_STRUCK)
     found["too wide"] = browser.run(TOO_WIDE)
     found["tables that scroll on a phone"] = browser.run(SCROLLS)
-    found["text alone before the first result on a phone"] = browser.run(ONLY_TEXT)
+    if not name.startswith("reference/api/"):  # docstrings are looked up and have no result
+        found["text alone before the first result on a phone"] = browser.run(ONLY_TEXT)
     found["figures not drawn once on a phone"] = browser.run(NOT_ONCE)
     found["letters too small on a phone"] = browser.run(TOO_SMALL)
     found["no drawing on a phone"] = browser.run(
