@@ -623,8 +623,8 @@ def _of_shared_trainings(
     """What seeds add to a weighted sum over collections that the same trainings have searched.
 
     One training moves the means on all of them, so the variance is that of a run's weighted sum; a
-    seed counts where it has searched all. None where each collection has
-    trainings of its own, or none has searched all.
+    seed counts where it has searched all. None where each collection has trainings of its own, or
+    none has searched all.
     """
     weights: dict[Hashable, dict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
     for weight, side in terms:

@@ -118,9 +118,17 @@ def pair(
     """
     check_share("alpha", alpha)
     check_name("candidates", candidates, get_args(Candidates))
-    shared: dict[str, Any] = {"temperature": temperature, "normalise": normalise, **known}
-    views: dict[str, Any] = {"alpha": alpha, "candidates": candidates, "blocks": "query_passage"}
-    return pair_and_accuracy(queries, passages, **shared, **views)[0]
+    loss, _ = pair_and_accuracy(
+        queries,
+        passages,
+        alpha=alpha,
+        temperature=temperature,
+        normalise=normalise,
+        candidates=candidates,
+        blocks="query_passage",
+        **known,
+    )
+    return loss
 
 
 def pair_and_accuracy(

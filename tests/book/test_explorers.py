@@ -97,8 +97,9 @@ def test_the_chance_to_find_a_difference_is_that_of_its_test_sets(run):
 def test_a_slider_has_the_values_that_its_page_names(run, name, least, most, step, named):
     source = (FOLDER / f"{name}.js").read_text()
     assert f"least: {least}, most: {most}, step: {step}," in source
+    assert source.count("number: twoDigits,") == 1
     powers = (least + step * np.arange(round((most - least) / step) + 1)).round(6)
-    values = run(name, f"return {json.dumps(powers.tolist())}.map(it.round);")
+    values = run("controls", f"return {json.dumps(powers.tolist())}.map(it.twoDigits);")
     assert {*named} <= {*values} and values == sorted(set(values))
 
 

@@ -23,7 +23,7 @@ from dr_book.tables import interval_cell, table
 from dr_lib.files import read_yaml
 from dr_lib.lab import load_records
 
-SCRIPT = ROOT / "book" / "_static" / "pages.js"
+SCRIPT, STYLE = (ROOT / "book" / "_static" / name for name in ("pages.js", "book.css"))
 ENTRY = {
     "paper": "simlm",
     "source": "Table 7",
@@ -343,18 +343,23 @@ def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
     assert page.count('aria-label="Save this table as') == 2
 
 
+def page_with(body: str, styles: str = "") -> str:
+    """A page with the script that every page has, and with the book's styles or those given."""
+    head = f"<style>{styles or STYLE.read_text()}</style><script>{SCRIPT.read_text()}</script>"
+    return f"<!DOCTYPE html><meta charset=utf-8>{head}{body}"
+
+
 @pytest.mark.xdist_group("chromium")
 @needs_chromium
 def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
-    script = (ROOT / "book" / "_static" / "pages.js").read_text()
     styles = "div.dr-table { width: 300px; overflow-x: auto } td { white-space: nowrap }"
     tables = "".join(
         f'<div class="dr-table"><table><tr><td>{cell}</td></tr></table></div>'
         for cell in ("short", "long " * 100, '<span class="verdict">held</span>')
     )
-    head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
-    (tmp_path / "page.html").write_text(f'{head}{tables}<div class="bd-sidebar-secondary"></div>')
-    (tmp_path / "bare.html").write_text(f"{head}{tables}")
+    beside = '<div class="bd-sidebar-secondary"></div>'
+    (tmp_path / "page.html").write_text(page_with(tables + beside, styles))
+    (tmp_path / "bare.html").write_text(page_with(tables, styles))
     wide = (
         "[...document.querySelectorAll('.dr-table')].map((one) =>"
         " one.classList.contains('full-width'))"
@@ -375,9 +380,6 @@ def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
 def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_of_their_columns(
     tmp_path: Path,
 ):
-    script, styles = (
-        (ROOT / "book" / "_static" / name).read_text() for name in ("pages.js", "book.css")
-    )
     sentence = "a sentence that nobody compares with the one below it"
     heads = "<thead><tr><th>name</th><th>why</th><th>so?</th></tr></thead>"
     bodies = (
@@ -389,8 +391,7 @@ def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_o
         f'<table class="table">{heads}<tbody><tr><td>a</td>{body}</tr></tbody></table>'
         for body in bodies
     )
-    head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
-    (tmp_path / "page.html").write_text(f'{head}<div class="bd-article">{tables}</div>')
+    (tmp_path / "page.html").write_text(page_with(f'<div class="bd-article">{tables}</div>'))
     shown = (
         "[...document.querySelectorAll('tr td:last-child')].map((one) =>"
         " getComputedStyle(one).display)"
@@ -411,9 +412,6 @@ def test_on_a_phone_numbers_stand_below_their_heads_in_two_lines_where_one_is_to
     tmp_path: Path,
 ):
     """Before, such tables scrolled, and those of more words than numbers too."""
-    script, styles = (
-        (ROOT / "book" / "_static" / name).read_text() for name in ("pages.js", "book.css")
-    )
     value, said = interval_cell(Interval(0.836, 0.832, 0.839), digits=3), "a note that is long"
     numbers = [["PAIR", *[value] * 3, said, *[value] * 2]] * 4
     words = [["PAIR", 1, *["7c1193d55b"] * 5, 2, 3]] * 4
@@ -421,10 +419,10 @@ def test_on_a_phone_numbers_stand_below_their_heads_in_two_lines_where_one_is_to
         table(["system", *"abc", "said", *"de"], numbers, caption="x"),
         table(["system", *"abcdefgh"], words, caption="x"),
     ]
-    styles += "* { box-sizing: border-box; }"  # so does the theme
-    head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
+    styles = STYLE.read_text() + "* { box-sizing: border-box; }"  # so does the theme
     tables = "".join(made.data for made in shown)
-    (tmp_path / "page.html").write_text(f'{head}<article class="bd-article">{tables}</article>')
+    body = f'<article class="bd-article">{tables}</article>'
+    (tmp_path / "page.html").write_text(page_with(body, styles))
     right = "((one) => Math.round(one.getBoundingClientRect().right))"
     top = "((one) => Math.round(one.getBoundingClientRect().top))"
     with opened(tmp_path / "profile", 390) as browser:
@@ -477,16 +475,11 @@ def test_every_note_on_a_table_reaches_a_page():
 @pytest.mark.xdist_group("chromium")
 @needs_chromium
 def test_one_switch_shows_the_code_of_a_page(tmp_path: Path):
-    script, styles = (
-        (ROOT / "book" / "_static" / name).read_text() for name in ("pages.js", "book.css")
-    )
     cell = (
         '<details class="hide above-input"><summary>Show code</summary><pre>a = 1</pre></details>'
     )
     body = f'<div class="bd-article"><p class="dr-files">Download</p>{cell}{cell}<p>b</p></div>'
-    (tmp_path / "page.html").write_text(
-        f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>{body}"
-    )
+    (tmp_path / "page.html").write_text(page_with(body))
     shown = "[...document.querySelectorAll('pre')].filter((one) => one.checkVisibility()).length"
     with opened(tmp_path / "profile") as browser:
         browser.visit(tmp_path / "page.html")

@@ -15,6 +15,9 @@ function element(tag, attributes = {}, ...children) {
 /* Text whose long names may break before a dot and behind an underscore. */
 const foldable = (text) => text.split(/(?<=\w{3})(?=\.[A-Za-z])|(?<=_)(?=\w)/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
 
+/* Two digits of a power of ten, for sliders with the values that one says: 0.02, 50, 500. */
+const twoDigits = (power) => Number((10 ** power).toPrecision(2));
+
 /* A slider for `state[key]`; `number` makes the value of its position (for steps that grow), `spelled` its text. */
 function sliderFor(state, redraw, { prefix, key, label, least, most, step, start, number = Number, spelled }) {
   const id = `${prefix}-${key}`, shown = element("output", { for: id });
@@ -56,3 +59,5 @@ if (typeof document !== "undefined") {
     for (const [control] of moved) ["input", "change"].forEach((name) => control.dispatchEvent(new Event(name, { bubbles: true })));
   });
 }
+
+if (typeof module !== "undefined") module.exports = { twoDigits };

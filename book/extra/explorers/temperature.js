@@ -26,9 +26,6 @@ temperature.hardest = function (row, own, t) {
   return Math.max(...others) / others.reduce((sum, one) => sum + one, 0);
 };
 
-/* Temperatures that papers use, such as 0.02 and 0.05: two digits of a power of ten. */
-temperature.round = (power) => Number((10 ** power).toPrecision(2));
-
 if (typeof module !== "undefined") module.exports = temperature;
 
 /* ---- The page. ---- */
@@ -65,7 +62,7 @@ function temperaturePage(place, { cosines, queries, passages }) {
     element("div", { class: "controls" },
       element("div", { class: "field" }, element("label", { for: "temperature-query" }, "Query"), choice),
       sliderFor(state, redraw, { prefix: "temperature", key: "t", label: "Temperature", least: -2.1, most: 0, step: 0.05, start: 0,
-        number: temperature.round, spelled: (t) => t.toFixed(3) }),
+        number: twoDigits, spelled: (t) => t.toFixed(3) }),
       sliderFor(state, redraw, { prefix: "temperature", key: "size", label: "Queries in the batch", least: 1, most: sizes, step: 1, start: sizes,
         number: (power) => 2 ** power, spelled: String })),
     facts, list);

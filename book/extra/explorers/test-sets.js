@@ -39,9 +39,6 @@ testSets.draw = function ({ difference, spread, queries, seed }, count) {
   return Array.from({ length: count }, () => ({ mean: difference + error * normal(), half: testSets.ends * error }));
 };
 
-/* Numbers of queries that one says, such as 50 and 500: two digits of a power of ten. */
-testSets.round = (power) => Number((10 ** power).toPrecision(2));
-
 testSets.verdict = ({ mean, half }) => (mean - half > 0 ? "right" : mean + half < 0 ? "wrong" : "open");
 
 if (typeof module !== "undefined") module.exports = testSets;
@@ -95,7 +92,7 @@ function testSetsPage(place, { measure, pairs }) {
       element("div", { class: "field" }, element("label", { for: "sets-pair" }, `Differences in ${measure} from query to query, as between`), pair),
       sliderFor(state, redraw, { prefix: "sets", key: "difference", label: "True difference", least: 0, most: 10, step: 0.25, start: 1, spelled: points }),
       sliderFor(state, redraw, { prefix: "sets", key: "queries", label: "Queries in a test set", least: 1.5, most: 4.5, step: 0.1, start: 2.7,
-        number: testSets.round, spelled: (queries) => queries.toLocaleString("en") }),
+        number: twoDigits, spelled: (queries) => queries.toLocaleString("en") }),
       element("div", { class: "field" }, again)),
     picture, facts);
   place.hidden = false;

@@ -69,10 +69,9 @@ bookSearch.together = function (words, meaning) {
 };
 
 /* Whether most words of a question, stop words aside, are nowhere in the book: then vectors go by their letters. */
-bookSearch.strange = function ({ stem, fields }, query) {
-  const stems = new Set(searchPage.words(bookSearch.sought(query)).map(stem).filter((one) => one !== null));
-  const known = [...stems].filter((one) => Object.values(fields).some(({ postings }) => postings.has(one)));
-  return 2 * known.length < stems.size;
+bookSearch.strange = function ({ fields }, query) {
+  const postings = { has: (stem) => Object.values(fields).some((field) => field.postings.has(stem)) };
+  return searchPage.unknown({ typed: (asked) => fields.text.typed(asked), postings }, bookSearch.sought(query)) > 0.5;
 };
 
 /* Pages by their best passage: [{ page, rows }], each with the rows of its passages, best first. */
