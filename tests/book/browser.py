@@ -154,6 +154,14 @@ class Browser:
         while opening["loaderId"] not in self._loaded:
             self._note(self._next(deadline))
 
+    def back(self) -> None:
+        """To the address before. The browser is asked, not the page: a page that is left may end
+        before it answers.
+        """
+        found = self.send("Page.getNavigationHistory")
+        before = found["entries"][found["currentIndex"] - 1]
+        self.send("Page.navigateToHistoryEntry", entryId=before["id"])
+
     def run(self, expression: str) -> Any:
         """The value of an expression in the page; a promise is waited for, an error raised."""
         found = self.send(

@@ -186,7 +186,7 @@ def test_after_back_the_picture_is_that_of_the_controls(tmp_path):
         browser.press("ArrowRight")
         assert "With 630 queries" in browser.run(SAID)
         browser.visit(tmp_path / "other.html")
-        browser.run("history.back()")
+        browser.back()
         browser.wait("document.getElementById('sets-queries')?.nextSibling.textContent")
         browser.run("new Promise((done) => setTimeout(done, 300))")
         slider = "document.getElementById('sets-queries')"

@@ -162,7 +162,7 @@ def test_arrow_keys_move_among_dots_and_enter_opens_the_claim(tmp_path):
             True,
         ]
         assert browser.run("document.activeElement.textContent") == "b"
-        browser.run("history.back()")  # to the dots, on the same page
+        browser.back()  # to the dots, on the same page
         browser.wait("location.hash === ''")
         assert browser.run("document.querySelectorAll('#claims-here a').length") == 2
         assert browser.complaints == []
@@ -195,7 +195,7 @@ def test_the_filter_follows_an_address_and_what_a_browser_puts_back(tmp_path):
         browser.press("ArrowDown")
         assert browser.run(state) == ["PAIR", "1 of 2 claims"]
         browser.visit(tmp_path / "other.html")
-        browser.run("history.back()")
+        browser.back()
         browser.wait("document.querySelector('select')?.value === 'PAIR'")
         browser.wait("document.querySelector('output').textContent === '1 of 2 claims'")
         assert browser.complaints == []
