@@ -68,10 +68,12 @@ footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65
   color: var(--dr-grey); display: flex; justify-content: space-between; }
 aside { display: none; }
 figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
-small { color: var(--dr-grey); font-size: 0.85em; } nav { font-size: 0.85em; line-height: 1.6; column-gap: 3rem; }
+small { color: var(--dr-grey); font-size: 0.85em; } nav { font-size: 0.85em; }
+nav { line-height: 1.6; column-gap: 3rem; }
 @media (min-width: 50rem) { .beside:not(.broad) { grid-template-columns: 2.1fr 1fr; } }
 @media (min-width: 50rem) { .broad > div:has(> .dr-source) { display: flex; gap: 3vw; } }
-@media (min-width: 50rem) { .broad > div > * { flex: 1; } .broad > div > .dr-source { flex: 1.2; } nav { columns: 2; } }
+@media (min-width: 50rem) { .broad > div > * { flex: 1; } .broad > div > .dr-source { flex: 1.2; } }
+@media (min-width: 50rem) { nav { columns: 2; } }
 @page { size: 1280px 720px; margin: 0; }
 @media print { section { height: 720px; min-height: 0; } }
 """

@@ -156,8 +156,9 @@ SMALL = """[...document.querySelectorAll("section :not(footer, footer *, svg tit
 THROUGH = """[...document.querySelectorAll(".shown svg")].flatMap((drawing) => {
   const frame = drawing.getBoundingClientRect(), box = drawing.viewBox.baseVal;
   const scale = Math.min(frame.width / box.width, frame.height / box.height);
-  const left = frame.left + (frame.width - scale * box.width) / 2, right = left + scale * box.width;
-  const top = frame.top + (frame.height - scale * box.height) / 2, bottom = top + scale * box.height;
+  const [across, down] = [scale * box.width, scale * box.height];
+  const left = frame.left + (frame.width - across) / 2, right = left + across;
+  const top = frame.top + (frame.height - down) / 2, bottom = top + down;
   return [...drawing.querySelectorAll("text")].filter((one) => {
     const word = one.getBoundingClientRect(), empty = 0.15 * word.height;
     const [above, below] = [word.top + empty, word.bottom - empty];
