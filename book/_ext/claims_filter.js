@@ -1,5 +1,5 @@
-/* The filter of the page of all claims: plain, without a library, and from a file too. No comment to the end of a line here,
-   since the page has it on one line. */
+/* The filter of the page of all claims: plain, without a library, and from a file too; controls.js keeps what is chosen in the
+   address. No comment to the end of a line here, since the page has it on one line. */
 {
   const form = document.currentScript.previousElementSibling;
   const rows = () => [...document.querySelectorAll("[data-claim]")].map((one) => [one, JSON.parse(one.dataset.claim)]);
@@ -13,10 +13,6 @@
     }
     form.querySelector("output").textContent = `${shown} of ${all.length} claims`;
   };
-  for (const [name, value] of new URLSearchParams(location.search)) {
-    const list = [...form.querySelectorAll("select")].find((one) => one.name === name);
-    if ([...(list?.options ?? [])].some((option) => option.value === value)) list.value = value;
-  }
   form.hidden = false;
   form.addEventListener("change", choose);
   form.addEventListener("submit", (event) => event.preventDefault());

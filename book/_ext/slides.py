@@ -48,13 +48,13 @@ p { margin: 0.5rem 0; max-width: 34em; }
 .beside { display: grid; gap: 4vw; align-items: center; }
 .shown > * { width: 100%; margin: 0; }
 .shown svg { display: block; width: 100%; height: auto; max-height: 72vh; }
-.broad .shown svg { max-height: 59vh; } .beside.broad { gap: 2vh; } .broad p { max-width: none; }
+.broad .shown svg { max-height: 58vh; } .beside.broad { gap: 2vh; } .broad p { max-width: none; }
 h3:has(+ .broad) { margin-bottom: 0.4rem; }
-.dr-source { font-size: 0.78em; line-height: 1.3; }
+.dr-source { font-size: 0.85em; line-height: 1.3; }
 .shown .dr-drawing:not(.wide) :is(svg, .name, .small) { font-size: 14.5px; }
-.shown .index { font-size: 0.95em; }
+.shown .index { font-size: 0.99em; }
 .tip { fill: context-stroke; }
-.formula { margin: 0.8rem 0; font-size: 1.15em; text-align: left; }
+.formula { margin: 0.8rem 0; font-size: 1.17em; text-align: left; }
 .formula math { width: auto; display: inline-block math; margin: 0; }
 section:not(:has(.beside)) > h3 { font-size: 2em; }
 section:not(:has(.beside)) > h3 ~ :is(p, .formula) { font-size: 1.5em; }
@@ -68,10 +68,12 @@ footer { position: absolute; bottom: 3vh; left: 6vw; right: 6vw; font-size: 0.65
   color: var(--dr-grey); display: flex; justify-content: space-between; }
 aside { display: none; }
 figcaption { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1rem; }
-small { color: var(--dr-grey); } nav { font-size: 0.8em; line-height: 1.6; column-gap: 3rem; }
-@media (min-width: 50rem) { .beside:not(.broad) { grid-template-columns: 2fr 1fr; } }
+small { color: var(--dr-grey); font-size: 0.85em; } nav { font-size: 0.85em; }
+nav { line-height: 1.6; column-gap: 3rem; }
+@media (min-width: 50rem) { .beside:not(.broad) { grid-template-columns: 2.1fr 1fr; } }
 @media (min-width: 50rem) { .broad > div:has(> .dr-source) { display: flex; gap: 3vw; } }
-@media (min-width: 50rem) { .broad > div > * { flex: 1; } nav { columns: 2; } }
+@media (min-width: 50rem) { .broad > div > * { flex: 1; } .broad > div > .dr-source { flex: 1.2; } }
+@media (min-width: 50rem) { nav { columns: 2; } }
 @page { size: 1280px 720px; margin: 0; }
 @media print { section { height: 720px; min-height: 0; } }
 """
@@ -105,7 +107,7 @@ addEventListener("keydown", (event) => {
 """
 
 Slide = Mapping[str, Any]
-BESIDE, BROAD = (716, 518), (1126, 425)
+BESIDE, BROAD = (728, 518), (1126, 417)
 """Width and height of what a slide of 1,280 by 720 pixels shows, the look's `.shown svg`: beside
 its text, or above it, where letters of the last row need it.
 """

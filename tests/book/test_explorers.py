@@ -195,6 +195,58 @@ def test_after_back_the_picture_is_that_of_the_controls(tmp_path):
         assert "With 630 queries" in browser.run(SAID) and browser.complaints == []
 
 
+STATE = """({ address: location.search, hash: location.hash,
+  values: [...document.querySelectorAll(":is(input, select)")].map((one) => one.value) })"""
+
+
+@needs_chromium
+def test_what_was_chosen_stands_in_the_address_and_a_link_brings_it_back(tmp_path):
+    page = explorer_page(tmp_path, "test-sets", SETS)
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page, "?predict#test-sets-here")
+        assert browser.run("location.search") == "?predict", "nothing was chosen yet"
+        browser.run("document.getElementById('sets-queries').focus()")
+        browser.press("ArrowRight")
+        browser.run("document.querySelector('button').click()")
+        chosen, said = browser.run(STATE), browser.run(SAID)
+        assert chosen["address"] == "?predict=&sets-queries=2.8&sets-draw=2"
+        assert chosen["hash"] == "#test-sets-here" and "With 630 queries" in said
+        browser.visit(page, chosen["address"])
+        assert browser.run(SAID) == said and browser.run(STATE)["values"] == chosen["values"]
+        assert "pair" not in chosen["address"], "what is as it began is not said"
+        browser.run("document.getElementById('sets-queries').focus()")
+        browser.press("ArrowLeft")
+        assert browser.run("location.search") == "?predict=&sets-draw=2"
+        assert browser.complaints == []
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    "query",
+    ["?sets-queries=9", "?sets-queries=many", "?sets-pair=none", "?sets-draw=-3", "?sets-draw=1.5"],
+)
+def test_what_an_address_says_and_no_control_takes_changes_nothing(tmp_path, query):
+    page = explorer_page(tmp_path, "test-sets", SETS)
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page)
+        before = browser.run(STATE)["values"], browser.run(SAID)
+        browser.visit(page, query)
+        assert (browser.run(STATE)["values"], browser.run(SAID)) == before
+        assert browser.complaints == []
+
+
+@needs_chromium
+def test_where_an_address_cannot_change_the_explorer_works_all_the_same(tmp_path):
+    page = explorer_page(tmp_path, "test-sets", SETS)
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page)
+        browser.run("history.replaceState = () => { throw new DOMException('', 'SecurityError'); }")
+        browser.run("document.getElementById('sets-queries').focus()")
+        browser.press("ArrowRight")
+        assert "With 630 queries" in browser.run(SAID)
+        assert browser.run("location.search") == "" and browser.complaints == []
+
+
 @needs_chromium
 def test_where_there_is_no_difference_no_test_set_finds_it(tmp_path):
     with opened(tmp_path / "profile") as browser:

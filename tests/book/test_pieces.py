@@ -48,7 +48,8 @@ def page(folder: Path, name: str, data: dict, rest: str = "") -> Path:
     scripts = "".join(f"<script src='{one}.js'></script>" for one in ("controls", "pieces"))
     values = "".join(f"window.{key} = {json.dumps(value)};" for key, value in data.items())
     (folder / "page.html").write_text(
-        f"<!doctype html><meta charset='utf-8'><div id='{name}-here' hidden></div>{rest}{scripts}"
+        f"<!doctype html><meta charset='utf-8'><div id='{name}-here' class='dr-explorer' hidden>"
+        f"</div>{rest}{scripts}"
         f"<script>{values}</script><script src='{name}.js'></script>"
     )
     return folder / "page.html"
@@ -179,8 +180,12 @@ def test_the_filter_follows_an_address_and_what_a_browser_puts_back(tmp_path):
     options = "".join(f"<option>{one['paper']}</option>" for one in facts)
     select = f"<select name='paper'><option value=''>all</option>{options}</select>"
     script = generated_pages.FILTER_SCRIPT.read_text(encoding="utf-8")
-    form = f"<form hidden>{select}<output></output></form><script>{script}</script>{rows}"
-    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset='utf-8'>{form}")
+    form = f"<form class='dr-filter' hidden>{select}<output></output></form>"
+    form += f"<script>{script}</script>{rows}"
+    shutil.copy(FOLDER / "controls.js", tmp_path)
+    (tmp_path / "page.html").write_text(
+        f"<!doctype html><meta charset='utf-8'><script src='controls.js'></script>{form}"
+    )
     (tmp_path / "other.html").write_text("<!doctype html><title>other</title>")
     state = "[document.querySelector('select').value, document.querySelector('output').textContent]"
     with opened(tmp_path / "profile") as browser:
@@ -194,6 +199,7 @@ def test_the_filter_follows_an_address_and_what_a_browser_puts_back(tmp_path):
         browser.run("document.querySelector('select').focus()")
         browser.press("ArrowDown")
         assert browser.run(state) == ["PAIR", "1 of 2 claims"]
+        assert browser.run("location.search") == "?paper=PAIR", "a link to what was chosen"
         browser.visit(tmp_path / "other.html")
         browser.back()
         browser.wait("document.querySelector('select')?.value === 'PAIR'")
@@ -266,6 +272,12 @@ def test_buttons_and_the_cut_say_who_is_best(tmp_path):
         pressed = "[...document.querySelectorAll('button')].map((one) => one.ariaPressed)"
         assert browser.run(pressed) == ["true", "false", "false"]
         assert "steps" in browser.run(said) and browser.complaints == []
+        browser.run("document.getElementById('price-cut').focus()")
+        browser.press("ArrowRight")
+        address, told = browser.run("location.search"), browser.run(said)
+        assert address.startswith("?price-budget=steps&price-cut=")
+        browser.visit(tmp_path / "page.html", address)
+        assert browser.run(pressed) == ["true", "false", "false"] and browser.run(said) == told
 
 
 # Words or meaning ---------------------------------------------------------------------------------
@@ -327,6 +339,11 @@ def test_a_key_chooses_another_question_and_another_matrix(tmp_path):
             in browser.run(said)[1]
         )
         assert browser.run("document.querySelectorAll('td').length") == 25
+        told = browser.run(said)
+        address = "?rankings-question=second&rankings-method=masked+LM"
+        assert browser.run("location.search") == address
+        browser.visit(tmp_path / "page.html", address)
+        assert browser.run(said) == told
         assert browser.complaints == []
 
 
@@ -424,4 +441,7 @@ def test_a_key_moves_from_word_to_word_and_a_tab_changes_the_method(tmp_path):
         assert "SimLM, the decoder lacks 50" in browser.run(said)
         browser.run("document.getElementById('supplied-rate').focus()")
         browser.press("ArrowRight")
+        assert "SimLM, the decoder lacks 100" in browser.run(said)
+        assert browser.run("location.search") == "?supplied-method=SimLM&supplied-rate=1"
+        browser.visit(tmp_path / "page.html", "?supplied-method=SimLM&supplied-rate=1")
         assert "SimLM, the decoder lacks 100" in browser.run(said) and browser.complaints == []

@@ -106,7 +106,7 @@ function claimsGlance(place, { papers, pairs }) {
       element("option", { value: "" }, "all"), ...options.map(([value, name]) => element("option", { value }, name))));
   const present = (key) => [...new Set(pairs.map((pair) => pair[key]))].map((value) => [value, value]);
   const withWords = element("div", { class: "field tick", hidden: !pairs.some((pair) => pair.said.includes("BM25")) },
-    element("label", {}, element("input", { type: "checkbox", onchange: (event) => { state.words = !event.target.checked; draw(); } }), " without BM25"));
+    element("label", {}, element("input", { type: "checkbox", id: "glance-words", onchange: (event) => { state.words = !event.target.checked; draw(); } }), " without BM25"));
   const key = (name, shape, told) => element("span", { class: "key" },
     svg("svg", { viewBox: "0 0 16 16", class: "sign", "aria-hidden": "true" }, svg("g", { class: name }, shapes[shape](8, 8))), ` ${told}`);
   place.append(

@@ -32,7 +32,7 @@ if (typeof module !== "undefined") module.exports = price;
 
 function priceAndProfit(place, { measure, start, budgets, methods }) {
   const { svg, line, text, signed, plain } = pieces;
-  const state = { budget: "operations" };
+  const budget = unseen("price-budget", Object.keys(budgets), () => choose());
   const picture = element("div", { class: "picture" }), facts = element("p", { class: "facts", role: "status" });
   const list = element("ol", { class: "ranking" });
   const all = methods.flatMap(({ points }) => points);
@@ -40,22 +40,21 @@ function priceAndProfit(place, { measure, start, budgets, methods }) {
   const trailed = methods.map(({ points }) => points.length > 1);
   const colours = methods.map(({ family }, i) => (trailed[i] ? family : 0)); // as in the book's figures
   const dashed = methods.map((_, i) => trailed[i] && colours.slice(0, i).includes(colours[i]));
-  const buttons = Object.entries(budgets).map(([budget, [label]]) => element("button", { type: "button", "aria-pressed": "false",
-    onclick: () => choose(budget) }, label));
+  const buttons = Object.entries(budgets).map(([name, [label]]) => element("button", { type: "button", "aria-pressed": "false",
+    onclick: () => { budget.value = name; choose(); } }, label));
   const slider = element("input", { type: "range", id: "price-cut", min: 0, max: 100, step: 1 });
   const shown = element("output", { for: "price-cut" });
   let width = 0, ends = [1, 10];
 
   const cost = () => ends[0] * (ends[1] / ends[0]) ** (slider.value / 100);
-  const unit = () => budgets[state.budget][1];
+  const unit = () => budgets[budget.value][1];
 
-  function choose(budget) {
-    state.budget = budget;
-    const costs = all.map((point) => point[budget]).filter(Boolean);
+  function choose() {
+    const costs = all.map((point) => point[budget.value]).filter(Boolean);
     ends = [0.8 * Math.min(...costs), 1.25 * Math.max(...costs)];
-    const common = Math.min(...methods.filter((_, i) => trailed[i]).map(({ points }) => Math.max(...points.map((point) => point[budget] || 0))));
+    const common = Math.min(...methods.filter((_, i) => trailed[i]).map(({ points }) => Math.max(...points.map((point) => point[budget.value] || 0))));
     slider.value = Math.round(100 * Math.log(Math.min(common, ends[1]) / 3 / ends[0]) / Math.log(ends[1] / ends[0]));
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(Object.keys(budgets)[i] === budget)));
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === budget.selectedIndex)));
     draw();
   }
 
@@ -74,7 +73,7 @@ function priceAndProfit(place, { measure, start, budgets, methods }) {
       text(right, bottom + 38, "end", `${unit()} of pre-training \u2192`)];
     const names = [];  // above the cut, which gives way to them
     const drawn = methods.flatMap(({ name, points }, i) => {
-      const known = points.filter((point) => point[state.budget]), places = known.map((point) => [x(point[state.budget]), y(point.gain[0])]);
+      const known = points.filter((point) => point[budget.value]), places = known.map((point) => [x(point[budget.value]), y(point.gain[0])]);
       if (!known.length) return [];
       const whiskers = known.map((point, j) => line(places[j][0], y(point.gain[1]), places[j][0], y(point.gain[2]), "whisker"));
       const dots = places.map(([cx, cy]) => svg("circle", { cx, cy, r: trailed[i] ? 4.5 : 3.5 }));
@@ -83,7 +82,7 @@ function priceAndProfit(place, { measure, start, budgets, methods }) {
       if (trailed[i]) names.push(svg("g", { class: of }, text(Math.min(cx + 8, right), cy - 10, "end", name)));
       return [svg("g", { class: of }, ...whiskers, ...trail, ...dots)];
     });
-    const at = x(cost()), found = price.ranking(methods, state.budget, cost());
+    const at = x(cost()), found = price.ranking(methods, budget.value, cost());
     const cut = svg("g", { class: "cut" }, line(at, top, at, bottom, ""), ...found.map((row) =>
       svg("circle", { cx: at, cy: y(row.gain[0]), r: row === found[0] ? 6 : 2.5 })));
     picture.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
@@ -99,13 +98,14 @@ function priceAndProfit(place, { measure, start, budgets, methods }) {
 
   slider.addEventListener("input", draw);
   place.append(
-    element("div", { class: "choices", role: "group", "aria-label": "Hold equal" }, ...buttons),
+    element("div", { class: "choices", role: "group", "aria-label": "Hold equal" }, budget, ...buttons),
     element("div", { class: "controls" }, element("div", { class: "field own" }, element("label", { for: "price-cut" }, "The cut"), slider, shown)),
     element("div", { class: "beside" }, picture, element("div", {}, facts, list)),
     element("p", { class: "legend" }, "Dots are trainings with their 95 % intervals, lines join those of one method over its steps; small grey dots are methods with one length. "
       + "Between two trainings the list reads along the line. Keys: Tab to the buttons and the cut, \u2190 \u2192 move it."));
   place.hidden = false;
-  choose(state.budget);
+  budget.value = "operations";
+  choose();
   pieces.atEachWidth(picture, (now) => { width = now; draw(); });
 }
 

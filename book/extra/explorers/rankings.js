@@ -50,9 +50,10 @@ function twoRankings(place, { titles, questions }) {
   }
 
   const kinds = [...new Set(questions.map(({ kind }) => kind))];
-  const options = (kind) => questions.flatMap((question, i) => (question.kind === kind ? [element("option", { value: i }, question.text)] : []));
-  const choice = element("select", { id: "rankings-question", onchange: () => draw(questions[choice.value]) },
-    ...kinds.map((kind) => element("optgroup", { label: kind }, ...options(kind))));
+  const options = questions.map(({ text }) => element("option", {}, text));
+  const choice = element("select", { id: "rankings-question", onchange: () => draw(chosen()) },
+    ...kinds.map((kind) => element("optgroup", { label: kind }, ...options.filter((_, i) => questions[i].kind === kind))));
+  const chosen = () => questions[options.indexOf(choice.selectedOptions[0])];
   place.append(
     element("div", { class: "controls" }, element("div", { class: "field own" }, element("label", { for: "rankings-question" }, "Question"), choice)),
     facts,
@@ -60,8 +61,8 @@ function twoRankings(place, { titles, questions }) {
     passage,
     element("p", { class: "legend" }, "A line joins a passage that both have; bold is the one that answers, below the ten where it comes later. Keys: Tab to the question, \u2191 \u2193 choose another."));
   const start = questions.findIndex(({ words, meaning }) => meaning.rank && meaning.rank <= 3 && !(words.rank && words.rank <= 10));
-  choice.value = String(Math.max(0, start));
-  draw(questions[choice.value]);
+  options[Math.max(0, start)].selected = true;
+  draw(chosen());
 }
 
 function rankMatrix(place, { classes, moves }) {
@@ -78,8 +79,8 @@ function rankMatrix(place, { classes, moves }) {
     facts.textContent = `Pre-trained with ${name}: the passage moves to a better range of ranks for ${spelled(forwards)} questions and to a worse one for ${spelled(backwards)}.`;
   }
 
-  const choice = element("select", { id: "rankings-method", onchange: () => draw(moves[choice.value]) },
-    ...moves.map(({ name }, i) => element("option", { value: i }, name)));
+  const choice = element("select", { id: "rankings-method", onchange: () => draw(moves[choice.selectedIndex]) },
+    ...moves.map(({ name }) => element("option", {}, name)));
   place.append(
     element("div", { class: "controls" }, element("div", { class: "field own" }, element("label", { for: "rankings-method" }, "Pre-trained with"), choice)),
     facts,

@@ -28,21 +28,22 @@ if (typeof module !== "undefined") module.exports = supplied;
 /* ---- The page. ---- */
 
 function wordsSupplied(place, { methods, passages }) {
-  const { signed } = pieces, state = { method: 0, rate: 0.7, passage: 0 };
+  const { signed } = pieces, state = { rate: 0.7 };
   const facts = element("p", { class: "facts", role: "status" }), one = element("p", { class: "legend one" }), text = element("p", { class: "shaded" });
-  const buttons = methods.map(({ name }, i) => element("button", { type: "button", onclick: () => { state.method = i; draw(); } }, name));
+  const method = unseen("supplied-method", methods.map(({ name }) => name), () => draw());
+  const buttons = methods.map(({ name }, i) => element("button", { type: "button", onclick: () => { method.selectedIndex = i; draw(); } }, name));
   const slider = element("input", { type: "range", id: "supplied-rate", min: 0, step: 1 }), shown = element("output", { for: "supplied-rate" });
 
   function draw() {
-    const { rates } = methods[state.method], nearest = rates.reduce((best, rate) => (Math.abs(rate - state.rate) < Math.abs(best - state.rate) ? rate : best));
-    const at = rates.indexOf(nearest), { pieces: parts, values, reads } = passages[state.passage];
+    const i = method.selectedIndex, { name, rates } = methods[i], nearest = rates.reduce((best, rate) => (Math.abs(rate - state.rate) < Math.abs(best - state.rate) ? rate : best));
+    const at = rates.indexOf(nearest), { pieces: parts, values, reads } = passages[choice.selectedIndex];
     slider.max = rates.length - 1;
     slider.value = at;
     field.hidden = rates.length === 1;  // nothing to choose
     shown.textContent = `${Math.round(100 * nearest)}\u00a0%`;
     slider.setAttribute("aria-valuetext", shown.textContent);
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.method)));
-    const words = supplied.words(parts, values[state.method][at], reads[state.method][at]), { mean, most } = supplied.summary(words);
+    buttons.forEach((button, of) => button.setAttribute("aria-pressed", String(of === i)));
+    const words = supplied.words(parts, values[i][at], reads[i][at]), { mean, most } = supplied.summary(words);
     const tell = (word) => { one.textContent = `${word.text}: ${signed(word.nats)} nats${word.reads ? ", read by the decoder itself" : ""}.`; };
     const spans = words.map((word) => element("span", { role: "img", class: `${word.nats < 0 ? "less" : "more"}${word.reads ? " reads" : ""}`,
       style: `--share: ${Math.min(1, Math.abs(word.nats) / 4).toFixed(2)}`, "aria-label": `${word.text}, ${signed(word.nats)} nats`,
@@ -50,16 +51,16 @@ function wordsSupplied(place, { methods, passages }) {
     text.replaceChildren(...spans.flatMap((span) => [span, " "]));
     pieces.roving(spans, () => spans);
     one.textContent = "Point at a word for its nats.";
-    facts.textContent = `${methods[state.method].name}, the decoder lacks ${shown.textContent} of its text: the vector supplies ${signed(mean, 2)} nats to a word that it lacks, `
+    facts.textContent = `${name}, the decoder lacks ${shown.textContent} of its text: the vector supplies ${signed(mean, 2)} nats to a word that it lacks, `
       + `most to ${most.map((word) => `${word.text} (${signed(word.nats)})`).join(", ")}.`;
   }
 
-  slider.addEventListener("input", () => { state.rate = methods[state.method].rates[slider.value]; draw(); });
-  const choice = element("select", { id: "supplied-passage", onchange: () => { state.passage = Number(choice.value); draw(); } },
-    ...passages.map(({ title }, i) => element("option", { value: i }, title)));
+  slider.addEventListener("input", () => { state.rate = methods[method.selectedIndex].rates[slider.value]; draw(); });
+  const choice = element("select", { id: "supplied-passage", onchange: () => draw() },
+    ...passages.map(({ title }) => element("option", {}, title)));
   const field = element("div", { class: "field" }, element("label", { for: "supplied-rate" }, "Share of its text that the decoder lacks"), slider, shown);
   place.append(
-    element("div", { class: "choices", role: "group", "aria-label": "Pre-trained with" }, ...buttons),
+    element("div", { class: "choices", role: "group", "aria-label": "Pre-trained with" }, method, ...buttons),
     element("div", { class: "controls" },
       element("div", { class: "field" }, element("label", { for: "supplied-passage" }, "Passage"), choice), field),
     text, one, facts,

@@ -39,7 +39,7 @@ function temperaturePage(place, { cosines, queries, passages }) {
 
   function redraw() {
     const batch = temperature.batch(cosines, state.size), own = Math.min(state.query, state.size - 1), row = batch[own];
-    choice.value = own;
+    choice.selectedIndex = own;
     [...choice.options].forEach((option, i) => { option.disabled = i >= state.size; });
     const shares = temperature.softmax(row, state.t);
     const order = row.map((_, i) => i).sort((a, b) => row[b] - row[a]).slice(0, BARS);
@@ -54,9 +54,9 @@ function temperaturePage(place, { cosines, queries, passages }) {
   }
 
   const choice = element("select", { id: "temperature-query", onchange: (event) => {
-    state.query = Number(event.target.value);
+    state.query = event.target.selectedIndex;
     redraw();
-  } }, ...queries.map((text, i) => element("option", { value: i }, text)));
+  } }, ...queries.map((text) => element("option", {}, text)));
   const sizes = Math.log2(cosines.length);
   place.append(
     element("div", { class: "controls" },

@@ -78,22 +78,22 @@ function testSetsPage(place, { measure, pairs }) {
     facts.textContent = `${said} From query to query, the differences have a standard deviation of ${state.spread.toFixed(0)} points: on average ${chance}\u00a0% of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80\u00a0% of cases is ${points(testSets.detectable(state.spread, state.queries))}. All queries here are independent. Queries that share a document count for fewer: SQuAD's 10,534 are worth two to eight thousand, by pair of systems.`;
   }
 
-  const choices = pairs.map(({ name }, i) => element("option", { value: i }, name));
+  const choices = pairs.map(({ name }) => element("option", {}, name));
   const pair = element("select", { id: "sets-pair", onchange: (event) => {
-    state.spread = pairs[Number(event.target.value)].spread;
+    state.spread = pairs[event.target.selectedIndex].spread;
     redraw();
   } }, ...choices);
-  const again = element("button", { type: "button", onclick: () => {
-    state.seed += 1;
+  const again = drawNumber("sets-draw", `Draw ${SETS} other test sets`, (event) => {
+    state.seed = Number(event.target.value);
     redraw();
-  } }, `Draw ${SETS} other test sets`);
+  });
   place.append(
     element("div", { class: "controls" },
       element("div", { class: "field" }, element("label", { for: "sets-pair" }, `Differences in ${measure} from query to query, as between`), pair),
       sliderFor(state, redraw, { prefix: "sets", key: "difference", label: "True difference", least: 0, most: 10, step: 0.25, start: 1, spelled: points }),
       sliderFor(state, redraw, { prefix: "sets", key: "queries", label: "Queries in a test set", least: 1.5, most: 4.5, step: 0.1, start: 2.7,
         number: twoDigits, spelled: (queries) => queries.toLocaleString("en") }),
-      element("div", { class: "field" }, again)),
+      again),
     picture, facts);
   place.hidden = false;
   redraw();

@@ -211,8 +211,8 @@ function explore(place, tables) {
   const facts = element("p", { class: "facts", role: "status" });
   const legend = element("p", { class: "legend" });
 
-  const words = () => (state.passage < 0 ? masks.cut(state.own, tables).slice(0, 400) : tables.passages[state.passage].words);
-  const importanceKnown = () => state.passage >= 0;
+  const importanceKnown = () => state.passage < tables.passages.length;
+  const words = () => (importanceKnown() ? tables.passages[state.passage].words : masks.cut(state.own, tables).slice(0, 400));
 
   const ownField = element("div", { class: "field own" },
     element("label", { for: "masks-own" }, "Your text"),
@@ -222,19 +222,19 @@ function explore(place, tables) {
       redraw();
     } }));
   const passages = element("select", { id: "masks-passage", onchange: (event) => {
-    state.passage = Number(event.target.value);
+    state.passage = event.target.selectedIndex;
     state.row = 0;
     redraw();
-  } }, ...tables.passages.map((passage, i) => option(i, passage.title)), option(-1, "a text of your own"));
+  } }, ...[...tables.passages.map(({ title }) => title), "a text of your own"].map((title) => element("option", {}, title)));
   const strategies = element("select", { id: "masks-strategy", onchange: (event) => {
     state.strategy = event.target.value;
     redraw();
   } }, ...Object.entries(masks.strategies).map(([key, { name }]) => option(key, name)));
 
-  const again = element("button", { type: "button", onclick: () => {
-    state.seed += 1;
+  const again = drawNumber("masks-draw", "Draw again", (event) => {
+    state.seed = Number(event.target.value);
     redraw();
-  } }, "Draw again");
+  });
   const rateField = slider(state, redraw, { key: "rate", label: "Rate", least: 0, most: 1, step: 0.05, spelled: percent });
   const fields = {
     encoderRate: slider(state, redraw, { key: "encoderRate", label: "Encoder's rate", least: 0, most: 1, step: 0.05, spelled: percent }),
@@ -301,7 +301,7 @@ function explore(place, tables) {
       element("div", { class: "field" }, element("label", { for: "masks-passage" }, "Passage"), passages),
       element("div", { class: "field" }, element("label", { for: "masks-strategy" }, "Mask"), strategies),
       ownField, rateField.field, ...Object.values(fields).map(({ field }) => field),
-      element("div", { class: "field" }, again)),
+      again),
     text, facts, legend);
   place.hidden = false;
   redraw();

@@ -144,7 +144,7 @@ function pretrainPage(place, data) {
     }
   } }, "Start");
   const mode = (bottleneck, name) => element("label", { class: "choice" }, element("input", { type: "radio", name: "pretrain-mode",
-    checked: bottleneck === state.bottleneck, onchange: () => {
+    ...(bottleneck ? {} : { id: "pretrain-without" }), checked: bottleneck === state.bottleneck, onchange: () => {
       state.bottleneck = bottleneck;
       decoderRate.hidden = !bottleneck;
       reset();
@@ -158,9 +158,9 @@ function pretrainPage(place, data) {
     reset();
   } });
   const passage = element("select", { id: "pretrain-passage", onchange: (event) => {
-    state.passage = Number(event.target.value);
+    state.passage = event.target.selectedIndex;
     neighbours();
-  } }, ...data.titles.map((title, i) => element("option", { value: i }, title)));
+  } }, ...data.titles.map((title) => element("option", {}, title)));
   place.append(
     element("div", { class: "controls" },
       element("fieldset", { class: "field" }, element("legend", {}, "Pre-training"), mode(true, "bottleneck"), mode(false, "masked LM")),
