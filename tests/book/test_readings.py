@@ -709,10 +709,11 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
         "masking-over-none",
         "false-words",
         "bottleneck-over-masking-at-best-rates",
-    ], "of those on SQuAD alone the last two, as the page says"
+        "decoder-unneeded-unread",
+    ], "of those on SQuAD alone the last three, as the page says"
     assert words["masking-over-none"] == words["bottleneck-over-masking"] == "supported"
     waiting = sum(word in ("waits", "not run") for word in words.values())
-    assert (waiting, len(words)) == (3, 25), "says the opening: three of twenty-five"
+    assert (waiting, len(words)) == (1, 25), "says the opening: one of twenty-five"
     unread = blocks["squad, unread"]
     read, not_read, of_simlm = (
         unread.difference(label, "none", "MRR@10")
@@ -736,6 +737,17 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
     masked = unread.difference("mlm, unread", "none", "MRR@10")
     assert not masked.side() and masked.value < 0.2, "nothing that shows"
     assert 0.8 < unread.difference("mlm", "none", "MRR@10").value < 1.2, "in place of one"
+    assert words["words-alone-unread"] == words["decoder-unneeded-unread"] == "supported"
+    bag, alone = (
+        unread.difference("bow, 0, binary, unread", other, "MRR@10")
+        for other in ("none", "autoencoder, unread")
+    )
+    assert 2.5 < bag.value < 2.9 and bag.side() > 0, "over two and a half points"
+    assert alone.side() > 0 and 0.4 < alone.value < 0.7, "ahead, by about half a point"
+    pure = blocks["squad, decoder"].difference("bow, 0, binary", "none", "MRR@10")
+    assert 4.5 < pure.value < 5.5 and bag.value / pure.value < 0.6, "in place of five"
+    level = blocks["squad, decoder"].difference("bow, 0, binary", "autoencoder", "MRR@10")
+    assert not level.side() and level.p_within(1.0) < 0.05, "level where all was read"
     assert words["autoencoder-over-masking-unread"] == "supported"
     assert words["bottleneck-over-masking-unread"] == "supported"
     kept, before = (
@@ -861,7 +873,7 @@ def test_the_page_on_the_bottleneck_leads_with_what_it_says_first():
     rows = [two_layers for two_layers, _ in ast.literal_eval(assigned["built"]).values()]
     changes = ["simlm", "simlm, 2 layers, 30/100", "encdec_mlm, 30/100 masked"]
     changes += ["autoencoder, 30 masked", "autoencoder"]
-    unread = ["autoencoder, unread", "simlm, unread"]
+    unread = ["bow, 0, binary, unread", "autoencoder, unread", "simlm, unread"]
     assert rows == [*changes, "simlm, 2 layers, 0/100", "bow, 0, binary", *unread]
     (led,) = (line for line in source.splitlines() if "leading=True" in line)
     assert "panels(gained, [*built], " in led, "no others"
