@@ -196,6 +196,14 @@ def test_page(browser, name):
     assert {kind: told for kind, told in found.items() if told} == {}
 
 
+def test_the_letters_of_the_index_of_modules_can_be_read_in_the_dark(browser):
+    """axe-core does not judge a text of one letter."""
+    visit(browser, "py-modindex")
+    show(browser, "dark")
+    ground = browser.run("getComputedStyle(document.querySelector('tr.cap')).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", ground)[:3])) < 90, ground
+
+
 @pytest.mark.skipif(AXE is None, reason="needs axe-core-python (requirements.lock)")
 def test_axe_core_finds_what_is_wrong(browser, tmp_path):
     page = tmp_path / "page.html"
