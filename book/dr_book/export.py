@@ -216,9 +216,13 @@ def write_modules(encoder: DenseEncoder, folder: Path) -> None:
 
 
 def _cut_at(longest: int, folder: Path) -> None:
-    # the types tell a title from its text
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    _add(folder / "tokenizer_config.json", model_max_length=longest, model_input_names=inputs)
+    # the types tell a title from its text, where the model knows two
+    segments = read_json(folder / "config.json").get("type_vocab_size", 2)
+    types = ["token_type_ids"] if segments > 1 else []
+    how = {"model_input_names": ["input_ids", *types, "attention_mask"]}
+    # as `TokenStore` pads and cuts, whatever the base model's tokenizer does
+    how |= dict.fromkeys(("padding_side", "truncation_side"), "right")
+    _add(folder / "tokenizer_config.json", model_max_length=longest, **how)
 
 
 def _add(file: Path, **entries: Any) -> None:

@@ -97,9 +97,14 @@ KINDS = {
 
 
 def check_kind(config: PretrainedConfig, where: object) -> None:
-    """Raise `InputError` for a kind of encoder that is not in `KINDS`."""
-    if config.model_type not in KINDS:
-        problem = f"an encoder of the kind {config.model_type!r}, which is not tested here"
+    """Raise `InputError` for a kind of encoder that is not in `KINDS`, or one whose positions see
+    those before them alone.
+    """
+    decodes = getattr(config, "is_decoder", False)
+    if decodes or config.model_type not in KINDS:
+        kind = f"an encoder of the kind {config.model_type!r}"
+        kind = "a model that reads from left to right (is_decoder)" if decodes else kind
+        problem = f"{kind}, which is not tested here"
         fix = f"Take one of: {', '.join(KINDS)}; or use it as it comes (key retriever)."
         raise InputError(problem, where=where, fix=fix)
 
@@ -484,8 +489,8 @@ def embed(
     """Embedding output `[batch, length, hidden]`: word + position + type, LayerNorm, dropout
     (ELECTRA: projection).
     """
-    base = model.base_model
-    embedded = base.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
+    base, types = model.base_model, token_types(model, token_type_ids)
+    embedded = base.embeddings(input_ids=input_ids, token_type_ids=types)
     return getattr(base, "embeddings_project", nn.Identity())(embedded)
 
 
@@ -525,14 +530,26 @@ def layer_states(
 def _run(
     model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None, **options: bool
 ) -> BaseModelOutput:
-    ids = batch.input_ids if input_ids is None else input_ids
-    check_length(model, ids)
-    return model.base_model(
-        input_ids=ids,
-        attention_mask=attention_bias(batch, model.dtype),
-        token_type_ids=batch.token_type_ids,
-        **options,
-    )
+    batch = batch if input_ids is None else batch.with_ids(input_ids)
+    check_length(model, batch.input_ids)
+    return model.base_model(**model_inputs(model, batch), **options)
+
+
+def model_inputs(model: PreTrainedModel, batch: TokenBatch) -> dict[str, Tensor | None]:
+    """Keyword arguments of a model: padding is a bias for BERT and ELECTRA, and the plain mask for
+    other kinds, of which ModernBERT makes one for the window that a layer sees.
+    """
+    inputs = batch.model_inputs()
+    if isinstance(model.base_model, (BertModel, ElectraModel)):
+        inputs["attention_mask"] = attention_bias(batch, model.dtype)
+    return inputs | {"token_type_ids": token_types(model, batch.token_type_ids)}
+
+
+def token_types(model: PreTrainedModel, types: Tensor | None) -> Tensor | None:
+    """The segments of tokens; None, which stands for one segment, where a model knows no second, as
+    most of RoBERTa's kind.
+    """
+    return types if getattr(model.config, "type_vocab_size", 2) > 1 else None
 
 
 def check_length(model: PreTrainedModel, ids: Tensor) -> None:

@@ -21,11 +21,11 @@ from transformers import (
 
 from dr_lib.models.bert import (
     TextModel,
-    attention_bias,
     first_states,
     fresh_linear,
     hidden_states,
     is_head,
+    model_inputs,
     read_pretrained,
 )
 from dr_lib.settings import Settings
@@ -88,9 +88,7 @@ class CrossEncoder(TextModel):
             elif isinstance(encoder, ElectraForSequenceClassification):
                 logits = encoder.classifier(states)
             else:
-                logits = encoder(
-                    **batch.model_inputs() | {"attention_mask": attention_bias(batch)}
-                ).logits
+                logits = encoder(**model_inputs(encoder, batch)).logits
         return logits[:, 0].float()
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> QueryPassagePairs:

@@ -13,14 +13,14 @@ import pytest
 import torch
 import yaml
 from safetensors.numpy import load_file
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from dr_book.commands import main
 from dr_book.export import card, export, plain
 from dr_book.pretrain import PRETRAINED
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import WRITTEN, check_replaceable, fresh_folder, read_json
+from dr_lib.files import WRITTEN, check_replaceable, fresh_folder, read_json, write_json
 from dr_lib.lab.base import BaseRecipe, build_base
 from dr_lib.models import CrossEncoder, CrossEncoderSettings, DenseEncoder, save_masked_lm
 from dr_lib.retrieval import encode
@@ -138,6 +138,27 @@ def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings)
     assert np.abs(model.encode_query(question) - cut).max() > 1e-3
     model[0].query_length = 12
     np.testing.assert_allclose(model.encode_query(question), cut, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sides"),
+    [({"type_vocab_size": 1}, {}), ({}, {"padding_side": "left", "truncation_side": "left"})],
+    ids=["one segment", "left"],
+)
+def test_an_export_reads_as_it_was_trained_whatever_base_it_had(
+    changes, sides, tmp_path, tiny_bert, tiny_tokenizer
+):
+    pytest.importorskip("sentence_transformers", reason="make setup installs sentence-transformers")
+    torch.manual_seed(0)
+    config = BertConfig.from_dict(tiny_bert().config.to_dict() | changes)
+    save_masked_lm(BertForMaskedLM(config), tiny_tokenizer, tmp_path / "base")
+    file = tmp_path / "base" / "tokenizer_config.json"
+    write_json(file, read_json(file) | sides)
+    DenseEncoder.from_pretrained(tmp_path / "base", **SETTINGS).save(tmp_path / "saved")
+    (folder,) = export(tmp_path / "saved", tmp_path / "out")
+    model = run(folder, blocks(folder)[0])["model"]
+    given = [texts if len(texts) == 2 else texts[0] for texts in as_given({})]
+    np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=1e-5)
 
 
 def norm_of(rows: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:

@@ -27,9 +27,10 @@ CONFIGS = {
         {"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
     ),
     "distilbert": ("DistilBertConfig", {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}),
-    "modernbert": ("ModernBertConfig", {}),
+    # a layer that sees eight neighbours, and one that sees all
+    "modernbert": ("ModernBertConfig", {"local_attention": 8, "global_attn_every_n_layers": 2}),
     "mpnet": ("MPNetConfig", {}),
-    "roberta": ("RobertaConfig", {}),
+    "roberta": ("RobertaConfig", {"type_vocab_size": 1}),
 }
 REFUSED = {
     "deberta-v2": ("DebertaV2Config", {}),
@@ -37,13 +38,16 @@ REFUSED = {
 }
 
 
-def saved(name: str, folder, tokenizer, kind=AutoModelForMaskedLM, rows: int = 0):
+def saved(name: str, folder, tokenizer, kind=AutoModelForMaskedLM, rows: int = 0, changes=None):
     """A small random model of a kind, its dropout above 0, saved with a WordPiece tokenizer."""
-    config, changes = (CONFIGS | REFUSED)[name]
+    config, its = (CONFIGS | REFUSED)[name]
     sizes = SIZES if name != "distilbert" else {"max_position_embeddings": POSITIONS}
     torch.manual_seed(0)
     made = getattr(transformers, config)(
-        **(sizes | changes), vocab_size=len(tokenizer) + rows, pad_token_id=0, num_labels=1
+        **(sizes | its | (changes or {})),
+        vocab_size=len(tokenizer) + rows,
+        pad_token_id=0,
+        num_labels=1,
     )
     for key in KINDS[name].dropout if name in KINDS else ():
         if getattr(made, key, None) is not None:
@@ -86,6 +90,21 @@ def test_vectors_are_those_of_transformers(name, pooling, tmp_path, tiny_tokeniz
     expected = states[:, 0] if pooling == "cls" else mean
     np.testing.assert_allclose(model.encode(TEXTS, queries=True), expected, atol=2e-6)
     np.testing.assert_allclose(model.encode(TEXTS), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_title_is_a_segment_where_the_model_knows_two(name, tmp_path, tiny_tokenizer):
+    folder = saved(name, tmp_path, tiny_tokenizer)
+    model = DenseEncoder.from_pretrained(
+        folder, pooling="mean", passage_length=32, query_length=32, normalise=False
+    )
+    plain = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    read = tiny_tokenizer("a title", "words", return_tensors="pt", return_token_type_ids=True)
+    if getattr(plain.config, "type_vocab_size", 1) < 2:
+        del read["token_type_ids"]
+    with torch.inference_mode():
+        expected = plain(**read).last_hidden_state.mean(1)
+    np.testing.assert_allclose(model.encode(["words"], ["a title"]), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -136,6 +155,12 @@ def test_another_kind_is_refused_in_words(name, kind, tmp_path, tiny_tokenizer):
     assert "bert, electra" in caught.value.fix
     with pytest.raises(InputError, match="not tested"):
         open_checkpoint(str(folder))
+
+
+def test_a_model_that_reads_from_left_to_right_is_refused(tmp_path, tiny_tokenizer):
+    saved("bert", tmp_path, tiny_tokenizer, changes={"is_decoder": True})
+    with pytest.raises(InputError, match="from left to right"):
+        DenseEncoder.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mpnet", "roberta", "bert"])
