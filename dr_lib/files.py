@@ -296,8 +296,8 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
         if aside.exists() and not place.exists():
             aside.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
-        if isinstance(error, SafetensorError) and (told := OF_DISK.search(str(error))):
-            raise OSError(int(told[2]), told[1], str(place)) from error
+        if isinstance(error, SafetensorError) and (match := OF_DISK.search(str(error))):
+            raise OSError(int(match[2]), match[1], str(place)) from error
         _name_place(error, place)
         raise
     finally:
