@@ -12,6 +12,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -32,6 +33,7 @@ from filelock import (
     StrictSoftFileLock,
     Timeout,
 )
+from safetensors import SafetensorError
 
 from dr_lib.errors import InputError, first_line, visible
 
@@ -41,6 +43,8 @@ except ImportError:  # Windows
     fcntl = None
 
 LARGEST_YAML = 2**24  # bytes
+OF_DISK = re.compile(r"I/O error: (.*) \(os error (\d+)\)")
+"""What safetensors says of an error of the system."""
 # seconds between two looks at whether the holder of a lock on a shared disk is still there
 LOOK_EVERY = 5.0
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
@@ -292,6 +296,8 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
         if aside.exists() and not place.exists():
             aside.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
+        if isinstance(error, SafetensorError) and (match := OF_DISK.search(str(error))):
+            raise OSError(int(match[2]), match[1], str(place)) from error
         _name_place(error, place)
         raise
     finally:

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from safetensors.torch import save_file
+from tokenizers.processors import TemplateProcessing
 
 from dr_book.measured import mean_intervals
 from dr_book.search import SAVED, collection_of, open_models
@@ -28,6 +29,7 @@ from dr_lib.lab import Record, models_of, ranking_of
 from dr_lib.lab.records import save_records
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.retrieval import one_word, write_run
+from dr_lib.tokens import load_tokenizer
 
 TEMPLATE = Path(__file__).with_name("card.md")
 EXPORT = "exported model"
@@ -169,7 +171,7 @@ def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
     _add(folder / "tokenizer_config.json", split_special_tokens=True)
     if isinstance(model, CrossEncoder):
         _add(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
-        _cut_at(model.settings.length, folder)
+        _read_as_trained(model.settings.length, folder)
     else:
         write_modules(model, folder)
 
@@ -212,16 +214,33 @@ def write_modules(encoder: DenseEncoder, folder: Path) -> None:
         {"max_seq_length": settings.passage_length, "do_lower_case": False},
     )
     write_json(folder / "config_sentence_transformers.json", compared)
-    _cut_at(settings.passage_length, folder)
+    _read_as_trained(settings.passage_length, folder)
 
 
-def _cut_at(longest: int, folder: Path) -> None:
+def _read_as_trained(longest: int, folder: Path) -> None:
+    """Have the tokenizer of a folder cut, pad and frame texts as `TokenStore` does, whatever that
+    of the base model did: MPNet's sets two [SEP] between a title and its text, some set none.
+    """
     # the types tell a title from its text, where the model knows two
     segments = read_json(folder / "config.json").get("type_vocab_size", 2)
     types = ["token_type_ids"] if segments > 1 else []
     how = {"model_input_names": ["input_ids", *types, "attention_mask"]}
-    # as `TokenStore` pads and cuts, whatever the base model's tokenizer does
     how |= dict.fromkeys(("padding_side", "truncation_side"), "right")
+    tokenizer = load_tokenizer(folder)
+    (first, start), (last, end) = framing = [
+        (token, tokenizer.convert_tokens_to_ids(token))
+        for token in (tokenizer.cls_token, tokenizer.sep_token)
+    ]
+    word = tokenizer("a", add_special_tokens=False).input_ids
+    pair = tokenizer("a", "a", return_token_type_ids=True)
+    ids, kinds = [start, *word, end, *word, end], [0] * (len(word) + 2) + [1] * (len(word) + 1)
+    if (pair.input_ids, pair.token_type_ids) != (ids, kinds):
+        single = f"{first} $A {last}"
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=single, pair=f"{single} $B:1 {last}:1", special_tokens=framing
+        )
+        tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+        how["tokenizer_class"] = "PreTrainedTokenizerFast"  # others frame by rules of their own
     _add(folder / "tokenizer_config.json", model_max_length=longest, **how)
 
 

@@ -67,8 +67,9 @@ def load(
     Args:
         name: ``"primer"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout
             (or with the official files of SQuAD or KILT), or the name of such a folder under
-            ``DR_DATA``. Passages without questions may also be a file of JSON Lines or CSV, a text
-            file or a folder of text files.
+            ``DR_DATA``; a folder of that name comes before what is built in. Passages without
+            questions may also be a file of JSON Lines or CSV, a text file or a folder of text
+            files.
         cache: folder of parsed collections; by default ``collections`` in the cache.
         allow_duplicates: keep (and count) passages with title and text of another one; False
             refuses a folder that has some, since a twin of a positive passage counts as wrong
@@ -117,7 +118,7 @@ def load(
 
 def _find_source(name: str) -> Source:
     """Choose the format for a name; nothing but names and files' digests is looked at."""
-    if name == "primer":
+    if name == "primer" and find_data(name) is None:
         return beir.folder_source(primer())
     if name.startswith("ir_datasets:"):
         # imports hundreds of modules: only where asked for

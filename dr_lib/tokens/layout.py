@@ -305,10 +305,15 @@ def legibility(
 
 
 def check_titles(texts: Sequence[str], titles: Sequence[str] | None) -> None:
-    """Refuse one text in place of a list, and titles that are more or fewer than the texts
-    (`InputError`).
+    """Refuse one text in place of a list, what is no text in a list, such as a table's missing
+    cell, and titles that are more or fewer than the texts (`InputError`).
     """
     check_texts(texts=texts, titles=titles)
+    for name, values in (("texts", texts), ("titles", () if titles is None else titles)):
+        for place, value in enumerate(values):
+            if not isinstance(value, str):
+                fix = 'Give texts, "" for none.'
+                raise InputError(f"{value!r:.40} is no text", where=f"{name}[{place}]", fix=fix)
     if titles is not None and len(titles) != len(texts):
         fix = 'Give one for each text, "" for none.'
         raise InputError(f"{len(titles)} for {len(texts)} texts", where="titles", fix=fix)

@@ -122,6 +122,21 @@ ONLY_TEXT = """(() => {
 })()"""
 
 
+# The longest stretch of nothing but text, in pixels.
+STRETCH = """(() => {
+  const marks = "h1, h2, h3, summary, .admonition, svg, table, pre, img, form, .dr-explorer";
+  const boxes = [...document.querySelectorAll(`article :is(${marks})`)]
+    .filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect())
+    .sort((a, b) => a.top - b.top);
+  let end = boxes[0].bottom;
+  return Math.max(...boxes.map(({ top, bottom }) => {
+    const height = top - end;
+    end = Math.max(end, bottom);
+    return height;
+  }));
+})()"""
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Browser]:
     with opened(tmp_path_factory.mktemp("profile"), SCREEN) as browser:
@@ -194,6 +209,24 @@ def test_page(browser, name):
         " ![...one.querySelectorAll('svg')].some((svg) => svg.clientHeight > 30)).length"
     )
     assert {kind: told for kind, told in found.items() if told} == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ideas/bottleneck", "ideas/evaluation", "papers/simlm", "notebooks/dpr_paq/table03_tuned"],
+)
+def test_text_alone_is_no_longer_than_a_screen_and_a_half_of_a_phone(browser, name):
+    browser.resize(PHONE)
+    browser.visit(HTML / f"{name}.html")
+    assert browser.run(STRETCH) < 1.5 * 844
+
+
+def test_the_letters_of_the_index_of_modules_can_be_read_in_the_dark(browser):
+    """axe-core does not judge a text of one letter."""
+    visit(browser, "py-modindex")
+    show(browser, "dark")
+    ground = browser.run("getComputedStyle(document.querySelector('tr.cap')).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", ground)[:3])) < 90, ground
 
 
 @pytest.mark.skipif(AXE is None, reason="needs axe-core-python (requirements.lock)")

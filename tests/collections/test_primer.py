@@ -72,6 +72,14 @@ def test_it_is_the_collection_of_the_records_and_of_its_sheet(primer):
     assert DIGEST in sheet
 
 
+def test_a_readers_folder_of_that_name_is_read_in_its_place(tmp_path, monkeypatch):
+    (tmp_path / "primer").mkdir()
+    (tmp_path / "primer" / "tea.txt").write_text("a kettle of my own", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = collections.load("primer", cache=tmp_path / "cache")
+    assert found.passages["text"][:] == ["a kettle of my own"]
+
+
 def test_passages_have_60_to_90_words_a_title_of_their_own_and_a_chapter(passages):
     assert list(passages) == [f"p{number:03d}" for number in range(1, 401)]
     for row in passages.values():

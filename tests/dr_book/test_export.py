@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 from safetensors.numpy import load_file
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, MPNetTokenizer
 
 from dr_book.commands import main
 from dr_book.export import card, export, plain
@@ -27,6 +27,7 @@ from dr_lib.retrieval import encode
 from dr_lib.stages import Cache
 from dr_lib.tokens import TokenStore
 
+SPECIAL = "cls_token", "sep_token", "pad_token", "unk_token", "mask_token"
 SETTINGS = {"passage_length": 24, "query_length": 12}
 LONG = (
     "Hard negatives are passages that look relevant to a weak retriever but are not, and the"
@@ -140,25 +141,33 @@ def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings)
     np.testing.assert_allclose(model.encode_query(question), cut, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "sides"),
-    [({"type_vocab_size": 1}, {}), ({}, {"padding_side": "left", "truncation_side": "left"})],
-    ids=["one segment", "left"],
-)
+@pytest.mark.parametrize("base", ["one segment", "left", "two [SEP]"])
 def test_an_export_reads_as_it_was_trained_whatever_base_it_had(
-    changes, sides, tmp_path, tiny_bert, tiny_tokenizer
+    base, tmp_path, tiny_bert, tiny_tokenizer
 ):
     pytest.importorskip("sentence_transformers", reason="make setup installs sentence-transformers")
     torch.manual_seed(0)
-    config = BertConfig.from_dict(tiny_bert().config.to_dict() | changes)
-    save_masked_lm(BertForMaskedLM(config), tiny_tokenizer, tmp_path / "base")
-    file = tmp_path / "base" / "tokenizer_config.json"
-    write_json(file, read_json(file) | sides)
+    segments = {"type_vocab_size": 1} if base == "one segment" else {}
+    config = BertConfig.from_dict(tiny_bert().config.to_dict() | segments)
+    tokenizer = tiny_tokenizer
+    if base == "two [SEP]":
+        names = {name: f"[{name[:-6].upper()}]" for name in SPECIAL}
+        names |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+        tokenizer = MPNetTokenizer(vocab=tiny_tokenizer.get_vocab(), **names)
+        assert len(tokenizer("a", "a").input_ids) == 6
+    save_masked_lm(BertForMaskedLM(config), tokenizer, tmp_path / "base")
+    if base == "left":
+        file = tmp_path / "base" / "tokenizer_config.json"
+        sides = {"padding_side": "left", "truncation_side": "left"}
+        write_json(file, read_json(file) | sides)
     DenseEncoder.from_pretrained(tmp_path / "base", **SETTINGS).save(tmp_path / "saved")
     (folder,) = export(tmp_path / "saved", tmp_path / "out")
     model = run(folder, blocks(folder)[0])["model"]
     given = [texts if len(texts) == 2 else texts[0] for texts in as_given({})]
     np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=1e-5)
+    card = run(folder, blocks(folder)[1])
+    theirs = torch.cat([card["encode"](*texts, max_length=24) for texts in as_given({})])
+    np.testing.assert_allclose(theirs.numpy(), ours(folder, tmp_path / "again"), atol=1e-5)
 
 
 def norm_of(rows: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:

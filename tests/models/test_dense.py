@@ -162,6 +162,12 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     found = open_encoder(theirs)
     assert isinstance(found, SentenceEncoder)
     np.testing.assert_allclose(found.encode(sentences), ours.encode(sentences), atol=1e-5)
+    for encoder in (ours, found):  # as a table has them where a cell is empty
+        for missing in (None, float("nan")):
+            with pytest.raises(InputError, match=r"texts\[1\]: (None|nan) is no text"):
+                encoder.encode(["words", missing])
+            with pytest.raises(InputError, match=r"titles\[0\]"):
+                encoder.encode(["words"], [missing])
     told = read_json(theirs / "config_sentence_transformers.json") | {
         "prompts": {"query": "masked ", "document": ""}
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from dr_lib.errors import InputError
 from dr_lib.files import (
@@ -210,3 +211,8 @@ def test_a_full_disk_names_what_was_to_be_written(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left") as caught, fresh_folder(tmp_path / "b", "x"):
         full()
     assert caught.value.filename == str(tmp_path / "b") and not [*tmp_path.iterdir()]
+    told = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(OSError, match="No space left") as caught, fresh_folder(tmp_path / "c", "x"):
+        raise SafetensorError(told)
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "c")
+    assert not [*tmp_path.iterdir()]
