@@ -149,7 +149,7 @@ SAID = {
     "dpr_paq/fig2_data_size": [
         [
             f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20"
-            for row in ("all pairs", "no pairs")
+            for row in ("all pairs", "3,000 pairs", "1,500 pairs", "no pairs")
         ],
         [f"dpr_paq/figure02; {row}; accuracy@20" for row in ("no pairs", "3,000 pairs")],
     ],
@@ -666,6 +666,28 @@ def test_generated_questions_help_the_base_model_before_fine_tuning():
     rows = (runs[f"{pairs} pairs, no fine-tuning"] for pairs in ("all", "no"))
     gain = difference(*rows, "accuracy@20").estimate.interval()
     assert gain.low > 28 and gain.high < 40, "a third of all questions"
+    bare = {
+        number: [one.means["accuracy@20"] for one in runs[f"{number} pairs, no fine-tuning"]]
+        for number in ("no", "1,500", "all")
+    }
+    none, some, every = (np.mean(bare[number]) for number in ("no", "1,500", "all"))
+    assert 0.8 < (some - none) / (every - none) < 0.87, "five sixths"
+    for more, fewer in (("all", "3,000"), ("3,000", "1,500")):
+        rows = (runs[f"{number} pairs, no fine-tuning"] for number in (more, fewer))
+        assert difference(*rows, "accuracy@20").estimate.side() > 0, "each larger part adds"
+
+
+def test_after_fine_tuning_no_number_of_generated_questions_helps():
+    runs = {
+        label: [one for one in own if "accuracy@20" in one.means]
+        for label, own in recorded_by_collection("dpr_paq/figure02")["squad"].items()
+    }
+    costs = {
+        number: difference(runs[f"{number} pairs"], runs["no pairs"], "accuracy@20").estimate
+        for number in ("1,500", "3,000", "all")
+    }
+    assert [one.side() for one in costs.values()] == [0, -1, 0]
+    assert 0.4 < -costs["3,000"].value < 0.8, "about half a point"
 
 
 def test_posts_help_with_certainty_on_one_of_three_sets_of_dialogues():
