@@ -716,7 +716,6 @@ def growth(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     ticks: Mapping[float, str] | None = None,
     log: bool = False,
-    apart: Collection[str] = (),
     saving: tuple[str, str, str] | None = None,
     leading: bool = False,
     source: str = "",
@@ -728,15 +727,14 @@ def growth(
     What has one seed is a hollow point.
 
     Args:
-        lines: label -> amount -> value with its 95 % interval; a band spans the intervals.
+        lines: label -> amount -> value with its 95 % interval; a band spans the intervals. One of
+            fewer than three amounts is points with bars: a band would show what nobody measured.
         x, y: labels of the axes, with their units.
         alt: what comes before the numbers in words.
         levels: values that do not depend on the amount: a dotted line with its band.
         ranges: from where to where something lies, in no place of its own: a band without a line.
         ticks: names of amounts, in place of the numbers.
         log: an axis by factors; an amount of zero stands left of all others.
-        apart: labels drawn as points with bars, where amounts between theirs were not measured;
-            so is a line of fewer than three amounts, whose band would show what nobody measured.
         saving: a line, another one, and what an amount is of: the drawing says at which share of it
             the first has as much as the other has at its end, if it ever has.
         leading, source: as of `show`.
@@ -747,7 +745,7 @@ def growth(
         return _as_rows(lines, x, y, alt, levels, ticks, leading, source)
     hollow = said_of_one_seed(point for line in lines.values() for point in line.values())
     source = f"{source} {hollow}".strip()
-    bars = [label for label, line in lines.items() if label in apart or len(line) < 3]
+    bars = [label for label, line in lines.items() if len(line) < 3]
     amounts = sorted({amount for line in lines.values() for amount in line})
 
     def place(amount: float) -> float:

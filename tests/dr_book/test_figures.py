@@ -361,14 +361,15 @@ def test_what_has_one_seed_is_hollow_and_pale_only_where_its_interval_holds_zero
 
 def test_a_line_of_one_seed_has_hollow_points_and_ends_of_slopes_too(drawn):
     once = {amount: Interval(1, 0, 2, once=True) for amount in (1, 2, 3)}
-    lines = {"SimLM": once, "MASTER": {**once, 2: Interval(3, 2, 4)}}
-    html = growth(lines, x="x", y="y", apart=["SimLM"]).data
+    few = {amount: once[amount] for amount in (1, 3)}  # too few for a line: points with bars
+    lines = {"SimLM": few, "MASTER": {**once, 2: Interval(3, 2, 4)}}
+    html = growth(lines, x="x", y="y").data
     hollow = [
         line.get_xdata()
         for line in drawn[0].axes[0].lines
         if line.get_markerfacecolor() == figures.GROUND
     ]
-    assert hollow == [(1, 2, 3), (1, 3)] and "Hollow dots: one seed." in html
+    assert hollow == [(1, 3), (1, 3)] and "Hollow dots: one seed." in html
     here = {"a": Interval(4, 3, 5, once=True), "b": Interval(3, 2, 4), "c": Interval(2, 1, 3)}
     html = slopes(CROSSED[0], Series("recorded", "recorded", here, "%"), [*"abc"]).data
     (ends,) = drawn[1].axes[0].collections
