@@ -43,8 +43,8 @@ except ImportError:  # Windows
     fcntl = None
 
 LARGEST_YAML = 2**24  # bytes
-OF_DISK = re.compile(r"I/O error: (.*) \(os error (\d+)\)")
-"""What safetensors says of an error of the system."""
+OF_DISK = re.compile(r"I/O error: (.*?)(?: \(os error (\d+)\))?$")
+"""What safetensors says of an error of the system, with its number where the system gave one."""
 # seconds between two looks at whether the holder of a lock on a shared disk is still there
 LOOK_EVERY = 5.0
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
@@ -84,6 +84,17 @@ def _name_place(error: BaseException, place: Path) -> None:
     """Say where, in an error of a full disk, of which the system names no file."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         error.filename = str(place)
+
+
+@contextmanager
+def errors_of_disk(place: Path) -> Iterator[None]:
+    """Have what safetensors tells of a disk, which is no `OSError`, be one that names `place`."""
+    try:
+        yield
+    except SafetensorError as error:
+        if match := OF_DISK.search(str(error)):
+            raise OSError(int(match[2] or errno.EIO), match[1], str(place)) from error
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -283,7 +294,7 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
     draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.draft-"))
     aside = draft.with_name(f"{draft.name}.old")
     try:
-        with _locked(draft):
+        with _locked(draft), errors_of_disk(place):
             yield draft
             if not names:
                 write_json(draft / WRITTEN, {"kind": kind, "files": _digests(draft)})
@@ -296,8 +307,6 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
         if aside.exists() and not place.exists():
             aside.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
-        if isinstance(error, SafetensorError) and (match := OF_DISK.search(str(error))):
-            raise OSError(int(match[2]), match[1], str(place)) from error
         _name_place(error, place)
         raise
     finally:

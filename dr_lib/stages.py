@@ -35,11 +35,11 @@ from typing import Any
 
 from filelock import BaseFileLock, Timeout
 from pydantic import BaseModel
-from safetensors import SafetensorError
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import (
+    errors_of_disk,
     file_digest,
     file_lock,
     hold,
@@ -675,7 +675,8 @@ class Cache:
                 with until(self.stop_at), lock as check_held:
                     if not self.finished(stage):
                         try:
-                            self._build(stage, check_held)
+                            with errors_of_disk(self.root):
+                                self._build(stage, check_held)
                         except OSError:  # its folder is gone, perhaps with the lock
                             check_held()
                             raise
@@ -685,10 +686,6 @@ class Cache:
                 if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                     fix = "Set DR_CACHE to a folder that you may write to."
                 raise InputError(problem, where=error.filename or self.root, fix=fix) from error
-            except SafetensorError as error:
-                if "I/O error" not in str(error):
-                    raise
-                raise InputError(f"{stage.name}: {error}", where=self.root, fix=fix) from error
             self.check(self.folder(stage))
 
     def inputs(self, stage: Stage) -> dict[str, Any]:

@@ -118,8 +118,6 @@ def load(
 
 def _find_source(name: str) -> Source:
     """Choose the format for a name; nothing but names and files' digests is looked at."""
-    if name == "primer" and find_data(name) is None:
-        return beir.folder_source(primer())
     if name.startswith("ir_datasets:"):
         # imports hundreds of modules: only where asked for
         from dr_lib.collections import published
@@ -127,6 +125,8 @@ def _find_source(name: str) -> Source:
         return published.source(name.removeprefix("ir_datasets:"))
     # an empty name is a shell's variable that is not set, not this folder
     place = find_data(name) if name.strip() else None
+    if place is None and name == "primer":
+        return beir.folder_source(primer())
     if place is None and name == "squad":
         return squad.hub_source()
     if place is None:

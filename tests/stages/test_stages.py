@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from pydantic import BaseModel
+from safetensors import SafetensorError
 
 from dr_lib.errors import InputError
 from dr_lib.stages import (
@@ -292,6 +293,16 @@ def test_a_full_disk_names_the_stage_and_the_way_out(cache):
         raise OSError(28, "No space left on device", str(folder / "big.npy"))
 
     with pytest.raises(InputError, match=r"big.npy: full-.*No space left on device.*DR_CACHE"):
+        cache.get(full())
+
+
+@pytest.mark.parametrize("told", ["No space left on device (os error 28)", "failed to write"])
+def test_what_safetensors_tells_of_a_disk_names_the_stage_too(cache, told):
+    @stage()
+    def full(folder):
+        raise SafetensorError(f"Error while serializing: I/O error: {told}")
+
+    with pytest.raises(InputError, match=rf"full-.*{told.split(' (')[0]}.*DR_CACHE"):
         cache.get(full())
 
 
