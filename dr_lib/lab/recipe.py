@@ -279,13 +279,16 @@ class PseudoLabelsSettings(Settings):
 
 
 class PaqPairsSettings(Settings):
-    """DPR-PAQ's questions (section 3.1.1 and "Data preparation"): made here as PAQ was, or read
-    from its file.
+    """DPR-PAQ's questions (section 3.1.1 and "Data preparation"): made here as PAQ was, read from
+    its file, or people's.
 
     Args:
+        labels: "given" takes the training queries in place of generated questions, each with the
+            passages judged relevant and BM25's negatives, as fine-tuning does: what generated ones
+            are measured by. Of the keys below, `limit` alone then counts.
         file: a published file (PAQ.dpr.train.neg1.jsonl and the like), or its name under DR_DATA;
             None generates questions with `questions` above.
-        limit: rows to draw from the file, or questions kept of those generated, as in the paper's
+        limit: rows to draw from the file, or questions kept of those there are, as in the paper's
             Figure 2; None takes all.
         per_passage: questions generated a passage.
         filter: "global" keeps a question that leads back to its passage in the whole collection,
@@ -299,6 +302,7 @@ class PaqPairsSettings(Settings):
         depth: hard negatives per question to choose from.
     """
 
+    labels: Literal["given"] | None = None
     file: str | None = None
     limit: int | None = Count
     per_passage: int = Field(5, gt=0)
@@ -574,6 +578,11 @@ class Recipe(Layout):
             raise ValueError(
                 "few_shot leaves fine-tuning a share of the labels;"
                 ' auxiliary.pseudo_labels.labels="given" would give it all'
+            )
+        if self.few_shot and self.objective.name == "paq" and self.auxiliary.paq_pairs.labels:
+            raise ValueError(
+                "few_shot leaves a share of the labels;"
+                ' auxiliary.paq_pairs.labels="given" would pre-train on all'
             )
         return self
 

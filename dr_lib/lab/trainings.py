@@ -465,9 +465,14 @@ def trained_writer(inputs: Inputs, made: Stage) -> Checkpoint:
 
 def paq_pairs(inputs: Inputs) -> Stage:
     """Questions with the passages they were generated from, and hard negatives (DPR-PAQ section
-    3.1.1).
+    3.1.1), or people's questions in their place.
     """
     options, corpus = inputs.recipe.auxiliary.paq_pairs, inputs.corpus
+    if options.labels == "given":
+        labelled = inputs.labelled_queries
+        share = min(options.limit or labelled, labelled) / labelled
+        labels = training.training_set(inputs.collection, bm25_negatives(inputs), share=share)
+        return materials.given_labels(inputs.queries("train"), labels / "examples")
     if options.file:
         return pairs_of_file(inputs, options.file, options.limit, options.depth)
     searchers = {options.negatives}
@@ -482,7 +487,7 @@ def paq_pairs(inputs: Inputs) -> Stage:
         encoder,
         vectors(inputs, encoder, corpus) if encoder else None,
         seed=SEED,
-        **options.model_dump(exclude={"file", "per_passage"}),
+        **options.model_dump(exclude={"labels", "file", "per_passage"}),
     )
 
 

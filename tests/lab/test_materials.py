@@ -403,6 +403,22 @@ def test_titles_are_the_pairs_where_no_file_is_named(recipe, shared):
     assert counts["rows"] == counts["passages"] == len(TokenStore.open(folder / "passages")) == 40
 
 
+def test_peoples_questions_are_those_fine_tuning_learns_from(recipe, shared):
+    recipe = recipe.with_(objective="paq", auxiliary__paq_pairs__labels="given")
+    drawn = []
+    for limit in (3, 7, 1000, None):
+        plan = pipeline(with_auxiliary(recipe, "paq_pairs", limit=limit))
+        stage = by_kind(plan.retriever)["given_labels"]
+        assert "questions" not in kinds(stage)
+        found = Examples.open(shared.get(stage) / "examples")
+        assert found.positives.tolist() == found.query_rows.tolist()  # query r is about passage r
+        assert (found.negatives >= 0).all()
+        drawn.append(set(found.query_rows.tolist()))
+    assert [len(rows) for rows in drawn] == [3, 7, 12, 12] and drawn[0] < drawn[1] < drawn[2]
+    trained = shared.get(plan.retriever) / "model" / "model.safetensors"
+    assert trained.is_file()
+
+
 @pytest.mark.parametrize("name", ["paq_pairs", "reddit_pairs"])
 def test_a_file_of_pairs_counts_by_its_content(recipe, shared, tmp_path, monkeypatch, name):
     rows = [{"context": [f"word {row}"], "response": f"text {row // 2}"} for row in range(20)]

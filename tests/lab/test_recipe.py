@@ -63,6 +63,10 @@ def test_a_recipe_cannot_be_changed():
             },
             r"few_shot leaves fine-tuning a share of the labels",
         ),
+        (
+            {"few_shot": 0.1, "objective": "paq", "auxiliary": {"paq_pairs": {"labels": "given"}}},
+            r"few_shot leaves a share of the labels",
+        ),
         ({"reranking": {"weighted": True}}, r'needs final="reranker"'),
         ({"few_shot": 1.5}, r"few_shot"),
         ({"distillation": {"pseudo_labels": True}}, r"teacher"),
@@ -188,6 +192,7 @@ def test_defaults_spelled_out_do_not_change_the_digest():
         ("finetuning__alpha", 0.1),
         ("finetuning__pseudo_labels", True),
         ("auxiliary__questions__model", "doc2query"),
+        ("auxiliary__paq_pairs__labels", "given"),
         ("auxiliary__paq_pairs__file", "PAQ.dpr.train.neg1.jsonl"),
         ("auxiliary__pseudo_labels__labels", "given"),
         ("pretraining__collection", "squad"),
