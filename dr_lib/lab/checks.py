@@ -147,18 +147,19 @@ def check_pretraining(inputs: Inputs) -> None:
         "collection": recipe.objective.name,
         "first": recipe.pretraining.first_by or recipe.objective.name,
     }
-    for key in [key for key, name in readers.items() if name == "pair"]:
+    judged = {"pair", "paq"} if recipe.auxiliary.paq_pairs.labels else {"pair"}
+    for key, name in [(key, name) for key, name in readers.items() if name in judged]:
         texts = getattr(recipe.pretraining, key)
         if texts and open_sample(texts).digest != open_sample(recipe.collection).digest:
-            problem = "pair learns from judged passages of the recipe's collection"
+            problem = f"{name} learns from judged passages of the recipe's collection"
             raise InputError(
                 f"{problem}, and this names another one",
                 where=f"pretraining.{key}",
                 fix="Leave it out, or take a method that reads no labels.",
             )
-    if recipe.objective.name == "pair" and recipe.pretraining.without_documents_of:
+    if recipe.objective.name in judged and recipe.pretraining.without_documents_of:
         raise InputError(
-            "pair learns from judged pairs and reads no other passages",
+            f"{recipe.objective.name} learns from judged pairs and reads no other passages",
             where="pretraining.without_documents_of",
             fix="Leave it out, or take a method that reads passages.",
         )

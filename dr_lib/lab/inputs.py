@@ -16,7 +16,7 @@ from dr_lib import collections, models, objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest, read_json, state_of
-from dr_lib.lab.base import BaseRecipe, allowed_rows, base_stage
+from dr_lib.lab.base import BaseRecipe, allowed_rows, base_stage, others_left_out
 from dr_lib.lab.recipe import Recipe, is_place, open_sample
 from dr_lib.models import check_kind, check_tokenizer, longest
 from dr_lib.places import check_model_folder, find_model
@@ -137,7 +137,10 @@ class Inputs:
             self.searched = self.collection = self.collection.without_tested()
         self.corpus = open_sample(corpus) if corpus else self.collection
         if unread := recipe.pretraining.without_documents_of:
-            self.corpus = self.corpus.part(allowed_rows(self.corpus, sorted(unread))[0])
+            rows, _ = allowed_rows(self.corpus, sorted(unread))
+            if recipe.pretraining.others:
+                rows = others_left_out(self.corpus.documents()[0], rows, recipe.seed)
+            self.corpus = self.corpus.part(rows)
         self.base = open_checkpoint(recipe.base)
 
     @cached_property

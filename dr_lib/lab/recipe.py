@@ -154,6 +154,8 @@ class Pretraining(training.Pretraining):
             and 3: "mlm", more of it).
         without_documents_of: splits whose judged documents are left out whole, so that no test text
             is read before fine-tuning; None reads all passages, as the papers do.
+        others: read those documents and leave as many passages of others out, drawn by the
+            recipe's seed: tells having read the test from having read more.
     """
 
     # the stage gets the passages, and the model that was trained before
@@ -162,14 +164,18 @@ class Pretraining(training.Pretraining):
         "first",
         "first_by",
         "without_documents_of",
+        "others",
     }
     collection: CollectionSettings | None = None
     first: CollectionSettings | None = None
     first_by: str | None = None
     without_documents_of: tuple[str, ...] | None = None
+    others: Literal[True] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> "Pretraining":
+        if self.others and not self.without_documents_of:
+            raise ValueError("others are left out in place of those that without_documents_of has")
         if self.first_by:
             objectives.method(self.first_by)
             if not self.first or self.first_by == "none":

@@ -83,6 +83,7 @@ def learned_before(inputs: Inputs) -> Start:
             "pretraining__first": None,
             "pretraining__first_by": None,
             "pretraining__without_documents_of": None,  # splits of the last passages
+            "pretraining__others": None,
         }
     else:
         return inputs.base.model

@@ -139,8 +139,27 @@ def test_documents_of_the_test_may_stay_unread_until_fine_tuning(tiny_recipe):
     assert inputs.searched.passages["id"][:] == passages["id"][:], "all are searched"
     with pytest.raises(InputError, match=r"pretraining\.without_documents_of: pair"):
         pipeline(unread.with_(objective="pair", auxiliary__pseudo_labels__labels="given"))
+    with pytest.raises(InputError, match=r"pretraining\.without_documents_of: paq"):
+        pipeline(unread.with_(objective="paq", auxiliary__paq_pairs__labels="given"))
     with pytest.raises(InputError, match="there is no split 'tests'"):
         pipeline(unread.with_(pretraining__without_documents_of=["tests"]))
+
+
+def test_as_many_passages_of_other_documents_may_stay_unread(tiny_recipe):
+    unread = tiny_recipe.with_(pretraining__without_documents_of=["test"])
+    kept = pipeline(unread).inputs.corpus.passages["id"][:]
+    others = unread.with_(pretraining__others=True)
+    passages = pipeline(others).inputs.collection.passages
+    documents = dict(zip(passages["id"][:], passages["doc"][:], strict=True))
+    for seed in range(20):
+        read = pipeline(others.with_(seed=seed)).inputs.corpus.passages["id"][:]
+        out = {*passages["id"][:]} - {*read}
+        assert len(read) == len(kept) and out <= {*kept}, "every document of the test is read"
+        cut = {documents[id_] for id_ in out} & {documents[id_] for id_ in read}
+        assert len(cut) <= 1, "all are left out whole but the last"
+    assert fresh(unread, others) == sorted(["passage_tokens", *TRAINED])
+    with pytest.raises(InputError, match="in place of"):
+        tiny_recipe.with_(pretraining__others=True)
 
 
 def test_what_is_read_first_needs_a_method_that_reads_it(tiny_recipe, beir_folder, tmp_path):

@@ -196,6 +196,7 @@ def test_defaults_spelled_out_do_not_change_the_digest():
         ("auxiliary__paq_pairs__file", "PAQ.dpr.train.neg1.jsonl"),
         ("auxiliary__pseudo_labels__labels", "given"),
         ("pretraining__collection", "squad"),
+        ("pretraining__without_documents_of", ["dev"]),
     ],
 )
 def test_a_key_that_is_not_used_is_in_no_digest(path, value):
