@@ -14,6 +14,7 @@ import html
 import json
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -22,6 +23,9 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+if __name__ == "__main__":  # a shell has what runs in its background ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from claims_glance import drawn_pairs, in_words, left_out, pairs_table, write_claims_glance
 from data_sheets import anchor, here_table, sheet_sections

@@ -37,14 +37,26 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dr_book.commands import Parser, count, parameters
-from dr_lib import places
-from dr_lib.errors import InputError, visible
-from dr_lib.files import file_digest, folder_digest, json_digest, read_json, read_yaml, write_json
-from dr_lib.lab import open_collection
-from dr_lib.settings import assigned_in
-from dr_lib.stages import drop_docstrings, spell_seconds
-from dr_lib.training import machine
+from dr_book.commands import STOPPED, Parser, count, parameters
+
+try:  # the library takes seconds, in which Ctrl-C is one line too
+    from dr_lib import places
+    from dr_lib.errors import InputError, visible
+    from dr_lib.files import (
+        file_digest,
+        folder_digest,
+        json_digest,
+        read_json,
+        read_yaml,
+        write_json,
+    )
+    from dr_lib.lab import open_collection
+    from dr_lib.settings import assigned_in
+    from dr_lib.stages import drop_docstrings, spell_seconds
+    from dr_lib.training import machine
+except KeyboardInterrupt:
+    print(STOPPED, file=sys.stderr)
+    sys.exit(130)
 
 # Half of a small notebook's time is the import of torch and transformers. Under Linux one process
 # imports them, and kernels are forked from it. Where a fork of such a process is not safe (other
@@ -537,7 +549,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         return 130
     return 1
 

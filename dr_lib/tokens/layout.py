@@ -223,8 +223,8 @@ WAY_OUT = (
 
 
 def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerFast":
-    """Open a WordPiece tokenizer by name. Only its pieces are used: how texts are framed, padded and
-    cut is `TokenStore`'s, whatever the folder says.
+    """Open a WordPiece tokenizer by name. Only its pieces are used: how texts are framed, padded
+    and cut is `TokenStore`'s, whatever the folder says.
 
     Args:
         name_or_path: ``"embedded"`` for the one that is part of the book, a local folder, or a name

@@ -4,6 +4,7 @@ their cell.
 
 import multiprocessing
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import run_notebooks as batch
 from run_notebooks import main
 
+from dr_book.commands import STOPPED
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 
@@ -337,3 +339,31 @@ def test_bars_are_cleared_and_everything_else_is_kept():
     }
     (cleared,) = batch.without_bars({"cells": [cell]})["cells"]
     assert cleared["outputs"] == [stream("stderr", "A warning: 3 of 40 |x|\n"), shown, done]
+
+
+@pytest.mark.parametrize(
+    ("script", "imports", "ends"),
+    [
+        ("run_notebooks.py", "dr_lib.lab", (130, [STOPPED])),
+        # beside it in the background of a shell, which has it ignore the signal
+        ("generated_pages.py", "claims_glance", (-signal.SIGINT, [])),
+    ],
+)
+def test_ctrl_c_ends_both_parts_of_a_build_while_they_import(script, imports, ends):
+    path = Path(batch.__file__).with_name(script)
+    stopped = f"""
+import os, runpy, signal, sys
+ignored = {script == "generated_pages.py"}
+signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "{imports}":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.path.insert(0, "{path.parent}")
+runpy.run_path("{path}", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", stopped], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()) == ends
