@@ -24,6 +24,7 @@ TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
 SAME = (".bd-sidebar-primary", ".bd-header", ".bd-footer")
 """Parts that are the same on every page: looked at once."""
 PHONE, SCREEN = 390, 1200
+PATIENCE = 600.0  # seconds for axe-core, which looks at each of 12,000 cells of the largest page
 pytestmark = [
     pytest.mark.site,
     pytest.mark.xdist_group("site"),
@@ -177,7 +178,7 @@ def findings(
         "preload": False,
         "runOnly": {"type": kind, "values": values},
     }
-    return browser.run(FINDINGS % (json.dumps(where), json.dumps(options)))
+    return browser.run(FINDINGS % (json.dumps(where), json.dumps(options)), within=PATIENCE)
 
 
 @pytest.mark.parametrize("name", expected_pages(ROOT / "_toc.yml"))
@@ -213,7 +214,15 @@ def test_page(browser, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["ideas/bottleneck", "ideas/evaluation", "papers/simlm", "notebooks/dpr_paq/table03_tuned"],
+    [
+        "ideas/bottleneck",
+        "ideas/evaluation",
+        "ideas/index",
+        "ideas/statistics",
+        "papers/simlm",
+        "notebooks/dpr_paq/table03_tuned",
+        "notebooks/methods/equal_budgets",
+    ],
 )
 def test_text_alone_is_no_longer_than_a_screen_and_a_half_of_a_phone(browser, name):
     browser.resize(PHONE)
