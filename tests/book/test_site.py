@@ -216,12 +216,20 @@ def test_page(browser, name):
     "name",
     [
         "ideas/bottleneck",
+        "ideas/dual-encoders",
         "ideas/evaluation",
+        "ideas/generators",
         "ideas/index",
         "ideas/statistics",
         "papers/simlm",
         "notebooks/dpr_paq/table03_tuned",
         "notebooks/methods/equal_budgets",
+        "notebooks/methods/pipeline",
+        "practice/from-thousands-to-a-billion",
+        "practice/many-machines",
+        "practice/own-corpus",
+        "practice/real-models",
+        "practice/search-in-the-page",
     ],
 )
 def test_text_alone_is_no_longer_than_a_screen_and_a_half_of_a_phone(browser, name):
