@@ -19,6 +19,7 @@ from check_pages import ALWAYS, ROOT, expected_pages
 from test_book_search import FOUND
 
 HTML = ROOT / "_build" / "html"
+PAGES = expected_pages(ROOT / "_toc.yml")
 AXE = find_spec("axe_core_python")
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
 SAME = (".bd-sidebar-primary", ".bd-header", ".bd-footer")
@@ -181,7 +182,7 @@ def findings(
     return browser.run(FINDINGS % (json.dumps(where), json.dumps(options)), within=PATIENCE)
 
 
-@pytest.mark.parametrize("name", expected_pages(ROOT / "_toc.yml"))
+@pytest.mark.parametrize("name", PAGES)
 def test_page(browser, name):
     visit(browser, name)
     found = {"complaints": browser.complaints}
@@ -214,23 +215,8 @@ def test_page(browser, name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "ideas/bottleneck",
-        "ideas/dual-encoders",
-        "ideas/evaluation",
-        "ideas/generators",
-        "ideas/index",
-        "ideas/statistics",
-        "papers/simlm",
-        "notebooks/dpr_paq/table03_tuned",
-        "notebooks/methods/equal_budgets",
-        "notebooks/methods/pipeline",
-        "practice/from-thousands-to-a-billion",
-        "practice/many-machines",
-        "practice/own-corpus",
-        "practice/real-models",
-        "practice/search-in-the-page",
-    ],
+    # docstrings are looked up
+    [name for name in PAGES if name not in ALWAYS and not name.startswith("reference/api")],
 )
 def test_text_alone_is_no_longer_than_a_screen_and_a_half_of_a_phone(browser, name):
     browser.resize(PHONE)
