@@ -238,7 +238,9 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
 
 LARGEST = 2**24  # bytes of a configuration or a list of weights
 MOST_LABELS = 50_000  # for each of which the library makes a name
-NEEDED = re.compile(r"config.*\.json$|^tokenizer\.json$")
+NEEDED = re.compile(
+    r"(config|config_sentence_transformers|(tokenizer|generation|sentence_\w+)_config|tokenizer)\.json"
+)
 """Files that hold an object, of which the libraries' errors name the folder alone."""
 FIX = "Save the model again with sentence-transformers or transformers, or give another."
 POINTER = b"version https://git-lfs"
@@ -282,7 +284,7 @@ def check_model_folder(folder: Path) -> None:
 def check_objects(folder: Path) -> None:
     """Raise `InputError` that names a file of a model or tokenizer which is no JSON object."""
     for file in (path for path in sorted(folder.glob("*.json")) if path.is_file()):
-        if NEEDED.search(file.name) and not isinstance(_json(file), dict):
+        if NEEDED.fullmatch(file.name) and not isinstance(_json(file), dict):
             raise InputError("is no JSON object", where=file, fix=FIX)
 
 

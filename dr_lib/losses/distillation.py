@@ -31,7 +31,7 @@ def distillation(
         student_scores: `[queries, passages]` float: cosines (with temperature 0.02 for SimLM) or
             inner products.
         teacher_scores: `[queries, passages]` float, the cross-encoder's scores; no gradient goes
-            there.
+            there. -inf is probability 0; a query whose passages all have it adds 0.
         student_temperature: student scores are divided by it; above 0.
         teacher_temperature: teacher scores are divided by it; above 0. No factor of its square is
             applied.
@@ -60,15 +60,14 @@ def distillation(
     check_name("mean", mean, get_args(Mean))
     student = student_scores.float() / student_temperature
     teacher = teacher_scores.detach().float() / teacher_temperature
+    # The lowest number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
+    lowest = -1e30
     if present is not None:
-        # The lowest number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
-        lowest = -1e30
         student = student.masked_fill(~present, lowest)
         teacher = teacher.masked_fill(~present, lowest)
-    expected, predicted = teacher.log_softmax(1), student.log_softmax(1)
+    expected, predicted = teacher.clamp(min=lowest).log_softmax(1), student.log_softmax(1)
     terms = expected.exp() * (expected - predicted)
-    if present is not None:
-        terms = terms.where(present, 0.0)
+    terms = terms.masked_fill(teacher <= lowest, 0.0)  # a NaN stays one
     return terms.sum() / (len(terms) if mean == "query" else terms.numel())
 
 

@@ -306,8 +306,11 @@ class SentenceEncoder(nn.Module):
         there.
         """
         check_titles(texts, titles)
+        if not len(texts):  # the library makes vectors of no width of them
+            return self.encode([""], queries=queries)[:0]
         titles = [""] * len(texts) if titles is None else titles
-        whole = [f"{title} {text}".strip() for title, text in zip(titles, texts, strict=True)]
+        # a text alone stays as it is: some tokenizers read the blanks at its ends
+        whole = [" ".join(filter(None, pair)) for pair in zip(titles, texts, strict=True)]
         function = self.model.encode_query if queries else self.model.encode_document
         how = {"prompt": self.prompts.query if queries else self.prompts.passage}
         how |= {"normalize_embeddings": self.model.similarity_fn_name == "cosine"}

@@ -12,6 +12,7 @@ are counted first and handed to the trainer in a fixed order, which fixes everyt
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -212,6 +213,7 @@ MANY_LOST, MANY_UNKNOWN = 0.2, 0.02
 
 NORMALISE = normalizers.BertNormalizer(lowercase=True)
 WORDS = pre_tokenizers.BertPreTokenizer()
+HALF = re.compile("[\ud800-\udfff]")
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
 TOKENIZER_FILES = ("*.json", "vocab.txt")
 WAY_OUT = (
@@ -306,7 +308,7 @@ def legibility(
 
 def check_titles(texts: Sequence[str], titles: Sequence[str] | None) -> None:
     """Refuse one text in place of a list, what is no text in a list, such as a table's missing
-    cell, and titles that are more or fewer than the texts (`InputError`).
+    cell, or half a surrogate pair, and titles that are more or fewer than the texts (`InputError`).
     """
     check_texts(texts=texts, titles=titles)
     for name, values in (("texts", texts), ("titles", () if titles is None else titles)):
@@ -314,6 +316,9 @@ def check_titles(texts: Sequence[str], titles: Sequence[str] | None) -> None:
             if not isinstance(value, str):
                 fix = 'Give texts, "" for none.'
                 raise InputError(f"{value!r:.40} is no text", where=f"{name}[{place}]", fix=fix)
+            if not value.isascii() and HALF.search(value):
+                problem, fix = "holds half a surrogate pair", "Write the character whole."
+                raise InputError(problem, where=f"{name}[{place}]", fix=fix)
     if titles is not None and len(titles) != len(texts):
         fix = 'Give one for each text, "" for none.'
         raise InputError(f"{len(titles)} for {len(texts)} texts", where="titles", fix=fix)

@@ -41,6 +41,24 @@ def test_absent_passages_get_no_gradient(scores):
     assert not student.grad[~present].any()
 
 
+def test_a_teachers_minus_infinity_is_probability_0_and_a_query_of_nothing_else_adds_0(scores):
+    student, teacher = (torch.tensor(s) for s in scores)
+    teacher[:, 4:] = -torch.inf
+    share = softmax(scores[1][:3, :4])
+    terms = share * (np.log(share) - np.log(softmax(scores[0])[:3, :4]))
+    teacher[3] = -torch.inf
+    student.requires_grad_()
+    loss = losses.distillation(student, teacher)
+    loss.backward()
+    np.testing.assert_allclose(loss.item(), terms.sum() / 4, rtol=1e-5)
+    assert not student.grad[3].any()
+    expected = softmax(scores[0])[:3] / 4
+    expected[:, :4] -= share / 4
+    np.testing.assert_allclose(student.grad[:3], expected, atol=1e-6)
+    teacher[0, 0] = torch.nan  # what is no number is never passed over
+    assert losses.distillation(student, teacher).isnan()
+
+
 def test_distillation_is_the_divergence_summed_over_passages(scores):
     student, teacher = softmax(scores[0] / 0.02), softmax(scores[1] / 2)
     expected = (teacher * (np.log(teacher) - np.log(student))).sum() / 4

@@ -168,6 +168,9 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
                 encoder.encode(["words", missing])
             with pytest.raises(InputError, match=r"titles\[0\]"):
                 encoder.encode(["words"], [missing])
+        with pytest.raises(InputError, match=r"titles\[1\]: holds half a surrogate pair"):
+            encoder.encode(["words", "emoji"], ["", "\ud83d"])
+        assert encoder.encode([]).shape == (0, ours.encode(["words"]).shape[1])
     told = read_json(theirs / "config_sentence_transformers.json") | {
         "prompts": {"query": "masked ", "document": ""}
     }
@@ -193,6 +196,10 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     with pytest.raises(InputError, match=r"passage: .*string .got 5"):
         Prompts.of(theirs)
     np.testing.assert_allclose(found.encode(["b c"], ["a"]), ours.encode(["a b c"]), atol=1e-5)
+    read = []  # blanks at the ends of a text are tokens of RoBERTa's tokenizer
+    found.model.encode_document = lambda texts, **_: read.extend(texts)
+    found.encode([" b ", " b ", "", " "], ["a", "", "a", ""])
+    assert read == ["a  b ", " b ", "a", " "]
 
 
 @pytest.mark.parametrize(
