@@ -441,25 +441,13 @@ def records_tables(scale: str) -> list[HTML]:
     """All records of a scale: how many there are, and for each page a folded table; [] where there
     are none.
     """
-    columns = [
-        "configuration",
-        "seed",
-        "collection",
-        "queries",
-        "time",
-        "machine",
-        "commit",
-        "code",
-        "made",
-        "rebuilt",
-    ]
     if not (records := load_records(recorded_folder(scale))):
         return []
     studies = {record.study: _page_of(record.study) for record in records}
     runs = len({one.keys["evaluation"] for one in records})
     words = (
         f"{len(records):,} records of {runs:,} runs at {scale} scale, by page: a run that several"
-        " tables show has one in each."
+        " tables show has one in each. What all rows of a table share stands above them."
     )
     parts = [HTML(f'<p class="dr-caption">{words}</p>')]
     for title, target in sorted(set(studies.values()), key=lambda page: (not page[1], page[::-1])):
@@ -472,14 +460,42 @@ def records_tables(scale: str) -> list[HTML]:
             folded(
                 f"{title} ({count})",
                 HTML(f"<p>Page: {page}. Download: {links}</p>"),
-                table(
-                    columns,
-                    [_record_row(record) for record in shown],
-                    caption=f"{title}: {count} at {scale} scale.",
-                ),
+                _records_table(shown, f"{title}: {count} at {scale} scale."),
             )
         )
     return parts
+
+
+RECORD_COLUMNS = (
+    "configuration",
+    "seed",
+    "collection",
+    "queries",
+    "time",
+    "machine",
+    "commit",
+    "code",
+    "made",
+    "rebuilt",
+)
+
+
+def _records_table(records: Sequence[Record], caption: str) -> HTML:
+    """A row a record; what all of them share stands in the caption: of a page of so many rows that
+    is three cells in ten.
+    """
+    rows = [_record_row(record) for record in records]
+    alike = [len(rows) > 1 and len({*column}) == 1 for column in zip(*rows, strict=True)]
+    alike[0] = False  # a row keeps its name
+    shared = [
+        f"{name} {'none' if cell is None else f'{cell:,}' if isinstance(cell, int) else cell}"
+        for name, cell, same in zip(RECORD_COLUMNS, rows[0], alike, strict=True)
+        if same
+    ]
+    told = f" All: {'; '.join(shared)}." if shared else ""
+    rest = [[cell for cell, same in zip(row, alike, strict=True) if not same] for row in rows]
+    names = [name for name, same in zip(RECORD_COLUMNS, alike, strict=True) if not same]
+    return table(names, rest, caption=f"{caption}{told}")
 
 
 PLAN_PAGE = "notebooks/methods/what_the_bottleneck_buys"

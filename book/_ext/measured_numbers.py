@@ -39,6 +39,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from dr_book.measured import (
     SCALES,
     all_runs,
+    by_configuration,
     difference,
     is_trained,
     on_processors,
@@ -313,6 +314,14 @@ def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
     return sorted(env.found_docs) if before != now else []
 
 
+def read_records_once(app: Sphinx, env: BuildEnvironment, pages: Sequence[str]) -> None:
+    """Read the book's records before the processes that read pages are forked: each of them would
+    read all of them for itself, which took most of its time.
+    """
+    if pages:
+        by_configuration()
+
+
 def link_chance(app: Sphinx, document: nodes.document) -> None:
     """Lead from the first `CHANCE` of a page to the glossary."""
     apart = glossary, pending_xref, nodes.title, nodes.literal, nodes.literal_block, nodes.raw
@@ -333,6 +342,7 @@ def link_chance(app: Sphinx, document: nodes.document) -> None:
 def setup(app: Sphinx) -> dict[str, object]:
     """Register them."""
     app.connect("env-get-outdated", pages_to_read)
+    app.connect("env-before-read-docs", read_records_once)
     app.connect("doctree-read", link_chance)
     app.add_role("measured", Measured())
     app.add_role("difference", Difference())

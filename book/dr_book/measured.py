@@ -184,7 +184,8 @@ def configuration(record: Record) -> Hashable:
         method["params"] = settings.model_dump(mode="json")
     if "params" in method:
         method["params"].pop("init_seed", None)
-    return json_digest(recipe), *place, hash(tuple(record.query_ids))
+    # not `record.query_ids`, which unpacks the scores of all queries of all records of the book
+    return json_digest(recipe), *place, hash(tuple(record.scores["queries"]))
 
 
 def _told_by_recipe(record: Record) -> bool:

@@ -102,15 +102,16 @@ class Browser:
             self.send(f"{domain}.enable")
         self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
-    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def send(self, method: str, *, within: float = LONGEST, **parameters: Any) -> dict[str, Any]:
         """One command of the DevTools protocol; returns its result, and notes what the page does
-        meanwhile.
+        meanwhile. `TimeoutError` where it takes more seconds than `within`.
         """
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         message |= {"sessionId": self._session} if self._session else {}
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        while (answer := self._next(time.monotonic() + LONGEST)).get("id") != self._number:
+        deadline = time.monotonic() + within
+        while (answer := self._next(deadline)).get("id") != self._number:
             self._note(answer)
         if "error" in answer:
             error = PageLeftError if answer["error"].get("code") == SERVER_ERROR else RuntimeError
@@ -162,11 +163,12 @@ class Browser:
         before = found["entries"][found["currentIndex"] - 1]
         self.send("Page.navigateToHistoryEntry", entryId=before["id"])
 
-    def run(self, expression: str) -> Any:
-        """The value of an expression in the page; a promise is waited for, an error raised."""
-        found = self.send(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+    def run(self, expression: str, *, within: float = LONGEST) -> Any:
+        """The value of an expression in the page; a promise is waited for so many seconds, an error
+        raised.
+        """
+        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        found = self.send("Runtime.evaluate", within=within, **asked)
         if "exceptionDetails" in found:
             raise RuntimeError(
                 found["result"].get("description", found["exceptionDetails"]["text"])

@@ -1,18 +1,23 @@
 """What the cells of three pages compute themselves: which runs the page on trust takes for one row,
 the zero-shot page's average over collections, and the runs that the page of cases pairs. And that
-every figure outside the lessons says where its numbers come from.
+every figure outside the lessons says where its numbers come from, and that the dots on the lessons'
+matrices can be seen.
 """
 
 import ast
 import inspect
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import nbformat
 import numpy as np
 import pytest
+import torch
 from check_pages import ROOT
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from scipy.stats import binomtest
 
 from dr_book import figures, measured, statistics
@@ -189,3 +194,58 @@ def test_every_figure_outside_the_lessons_names_its_source():
         if cell.cell_type == "code" and (names := unsourced(cell.source))
     }
     assert not lacking, f"figures without a line below that says where they come from: {lacking}"
+
+
+def luminance(colour: Any) -> float:
+    """Relative luminance by WCAG 2.1."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+
+
+def contrast(one: Any, other: Any) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def dark() -> tuple[figures.Palette, str]:
+    """The palette of dark pages, and their ground, from the style sheet."""
+    css = (ROOT / "book/_static/book.css").read_text(encoding="utf-8")
+    colour = dict(re.findall(r"--dr-figure-([\w-]+): (#\w{6});", css))
+    series = tuple(colour[f"series-{n}"] for n in range(1, 9))
+    return figures.Palette(colour["text"], colour["grid"], colour["paper"], series), colour[
+        "ground"
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("lesson", ["1_retriever", "6_passage_centric"])
+def test_dots_on_a_matrix_can_be_seen_on_every_cell(lesson, theme):
+    """Amber on the brightest blue was 1.1 to 1 on dark pages."""
+    palette, ground = dark() if theme == "dark" else (figures.PALETTE, figures.GROUND)
+    cells = nbformat.read(ROOT / f"notebooks/lessons/{lesson}.ipynb", as_version=4).cells
+    (source,) = (cell.source for cell in cells if '"o"' in cell.source)
+    drawn = []
+    space = {
+        "np": np,
+        "torch": torch,
+        "LinearSegmentedColormap": LinearSegmentedColormap,
+        "figures": SimpleNamespace(show=lambda draw, alt: drawn.append(draw(palette))),
+        "S": torch.linspace(0, 1, 64).reshape(8, 8),
+        "scores": {name: torch.linspace(0, 1, 72).reshape(6, 12) for name in ("query", "passage")},
+        "B": 6,
+    }
+    exec(source, space)
+    drawn[0].draw_without_rendering()
+    panels = [
+        axes for axes in drawn[0].axes if any(line.get_marker() == "o" for line in axes.lines)
+    ]
+    assert panels
+    for axes in panels:
+        (mesh,) = (one for one in axes.collections if isinstance(one, QuadMesh))
+        (dots,) = (line for line in axes.lines if line.get_marker() == "o")
+        shown = {
+            tuple(alpha * np.array(rgb) + (1 - alpha) * np.array(to_rgb(ground)))
+            for *rgb, alpha in mesh.get_facecolors()
+        }
+        assert len(shown) == 10  # every shade
+        assert min(contrast(dots.get_color(), cell) for cell in shown) > 3

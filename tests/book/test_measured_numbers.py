@@ -4,6 +4,7 @@ that were typed say what they are.
 
 import re
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import measured_numbers
 import prose
@@ -298,3 +299,15 @@ def test_pages_say_chance_and_the_glossary_has_the_term():
     said = {page.name for page in pages if CHANCE in prose.markdown(page)}
     glossary = (prose.ROOT / "book" / "reference" / "glossary.md").read_text()
     assert f"\n{CHANCE}\n  Said of a difference" in glossary and len(said) > 15
+
+
+def test_records_are_read_before_the_processes_that_read_pages_are_forked(monkeypatch):
+    """Each of six read all records of the book by itself."""
+    app, read = Mock(), Mock()
+    monkeypatch.setattr(measured_numbers, "by_configuration", read)
+    measured_numbers.setup(app)
+    connected = {call.args[0]: call.args[1] for call in app.connect.call_args_list}
+    connected["env-before-read-docs"](app, app.env, [])
+    read.assert_not_called()  # nothing to read
+    connected["env-before-read-docs"](app, app.env, ["ideas/statistics"])
+    read.assert_called_once()

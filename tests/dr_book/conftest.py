@@ -41,7 +41,7 @@ def record():
             "created": "2026-01-01T00:00:00+00:00",
             "data": {"collection": {"name": "tiny", "digest": "c0", "passages": 1200}},
             "measured": Scores(ids, {measure: values}),
-            "scores": {measure: values.tolist()},
+            "scores": {"queries": ids, measure: values.tolist()},
             "means": {measure: float(values.mean())},
             "keys": {"pretrained": label, "vectors": "shared", "evaluation": f"{label} {seed}"},
             "seconds": {"pretrained": 60.0, "vectors": 30.0},

@@ -345,6 +345,10 @@ def test_the_records_of_each_page_are_folded_under_its_title():
     assert f"{len(records):,} records of " in words and len(pages) > 30
     # a row each, below one of heads
     assert sum(page.count("<tr>") - 1 for page in pages) == len(records)
+    for page in pages:  # no column that says the same of every row
+        body = [re.findall("<td.*?</td>", row) for row in page.split("<tr>")[2:]]
+        columns = [*zip(*body, strict=True)][1:]
+        assert len(body) == 1 or all(len({*column}) > 1 for column in columns), page[:80]
     (rates,) = (page for page in pages if "table08_replace_rates" in page)
     number = sum(record.study == "simlm/table08" for record in records)
     assert rates.startswith(

@@ -28,6 +28,8 @@ from dr_book.statistics import cluster_mean
 from dr_book.tables import spell_data
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores
+from dr_lib.lab import recorded_folder
+from dr_lib.lab.records import PACKED, read_all
 
 
 def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
@@ -354,3 +356,10 @@ def test_what_is_made_of_one_empty_book_is_not_taken_for_another(monkeypatch, tm
         monkeypatch.setattr(measured, "recorded_folder", (tmp_path / book).joinpath)
         assert count() == count()
     assert calls == ["made", "made"]
+
+
+def test_the_configuration_of_a_record_is_told_without_the_scores_of_its_queries():
+    """Those of all the book's records took as long to unpack as all the rest."""
+    records = read_all(recorded_folder("laptop") / f"simlm-table08{PACKED}")  # by itself
+    assert len({measured.configuration(record) for record in records}) > 3
+    assert not any("measured" in vars(record) for record in records)
