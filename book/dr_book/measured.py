@@ -50,14 +50,15 @@ UNUSED = {
 }
 """Where a pipeline ends -> sections of its recipe that it never reads."""
 MADE_BY = {
-    "questions": "question_generator",
-    "paq_pairs": "generated_pairs",
-    "pseudo_labels": "pseudo_labels",
-    "cross_encoder": "cross_encoder",
-    "continuations": "continuations",
+    "questions": {"question_generator"},
+    "paq_pairs": {"generated_pairs", "given_labels", "file_pairs"},
+    "pseudo_labels": {"pseudo_labels"},
+    "cross_encoder": {"cross_encoder"},
+    "continuations": {"continuations"},
+    "negatives": {"negatives"},
 }
-"""Auxiliary section of a recipe -> the stage that it sets; not read where a run has no such
-stage.
+"""Section of a recipe -> the stages that it sets: an auxiliary one is not read where a run has none
+of them, and one that its end leaves unused is where it has.
 """
 
 Runs = Mapping[str, Sequence[Record]]
@@ -162,14 +163,15 @@ def configuration(record: Record) -> Hashable:
         return record.study, record.label, *place
     recipe = deepcopy({**record.recipe, "seed": None})
     final = recipe.get("final") or "retriever1"
-    for section in ("label", *UNUSED.get(final, ())):
-        recipe.pop(section, None)
     stages = {name.removeprefix("earlier ").rstrip(" 23") for name in record.keys}
+    for section in ("label", *UNUSED.get(final, ())):
+        if not stages & MADE_BY.get(section, set()):
+            recipe.pop(section, None)
     auxiliary = recipe.get("auxiliary") or {}
     recipe["auxiliary"] = {
         section: settings
         for section, settings in auxiliary.items()
-        if MADE_BY.get(section) in stages or (section not in MADE_BY and settings)
+        if stages & MADE_BY.get(section, set()) or (section not in MADE_BY and settings)
     }
     recipe["evaluation"].pop("measures", None)
     if isinstance(recipe.get("collection"), dict):  # it refuses data, whose digest tells the rest

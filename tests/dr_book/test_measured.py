@@ -328,6 +328,15 @@ def test_costs_are_of_machines_without_a_gpu(record):
     assert list(kept) == ["a"] and [one.machine["gpus"] for one in kept["a"]] == [[]]
 
 
+def test_rows_of_a_study_are_configurations_of_their_own():
+    """All records of the book: what differs in a key that some stage read is never one row."""
+    labels: dict[tuple, set[str]] = {}
+    for record in measured.all_recorded():
+        labels.setdefault((record.study, measured.configuration(record)), set()).add(record.label)
+    assert len(labels) > 800
+    assert not [named for named in labels.values() if len(named) > 1]
+
+
 def test_a_configuration_has_one_value_whichever_study_shows_it():
     """All studies of the book: rows of one configuration on one collection have the same mean of
     every measure that they share, and prose takes it too.
