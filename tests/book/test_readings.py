@@ -26,6 +26,7 @@ from dr_book.measured import (
     by_configuration,
     compared,
     difference,
+    mean_intervals,
     recorded_by_collection,
 )
 from dr_book.papers import load_papers
@@ -704,6 +705,19 @@ def test_peoples_questions_teach_as_much_as_generated_ones_and_more_when_there_a
     for larger, smaller in zip(numbers[1:], numbers, strict=False):
         rows = people[larger], people[smaller]
         assert difference(*rows, "accuracy@20").estimate.side() == 1, "from every further part"
+
+
+def test_no_weight_of_the_passages_side_pays():
+    runs = recorded_by_collection("pair/alpha")["squad"]
+    given = ", given labels, no fine-tuning"
+    means = {label: one.mean for label, one in mean_intervals(runs, "MRR@10").items()}
+    for kind, weights in (("", ("0.1",)), (given, ("0.1", "0.3", "0.5", "1"))):
+        assert means[f"0{kind}"] > max(means[f"{weight}{kind}"] for weight in weights)
+    for kind, weight in (("", "0.1"), (given, "0.1"), (given, "1")):
+        cost = difference(runs[f"{weight}{kind}"], runs[f"0{kind}"], "MRR@10").estimate
+        assert cost.side() == -1
+    assert -0.7 < means["0.1"] - means["0"] < -0.4, "half a point"
+    assert means[f"1{given}"] < 4, "hardly teaches to rank"
 
 
 def test_after_fine_tuning_no_number_of_generated_questions_helps():

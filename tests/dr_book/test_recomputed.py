@@ -53,7 +53,8 @@ def trained_alike(record: dict) -> str:
         "reranker": ["distillation"],
     }
     for name in ("seed", "label", *unused.get(final, [])):
-        recipe.pop(name, None)
+        if name not in record["keys"]:  # pairs that are labels have negatives before fine-tuning
+            recipe.pop(name, None)
     recipe["evaluation"].pop("measures", None)
     method = recipe["objective"]
     method.get("params", {}).pop("init_seed", None)
@@ -61,15 +62,17 @@ def trained_alike(record: dict) -> str:
         method["params"].setdefault("encoder_rate", 0.0)
     made = " ".join(record["keys"])
     stages = {
-        "questions": "question_generator",
-        "paq_pairs": "generated_pairs",
-        "pseudo_labels": "pseudo_labels",
-        "cross_encoder": "cross_encoder",
-        "continuations": "continuations",
+        "questions": ("question_generator",),
+        "paq_pairs": ("generated_pairs", "given_labels"),
+        "pseudo_labels": ("pseudo_labels",),
+        "cross_encoder": ("cross_encoder",),
+        "continuations": ("continuations",),
     }
     auxiliary = recipe.get("auxiliary", {})
     recipe["auxiliary"] = {
-        name: own for name, own in auxiliary.items() if stages.get(name, "-") in made and own
+        name: own
+        for name, own in auxiliary.items()
+        if own and any(stage in made for stage in stages.get(name, ()))
     }
     recipe["posts"] = auxiliary.get("reddit_pairs")
     where = [record["data"]["collection"]["digest"], record["ids"][:5], len(record["ids"])]
