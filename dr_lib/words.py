@@ -27,6 +27,8 @@ SPACELESS += " Tai_Tham Tai_Viet Javanese Balinese"
 """Scripts that write no spaces between words, by their names in Unicode."""
 JOINERS = r"\u00ad\u200c\u200d\u2060\ufeff"
 """Soft hyphen, joiners and non-joiner, signs of no width: inside a word, and no part of it."""
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a pair that stands for one character: no text, and no UTF-8 file can hold it."""
 
 
 def _letters(scripts: str) -> str:

@@ -484,18 +484,19 @@ def _records_table(records: Sequence[Record], caption: str) -> HTML:
     """A row a record; what all of them share stands in the caption: of a page of so many rows that
     is three cells in ten.
     """
-    rows = [_record_row(record) for record in records]
-    alike = [len(rows) > 1 and len({*column}) == 1 for column in zip(*rows, strict=True)]
-    alike[0] = False  # a row keeps its name
-    shared = [
+    columns = dict(zip(RECORD_COLUMNS, zip(*map(_record_row, records), strict=True), strict=True))
+    shared = {
+        name: column[0]
+        for name, column in columns.items()
+        if name != "configuration" and len(records) > 1 and len({*column}) == 1
+    }
+    told = "; ".join(
         f"{name} {'none' if cell is None else f'{cell:,}' if isinstance(cell, int) else cell}"
-        for name, cell, same in zip(RECORD_COLUMNS, rows[0], alike, strict=True)
-        if same
-    ]
-    told = f" All: {'; '.join(shared)}." if shared else ""
-    rest = [[cell for cell, same in zip(row, alike, strict=True) if not same] for row in rows]
-    names = [name for name, same in zip(RECORD_COLUMNS, alike, strict=True) if not same]
-    return table(names, rest, caption=f"{caption}{told}")
+        for name, cell in shared.items()
+    )
+    names = [name for name in RECORD_COLUMNS if name not in shared]
+    rest = [[*row] for row in zip(*(columns[name] for name in names), strict=True)]
+    return table(names, rest, caption=f"{caption} All: {told}." if told else caption)
 
 
 PLAN_PAGE = "notebooks/methods/what_the_bottleneck_buys"

@@ -16,7 +16,6 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from predictions import QUESTIONS, judged, load_questions, prediction_html, spel
 from sphinx.application import Sphinx
 
 from dr_book.comparison import NOT_YET
-from dr_book.papers import Paper, load_papers
+from dr_book.papers import load_papers
 from dr_book.tables import data_named, folded, per_cent, soft, typographic
 from dr_lib import places
 from dr_lib.files import read_yaml
@@ -349,7 +348,7 @@ def notes_html(page: str) -> str:
     inferred in view, the rest folded.
     """
     parts = []
-    for key, paper in _papers().items():
+    for key, paper in load_papers().items():
         for table in (table for table in paper.tables if table.page == page):
             name = (
                 f"{short_name(key)}, {re.sub(r'(?<=[a-z])(?=[0-9])', ' ', table.id).capitalize()}"
@@ -368,12 +367,6 @@ def notes_html(page: str) -> str:
                 )
                 parts.append(about.data)
     return "".join(parts)
-
-
-@cache
-def _papers() -> Mapping[str, Paper]:
-    """The papers, which a build need not read again for each notebook."""
-    return load_papers()
 
 
 def links_html(page: str, title: str, paper: str | None, repository: str = "") -> str:

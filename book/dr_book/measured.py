@@ -164,14 +164,14 @@ def configuration(record: Record) -> Hashable:
     recipe = deepcopy({**record.recipe, "seed": None})
     final = recipe.get("final") or "retriever1"
     stages = {name.removeprefix("earlier ").rstrip(" 23") for name in record.keys}
-    for section in ("label", *UNUSED.get(final, ())):
-        if not stages & MADE_BY.get(section, set()):
-            recipe.pop(section, None)
+    read = {section for section, makers in MADE_BY.items() if stages & makers}
+    for section in {"label", *UNUSED.get(final, ())} - read:
+        recipe.pop(section, None)
     auxiliary = recipe.get("auxiliary") or {}
     recipe["auxiliary"] = {
         section: settings
         for section, settings in auxiliary.items()
-        if stages & MADE_BY.get(section, set()) or (section not in MADE_BY and settings)
+        if section in read or (section not in MADE_BY and settings)
     }
     recipe["evaluation"].pop("measures", None)
     if isinstance(recipe.get("collection"), dict):  # it refuses data, whose digest tells the rest

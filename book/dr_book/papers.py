@@ -5,6 +5,8 @@ and rows that exist is for the tests to see. Page of the book: the opener of eac
 """
 
 import re
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -288,8 +290,9 @@ def load_paper(key: str) -> Paper:
     return Paper.load(places.project_root() / "book" / "papers" / f"{key}.yaml")
 
 
-def load_papers() -> dict[str, Paper]:
-    """All five papers by key."""
+@cache
+def load_papers() -> Mapping[str, Paper]:
+    """All five papers by key; they are read once a process."""
     return {key: load_paper(key) for key in PAPERS}
 
 

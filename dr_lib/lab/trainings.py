@@ -470,10 +470,7 @@ def paq_pairs(inputs: Inputs) -> Stage:
     """
     options, corpus = inputs.recipe.auxiliary.paq_pairs, inputs.corpus
     if options.labels == "given":
-        labelled = inputs.labelled_queries
-        share = min(options.limit or labelled, labelled) / labelled
-        labels = training.training_set(inputs.collection, bm25_negatives(inputs), share=share)
-        return materials.given_labels(inputs.queries("train"), labels / "examples")
+        return given_labels(inputs, options.limit)
     if options.file:
         return pairs_of_file(inputs, options.file, options.limit, options.depth)
     searchers = {options.negatives}
@@ -508,14 +505,22 @@ def pairs_of_file(inputs: Inputs, name: str, limit: int | None, depth: int) -> S
     return materials.file_pairs(file, inputs.base.tokenizer, limit=limit, seed=SEED, depth=depth)
 
 
+def given_labels(inputs: Inputs, limit: int | None = None) -> Stage:
+    """The training queries with their relevant passages and BM25's negatives, all or `limit` of
+    them.
+    """
+    share = min(limit / inputs.labelled_queries, 1) if limit else None
+    labels = training.training_set(inputs.collection, bm25_negatives(inputs), share=share)
+    return materials.given_labels(inputs.queries("train"), labels / "examples")
+
+
 def pseudo_labels(inputs: Inputs) -> Stage:
     """Pairs that the cross-encoder is confident about, or the given labels as they are (PAIR
     section 3.3): other thresholds make other pairs from the same scores.
     """
     options, collection = inputs.recipe.auxiliary.pseudo_labels, inputs.collection
     if options.labels == "given":
-        labels = training.training_set(collection, bm25_negatives(inputs)) / "examples"
-        return materials.given_labels(inputs.queries("train"), labels)
+        return given_labels(inputs)
     queries, size = unlabelled(inputs)
     encoder = baseline(inputs)
     if options.first == "bm25":

@@ -13,7 +13,6 @@ A line is a JSON object; the file is plain or .gz. It is read line by line: in m
 per text and nothing of the texts themselves. Page: ideas/generators.
 """
 
-import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -33,10 +32,10 @@ from dr_lib.materials.texts import open_strings
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training.examples import distinct_rows, group_examples, text_hash
+from dr_lib.words import SURROGATE
 
 PAIRS = (("context", "response"), ("title", "body"), ("question", "passage"), ("query", "passage"))
 FORMATS = "question with positive_ctxs, or one of " + ", ".join(f"{a}/{b}" for a, b in PAIRS)
-SURROGATE = re.compile("[\ud800-\udfff]")
 SCRATCH = "checkpoint-pairs"  # dropped by the cache of stages when the stage is finished
 
 Record = dict[str, Any]

@@ -12,7 +12,6 @@ are counted first and handed to the trainer in a fixed order, which fixes everyt
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from dr_lib.errors import InputError, check_texts, first_line
 from dr_lib.files import json_digest
 from dr_lib.places import check_objects, find_model
 from dr_lib.settings import Settings
-from dr_lib.words import words_of
+from dr_lib.words import SURROGATE, words_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -213,7 +212,6 @@ MANY_LOST, MANY_UNKNOWN = 0.2, 0.02
 
 NORMALISE = normalizers.BertNormalizer(lowercase=True)
 WORDS = pre_tokenizers.BertPreTokenizer()
-HALF = re.compile("[\ud800-\udfff]")
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
 TOKENIZER_FILES = ("*.json", "vocab.txt")
 WAY_OUT = (
@@ -317,7 +315,7 @@ def check_titles(texts: Sequence[str], titles: Sequence[str] | None) -> None:
             if not isinstance(value, str):
                 fix = 'Give texts, "" for none.'
                 raise InputError(f"{value!r:.40} is no text", where=f"{name}[{place}]", fix=fix)
-            if not value.isascii() and HALF.search(value):
+            if not value.isascii() and SURROGATE.search(value):
                 problem, fix = "holds half a surrogate pair", "Write the character whole."
                 raise InputError(problem, where=f"{name}[{place}]", fix=fix)
     if titles is not None and len(titles) != len(texts):
