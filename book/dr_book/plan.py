@@ -389,7 +389,7 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Ve
     Args:
         blocks: "squad", "reddit-retrieval", "squad, decoder" with the rows of blocks 1 and 2,
             "squad, pooling" with those of 1 and 9, "squad, reading" with those of 1, 2 and 10,
-            "squad, unread" with those of 1, 2 and 11 to 14, "squad, rates" with those of 8
+            "squad, unread" with those of 1, 2 and 11 to 15, "squad, rates" with those of 8
             (`at_best_rates`), "re-ranker, dev", and each collection that was searched without
             training on it, under its name with "elsewhere " before it.
         overlaps: of SQuAD's questions.
