@@ -145,8 +145,7 @@ class Scores:
     def from_dict(cls, content: Mapping[str, Any], where: object = "scores") -> "Scores":
         """The inverse of `to_dict`; anything else raises `InputError`."""
         try:
-            # a TypeError where one is no text
-            query_ids = ["".join([query]) for query in content["queries"]]
+            query_ids = [*map(str.__str__, content["queries"])]  # a TypeError where one is no text
             values = np.array(content["values"], np.float32).reshape(-1, len(content["measures"]))
             row = np.array(content["row"])
             if row.size and (row.dtype.kind != "i" or row.min() < 0):
