@@ -21,7 +21,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from scipy.stats import binomtest, t
 
-from dr_book import figures, measured, statistics
+from dr_book import figures, measured, papers, statistics
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.lab import Recipe
 
@@ -104,6 +104,36 @@ def test_of_two_collections_each_comes_first_once(orders):
     assert len(orders["certain_at_first"]("collection", pairs)) == 4
     assert orders["certain_at_first"]("pre-training steps", pairs) == pairs[1:]
     assert orders["certain_at_first"]("labels", pairs) == pairs[1:]
+
+
+def test_a_paper_s_number_is_that_of_the_stage_whose_row_it_stands_in():
+    """SimLM's first retriever stood beside the recall of the distilled one, RetroMAE with mined
+    negatives beside RetroMAE distilled.
+    """
+    printed: dict[str, Any] = {}
+
+    def compared(study: str, live: object, measure: str, paper: Any, **_: object) -> Any:
+        printed[measure] = paper
+        return SimpleNamespace(runs={}, table=shown, figure=shown)
+
+    def shown(*_: object, **more: object) -> None:
+        """In place of what a page shows."""
+
+    space = {"papers": papers, "comparison": SimpleNamespace(Comparison=compared)}
+    space |= {"study": "", "live": {}, "display": shown}
+    for cell in nbformat.read(ROOT / "notebooks/methods/main_results.ipynb", as_version=4).cells:
+        if "at_stage" in cell.source:
+            exec(cell.source, space)
+    found = {
+        row: [printed[measure][row] for measure in ("MRR@10", "R@50", "R@1000")]
+        for row in ("BM25", "RetroMAE", "SimLM", "SimLM, distilled")
+    }
+    assert found == {
+        "BM25": [18.5, 58.5, 85.7],
+        "RetroMAE": [39.3, None, 98.5],
+        "SimLM": [38.0, None, 98.3],
+        "SimLM, distilled": [41.1, 87.8, 98.7],
+    }
 
 
 CELLS = {
