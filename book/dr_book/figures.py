@@ -387,6 +387,7 @@ def intervals(
                     markerfacecolor=inside,
                     markeredgewidth=1.0 if inside == colour else 1.6,
                     alpha=1 if clear(point) else PALE,
+                    clip_on=False,  # a mark at the end of a narrow panel is whole
                 )
             alone = len(filled) == 1 and one.role != "paper"
             axes.set(title="" if alone else name, xlabel=textwrap.fill(one.unit, across))
@@ -571,7 +572,10 @@ def slopes(
     if certain:
         key = "Circled crossings are certain. "
         if certain != crossings:  # a ring may hold a tie as well
-            key = "A ring holds a crossing that is certain; those outside are not. "
+            outside = {label for pair in crossings if pair not in certain for label in pair}
+            waits = any(second.points[label].once for label in outside)
+            or_wait = ", or wait for a second seed" * waits
+            key = f"A ring holds a crossing that is certain; those outside are not{or_wait}. "
     elif crossings:
         key = "No crossing is certain. " if len(crossings) > 1 else "The crossing is not certain. "
     key += source

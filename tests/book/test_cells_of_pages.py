@@ -8,6 +8,7 @@ import ast
 import inspect
 import json
 import re
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +19,9 @@ import torch
 from check_pages import ROOT
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
-from dr_book import figures, measured, statistics
+from dr_book import figures, measured, papers, statistics
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.lab import Recipe
 
@@ -62,18 +63,77 @@ def test_what_a_run_does_not_read_makes_no_other_row(row_of):
     )
 
 
-def test_a_share_of_orders_has_an_exact_interval_over_settings_where_all_agree():
-    """It had none: 100 % of many pairs, all on a few settings, looked sure."""
+@pytest.fixture(scope="module")
+def orders() -> dict[str, Any]:
     cells = nbformat.read(ROOT / "notebooks/methods/trust.ipynb", as_version=4).cells
     (source,) = (cell.source for cell in cells if "def surviving" in cell.source)
     space: dict[str, Any] = {"np": np, "statistics": statistics, "changes": {("steps", 1, 2): []}}
     exec(source, space)
-    up, down = (SimpleNamespace(mean=mean) for mean in (1.0, -1.0))
-    pairs = [(setting, up, up) for setting in range(5) for _ in range(20)]
-    share, exact = space["surviving"](pairs), binomtest(5, 5).proportion_ci()
+    return space
+
+
+UP, DOWN = (statistics.Interval(mean, mean - 0.5, mean + 0.5) for mean in (1.0, -1.0))
+
+
+def test_a_share_of_orders_has_an_exact_interval_over_settings_where_all_agree(orders):
+    """It had none: 100 % of many pairs, all on a few settings, looked sure."""
+    pairs = [(both, UP, UP) for both in combinations(range(6), 2) for _ in range(20)]
+    share, exact = orders["surviving"](pairs), binomtest(5, 5).proportion_ci()
     assert (share.mean, share.high) == (100, 100) and share.low == pytest.approx(100 * exact.low)
-    turned = space["surviving"]([*pairs, (5, up, down)])
-    assert turned.low < turned.mean == pytest.approx(100 * 100 / 101) and turned.high == 100
+    turned = orders["surviving"]([*pairs, ((0, 5), UP, DOWN)])
+    assert turned.low < turned.mean == pytest.approx(100 * 300 / 301) and turned.high == 100
+
+
+def test_a_setting_that_turns_all_orders_counts_as_one_on_whichever_side_it_stands(orders):
+    """A setting's pairs were together only where it was the second one."""
+    surviving, settings = orders["surviving"], range(12)
+    by_place = [
+        surviving([(both, UP, DOWN if odd in both else UP) for both in combinations(settings, 2)])
+        for odd in settings
+    ]
+    assert by_place[0] == by_place[-1] and by_place[0].mean == pytest.approx(100 * 55 / 66)
+    without = 100 * np.array([1.0, *11 * [45 / 55]])
+    error = np.sqrt(11 * without.var())
+    assert by_place[0].low == pytest.approx(by_place[0].mean - t.ppf(0.975, 11) * error)
+
+
+def test_of_two_collections_each_comes_first_once(orders):
+    """Names decided it: of a pair that is certain on the later name alone nothing was counted."""
+    unsure = statistics.Interval(-1.0, -3.0, 1.0)
+    pairs = [(("a", "b"), unsure, UP), (("a", "b"), UP, unsure), (("a", "b"), UP, UP)]
+    assert len(orders["certain_at_first"]("collection", pairs)) == 4
+    assert orders["certain_at_first"]("pre-training steps", pairs) == pairs[1:]
+    assert orders["certain_at_first"]("labels", pairs) == pairs[1:]
+
+
+def test_a_paper_s_number_is_that_of_the_stage_whose_row_it_stands_in():
+    """SimLM's first retriever stood beside the recall of the distilled one, RetroMAE with mined
+    negatives beside RetroMAE distilled.
+    """
+    printed: dict[str, Any] = {}
+
+    def compared(study: str, live: object, measure: str, paper: Any, **_: object) -> Any:
+        printed[measure] = paper
+        return SimpleNamespace(runs={}, table=shown, figure=shown)
+
+    def shown(*_: object, **more: object) -> None:
+        """In place of what a page shows."""
+
+    space = {"papers": papers, "comparison": SimpleNamespace(Comparison=compared)}
+    space |= {"study": "", "live": {}, "display": shown}
+    for cell in nbformat.read(ROOT / "notebooks/methods/main_results.ipynb", as_version=4).cells:
+        if "at_stage" in cell.source:
+            exec(cell.source, space)
+    found = {
+        row: [printed[measure][row] for measure in ("MRR@10", "R@50", "R@1000")]
+        for row in ("BM25", "RetroMAE", "SimLM", "SimLM, distilled")
+    }
+    assert found == {
+        "BM25": [18.5, 58.5, 85.7],
+        "RetroMAE": [39.3, None, 98.5],
+        "SimLM": [38.0, None, 98.3],
+        "SimLM, distilled": [41.1, 87.8, 98.7],
+    }
 
 
 CELLS = {

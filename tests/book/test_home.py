@@ -100,6 +100,9 @@ def test_the_trust_figure_counts_every_certain_pair_once_a_collection():
     kept = sum(numbers[away][:2]) / sum(numbers[away])
     assert 0.62 < kept < 0.7, "about two in three"
     assert numbers[away][::3] == [25, 3], "25 of the 28 that are certain there"
+    on_scifact = [home.others()["scifact"].compared(*pair, home.ELSEWHERE) for pair in both]
+    assert sum(gap.certain for gap in on_scifact) == 22, "most of them SciFact's"
+    assert re.search(r"64 % \[49, 80\]", re.sub(r"\s", " ", home.trust_figure().data)), "chance"
     assert "medquad" not in home.others(), "too few clusters to decide anything"
 
 

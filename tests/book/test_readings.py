@@ -25,12 +25,15 @@ from dr_book.measured import (
     all_runs,
     by_configuration,
     compared,
+    corrected_tests,
     difference,
+    differences,
     mean_intervals,
     recorded_by_collection,
 )
 from dr_book.papers import load_papers
 from dr_book.statistics import Estimate, holm
+from dr_lib.objectives import method
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 BEST_PUPIL = "taught by late interaction, full labels, temperature 3"
@@ -530,7 +533,19 @@ SURE = {
         "w/o PSR minus Complete (PAIR); MRR@10",
     ],
     "simlm/figure03": [
-        f"SimLM, {steps} steps minus MLM, {steps} steps" for steps in ("2,000", "4,000", "16,000")
+        *(
+            f"SimLM, {steps} steps minus MLM, {steps} steps"
+            for steps in ("2,000", "4,000", "16,000")
+        ),
+        *(  # at every price that was tried, as methods/budgets says
+            f"AutoEncoder, {steps} steps minus {other} steps"
+            for steps, others in {
+                "1,000": ("MLM, 2,000", "SimLM, 500"),
+                "2,000": ("MLM, 4,000", "SimLM, 1,000"),
+                "16,000": ("MLM, 16,000", "SimLM, 16,000"),
+            }.items()
+            for other in others
+        ),
     ],
     "dpr_paq/table01": ["DPR (ours) minus DPR (ours), first round; MRR@10"],
     "dpr_paq/table04": [
@@ -566,7 +581,11 @@ PERHAPS = {
     ],
     "dpr_paq/table04": ["PAQ minus None"],
     "simlm/figure03": [
-        f"SimLM, {steps} steps minus MLM, {steps} steps" for steps in ("500", "1,000")
+        *(f"SimLM, {steps} steps minus MLM, {steps} steps" for steps in ("500", "1,000")),
+        *(  # four steps of masked LM are one of SimLM
+            f"SimLM, {steps} steps minus MLM, {as_many} steps"
+            for steps, as_many in (("500", "2,000"), ("1,000", "4,000"), ("4,000", "16,000"))
+        ),
     ],
     "dpr_paq/table01": [
         *(f"{row} minus {row}, first round; accuracy@20" for row in ("DPR (ours)", "DPR-PAQ")),
@@ -980,6 +999,20 @@ def test_away_from_home_only_the_auto_encoder_gains_for_certain_and_on_scifact()
     best = gain("auto-encoder", [*rows])
     assert best.side() == 1 and 10 < gain("BM25", [*rows]).value / best.value < 16
     assert gain("auto-encoder", [place for place in rows if place != "scifact"]).side() == 0
+
+
+def test_what_equal_budgets_says_of_masked_lm_holds_among_all_its_comparisons():
+    runs = recorded_by_collection("methods/equal-budgets")["squad"]
+    runs = {**runs, "bow": recorded_by_collection("plan/core")["squad"]["bow"]}
+    pairs = [(label, "mlm") for label in runs if label not in ("mlm", "BM25")]
+    p, gaps = (find(pairs, runs, "MRR@10") for find in (corrected_tests, differences))
+    sides = {
+        label: np.sign(gaps[label, "mlm"].mean) * (p[label, "mlm"] < 0.05) for label, _ in pairs
+    }
+    ahead = {label for label, side in sides.items() if side > 0}
+    assert len(ahead) > 5 and all("one vector" in method(label).family for label in ahead)
+    assert (sides["rtd"], sides["encdec_rtd"]) == (-1, 0), "ELECTRA's form alone is below"
+    assert {sides[label] for label in ("ict", "bfs", "nsp", "paq")} == {0}
 
 
 def reading(name: str) -> str:

@@ -3,6 +3,7 @@ words.
 """
 
 import re
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 from xml.etree import ElementTree
 
@@ -520,6 +521,21 @@ def test_both_lines_of_a_certain_crossing_are_dark_and_the_key_says_what_there_i
     places = {"a": (0.5, 2.5), "c": (0.5, 0.5)}
     assert rings == [ring for label, ring in places.items() if label in dark]
     assert f'<p class="dr-source">{said}</p>' in html
+
+
+def test_a_crossing_of_a_row_with_one_seed_is_not_said_to_be_none():
+    """Thirty points from another row, and the key called it uncertain."""
+    once = {**CROSSED[1].points, "a": replace(CROSSED[1].points["a"], once=True)}
+    sides = CROSSED[0], Series("recorded", "recorded", once, "%")
+    html = slopes(*sides, [*"abcd"], {frozenset("ab")}, "Here.").data
+    assert "outside are not, or wait for a second seed. Here. Hollow dots: one seed." in html
+
+
+def test_a_mark_at_the_end_of_a_narrow_panel_is_whole(drawn):
+    sides = [Series(name, "paper", points(a=0.0, b=3.0), "points") for name in "123"]
+    intervals(sides, ["a", "b"], alt="", zero=True)
+    marks = [line for axes in drawn[-1].axes for line in axes.lines if line.get_marker() == "D"]
+    assert marks and not any(line.get_clip_on() for line in marks)
 
 
 def test_each_certain_crossing_lies_in_a_ring_and_rings_do_not_overlap():
