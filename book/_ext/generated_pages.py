@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":  # a shell has what runs in its background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import numpy as np
 from claims_glance import drawn_pairs, in_words, left_out, pairs_table, write_claims_glance
 from data_sheets import anchor, here_table, sheet_sections
 from explorers import write_explorers
@@ -47,6 +48,7 @@ from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
+    Side,
     all_recorded,
     by_configuration,
     clusters_of,
@@ -852,7 +854,11 @@ def interval_figure() -> HTML:
     if not {"SimLM", "MLM"} <= runs.keys():
         return HTML("<p>Nothing is recorded yet.</p>")
     sides = runs["SimLM"], runs["MLM"]
-    means = [per_query(own, MEASURE).mean(axis=0) for own in sides]
+    seeds = [Side(own, MEASURE).seeds.values() for own in sides]  # a seed counts once
+    means = [
+        np.mean([per_query(runs, MEASURE, sides[0][0]).mean(axis=0) for runs in own], axis=0)
+        for own in seeds
+    ]
     steps = {
         "as if queries were independent": mean_interval(means[0] - means[1]),
         "over articles": mean_interval(means[0] - means[1], clusters_of(sides[0][0])),

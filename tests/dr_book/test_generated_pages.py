@@ -300,6 +300,16 @@ def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():
     assert "1,234" not in other.data  # another file of that name
 
 
+def test_three_intervals_of_one_difference_lie_around_one_mean(monkeypatch):
+    """A seed that was trained twice counts once, whichever interval is drawn around it."""
+    drawn = []
+    monkeypatch.setattr(generated_pages, "intervals", lambda series, *_, **__: drawn.extend(series))
+    generated_pages.interval_figure()
+    means = [interval.mean for interval in drawn[0].points.values()]
+    assert len(means) == 3
+    assert means == pytest.approx([means[2]] * 3, abs=1e-6)
+
+
 def test_the_records_page_names_records_and_machine_in_words():
     records = load_records(recorded_folder("laptop"), "simlm/table08")
     rates = next(record for record in records if record.label == "30% / 50%")
