@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy
 from check_pages import ROOT
-from measured_numbers import differing, measured
+from measured_numbers import differing, measured, seeds, trained_rows
 from test_measured_numbers import typed
 
 from dr_book import plan
@@ -33,6 +33,7 @@ from dr_book.measured import (
 )
 from dr_book.papers import load_papers
 from dr_book.statistics import Estimate, holm
+from dr_book.tables import seeds_in
 from dr_lib.objectives import method
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
@@ -692,6 +693,24 @@ def test_what_carries_a_bold_finding_is_certain(cell):
     assert found.certain and found.estimate.value > 0, found
 
 
+@pytest.mark.parametrize("paper", sorted(load_papers()))
+def test_a_papers_page_opens_with_as_many_seeds_as_the_rows_of_its_finding_have(paper):
+    text = (ROOT / "book" / "papers" / f"{paper}.md").read_text("utf-8")
+    opening = next(part for part in text.split("\n\n") if part.startswith("**"))
+    (said,) = re.findall(r"\{seeds\}`([^`]+)`", opening)
+    cells = [
+        *re.findall(r"\{measured\}`([^`]+)`", opening),
+        *FINDINGS.get(opening.split("**")[1], ()),
+    ]
+    rows = [
+        f"{study}; {row}"
+        for study, names in (cell.split("; ")[:2] for cell in cells)
+        for row in names.split(" minus ")
+    ]
+    named = [seeds_in(runs) for row in rows for runs in trained_rows(row)]
+    assert seeds([*map(seeds_in, trained_rows(said))]) == seeds(named)
+
+
 def test_generated_questions_help_the_base_model_before_fine_tuning():
     runs = recorded_by_collection("dpr_paq/figure02")["squad"]
     rows = (runs[f"{pairs} pairs, no fine-tuning"] for pairs in ("all", "no"))
@@ -764,6 +783,73 @@ def test_posts_help_with_certainty_on_one_of_three_sets_of_dialogues():
         for name, runs in recorded.items()
     }
     assert p["topical-chat"] < 0.05 < min(p["ubuntu-irc"], p["sgd"])
+
+
+def test_which_step_to_the_auto_encoder_gains_more_than_which():
+    """As simlm/table07_objectives says of the first: more than the last two, perhaps than the
+    second.
+    """
+    runs = recorded_by_collection("simlm/table07")["squad"]
+    rows = ["SimLM", "SimLM, 30% / 100%", "Enc-Dec MLM, 30% / 100%", "AutoEncoder, 30% masked"]
+    sides = [Side(runs[row], "MRR@10") for row in (*rows, "AutoEncoder")]
+    first, *later = [((1.0, end), (-1.0, start)) for start, end in pairwise(sides)]
+    more = []
+    for step in later:
+        terms: dict[Side, float] = {}
+        for weight, side in (*first, *((-weight, side) for weight, side in step)):
+            terms[side] = terms.get(side, 0.0) + weight
+        more.append(compared([(weight, side) for side, weight in terms.items()]))
+    assert all(gap.estimate.value > 0 for gap in more)
+    assert [gap.certain for gap in more] == [False, True, True]
+
+
+def test_masters_questions_come_from_all_labels_at_every_share_of_them():
+    """As master/fig3_few_shot and the paper's page say."""
+    runs = recorded_by_collection("master/figure03")["squad"]
+    shares = [record for label, own in runs.items() for record in own if "MASTER" in label]
+    few = [record for record in shares if record.recipe.get("few_shot")]
+    whole = {
+        record.keys["question_generator"] for record in shares if not record.recipe.get("few_shot")
+    }
+    assert few and {record.keys["question_generator"] for record in few} <= whole
+
+
+def test_the_page_of_the_larger_model_names_all_that_changed_with_the_size():
+    sizes = [
+        recorded_by_collection(study)["squad"]["simlm"][0].recipe
+        for study in ("methods/larger-model", "methods/equal-budgets")
+    ]
+    unlike = {"checkpoint_every", "compile"}  # how it was run
+
+    def settings(recipe):
+        parts = {name: recipe[name] for name in ("pretraining", "finetuning", "negatives")}
+        whole = {name: {"": recipe[name]} for name in ("base", "passage_length", "query_length")}
+        return {
+            (part, name): value
+            for part, values in (parts | whole).items()
+            for name, value in values.items()
+            if name not in unlike
+        }
+
+    large, small = map(settings, sizes)
+    assert {key for key in large.keys() | small.keys() if large.get(key) != small.get(key)} == {
+        ("base", ""),
+        ("passage_length", ""),
+        *(("pretraining", name) for name in ("steps", "learning_rate", "tokens_per_batch")),
+        *(
+            ("finetuning", name)
+            for name in ("steps", "learning_rate", "batch_queries", "negatives")
+        ),
+        ("negatives", "depth"),
+    }
+    batch = [large["finetuning", "batch_queries"], small["finetuning", "batch_queries"]]
+    steps = [large["finetuning", "steps"], small["finetuning", "steps"]]
+    assert batch[0] == 2 * batch[1] and 2 * steps[0] == steps[1]
+    read = [
+        size["pretraining", "steps"] * size["pretraining", "tokens_per_batch"]
+        for size in (large, small)
+    ]
+    assert 11.5 < read[0] / read[1] < 12.5
 
 
 def test_every_difference_that_a_page_names_is_there():
