@@ -4,7 +4,7 @@ compare. Page of the book: reference/records.
 - **equal**: all weights have the recorded digests, and every query its score.
 - **scores equal**: every query has its score to the last digit.
 - **equivalent**: the means differ by no more than a margin. It is 0.5 points, which on SQuAD about
-  90 of 100 pairs of trainings of one recipe keep; where fewer than 80 would, it is what 95 keep.
+  85 of 100 pairs of trainings of one recipe keep; where fewer than 80 would, it is what 95 keep.
 - **different**: the means differ by more than two trainings of one recipe do in 95 of 100 cases.
 
 Processors round differently, and a training carries that on until its weights are as far from the

@@ -696,7 +696,7 @@ def recipe_at(
     Example:
         >>> recipe = recipe_at("smoke", {"pretraining": {"steps": 7}})
         >>> recipe.pretraining.steps, recipe.finetuning.steps
-        (7, 4)
+        (7, 2)
     """
     if isinstance(overrides, str | Path):
         raise InputError(
