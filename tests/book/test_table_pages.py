@@ -136,7 +136,7 @@ def test_of_the_parameters_of_a_copy_those_are_shown_that_differ():
         "# and the recipe of notebooks/scales/smoke.yaml",
         "steps = [8]",
     ]
-    other = given.replace("'steps': 2", "'steps': 5")
+    other = given.replace("'steps': 4", "'steps': 5")
     own = notebook()
     own["cells"][2] = code(f"# Parameters\n{other}", "injected-parameters")
     assert "'steps': 5" in str(arrange(own, "notebooks/simlm/x", []))
