@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":  # a shell has what runs in its background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-import numpy as np
 from claims_glance import drawn_pairs, in_words, left_out, pairs_table, write_claims_glance
 from data_sheets import anchor, here_table, sheet_sections
 from explorers import write_explorers
@@ -48,16 +47,14 @@ from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
-    Side,
     all_recorded,
     by_configuration,
-    clusters_of,
     difference,
     made_by,
-    per_query,
     recorded,
     recorded_collections,
 )
+from dr_book.plan import Block
 from dr_book.statistics import Interval, mean_interval
 from dr_book.tables import (
     Cell,
@@ -853,16 +850,14 @@ def interval_figure() -> HTML:
     runs = recorded("simlm/table07")
     if not {"SimLM", "MLM"} <= runs.keys():
         return HTML("<p>Nothing is recorded yet.</p>")
-    sides = runs["SimLM"], runs["MLM"]
-    seeds = [Side(own, MEASURE).seeds.values() for own in sides]  # a seed counts once
-    means = [
-        np.mean([per_query(runs, MEASURE, sides[0][0]).mean(axis=0) for runs in own], axis=0)
-        for own in seeds
-    ]
+    block = Block(runs)
+    gaps = block.differences("SimLM", "MLM", MEASURE)
     steps = {
-        "as if queries were independent": mean_interval(means[0] - means[1]),
-        "over articles": mean_interval(means[0] - means[1], clusters_of(sides[0][0])),
-        "over articles and seeds": difference(*sides, MEASURE).estimate.interval(),
+        "as if queries were independent": mean_interval(gaps),
+        "over articles": mean_interval(gaps, block.clusters),
+        "over articles and seeds": difference(
+            runs["SimLM"], runs["MLM"], MEASURE
+        ).estimate.interval(),
     }
     told = "; ".join(f"{name} {spell(step, sign=True)}" for name, step in steps.items())
     return intervals(
