@@ -89,11 +89,8 @@ class Block:
         return len({run.seed for run in self.runs.get(label, ())})
 
     def values(self, label: str, measure: str) -> np.ndarray:
-        """`[seeds, queries]` in points, the mean over a seed's runs where it was trained again."""
-        seeds = measured.Side(self.runs[label], measure).seeds.values()
-        return np.stack(
-            [measured.per_query(runs, measure, self.first).mean(axis=0) for runs in seeds]
-        )
+        """`[seeds, queries]` in points, of `measured.per_seed`."""
+        return measured.per_seed(self.runs[label], measure, self.first)
 
     def means(self, measure: str) -> dict[str, list[float]]:
         """Method -> the mean of each seed, in points."""
