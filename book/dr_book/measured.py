@@ -571,9 +571,9 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent, but for trainings that
-    have searched several of them (`_of_shared_trainings`). Seeds add the pooled variance of their
-    collection, measure and stage where enough runs tell it, else each row that of its own
-    (`statistics.of_seeds`).
+    have searched several of them (`_of_shared_trainings`), of which those seeds count that have
+    searched all. Seeds add the pooled variance of their collection, measure and stage where enough
+    runs tell it, else each row that of its own (`statistics.of_seeds`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
@@ -589,6 +589,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
             raise InputError(
                 "no run has it", where=side.measure, fix="Measure the rows of this comparison."
             )
+    terms = _of_common_seeds(terms)
     places: dict[str, list[tuple[float, Side]]] = defaultdict(list)
     for weight, side in terms:
         places[side.runs[0].data["collection"]["digest"]].append((weight, side))
@@ -623,6 +624,26 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         effective,
         why,
     )
+
+
+def _of_common_seeds(terms: Sequence[tuple[float, Side]]) -> list[tuple[float, Side]]:
+    """The terms, each training with the seeds that have searched all of its collections; one whose
+    collections share no seed has trainings of their own there, and stays whole.
+    """
+    searched_by: dict[Hashable, dict[Hashable, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for _, side in terms:
+        if side.trained:
+            searched_by[_training(side)][_place(side)[0]] |= side.seeds.keys()
+    common = {
+        training: set.intersection(*places.values()) for training, places in searched_by.items()
+    }
+
+    def alike(side: Side) -> Side:
+        seeds = common.get(_training(side)) if side.trained else None
+        runs = [run for run in side.runs if run.seed in seeds] if seeds else side.records
+        return replace(side, records=runs)
+
+    return [(weight, alike(side)) for weight, side in terms]
 
 
 def _of_shared_trainings(
