@@ -5,12 +5,15 @@ that makes them.
     python benchmarks/plan_queue.py --tidy                         takes out what the book has
     python benchmarks/plan_queue.py --work CLAIMS --seconds 300    one worker; start several
     python benchmarks/plan_queue.py --work CLAIMS --changed        ... also with uncommitted changes
+    python benchmarks/plan_queue.py --work CLAIMS --without-gpu    ... also what is made for a GPU
     python benchmarks/plan_queue.py --prepare --seconds 300        builds what no GPU makes
 
 Workers share the cache of stages and a folder of claims. A worker takes the first task that nobody
 has, that fits the time that is left, and whose next stage nobody else is building. Of a task that
-was begun only what is left counts. What reads a collection that is not here stays in the queue, and
-the collection is named; a row that its collection does not allow is refused, in a line. Records are
+was begun only what is left counts. What reads a collection that is not here stays in the queue, as
+does a row of a scale made for a GPU where there is none, and what is lacking is named; a row that
+its collection does not allow is refused, in a line. Queue and plan are read again for each task, so
+that a worker also takes what a later commit adds. Records are
 left where every study leaves them, so that `dr-lib publish` takes them. They name a commit, which
 somebody else can check out only if `dr_lib` is as it has it: no run of the plan begins with other
 code.
@@ -34,16 +37,18 @@ from pydantic import Field
 
 from dr_lib import lab, places
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest, read_yaml, state_of, write_text
+from dr_lib.files import json_digest, parse_yaml, state_of, write_text
 from dr_lib.lab.records import save_records, slug
-from dr_lib.lab.study import how_far, rest_of
+from dr_lib.lab.study import how_far, rest_of, seconds_here
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError
+from dr_lib.training import machine
 
 QUEUE = places.project_root() / "notebooks" / "scales" / "queue.yaml"
 ELSEWHERE = ("nDCG@10", "MRR@10", "R@100")  # measures of a search without training
 FIRST = 16  # tasks that are prepared: as many as begin together
 GRADES = {"trecdl-mini": 2}  # lowest grade that counts as relevant
+FOR_PROCESSORS = ("smoke", "laptop")  # scales whose runs a machine without a GPU makes
 
 
 class Entry(Settings):
@@ -158,21 +163,28 @@ class Task(NamedTuple):
         """Those of them that are not here."""
         return [name for name in self.reads() if not is_here(name)]
 
+    def lacks_gpu(self) -> bool:
+        """Whether its scale is made for a GPU, and none is here."""
+        return self.scale not in FOR_PROCESSORS and machine.device().type == "cpu"
+
     def seconds(self, cache: Cache) -> float:
         """Expected, of what is left: the seconds of the row, and those of what its block rests on
-        where it says so, each by the share of its operations that is not done.
+        where it says so, each by the share of its operations that is not done. The row's are those
+        of a GPU: without one it takes at least as long as a study expects of its stages here.
         """
         plan = lab.pipeline(self.recipe)
         rests = plan.retriever2 if plan.reranker else plan.inputs.base.model
         shared = {stage.key for stage in stages_of(rests)} if self.entry.once else set()
-        missing = {stage.key for stage in cache.missing([plan.end])}
+        rest = {stage.key: rest_of(stage, cache) for stage in cache.missing([plan.end])}
         expected = 0.0
         for seconds, resting in ((self.entry.seconds, False), (self.entry.once, True)):
             stages = [stage for stage in plan.end.walk() if (stage.key in shared) == resting]
             whole = sum(stage.cost for stage in stages)
-            left = sum(rest_of(stage, cache).cost for stage in stages if stage.key in missing)
+            left = sum(rest[stage.key].cost for stage in stages if stage.key in rest)
             expected += seconds * left / whole if whole else 0
-        return expected
+        if machine.device().type == "cuda":
+            return expected
+        return max(expected, seconds_here(rest.values()))
 
     def begun(self, cache: Cache) -> bool:
         """Whether one of its stages was stopped in the middle."""
@@ -194,10 +206,12 @@ def without(changes: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
-@functools.cache
 def plan() -> dict[str, Any]:
-    """What book/plan.yaml says."""
-    return read_yaml(places.project_root() / "book" / "plan.yaml")
+    """What book/plan.yaml says now: a worker that began earlier meets rows of later blocks."""
+    return parsed((places.project_root() / "book" / "plan.yaml").read_bytes())
+
+
+parsed = functools.lru_cache(maxsize=1)(functools.partial(parse_yaml, where="book/plan.yaml"))
 
 
 def blocks() -> dict[int, dict[str, Any]]:
@@ -231,8 +245,8 @@ def searched(trained_on: str) -> list[str]:
 
 
 def missing(queue: Sequence[Task]) -> Iterator[str]:
-    """A line for each collection that is not here: how many runs wait for it, or are not measured
-    on it.
+    """A line for each collection that is not here, and for a GPU: how many runs wait for it, or are
+    not measured on it.
     """
     waiting = Counter(name for task in queue for name in task.lacks())
     unsearched = Counter(
@@ -245,6 +259,8 @@ def missing(queue: Sequence[Task]) -> Iterator[str]:
         yield f"lacks {name}: {count} runs that are trained on it stay in the queue"
     for name, count in sorted(unsearched.items()):
         yield f"lacks {name}: {count} runs are not measured on it"
+    for scale, count in sorted(Counter(task.scale for task in queue if task.lacks_gpu()).items()):
+        yield f"lacks a GPU: {count} runs of scale {scale} stay in the queue without --without-gpu"
 
 
 def entries(path: Path = QUEUE) -> list[Entry]:
@@ -300,6 +316,18 @@ def tasks(smoke: bool = False) -> list[Task]:
     return [Task(entry, seed) for entry in queue for seed in entry.seeds]
 
 
+def possible(smoke: bool, without_gpu: bool = False) -> list[Task]:
+    """The runs of the queue that this machine can make.
+
+    Args:
+        smoke: as of `tasks`.
+        without_gpu: those made for a GPU too, where there is none.
+    """
+    return [
+        task for task in tasks(smoke) if not task.lacks() and (without_gpu or not task.lacks_gpu())
+    ]
+
+
 # A worker -----------------------------------------------------------------------------------------
 
 
@@ -331,7 +359,9 @@ def is_free(task: Task, claims: Path) -> bool:
         return False
 
 
-def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | None:
+def take(
+    claims: Path, cache: Cache, seconds: float, smoke: bool, without_gpu: bool = False
+) -> Claim | None:
     """The first task that nobody has, that is not done, and that fits so many seconds or was begun,
     and so goes on where it was stopped.
 
@@ -339,9 +369,7 @@ def take(claims: Path, cache: Cache, seconds: float, smoke: bool) -> Claim | Non
     recipe cannot be run is refused, which ends it.
     """
     second = None
-    for task in tasks(smoke):
-        if task.lacks():
-            continue
+    for task in possible(smoke, without_gpu):
         place = end_of(task, claims)
         claim = Claim(task, FileLock(place.with_suffix(".lock")), place)
         try:
@@ -392,13 +420,15 @@ def keep(path: Path, claims: Path, smoke: bool) -> None:
         print(f"kept {len(made)} records", flush=True)
 
 
-def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) -> None:
+def work(
+    claims: Path, seconds: float, smoke: bool, kept: Path | None = None, without_gpu: bool = False
+) -> None:
     """Take tasks until none is left that fits the time; after each write the records to `kept`."""
     claims.mkdir(parents=True, exist_ok=True)
     end, cache = time.monotonic() + seconds, Cache()
     for line in missing(tasks(smoke)):
         print(line, flush=True)
-    while claim := take(claims, cache, end - time.monotonic(), smoke):
+    while claim := take(claims, cache, end - time.monotonic(), smoke, without_gpu):
         began = time.monotonic()
         print(f"begin {claim.task.name}", flush=True)
         try:
@@ -416,7 +446,7 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             print(f"failed {claim.task.name}: {reason}", flush=True)
 
-    left = [task for task in tasks(smoke) if not task.lacks() and is_free(task, claims)]
+    left = [task for task in possible(smoke, without_gpu) if is_free(task, claims)]
     if left:
         print(f"left {len(left)} tasks, of which the first is {left[0].name}", flush=True)
 
@@ -424,7 +454,7 @@ def work(claims: Path, seconds: float, smoke: bool, kept: Path | None = None) ->
 def prepare(seconds: float, smoke: bool) -> None:
     """Build what the first tasks share and no GPU makes: tokens, BM25's rankings, negatives."""
     cache = Cache().within(seconds / 60)
-    for task in [task for task in tasks(smoke) if not task.lacks()][:FIRST]:
+    for task in possible(smoke)[:FIRST]:
         try:
             ends = [lab.pipeline(recipe).end for _, recipe in task.studies().values()]
         except InputError:  # the worker that would take it says so
@@ -446,11 +476,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--keep", type=Path, help="file for the records of the queue")
     parser.add_argument("--changed", action="store_true", help="with uncommitted changes, too")
+    parser.add_argument("--without-gpu", action="store_true", help="what is made for a GPU, too")
     chosen = parser.parse_args()
     if chosen.work:
         if lab.records.commit()["changed"] and not (chosen.smoke or chosen.changed):
             sys.exit("failed: dr_lib has uncommitted changes. Commit them, or give --changed.")
-        return work(chosen.work, chosen.seconds, chosen.smoke, chosen.keep)
+        options = chosen.smoke, chosen.keep, chosen.without_gpu
+        return work(chosen.work, chosen.seconds, *options)
     if chosen.prepare:
         with suppress(TimeIsUpError):
             prepare(chosen.seconds, chosen.smoke)

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from search_page import METHODS, from_axes, small_queries, small_vectors, trained
 
-from dr_book.measured import per_query, recorded
+from dr_book.measured import per_seed, recorded
 from dr_book.tables import named
 from dr_lib import collections, tokens
 from dr_lib.collections import judged_rows
@@ -56,8 +56,8 @@ def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
     pairs = [(one, other) for one, other in wanted if one in runs and other in runs]
     found = []
     for one, other in pairs:
-        of_one = per_query(runs[one], MEASURE).mean(0)
-        gaps = of_one - per_query(runs[other], MEASURE, like=runs[one][0]).mean(0)
+        of_one = per_seed(runs[one], MEASURE).mean(0)
+        gaps = of_one - per_seed(runs[other], MEASURE, like=runs[one][0]).mean(0)
         spread = gaps.std(ddof=1)
         found.append(
             {"name": f"{names[one]} and {names[other]}", "spread": round(float(spread), 2)}

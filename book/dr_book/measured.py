@@ -405,10 +405,15 @@ def _is_of_a_set(record: Record, measure: str) -> bool:
 
 def _shown(record: Record, measure: str) -> np.ndarray:
     """`[queries]` float64 in the unit that is shown."""
-    values = record.measured.values.get(measure)
-    if values is None:  # whether the first relevant passage is among the first so many
-        values = record.per_query("MRR@10") > 1 / (_cut(measure) + 0.5)
-    return unit_of(measure)[0] * values.astype(np.float64)
+    return unit_of(measure)[0] * _values(record, measure).astype(np.float64)
+
+
+def _values(record: Record, measure: str) -> np.ndarray:
+    """`[queries]` as the record has them."""
+    if measure not in record.measured.values and (cut := _cut(measure)):
+        # whether the first relevant passage is among the first so many
+        return record.per_query("MRR@10") > 1 / (cut + 0.5)
+    return record.per_query(measure)
 
 
 @of_record
@@ -566,9 +571,9 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     """A weighted sum of the means of some configurations.
 
     Sides on one collection share its clusters; collections are independent, but for trainings that
-    have searched several of them (`_of_shared_trainings`). Seeds add the pooled variance of their
-    collection, measure and stage where enough runs tell it, else each row that of its own
-    (`statistics.of_seeds`).
+    have searched several of them (`_of_shared_trainings`), of which those seeds count that have
+    searched all. Seeds add the pooled variance of their collection, measure and stage where enough
+    runs tell it, else each row that of its own (`statistics.of_seeds`).
 
     Args:
         terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
@@ -584,6 +589,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
             raise InputError(
                 "no run has it", where=side.measure, fix="Measure the rows of this comparison."
             )
+    terms = _of_common_seeds(terms)
     places: dict[str, list[tuple[float, Side]]] = defaultdict(list)
     for weight, side in terms:
         places[side.runs[0].data["collection"]["digest"]].append((weight, side))
@@ -618,6 +624,26 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         effective,
         why,
     )
+
+
+def _of_common_seeds(terms: Sequence[tuple[float, Side]]) -> list[tuple[float, Side]]:
+    """The terms, each training with the seeds that have searched all of its collections; one whose
+    collections share no seed has trainings of their own there, and stays whole.
+    """
+    searched_by: dict[Hashable, dict[Hashable, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for _, side in terms:
+        if side.trained:
+            searched_by[_training(side)][_place(side)[0]] |= side.seeds.keys()
+    common = {
+        training: set.intersection(*places.values()) for training, places in searched_by.items()
+    }
+
+    def alike(side: Side) -> Side:
+        seeds = common.get(_training(side)) if side.trained else None
+        runs = [run for run in side.runs if run.seed in seeds] if seeds else side.records
+        return replace(side, records=runs)
+
+    return [(weight, alike(side)) for weight, side in terms]
 
 
 def _of_shared_trainings(
@@ -763,7 +789,8 @@ def made_by(record: Record) -> str:
 
 
 def per_query(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:
-    """Scores of one configuration, in percent.
+    """Scores of one configuration, a row a run: a seed that was trained again has several
+    (`per_seed` has one).
 
     Args:
         records: the same recipe with different seeds; all must have been measured on the same
@@ -772,13 +799,34 @@ def per_query(records: Sequence[Record], measure: str, like: Record | None = Non
         like: whose queries' order is taken; None takes that of the first.
 
     Returns:
-        `[seeds, queries]` float64.
+        `[runs, queries]` float64 in the unit that is shown (percent, GB, ...).
 
     Raises:
         InputError: the records answer different queries.
     """
     runs = Side(records, measure).runs
-    return 100.0 * aligned([run.measured for run in runs], (like or runs[0]).measured, measure)
+    scores = [Scores(run.query_ids, {measure: _values(run, measure)}) for run in runs]
+    return unit_of(measure)[0] * aligned(scores, (like or runs[0]).measured, measure)
+
+
+def per_seed(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:
+    """Scores of one configuration, a row a seed: the mean over its runs, as `Side.means` counts
+    them. Their mean is that of `value`.
+
+    Args:
+        records: as of `per_query`.
+        measure: as of `per_query`.
+        like: as of `per_query`.
+
+    Returns:
+        `[seeds, queries]` float64 in the unit that is shown (percent, GB, ...).
+
+    Raises:
+        InputError: the records answer different queries.
+    """
+    side = Side(records, measure)
+    like = like or side.runs[0]
+    return np.stack([per_query(runs, measure, like).mean(axis=0) for runs in side.seeds.values()])
 
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -89,11 +88,8 @@ class Block:
         return len({run.seed for run in self.runs.get(label, ())})
 
     def values(self, label: str, measure: str) -> np.ndarray:
-        """`[seeds, queries]` in points, the mean over a seed's runs where it was trained again."""
-        seeds = measured.Side(self.runs[label], measure).seeds.values()
-        return np.stack(
-            [measured.per_query(runs, measure, self.first).mean(axis=0) for runs in seeds]
-        )
+        """`[seeds, queries]` in points, of `measured.per_seed`."""
+        return measured.per_seed(self.runs[label], measure, self.first)
 
     def means(self, measure: str) -> dict[str, list[float]]:
         """Method -> the mean of each seed, in points."""
@@ -223,7 +219,7 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
 
     It is that of `measured.compared`, of the seeds that have searched all of the collections.
     """
-    weight, blocks = 1 / len(blocks), _trained_alike(blocks)
+    weight = 1 / len(blocks)
     sides = [
         {label: measured.Side(records, measure) for label, records in block.runs.items()}
         for block in blocks
@@ -235,23 +231,6 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
     ]
     beside = [side for by_label in sides for side in by_label.values() if side.trained]
     return measured.compared(terms, beside).estimate
-
-
-def _trained_alike(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks with those seeds of each method that all of them have, in one order."""
-    seeds = {
-        label: set.intersection(*({run.seed for run in one.runs.get(label, ())} for one in blocks))
-        for label in blocks[0].runs
-    }
-
-    def alike(label: str, block: Block) -> list[Record]:
-        runs = (run for run in block.runs[label] if run.seed in seeds[label])
-        return sorted(runs, key=attrgetter("seed"))
-
-    return [
-        Block({label: alike(label, block) for label, shared in seeds.items() if shared})
-        for block in blocks
-    ]
 
 
 def deciding(blocks: Mapping[str, Block]) -> dict[str, Block]:

@@ -106,7 +106,7 @@ def test_a_slider_has_the_values_that_its_page_names(run, name, least, most, ste
 def test_spreads_come_from_records(monkeypatch):
     scores = {"one": [[1.0, 0, 0, 1], [1.0, 0, 2, 1]], "other": [[0.0, 1, 0, 1]]}
     monkeypatch.setattr(
-        explorers, "per_query", lambda runs, measure, like=None: np.array(scores[runs[0]])
+        explorers, "per_seed", lambda runs, measure, like=None: np.array(scores[runs[0]])
     )
     assert explorers.spreads({"simlm": ["one"], "none": ["other"]})[0]["spread"] == pytest.approx(
         np.std([1, -1, 1, 0], ddof=1), abs=0.01

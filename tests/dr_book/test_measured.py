@@ -19,6 +19,7 @@ from dr_book.measured import (
     mean_intervals,
     on_processors,
     per_query,
+    per_seed,
     presentable,
     recorded,
     recorded_by_collection,
@@ -40,6 +41,28 @@ def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
     assert differences([("a", "b"), ("a", "gone")], {"a": first, "b": second}, "MRR@10").keys() == {
         ("a", "b")
     }
+
+
+def test_a_seed_that_was_trained_twice_counts_once(record):
+    """By hand; and as the value of the row has it, of which a mean over runs would make 50."""
+    runs = [
+        record("a", values, seed=seed) for seed, values in ((0, [1, 1]), (0, [0, 1]), (1, [0, 0]))
+    ]
+    np.testing.assert_array_equal(per_query(runs, "MRR@10"), [[100, 100], [0, 100], [0, 0]])
+    np.testing.assert_array_equal(per_seed(runs, "MRR@10"), [[50, 100], [0, 0]])
+    assert per_seed(runs, "MRR@10").mean() == 37.5 == measured.value(runs, "MRR@10").estimate.value
+    backwards = record("b", [1.0, 0.0])
+    backwards.query_ids = backwards.query_ids[::-1]
+    backwards.measured = Scores(backwards.query_ids, {"MRR@10": np.array([1.0, 0.0])})
+    np.testing.assert_array_equal(per_seed(runs, "MRR@10", backwards), [[100, 50], [0, 0]])
+
+
+def test_a_reciprocal_rank_tells_which_queries_are_answered_early(record):
+    runs = [record("a", [1 / 3, 0.25, 0.0]), record("a", [0.0, 0.5, 0.0])]
+    np.testing.assert_array_equal(per_query(runs, "Success@3"), [[100, 0, 0], [0, 100, 0]])
+    np.testing.assert_array_equal(per_seed(runs, "Success@10"), [[50, 100, 0]])
+    with pytest.raises(InputError, match="no measure"):
+        measured._values(runs[0], "Success@20")
 
 
 def test_values_stand_in_the_order_of_another_runs_queries():
@@ -195,12 +218,13 @@ def test_a_training_that_searched_two_collections_moves_both_means(record, share
     }
     terms = [((1 if label == "a" else -1) / 2, side) for (label, _), side in sides.items()]
     found = measured.compared(terms, [*sides.values()])
-    means = {key: side.means() for key, side in sides.items()}
+    means = {key: side.means()[: 3 if shared else 4] for key, side in sides.items()}
     assert found.estimate.value == pytest.approx(
         np.mean([np.mean(means["a", place]) - np.mean(means["b", place]) for place in (0, 1)])
     )
+    assert found.seeds == ((3, 3, 3, 3) if shared else (4, 3, 3, 3))
     if shared:
-        groups = [np.mean([means[label, place][:3] for place in (0, 1)], axis=0) for label in "ab"]
+        groups = [np.mean([means[label, place] for place in (0, 1)], axis=0) for label in "ab"]
     else:
         groups = [np.array(own) / 2 for own in means.values()]
     variances = [group.var(ddof=1) / len(group) for group in groups]
