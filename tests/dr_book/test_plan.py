@@ -470,11 +470,11 @@ def test_half_a_point_takes_a_hundred_articles_and_articles_differ_by_the_gap(pa
     """As methods/how_many_seeds begins, and says below its tables."""
     told = (ROOT / "notebooks/methods/how_many_seeds.ipynb").read_text(encoding="utf-8")
     assert "to find such a gap four times in five takes a hundred articles of equal size" in told
-    assert "neighbours about half a point apart on SQuAD are in a certain order" in told
-    assert "worth two to eight thousand independent ones, by pair" in told
+    assert "similar methods about half a point apart on SQuAD are in a certain order" in told
+    assert "worth two to eight thousand independent ones, by pair of methods" in told
     drawn = (ROOT / "book/extra/explorers/test-sets.js").read_text(encoding="utf-8")
     assert "SQuAD's 10,534 are worth two to eight thousand, by pair of systems" in drawn
-    assert "Questions that flip by themselves make up nearly half of its variance." in told
+    assert "make up nearly half of the variance behind this spread." in told
     block = plan.Block.load(study)
     labels = [label for label, records in block.runs.items() if len(records) > 2]
     pairs = [*combinations(labels, 2)]
