@@ -50,8 +50,8 @@ try:  # the library takes seconds, in which Ctrl-C is one line too
         read_yaml,
         write_json,
     )
-    from dr_lib.lab import open_collection
-    from dr_lib.settings import assigned_in
+    from dr_lib.lab import Recipe, open_collection
+    from dr_lib.settings import assigned_in, in_recipe
     from dr_lib.stages import drop_docstrings, spell_seconds
     from dr_lib.training import machine
 except KeyboardInterrupt:
@@ -205,6 +205,8 @@ def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             fix = f"Known here: {', '.join(sorted(known))}."
+            if "recipe" in known and re.split(r"\.|__", name)[0] in Recipe.model_fields:
+                fix = f'It is a key of the recipe: give -p recipe "{in_recipe(name)}".'
             raise InputError(f"no notebook has a parameter {name!r}", where="parameters", fix=fix)
 
 

@@ -3,6 +3,7 @@ their cell.
 """
 
 import multiprocessing
+import re
 import shutil
 import signal
 import subprocess
@@ -101,6 +102,7 @@ def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys
     )
 
 
+ROOT = Path(__file__).parents[2]
 EXT = str(Path(batch.__file__).parent)
 PREPARED = """
 import sys
@@ -308,6 +310,11 @@ def test_a_parameter_that_no_notebook_has_is_refused(project):
         match=r"no notebook has a parameter 'wrod'\. Known here: collection, minutes, scale, word",
     ):
         batch.run_notebooks(scale="smoke", parameters={"wrod": "x"})
+    for name in ("pretraining.steps", "pretraining__steps"):
+        notebooks = [ROOT / "notebooks" / "simlm" / "fig3_steps.ipynb"]
+        fix = re.escape('give -p recipe "{pretraining: {steps: ...}}".')
+        with pytest.raises(InputError, match=rf"no notebook has a parameter '{name}'\. .*{fix}"):
+            batch.check_parameters(notebooks, [name])
     (project / "own.yaml").write_text("wrod: x\n")
     with pytest.raises(InputError, match="no notebook has a parameter 'wrod'"):
         batch.run_notebooks(scale=str(project / "own.yaml"))
