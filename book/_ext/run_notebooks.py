@@ -37,9 +37,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dr_book.commands import STOPPED, Parser, count, parameters
+from dr_book import STOPPED, one_line_if_stopped
+from dr_book.commands import Parser, count, parameters
 
-try:  # the library takes seconds, in which Ctrl-C is one line too
+with one_line_if_stopped():
     from dr_lib import places
     from dr_lib.errors import InputError, visible
     from dr_lib.files import (
@@ -54,9 +55,6 @@ try:  # the library takes seconds, in which Ctrl-C is one line too
     from dr_lib.settings import assigned_in, in_recipe
     from dr_lib.stages import drop_docstrings, spell_seconds
     from dr_lib.training import machine
-except KeyboardInterrupt:
-    print(STOPPED, file=sys.stderr)
-    sys.exit(130)
 
 # Half of a small notebook's time is the import of torch and transformers. Under Linux one process
 # imports them, and kernels are forked from it. Where a fork of such a process is not safe (other

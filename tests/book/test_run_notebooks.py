@@ -16,7 +16,7 @@ import pytest
 import run_notebooks as batch
 from run_notebooks import main
 
-from dr_book.commands import STOPPED
+from dr_book import STOPPED
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 
