@@ -119,7 +119,20 @@ def _check_injected() -> None:
     known = sorted(assigned_in(stated))
     for name in sorted(assigned_in(injected).difference(known)):
         fix = f"{similar(name, known)}It has: {', '.join(known)}."
+        if "__" in name and "recipe" in known:
+            fix = f'A key of a recipe is set by -y "recipe: {in_recipe(name)}".'
         raise InputError("the notebook has no such parameter", where=name, fix=fix)
+
+
+def in_recipe(name: str) -> str:
+    """A key of a recipe, however its parts are joined, as YAML that a notebook's `recipe` takes.
+
+    Example:
+        >>> in_recipe("pretraining__steps"), in_recipe("pretraining.steps"), in_recipe("pooling")
+        ('{pretraining: {steps: ...}}', '{pretraining: {steps: ...}}', '{pooling: ...}')
+    """
+    parts = name.replace("__", ".").split(".")
+    return f"{{{': {'.join(parts)}: ...{'}' * len(parts)}"
 
 
 def assigned_in(cell: str) -> set[str]:

@@ -145,11 +145,13 @@ CLOSING = "”’»」』）】"
 END = _compiled(
     # A full stop ends a sentence between a small letter and a capital one; a script that has no
     # capitals has letters. One small letter that is not of ASCII is an abbreviation.
-    rf"(?<=[\p{{Ll}}\p{{Lo}}\p{{Lm}}\p{{M}}\p{{Nd}})\]\"'%°{CLOSING}][.!?…](?:[”’]|\s?»)?){NO_END}"
+    # Where no space follows, nothing is looked at behind.
+    rf"(?=\s)(?:(?<=[\p{{Ll}}\p{{Lo}}\p{{Lm}}\p{{M}}\p{{Nd}})\]\"'%°{CLOSING}]"
+    rf"[.!?…](?:[”’]|\s?»)?){NO_END}"
     r"(?<!(?<![\p{L}\p{M}])[\p{Ll}--[a-z]][.])"
     r"\s+(?=(?:[\"'(‘“„¿¡]|[«‹]\s?)?[\p{Lu}\p{Lt}\p{Lo}\p{Nd}])"
     # Other scripts' full stops say it themselves, in Chinese and Japanese without a space behind.
-    rf"|(?<=[\p{{Sentence_Terminal}}--[.!?]][{CLOSING}]*)\s+"
+    rf"|(?<=[\p{{Sentence_Terminal}}--[.!?]][{CLOSING}]*)\s+)"
     rf"|(?<=[。！？｡][{CLOSING}]*)(?![{CLOSING}。！？｡\s])"
 )
 
@@ -195,7 +197,7 @@ def pieces(text: str) -> list[str]:
         parts = [
             f" {piece}" if not place else piece
             for word in text.split()
-            for place, piece in enumerate(PIECE(word))
+            for place, piece in enumerate([word] if word.isascii() else PIECE(word))
         ]
     if max(map(len, parts), default=0) <= LONGEST_WORD:
         return parts

@@ -15,6 +15,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
+import regex
 
 from dr_book.generated_queries import asked_once, shared_words
 from dr_book.tables import matches
@@ -27,7 +28,7 @@ from dr_lib.materials.texts import distinct
 from dr_lib.models import DenseEncoder, SentenceEncoder
 from dr_lib.retrieval import Bm25, holds_answer, normal_form
 from dr_lib.tokens import TokenStore, check_titles, legibility, train_wordpiece
-from dr_lib.words import END, FULL_STOPS, fold, pieces, sentences, tokens, words_of
+from dr_lib.words import END, FULL_STOPS, PIECE, fold, pieces, sentences, tokens, words_of
 
 SCRIPT = Path(__file__).parents[1] / "book" / "extra" / "search-page" / "search.js"
 OLD_WORDS = re.compile(r"(?u)\b\w\w+\b").findall  # of bm25s and scikit-learn
@@ -305,6 +306,23 @@ def test_sentences_of_ascii_text_are_cut_by_one_rule_in_both_ways(seed):
     for _ in range(100):
         text = "".join(draw.choice(parts, int(draw.integers(0, 30))))
         assert sentences(text) == [part for part in END.split(text) if part]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_short_ways_of_sentences_and_pieces_give_the_same(seed):
+    """Looking behind every character, and cutting every word, ASCII or not."""
+    draw = np.random.default_rng(seed)
+    slow = regex.compile(END.pattern.replace(r"(?=\s)", "", 1), regex.V1)
+    assert slow.pattern != END.pattern
+    parts = [part for said in SENTENCES.values() for part in " ".join(said).split()]
+    parts += ["a.", "é.", "« B", "»", "…”", "。」", "！", "水x", "x水", "3", " ", "\u00a0"]
+    for _ in range(100):
+        text = " ".join(draw.choice(parts, int(draw.integers(1, 30))))
+        assert sentences(text) == [part for part in slow.split(text) if part]
+        cut_up = [PIECE(word) for word in text.split()]
+        expected = [f" {first}{''.join(more)}" for first, *more in cut_up]
+        assert "".join(pieces(text)) == "".join(expected)
+        assert len(pieces(text)) == (len(text.split()) if text.isascii() else sum(map(len, cut_up)))
 
 
 def test_running_text_is_cut_at_sentence_ends_in_every_language():

@@ -37,9 +37,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dr_book.commands import STOPPED, Parser, count, parameters
+from dr_book import STOPPED, one_line_if_stopped
+from dr_book.commands import Parser, count, parameters
 
-try:  # the library takes seconds, in which Ctrl-C is one line too
+with one_line_if_stopped():
     from dr_lib import places
     from dr_lib.errors import InputError, visible
     from dr_lib.files import (
@@ -50,13 +51,10 @@ try:  # the library takes seconds, in which Ctrl-C is one line too
         read_yaml,
         write_json,
     )
-    from dr_lib.lab import open_collection
-    from dr_lib.settings import assigned_in
+    from dr_lib.lab import Recipe, open_collection
+    from dr_lib.settings import assigned_in, in_recipe
     from dr_lib.stages import drop_docstrings, spell_seconds
     from dr_lib.training import machine
-except KeyboardInterrupt:
-    print(STOPPED, file=sys.stderr)
-    sys.exit(130)
 
 # Half of a small notebook's time is the import of torch and transformers. Under Linux one process
 # imports them, and kernels are forked from it. Where a fork of such a process is not safe (other
@@ -205,6 +203,8 @@ def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             fix = f"Known here: {', '.join(sorted(known))}."
+            if "recipe" in known and re.split(r"\.|__", name)[0] in Recipe.model_fields:
+                fix = f'It is a key of the recipe: give -p recipe "{in_recipe(name)}".'
             raise InputError(f"no notebook has a parameter {name!r}", where="parameters", fix=fix)
 
 

@@ -6,8 +6,9 @@ Page of the book: quickstart. Imports are late, so that help answers at once.
 
 import sys
 
-STOPPED = "stopped: what is finished is kept, and the same command continues"
-try:  # half a second, in which somebody may see that the command was a wrong one
+from dr_book import STOPPED, one_line_if_stopped
+
+with one_line_if_stopped():  # half a second, in which somebody may see that it was a wrong one
     import argparse
     import errno
     import gc
@@ -40,9 +41,6 @@ try:  # half a second, in which somebody may see that the command was a wrong on
     )
     from dr_lib import places
     from dr_lib.errors import InputError, similar, visible
-except KeyboardInterrupt:
-    print(STOPPED, file=sys.stderr)
-    sys.exit(130)
 
 if TYPE_CHECKING:
     from dr_lib.collections import Collection

@@ -115,6 +115,7 @@ FEWEST_TEXTS = 5
 """Different texts, before what most of them begin or end with is taken for no text of theirs."""
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 SOFT = "\u00ad"
+BREAKS = "-", "\u2010", SOFT
 WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 FIRST = re.compile(r"(?<![\w-])-*(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
 SECOND = re.compile(r"[ \t]*(?P<word>\w(?:[\w-]*\w)?)\S*")
@@ -386,7 +387,12 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
             if title and not f"{above}: ".startswith(f"{title}: "):
                 above = f"{title}: {above}" if above else title
             above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
-            rows.append((above, "\n".join(INVISIBLE.sub(" ", line) for line in text.splitlines())))
+            # all of `INVISIBLE` is not printable, and most lines are
+            lines = (
+                line if line.isprintable() else INVISIBLE.sub(" ", line)
+                for line in text.splitlines()
+            )
+            rows.append((above, "\n".join(lines)))
         yield rows
 
 
@@ -772,18 +778,19 @@ def unbroken(text: str) -> str:
         >>> unbroken("Vectors of well-\nknown mod-\nels, pre-\nand post-trained")
         'Vectors of well-known\nmodels,\npre-\nand post-trained'
     """
-    lines = text.split("\n")
-    known = Counter(WORD.findall(BROKEN.sub(" ", text).lower()))
     whole, fence = [], ""
-    for line in lines:
+    known: Mapping[str, int] = {}  # of most texts no line asks
+    for line in text.split("\n"):
         sign = opening[1] if (opening := FENCE.match(line)) else ""
-        first = whole and not fence and not _indented(line) and FIRST.search(whole[-1])
+        broken = whole and not fence and whole[-1].endswith(BREAKS) and not _indented(line)
+        first = broken and FIRST.search(whole[-1])
         second = first and not _indented(whole[-1]) and SECOND.match(line)
         if fence:
             fence = "" if sign == fence else fence
         else:
             fence = sign
         if second and second["word"].lower() not in SUSPENDED:
+            known = known or Counter(WORD.findall(BROKEN.sub(" ", text).lower()))
             hyphen = _hyphen(first["word"], second["word"], known) if first["sign"] != SOFT else ""
             whole[-1] = whole[-1][: first.start("sign")] + hyphen + second[0].strip()
             line = line[second.end() :].lstrip()
@@ -830,7 +837,7 @@ def sections(
         [('', ''), ('Sea', '\\nSalt.\\n'), ('Sea: Tides', '\\nTwice a day.\\n'), ('', 'Moon')]
     """
     titles, styles = begun or ({}, [])
-    marks = [mark for mark in heading.finditer(text) if not mark["fence"]]
+    marks = [mark for mark in _marks(text, heading) if not mark["fence"]]
     # by their order, as in reStructuredText
     styles[:] = dict.fromkeys([*styles, *((mark["over"], mark["under"]) for mark in marks)])
     levels = [
@@ -853,6 +860,15 @@ def sections(
         else:
             cuts.append((above, heading))
     return cuts
+
+
+def _marks(text: str, heading: re.Pattern) -> Iterator[re.Match]:
+    """Its `finditer`, which tries every character: a mark begins with a line."""
+    place = 0
+    while place >= 0:
+        if mark := heading.match(text, place):
+            yield mark
+        place = text.find("\n", mark.end() - 1 if mark else place) + 1 or -1
 
 
 def paragraphs(lines: Iterable[str]) -> list[str]:

@@ -249,32 +249,33 @@ def allowed_rows(collection: Collection, splits: Sequence[str]) -> tuple[np.ndar
     return rows, documents[rows]
 
 
-def others_left_out(documents: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
+def others_left_out(count: int, rows: np.ndarray, documents: np.ndarray, seed: int) -> np.ndarray:
     """All passages but as many as `rows` leave out, these of documents that `rows` have: whole ones
     as drawn, and the first passages of the last.
 
     Args:
-        documents: the document of each passage, `[passages]`.
-        rows: passages of whole documents, in order.
+        count: passages in all.
+        rows: passages of whole documents, in order, `[rows]`.
+        documents: the document of each of these, `[rows]`.
         seed: of the draw.
 
     Raises:
         InputError: `rows` leave out as much as they have, or more.
 
     Example:
-        >>> others_left_out(np.array([4, 4, 9, 9, 9, 7]), np.array([0, 1, 5]), seed=0)
+        >>> others_left_out(6, np.array([0, 1, 5]), np.array([4, 4, 7]), seed=0)
         Traceback (most recent call last):
         dr_lib.errors.InputError: others: 3 passages to leave out of 3. Leave out fewer splits.
-        >>> others_left_out(np.array([4, 4, 9, 9, 7]), np.array([0, 1, 2, 3]), seed=0).tolist()
+        >>> others_left_out(5, np.arange(4), np.array([4, 4, 9, 9]), seed=0).tolist()
         [1, 2, 3, 4]
     """
-    wanted = len(documents) - len(rows)
+    wanted = count - len(rows)
     if wanted >= len(rows):
         problem = f"{wanted} passages to leave out of {len(rows)}"
         raise InputError(problem, where="others", fix="Leave out fewer splits.")
-    distinct, inverse = np.unique(documents[rows], return_inverse=True)
+    distinct, inverse = np.unique(documents, return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(distinct))[inverse]
-    return np.delete(np.arange(len(documents)), rows[np.argsort(order, kind="stable")[:wanted]])
+    return np.delete(np.arange(count), rows[np.argsort(order, kind="stable")[:wanted]])
 
 
 def is_held_out(documents: np.ndarray, share: float, seed: int) -> np.ndarray:

@@ -137,9 +137,10 @@ class Inputs:
             self.searched = self.collection = self.collection.without_tested()
         self.corpus = open_sample(corpus) if corpus else self.collection
         if unread := recipe.pretraining.without_documents_of:
-            rows, _ = allowed_rows(self.corpus, sorted(unread))
+            rows, documents = allowed_rows(self.corpus, sorted(unread))
             if recipe.pretraining.others:
-                rows = others_left_out(self.corpus.documents()[0], rows, recipe.seed)
+                count = len(self.corpus.passages)
+                rows = others_left_out(count, rows, documents, recipe.seed)
             self.corpus = self.corpus.part(rows)
         self.base = open_checkpoint(recipe.base)
 

@@ -580,16 +580,17 @@ class Recipe(Layout):
                 "fine-tuning reads pseudo-labels of the training queries"
                 ' (auxiliary.pseudo_labels.pool="train")'
             )
-        if learns and self.few_shot and self.auxiliary.pseudo_labels.labels == "given":
-            raise ValueError(
-                "few_shot leaves fine-tuning a share of the labels;"
-                ' auxiliary.pseudo_labels.labels="given" would give it all'
-            )
-        if self.few_shot and self.objective.name == "paq" and self.auxiliary.paq_pairs.labels:
-            raise ValueError(
-                "few_shot leaves a share of the labels;"
-                ' auxiliary.paq_pairs.labels="given" would pre-train on all'
-            )
+        # what is made from labels stays as it is; labels as they are would be all of them
+        read = {"fine-tuning": "pseudo_labels" if learns else None}
+        read["pre-training"] = {"paq": "paq_pairs", "pair": "pseudo_labels"}.get(
+            self.objective.name
+        )
+        for reader, section in read.items():
+            if self.few_shot and section and getattr(self.auxiliary, section).labels == "given":
+                raise ValueError(
+                    "few_shot leaves a share of the labels;"
+                    f' auxiliary.{section}.labels="given" would give {reader} all'
+                )
         return self
 
     @model_validator(mode="after")

@@ -72,35 +72,50 @@ def orders() -> dict[str, Any]:
     return space
 
 
+FIFTEEN = [*combinations(range(6), 2)]
+
+
+def own(number: int) -> tuple[int, int]:
+    """Two rows, or settings, that no other pair has."""
+    return 2 * number, 2 * number + 1
+
+
 UP, DOWN = (statistics.Interval(mean, mean - 0.5, mean + 0.5) for mean in (1.0, -1.0))
 
 
 def test_a_share_of_orders_has_an_exact_interval_over_settings_where_all_agree(orders):
     """It had none: 100 % of many pairs, all on a few settings, looked sure."""
-    pairs = [(both, UP, UP) for both in combinations(range(6), 2) for _ in range(20)]
+    pairs = [(both, own(20 * n + k), UP, UP) for n, both in enumerate(FIFTEEN) for k in range(20)]
     share, exact = orders["surviving"](pairs), binomtest(5, 5).proportion_ci()
     assert (share.mean, share.high) == (100, 100) and share.low == pytest.approx(100 * exact.low)
-    turned = orders["surviving"]([*pairs, ((0, 5), UP, DOWN)])
+    turned = orders["surviving"]([*pairs, ((0, 5), own(300), UP, DOWN)])
     assert turned.low < turned.mean == pytest.approx(100 * 300 / 301) and turned.high == 100
 
 
 def test_a_setting_that_turns_all_orders_counts_as_one_on_whichever_side_it_stands(orders):
     """A setting's pairs were together only where it was the second one."""
     surviving, settings = orders["surviving"], range(12)
+    every = [*enumerate(combinations(settings, 2))]
     by_place = [
-        surviving([(both, UP, DOWN if odd in both else UP) for both in combinations(settings, 2)])
+        surviving([(both, own(n), UP, DOWN if odd in both else UP) for n, both in every])
         for odd in settings
     ]
     assert by_place[0] == by_place[-1] and by_place[0].mean == pytest.approx(100 * 55 / 66)
     without = 100 * np.array([1.0, *11 * [45 / 55]])
     error = np.sqrt(11 * without.var())
     assert by_place[0].low == pytest.approx(by_place[0].mean - t.ppf(0.975, 11) * error)
+    # a row does the same with its trainings, in whatever settings
+    by_row = surviving([(own(n), both, UP, DOWN if 0 in both else UP) for n, both in every])
+    assert by_row == by_place[0]
+    agreed = [surviving([(own(n), both, UP, UP) for n, both in every])]
+    assert agreed == [surviving([(both, own(n), UP, UP) for n, both in every])]
 
 
 def test_of_two_collections_each_comes_first_once(orders):
     """Names decided it: of a pair that is certain on the later name alone nothing was counted."""
     unsure = statistics.Interval(-1.0, -3.0, 1.0)
-    pairs = [(("a", "b"), unsure, UP), (("a", "b"), UP, unsure), (("a", "b"), UP, UP)]
+    gaps = [(unsure, UP), (UP, unsure), (UP, UP)]
+    pairs = [(("a", "b"), ("simlm", "mlm"), *both) for both in gaps]
     assert len(orders["certain_at_first"]("collection", pairs)) == 4
     assert orders["certain_at_first"]("pre-training steps", pairs) == pairs[1:]
     assert orders["certain_at_first"]("labels", pairs) == pairs[1:]

@@ -3,6 +3,7 @@ their cell.
 """
 
 import multiprocessing
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import pytest
 import run_notebooks as batch
 from run_notebooks import main
 
-from dr_book.commands import STOPPED
+from dr_book import STOPPED
+from dr_book.measured import recorded_folder
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 
@@ -101,19 +103,19 @@ def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys
     )
 
 
+ROOT = Path(__file__).parents[2]
 EXT = str(Path(batch.__file__).parent)
 PREPARED = """
 import sys
 from pathlib import Path
 from dr_lib import places
-if sys.argv[1:]:
-    places.project_root = lambda: Path(sys.argv[1])
+places.project_root = lambda: Path(sys.argv[1])
 sys.path.insert(0, EXT)
 import prepared
 from dr_book import measured
 from dr_lib.lab import records
 from dr_lib.stages import names_in
-print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 40,
+print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize,
       measured.by_configuration.kept.cache_info().currsize)
 """
 
@@ -122,18 +124,23 @@ def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_pat
     """The process that prepares it would take all kernels with it; each page tells of what it
     cannot read.
     """
-    (tmp_path / "book" / "records" / "laptop").mkdir(parents=True)
-    (tmp_path / "book" / "records" / "laptop" / "broken.jsonl.xz").write_text("{")
+    few = sorted(recorded_folder("laptop").glob("cdmae-*.jsonl.xz"))  # all take half a minute
     printed = []
-    for root in ([], [str(tmp_path)]):
+    for name in ("whole", "broken"):
+        folder = tmp_path / name / "book" / "records" / "laptop"
+        folder.mkdir(parents=True)
+        for path in few:
+            shutil.copy(path, folder)
+        if name == "broken":
+            (folder / "broken.jsonl.xz").write_text("{")
         done = subprocess.run(
-            [sys.executable, "-c", PREPARED.replace("EXT", repr(EXT)), *root],
+            [sys.executable, "-c", PREPARED.replace("EXT", repr(EXT)), tmp_path / name],
             capture_output=True,
             text=True,
             check=True,
         )
         printed.append(done.stdout.split())
-    assert printed == [["True", "True", "1"], ["True", "False", "1"]]
+    assert printed == [["True", f"{len(few)}", "1"], ["True", f"{len(few) + 1}", "1"]]
 
 
 def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
@@ -308,6 +315,11 @@ def test_a_parameter_that_no_notebook_has_is_refused(project):
         match=r"no notebook has a parameter 'wrod'\. Known here: collection, minutes, scale, word",
     ):
         batch.run_notebooks(scale="smoke", parameters={"wrod": "x"})
+    for name in ("pretraining.steps", "pretraining__steps"):
+        notebooks = [ROOT / "notebooks" / "simlm" / "fig3_steps.ipynb"]
+        fix = re.escape('give -p recipe "{pretraining: {steps: ...}}".')
+        with pytest.raises(InputError, match=rf"no notebook has a parameter '{name}'\. .*{fix}"):
+            batch.check_parameters(notebooks, [name])
     (project / "own.yaml").write_text("wrod: x\n")
     with pytest.raises(InputError, match="no notebook has a parameter 'wrod'"):
         batch.run_notebooks(scale=str(project / "own.yaml"))

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import sys
 import time
 
 import pytest
@@ -514,6 +515,29 @@ def test_no_word_of_a_text_with_headings_is_lost(lines):
     text = "\n".join(lines)
     found = " ".join(f"{title} {part}" for title, part in sections(text))
     assert {*re.findall(r"\w+", text)} == {*re.findall(r"\w+", found)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["# a", "= b", "c", "", "", "===", "---", "-----", "....", "```", " ```", "~~~", " d #"]
+        ),
+        max_size=16,
+    )
+)
+def test_headings_looked_for_at_line_starts_are_those_of_every_character(lines):
+    text = "\n".join(lines)
+    for heading in (plain.HEADING, plain.ASCIIDOC):
+        slow = [mark.span() for mark in heading.finditer(text)]
+        assert [mark.span() for mark in plain._marks(text, heading)] == slow
+
+
+def test_lines_that_are_passed_over_have_nothing_to_be_changed():
+    """Of every sign: no printable one is invisible, and no other than these breaks a word."""
+    signs = list(map(chr, range(sys.maxunicode + 1)))
+    assert not any(sign.isprintable() for sign in signs if plain.INVISIBLE.match(sign))
+    assert {sign for sign in signs if plain.FIRST.search(f"a{sign}")} == {*plain.BREAKS}
 
 
 @pytest.mark.parametrize("kind", ["txt", "md", "rst"])

@@ -17,8 +17,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from tqdm import tqdm
 
-from dr_book import systems
-from dr_book.commands import EXAMPLES, STOPPED, check_collection, main, parser, untaken
+from dr_book import STOPPED, systems
+from dr_book.commands import EXAMPLES, check_collection, main, parser, untaken
 from dr_book.generated_queries import FEWEST_PASSAGES
 from dr_book.plain_log import FORM, PlainLines
 from dr_book.systems import check_outside, word_of

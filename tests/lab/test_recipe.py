@@ -61,11 +61,14 @@ def test_a_recipe_cannot_be_changed():
                 "finetuning": {"pseudo_labels": True},
                 "auxiliary": {"pseudo_labels": {"labels": "given"}},
             },
-            r"few_shot leaves fine-tuning a share of the labels",
+            r"few_shot leaves .*auxiliary\.pseudo_labels\..* would give fine-tuning all",
         ),
-        (
-            {"few_shot": 0.1, "objective": "paq", "auxiliary": {"paq_pairs": {"labels": "given"}}},
-            r"few_shot leaves a share of the labels",
+        *(
+            (
+                {"few_shot": 0.1, "objective": name, "auxiliary": {pairs: {"labels": "given"}}},
+                rf"few_shot leaves .*auxiliary\.{pairs}\..* would give pre-training all",
+            )
+            for name, pairs in (("paq", "paq_pairs"), ("pair", "pseudo_labels"))
         ),
         ({"reranking": {"weighted": True}}, r'needs final="reranker"'),
         ({"few_shot": 1.5}, r"few_shot"),

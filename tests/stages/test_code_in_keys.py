@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("keys")  # one process makes them all
 ROOT = Path(__file__).parents[2]
 RETRIEVERS = [
     "simlm: retriever",

@@ -84,3 +84,10 @@ def test_a_notebook_refuses_a_parameter_that_it_does_not_have(monkeypatch, given
         check_parameters()
     cells.append("check_parameters()  # called again, by hand")
     check_parameters()
+
+
+def test_a_key_of_a_recipe_is_told_where_it_goes(monkeypatch):
+    cells = ["", "recipe = {}", "# Parameters\npretraining__steps = 9\n", "lab.check_parameters()"]
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns={"In": cells}))
+    with pytest.raises(InputError, match=r'by -y "recipe: \{pretraining: \{steps: \.\.\.\}\}"'):
+        check_parameters()

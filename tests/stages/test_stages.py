@@ -486,10 +486,10 @@ class Search:
 }
 
 
-def printed_by(code, folder):
+def printed_by(code, folder, *arguments):
     """What a fresh process prints that runs code in a folder."""
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *map(str, arguments)],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -498,52 +498,59 @@ def printed_by(code, folder):
     ).stdout
 
 
-def digests(folder, file="", old="", new=""):
-    """Digests of all classes, computed by a fresh process over the package with some text of a file
-    replaced.
-    """
-    for name, text in PACKAGE.items():
-        (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "mine" / name).write_text(text.replace(old, new) if name == file else text)
-    code = (
-        "import json; from mine import methods; from dr_lib.stages import code_digest\n"
-        "kinds = [one for one in vars(methods).values() if isinstance(one, type)]\n"
-        "print(json.dumps({one.__name__: code_digest(one) for one in kinds}))"
-    )
-    printed = printed_by(code, folder)
-    return json.loads(printed)
+EDITS = [  # a file, what stands there, what instead, and the classes whose digest that changes
+    ("losses.py", "x + SHIFT", "x - SHIFT", {"One", "Any"}),
+    ("losses.py", "int = 1", "int = 2", {"One", "Any"}),
+    ("losses.py", "+= 0", "+= 1", {"One", "Any"}),
+    ("losses.py", "return x\n", "return 2 * x\n", {"Two", "Any"}),
+    ("tools/search.py", "return x", "return 2 * x", {"Search"}),
+    ("lazy/late.py", "return 5", "return 6", {"Late"}),
+    # `search` is the function, not the module of that name
+    ("tools/search.py", "return 3", "return 4", set()),
+    ("losses.py", "'''One.'''", "'''Another text.'''", set()),
+    ("losses.py", "return x\n", "return  x  # why\n", set()),
+    # refuses at most; unless its value is used
+    ("methods.py", 'check_share("share", share)\n    return', "return", set()),
+    ("methods.py", 'return check_share("share", share)', "return None", {"Asked"}),
+    ("methods.py", "return 7", "return 8", {"Checked"}),
+    ("methods.py", "class One", "def nobody():\n    return 1\n\nclass One", set()),
+]
+DIGESTS = """
+import json, os, sys
+from dr_lib.stages import code_digest
+
+for folder in sys.argv[1:]:
+    if os.fork() == 0:
+        sys.path.insert(0, folder)
+        from mine import methods
+        kinds = [one for one in vars(methods).values() if isinstance(one, type)]
+        print(json.dumps({one.__name__: code_digest(one) for one in kinds}), flush=True)
+        os._exit(0)
+    os.wait()
+"""
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory):
-    return digests(tmp_path_factory.mktemp("before"))
+def digests(tmp_path_factory):
+    """Digests of all classes, first of the package as it is, then after each edit: each by a
+    process of its own, all of them forked from one, which has imported the library.
+    """
+    folders = []
+    for file, old, new, _ in [("", "", "", set()), *EDITS]:
+        folders.append(tmp_path_factory.mktemp("edited"))
+        for name, text in PACKAGE.items():
+            (folders[-1] / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+            edited = text.replace(old, new) if name == file else text
+            (folders[-1] / "mine" / name).write_text(edited)
+    printed = printed_by(DIGESTS, folders[0], *folders)
+    return [json.loads(line) for line in printed.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "affected"),
-    [
-        ("losses.py", "x + SHIFT", "x - SHIFT", {"One", "Any"}),
-        ("losses.py", "int = 1", "int = 2", {"One", "Any"}),
-        ("losses.py", "+= 0", "+= 1", {"One", "Any"}),
-        ("losses.py", "return x\n", "return 2 * x\n", {"Two", "Any"}),
-        ("tools/search.py", "return x", "return 2 * x", {"Search"}),
-        ("lazy/late.py", "return 5", "return 6", {"Late"}),
-        # `search` is the function, not the module of that name
-        ("tools/search.py", "return 3", "return 4", set()),
-        ("losses.py", "'''One.'''", "'''Another text.'''", set()),
-        ("losses.py", "return x\n", "return  x  # why\n", set()),
-        # refuses at most; unless its value is used
-        ("methods.py", 'check_share("share", share)\n    return', "return", set()),
-        ("methods.py", 'return check_share("share", share)', "return None", {"Asked"}),
-        ("methods.py", "return 7", "return 8", {"Checked"}),
-        ("methods.py", "class One", "def nobody():\n    return 1\n\nclass One", set()),
-    ],
-)
-def test_edited_code_changes_the_digest_of_what_runs_it_and_of_nothing_else(
-    before, tmp_path, file, old, new, affected
-):
-    after = digests(tmp_path, file, old, new)
-    assert {name for name in before if after[name] != before[name]} == affected
+@pytest.mark.parametrize("edit", range(len(EDITS)), ids=[" -> ".join(one[1:3]) for one in EDITS])
+def test_edited_code_changes_the_digest_of_what_runs_it_and_of_nothing_else(digests, edit):
+    before, *after = digests
+    changed = {name for name in before if after[edit][name] != before[name]}
+    assert changed == EDITS[edit][3]
 
 
 SPELLED = r"""
