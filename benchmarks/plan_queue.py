@@ -13,10 +13,9 @@ has, that fits the time that is left, and whose next stage nobody else is buildi
 was begun only what is left counts. What reads a collection that is not here stays in the queue, as
 does a row of a scale made for a GPU where there is none, and what is lacking is named; a row that
 its collection does not allow is refused, in a line. Queue and plan are read again for each task, so
-that a worker also takes what a later commit adds. Records are
-left where every study leaves them, so that `dr-lib publish` takes them. They name a commit, which
-somebody else can check out only if `dr_lib` is as it has it: no run of the plan begins with other
-code.
+that a worker also takes what a later commit adds. Records are left where every study leaves them,
+so that `dr-lib publish` takes them. They name a commit, which somebody else can check out only if
+`dr_lib` is as it has it: no run of the plan begins with other code.
 """
 
 import argparse
@@ -481,8 +480,7 @@ def main() -> None:
     if chosen.work:
         if lab.records.commit()["changed"] and not (chosen.smoke or chosen.changed):
             sys.exit("failed: dr_lib has uncommitted changes. Commit them, or give --changed.")
-        options = chosen.smoke, chosen.keep, chosen.without_gpu
-        return work(chosen.work, chosen.seconds, *options)
+        return work(chosen.work, chosen.seconds, chosen.smoke, chosen.keep, chosen.without_gpu)
     if chosen.prepare:
         with suppress(TimeIsUpError):
             prepare(chosen.seconds, chosen.smoke)

@@ -116,10 +116,11 @@ FEWEST_TEXTS = 5
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 SOFT = "\u00ad"
 BREAKS = "-", "\u2010", SOFT
+SIGN = f"[{''.join(BREAKS)}]"
 WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-FIRST = re.compile(r"(?<![\w-])-*(?P<word>\w[\w-]*(?<=\w))(?P<sign>[-\u2010\u00ad])$")
+FIRST = re.compile(rf"(?<![\w-])-*(?P<word>\w[\w-]*(?<=\w))(?P<sign>{SIGN})$")
 SECOND = re.compile(r"[ \t]*(?P<word>\w(?:[\w-]*\w)?)\S*")
-BROKEN = re.compile(r"(?<![\w-])[\w-]+[-\u2010\u00ad]\n\s*[\w-]+")
+BROKEN = re.compile(rf"(?<![\w-])[\w-]+{SIGN}\n\s*[\w-]+")
 """A word, the halves of a broken one, and both; looked for from the beginning of a word
 alone, since a word may be a whole genome.
 """

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 import run_notebooks as batch
+from check_pages import ROOT
 from run_notebooks import main
 
 from dr_book import STOPPED
@@ -103,7 +104,6 @@ def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys
     )
 
 
-ROOT = Path(__file__).parents[2]
 EXT = str(Path(batch.__file__).parent)
 PREPARED = """
 import sys

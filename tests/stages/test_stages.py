@@ -526,7 +526,8 @@ for folder in sys.argv[1:]:
         kinds = [one for one in vars(methods).values() if isinstance(one, type)]
         print(json.dumps({one.__name__: code_digest(one) for one in kinds}), flush=True)
         os._exit(0)
-    os.wait()
+    if os.wait()[1]:
+        sys.exit(f"no digests of {folder}")
 """
 
 
