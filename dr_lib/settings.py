@@ -7,12 +7,15 @@ import reprlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dr_lib.errors import InputError, similar
 from dr_lib.files import read_yaml
+
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A part of a whole, from 0 to 1."""
 
 
 class Settings(BaseModel):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -98,7 +98,7 @@ class Check(Settings):
     kind: Literal["order", "best", "equal", "within", "gain"]
     measure: str | None = None
     rows: tuple[str, ...] = Field(min_length=1)
-    width: float = Field(default=0.0, ge=0)
+    width: NonNegativeFloat = 0.0
     low: float = 0.0
     high: float = 100.0
     paired: bool = True
@@ -164,7 +164,7 @@ class AnsweredBy(Settings):
     measure: str | dict[str, str]
     collection: str | tuple[str, ...]
     stage: Stage | dict[str, Stage]
-    pairs: list[tuple[str, str]] | None = Field(default=None, min_length=1)
+    pairs: list[tuple[str, str]] | None = Field(None, min_length=1)
     marks: tuple[Mark, ...] = ()
     protocol: Protocol
     lacks: str = ""

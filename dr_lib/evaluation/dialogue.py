@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import datasets
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from dr_lib.collections import field_of, read_records
 from dr_lib.errors import InputError
@@ -174,7 +174,7 @@ class DialogueSettings(TaskSettings):
     longest: ClassVar[str] = "context_length"
     folder: str
     split: str = "test"
-    limit: int | None = Field(None, gt=0)
+    limit: PositiveInt | None = None
     context_length: int = Field(256, gt=3)
     side: Side = "left"
 

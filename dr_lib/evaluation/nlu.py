@@ -23,7 +23,7 @@ import datasets
 import numpy as np
 import scipy
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -34,6 +34,7 @@ from dr_lib.evaluation.clusters import TaskSettings
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import first_states, load_masked_lm
 from dr_lib.places import find_data
+from dr_lib.settings import Share
 from dr_lib.stages import Data, stage
 from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer, plan_by_length
 from dr_lib.training import TrainSettings, Visits, machine, train
@@ -118,13 +119,13 @@ class NluSettings(TaskSettings):
     folder: str
     train: str = "train"
     split: str = "dev"
-    epochs: float = Field(3.0, gt=0)
-    batch_rows: int = Field(32, gt=0)
-    learning_rate: float = Field(2e-5, gt=0)
-    warmup: float = Field(0.1, ge=0, le=1)
-    weight_decay: float = Field(0.01, ge=0)
+    epochs: PositiveFloat = 3.0
+    batch_rows: PositiveInt = 32
+    learning_rate: PositiveFloat = 2e-5
+    warmup: Share = 0.1
+    weight_decay: NonNegativeFloat = 0.01
     length: int = Field(128, gt=3)
-    dropout: float = Field(0.1, ge=0, le=1)
+    dropout: Share = 0.1
 
     @model_validator(mode="after")
     def _known(self) -> Self:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from dr_lib import models, objectives
 from dr_lib.collections import Collection
@@ -71,9 +71,9 @@ class BaseRecipe(Settings):
     name: str
     sources: tuple[TextSource, ...] = Field(min_length=1)
     vocabulary: int = Field(8192, gt=5)
-    layers: int = Field(2, gt=0)
-    hidden: int = Field(128, gt=0)
-    heads: int = Field(2, gt=0)
+    layers: PositiveInt = 2
+    hidden: PositiveInt = 128
+    heads: PositiveInt = 2
     positions: int = Field(512, gt=8)
     length: int = Field(144, gt=8)
     title: Literal["pair", "joined", "none"] = "pair"
@@ -81,7 +81,7 @@ class BaseRecipe(Settings):
     training: Pretraining = Pretraining()
     held_out: float = Field(0.01, gt=0, le=0.5)
     weights: Literal["float32", "float16"] = "float32"
-    seed: int = Field(0, ge=0)
+    seed: NonNegativeInt = 0
 
     def portable(self) -> dict[str, Any]:
         """All keys as plain JSON values, with the last part in place of a path."""

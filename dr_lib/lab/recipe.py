@@ -12,7 +12,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, create_model, model_validator
 
 from dr_lib import collections, objectives, places, training
 from dr_lib.collections import Collection
@@ -20,11 +20,10 @@ from dr_lib.errors import InputError, similar
 from dr_lib.evaluation import KINDS, TaskSettings
 from dr_lib.files import json_digest, read_yaml, state_of
 from dr_lib.models import Prompts
-from dr_lib.settings import Settings, keys_at
+from dr_lib.settings import Settings, Share, keys_at
 from dr_lib.tokens import Layout
 from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
 
-Count = Field(None, gt=0)
 Final = Literal["pretrained", "retriever1", "retriever2", "reranker", "distilled"]
 UNREAD_LATE = (
     "mask_positives",
@@ -59,11 +58,11 @@ class CollectionSettings(Settings):
     """
 
     name: str = "primer"
-    passages: int | None = Count
-    train_queries: int | None = Count
-    dev_queries: int | None = Count
-    test_queries: int | None = Count
-    seed: int = Field(0, ge=0)
+    passages: PositiveInt | None = None
+    train_queries: PositiveInt | None = None
+    dev_queries: PositiveInt | None = None
+    test_queries: PositiveInt | None = None
+    seed: NonNegativeInt = 0
     allow_duplicates: bool = True
     strict: bool | None = None
     splits: dict[str, str] | None = None
@@ -201,9 +200,9 @@ class NegativesSettings(Settings):
             training's. In training they are never right, and a re-ranker learns to recognise them.
     """
 
-    depth: int = Field(200, gt=0)
-    random_negatives: int = Field(10, ge=0)
-    seed: int = Field(0, ge=0)
+    depth: PositiveInt = 200
+    random_negatives: NonNegativeInt = 10
+    seed: NonNegativeInt = 0
     answers: Literal["keep", "drop", "positive"] = "keep"
     held_out: Literal["drop"] | None = None
 
@@ -218,7 +217,7 @@ class MiningSettings(NegativesSettings):
             coCondenser).
     """
 
-    rounds: int = Field(1, gt=0)
+    rounds: PositiveInt = 1
     with_bm25: bool = False
 
 
@@ -237,7 +236,7 @@ class RerankingSettings(Settings):
             on the split dev.
     """
 
-    depth: int = Field(200, gt=0)
+    depth: PositiveInt = 200
     by: Literal["late_interaction", "bm25"] | None = None
     weighted: Literal[True] | None = None
 
@@ -267,11 +266,11 @@ class PseudoLabelsSettings(Settings):
 
     pool: Literal["train", "questions", "file"] = "train"
     first: Literal["bm25", "dense"] = "bm25"
-    depth: int = Field(50, gt=0)
-    s_pos: float = Field(0.9, ge=0, le=1)
-    s_neg: float = Field(0.1, ge=0, le=1)
+    depth: PositiveInt = 50
+    s_pos: Share = 0.9
+    s_neg: Share = 0.1
     probability: Literal["sigmoid", "softmax"] = "sigmoid"
-    per_passage: int = Field(1, gt=0)
+    per_passage: PositiveInt = 1
     labels: Literal["given"] | None = None
     file: str | None = None
 
@@ -310,13 +309,13 @@ class PaqPairsSettings(Settings):
 
     labels: Literal["given"] | None = None
     file: str | None = None
-    limit: int | None = Count
-    per_passage: int = Field(5, gt=0)
+    limit: PositiveInt | None = None
+    per_passage: PositiveInt = 5
     filter: Literal["none", "local", "global"] = "global"
-    top_k: int = Field(1, gt=0)
+    top_k: PositiveInt = 1
     filter_by: Literal["bm25", "dense"] = "bm25"
     negatives: Literal["none", "bm25", "dense"] = "bm25"
-    depth: int = Field(20, gt=0)
+    depth: PositiveInt = 20
 
 
 class RedditPairsSettings(Settings):
@@ -336,7 +335,7 @@ class RedditPairsSettings(Settings):
     file: str | None = None
     first: str | None = None
     first_by: Literal["nsp"] | None = None
-    limit: int | None = Count
+    limit: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _learned_first(self) -> "RedditPairsSettings":
@@ -403,8 +402,8 @@ class MeasureSettings(Settings):
     measures: tuple[str, ...] = Field(
         ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10"), min_length=1
     )
-    grade: int = Field(1, gt=0)
-    depth: int = Field(1000, gt=0)
+    grade: PositiveInt = 1
+    depth: PositiveInt = 1000
     vector_type: Literal["float32", "float16"] = "float32"
     cut: Literal[True] | None = None
     weights: tuple[float, float] | None = None
@@ -510,7 +509,7 @@ class Recipe(Layout):
     base: str = "embedded"
     generator: str | None = None
     pooling: Literal["cls", "mean"] = "cls"
-    dropout: float | None = Field(None, ge=0, le=1)
+    dropout: Share | None = None
     objective: ObjectiveSettings = ObjectiveSettings()
     pretraining: Pretraining = Pretraining()
     finetuning: Finetuning = Finetuning()
@@ -525,7 +524,7 @@ class Recipe(Layout):
     distillation: Distillation = Distillation()
     evaluation: EvaluationSettings = EvaluationSettings()
     few_shot: float | None = Field(None, gt=0, le=1)
-    seed: int = Field(0, ge=0)
+    seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from transformers import (
     AutoModelForSequenceClassification,
@@ -143,8 +143,8 @@ class LateInteractionSettings(Layout):
         temperature: scores are divided by it.
     """
 
-    width: int = Field(64, gt=0)
-    temperature: float = Field(0.02, gt=0)
+    width: PositiveInt = 64
+    temperature: PositiveFloat = 0.02
 
 
 class Pieces(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, PositiveFloat
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -57,7 +57,7 @@ class DenseSettings(Layout):
 
     pooling: Literal["cls", "mean"] = "cls"
     normalise: bool = True
-    temperature: float = Field(0.02, gt=0)
+    temperature: PositiveFloat = 0.02
     projection: bool = False
 
 

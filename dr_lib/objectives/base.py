@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -63,7 +63,7 @@ class DrawnSettings(MaskedSettings):
         init_seed: of these weights; None takes the recipe's seed.
     """
 
-    init_seed: int | None = Field(None, ge=0)
+    init_seed: NonNegativeInt | None = None
 
 
 @dataclass(frozen=True)

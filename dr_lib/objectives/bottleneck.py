@@ -14,7 +14,7 @@ ideas/bottleneck.
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -27,6 +27,7 @@ from dr_lib.objectives.base import (
     predict_tokens,
     report,
 )
+from dr_lib.settings import Share
 from dr_lib.tokens import TokenBatch
 
 
@@ -41,7 +42,7 @@ class EncoderDecoderSettings(DrawnSettings):
         init_seed: of whatever starts from random weights here; None takes the recipe's seed.
     """
 
-    decoder_layers: int = Field(2, ge=1)
+    decoder_layers: PositiveInt = 2
     decoder_init: Literal["copy_last", "random"] = "copy_last"
     decoder_token_types: Literal["paper", "released"] = "paper"
     projection: bool = False
@@ -103,8 +104,8 @@ class EncdecMlmSettings(EncoderDecoderSettings):
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
 
-    encoder_rate: float = Field(0.3, ge=0, le=1)
-    decoder_rate: float = Field(0.5, ge=0, le=1)
+    encoder_rate: Share = 0.3
+    decoder_rate: Share = 0.5
     decoder_mask: Literal["superset", "independent"] = "superset"
     budget: masking.Budget = "maskable"
     mask_policy: masking.MaskPolicy = "80_10_10"
@@ -169,7 +170,7 @@ class AutoencoderSettings(EncoderDecoderSettings):
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
 
-    encoder_rate: float = Field(0.0, ge=0, le=1)
+    encoder_rate: Share = 0.0
 
 
 class Autoencoder(EncoderDecoder):

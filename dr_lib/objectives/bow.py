@@ -11,7 +11,7 @@ practice/adding-an-objective.
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.models import fresh_linear, hidden_states, lm_head
 from dr_lib.objectives.base import DrawnSettings, MaskedObjective, predict_tokens, report
+from dr_lib.settings import Share
 from dr_lib.tokens import TokenBatch
 
 
@@ -36,11 +37,11 @@ class BowSettings(DrawnSettings):
         init_seed: of the fresh layer; None takes the recipe's seed.
     """
 
-    encoder_rate: float = Field(0.3, ge=0, le=1)
+    encoder_rate: Share = 0.3
     mask_policy: masking.MaskPolicy = "80_10_10"
     targets: Literal["binary", "count"] = "binary"
     head: Literal["masked_lm", "linear"] = "masked_lm"
-    bag_weight: float = Field(1.0, ge=0)
+    bag_weight: NonNegativeFloat = 1.0
 
 
 class Bow(MaskedObjective):

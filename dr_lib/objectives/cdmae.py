@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from dr_lib import masking
 from dr_lib.objectives.base import Source, predict_tokens, report
 from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
+from dr_lib.settings import Share
 from dr_lib.tokens import TokenBatch, TokenValues
 
 
@@ -45,17 +46,17 @@ class CdmaeSettings(EncoderDecoderSettings):
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
 
-    encoder_rate: float = Field(0.3, ge=0, le=1)
-    decoder_rate: float = Field(0.5, ge=0, le=1)
+    encoder_rate: Share = 0.3
+    decoder_rate: Share = 0.5
     decoder_masking: Literal["importance", "rarity", "uniform"] = "importance"
-    noise: float = Field(1.0, ge=0)
+    noise: NonNegativeFloat = 1.0
     noise_scale: Literal["absolute", "relative"] = "absolute"
     window: int = Field(4, ge=2)
     pmi: Literal["naive", "minseg"] = "naive"
     edges: Literal["renorm", "zero"] = "renorm"
-    floor: float = Field(1.0, gt=0)
+    floor: PositiveFloat = 1.0
     ppmi: bool = False
-    min_count: int | None = Field(None, ge=1)
+    min_count: PositiveInt | None = None
     unit: Literal["word", "piece"] = "word"
     mask_policy: masking.MaskPolicy = "80_10_10"
     projection: bool = True

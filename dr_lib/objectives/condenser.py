@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -23,6 +23,7 @@ from dr_lib.errors import InputError
 from dr_lib.models import Decoder, encode_in_chunks, layer_states
 from dr_lib.objectives.base import DrawnSettings, MaskedObjective, Source, predict_tokens
 from dr_lib.objectives.spans import Documents, two_lots, visit_pairs
+from dr_lib.settings import Share
 from dr_lib.tokens import COARSE, TokenBatch, Window
 from dr_lib.training import hash64
 
@@ -48,11 +49,11 @@ class CondenserSettings(DrawnSettings):
         init_seed: of the head's weights; None takes the recipe's seed.
     """
 
-    rate: float = Field(0.15, ge=0, le=1)
+    rate: Share = 0.15
     budget: masking.Budget = "maskable"
     mask_policy: masking.MaskPolicy = "80_10_10"
-    skip_from: int | None = Field(None, ge=0)
-    head_layers: int = Field(2, ge=1)
+    skip_from: NonNegativeInt | None = None
+    head_layers: PositiveInt = 2
     window: Window = "first"
     late_mlm: bool = True
 
@@ -170,7 +171,7 @@ class CocondenserSettings(CondenserSettings):
     """
 
     batch_pairs: int | None = Field(None, ge=2)
-    chunk: int | None = Field(None, ge=1)
+    chunk: PositiveInt | None = None
 
 
 class Cocondenser(Condenser):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -43,9 +43,9 @@ class ContrastiveSettings(Settings):
     """
 
     batch_pairs: int | None = Field(None, ge=2)
-    temperature: float = Field(1.0, gt=0)
+    temperature: PositiveFloat = 1.0
     normalise: bool = False
-    chunk: int | None = Field(None, ge=1)
+    chunk: PositiveInt | None = None
     mask_positives: bool = True
     separate: Literal[True] | None = None
 

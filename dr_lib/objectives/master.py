@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -27,6 +27,7 @@ from dr_lib.objectives.base import (
     predict_tokens,
     report,
 )
+from dr_lib.settings import Share
 from dr_lib.tokens import (
     COARSE,
     TokenBatch,
@@ -77,19 +78,19 @@ class MasterSettings(DrawnSettings):
 
     tasks: tuple[Task, ...] = Field(TASKS, min_length=1)
     shared_decoder: bool = False
-    encoder_rate: float = Field(0.3, ge=0, le=1)
-    decoder_rate: float = Field(0.5, ge=0, le=1)
+    encoder_rate: Share = 0.3
+    decoder_rate: Share = 0.5
     complement: Literal["released", "paper"] = "released"
-    complement_rate: float = Field(0.5, ge=0, le=1)
+    complement_rate: Share = 0.5
     neighbour: Literal["paper", "released"] = "paper"
     window: Window = "first"
     weighting: Literal["inverse_count", "tfidf"] = "inverse_count"
-    questions: int = Field(10, ge=1)
+    questions: PositiveInt = 10
     mask_policy: masking.MaskPolicy = "80_10_10"
-    decoder_layers: int = Field(2, ge=1)
-    passage_weight: float = Field(1.0, ge=0)
-    complement_weight: float = Field(1.0, ge=0)
-    half_weight: float = Field(1.0, ge=0)
+    decoder_layers: PositiveInt = 2
+    passage_weight: NonNegativeFloat = 1.0
+    complement_weight: NonNegativeFloat = 1.0
+    half_weight: NonNegativeFloat = 1.0
 
     @field_validator("tasks")
     @classmethod

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -26,6 +26,7 @@ from dr_lib.objectives.base import (
     report,
 )
 from dr_lib.objectives.contrastive import pairs_at_once, stored_pairs
+from dr_lib.settings import Share
 from dr_lib.tokens import QueryPassagePairs, TokenBatch
 from dr_lib.training import PairBatches
 
@@ -41,7 +42,7 @@ class MlmSettings(MaskedSettings):
         mask_policy: always [MASK], or BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged.
     """
 
-    rate: float = Field(0.15, ge=0, le=1)
+    rate: Share = 0.15
     unit: Literal["whole_word", "piece"] = "whole_word"
     budget: masking.Budget = "maskable"
     mask_policy: masking.MaskPolicy = "80_10_10"
@@ -82,7 +83,7 @@ class NspSettings(MlmSettings):
     """
 
     batch_pairs: int | None = Field(None, ge=2)
-    init_seed: int | None = Field(None, ge=0)
+    init_seed: NonNegativeInt | None = None
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """The pairs, which may bring passages of their own."""

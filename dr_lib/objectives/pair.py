@@ -8,12 +8,13 @@ ideas/passage-centric.
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import NonNegativeInt
 from torch import Tensor
 
 from dr_lib import losses
 from dr_lib.losses import Candidates
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings
+from dr_lib.settings import Share
 
 
 class PairSettings(ContrastiveSettings):
@@ -30,9 +31,9 @@ class PairSettings(ContrastiveSettings):
             epoch.
     """
 
-    alpha: float = Field(0.1, ge=0, le=1)
+    alpha: Share = 0.1
     candidates: Candidates = "released"
-    negatives: int = Field(1, ge=0)
+    negatives: NonNegativeInt = 1
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Queries with passages that a cross-encoder is confident about, for or against."""

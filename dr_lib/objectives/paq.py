@@ -8,7 +8,7 @@ title and body. Questions, negatives and pairs are materials, made before. Page:
 
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -27,9 +27,9 @@ class PaqSettings(ContrastiveSettings):
         init_seed: of the projection; None takes the recipe's seed.
     """
 
-    negatives: int = Field(1, ge=0)
+    negatives: NonNegativeInt = 1
     projection: bool = False
-    init_seed: int | None = Field(None, ge=0)
+    init_seed: NonNegativeInt | None = None
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Generated questions, each with its passage and hard negatives."""

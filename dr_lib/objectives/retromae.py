@@ -9,7 +9,7 @@ and about half of the clean tokens, never token i. Page: ideas/bottleneck.
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -18,6 +18,7 @@ from dr_lib import masking
 from dr_lib.models import EnhancedDecoder, embed, hidden_states, lm_head, position_vectors
 from dr_lib.objectives.base import DrawnSettings, MaskedObjective, predict_tokens, report
 from dr_lib.objectives.bow import bag_of_words
+from dr_lib.settings import Share
 from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
@@ -45,12 +46,12 @@ class RetromaeSettings(DrawnSettings):
         init_seed: of the decoder's weights; None takes the recipe's seed.
     """
 
-    encoder_rate: float = Field(0.3, ge=0, le=1)
-    decoder_rate: float = Field(0.5, ge=0, le=1)
+    encoder_rate: Share = 0.3
+    decoder_rate: Share = 0.5
     budget: masking.Budget = "maskable"
     mask_policy: masking.MaskPolicy = "80_10_10"
     draws: Literal["paper", "released"] = "paper"
-    bag_weight: float = Field(0.0, ge=0)
+    bag_weight: NonNegativeFloat = 0.0
 
     def depth(self, layers: int) -> int:
         """The decoder's one layer, whose attention has a mask for each row, takes about two."""

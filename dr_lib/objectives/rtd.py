@@ -11,7 +11,6 @@ import copy
 from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -19,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.models import Generator, ReplacedTokenHead, hidden_states, max_masked
 from dr_lib.objectives.base import DrawnSettings, MaskedObjective, Prediction, report
+from dr_lib.settings import Share
 from dr_lib.tokens import TokenBatch
 
 
@@ -30,7 +30,7 @@ class RtdSettings(DrawnSettings):
         init_seed: of the head; None takes the recipe's seed.
     """
 
-    rate: float = Field(0.15, ge=0, le=1)
+    rate: Share = 0.15
 
 
 class Rtd(MaskedObjective):

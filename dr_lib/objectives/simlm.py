@@ -11,7 +11,7 @@ import copy
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -20,6 +20,7 @@ from dr_lib.models import Generator, ReplacedTokenHead, fresh_copy, hidden_state
 from dr_lib.objectives.base import Prediction, predict_tokens, report
 from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.objectives.rtd import detect_replaced
+from dr_lib.settings import Share
 from dr_lib.tokens import TokenBatch
 
 
@@ -46,12 +47,12 @@ class SimlmSettings(EncoderDecoderSettings):
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
 
-    encoder_rate: float = Field(0.3, ge=0, le=1)
-    decoder_rate: float = Field(0.5, ge=0, le=1)
+    encoder_rate: Share = 0.3
+    decoder_rate: Share = 0.5
     budget: masking.Budget = "maskable"
     mask_policy: masking.MaskPolicy = "mask"
     generator: Literal["frozen", "joint", "joint_random"] = "frozen"
-    generator_weight: float = Field(0.2, ge=0)
+    generator_weight: NonNegativeFloat = 0.2
     generator_dropout: Literal["paper", "released"] = "paper"
     forbid_special_samples: bool = True
     loss_mean: Literal["released", "paper"] = "released"

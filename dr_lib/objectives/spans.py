@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.objectives.base import Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, pairs_at_once
+from dr_lib.settings import Share
 from dr_lib.tokens import (
     COARSE,
     MULTIPLE,
@@ -57,8 +58,8 @@ class IctSettings(ContrastiveSettings):
     Passages of one sentence are left out: they would have no rest.
     """
 
-    keep: float = Field(0.1, ge=0, le=1)
-    shortest: int = Field(4, ge=1)
+    keep: Share = 0.1
+    shortest: PositiveInt = 4
 
 
 class Ict(Contrastive):
@@ -116,7 +117,7 @@ class BfsSettings(ContrastiveSettings):
             ones.
     """
 
-    shortest: int = Field(4, ge=1)
+    shortest: PositiveInt = 4
 
 
 class Bfs(Contrastive):

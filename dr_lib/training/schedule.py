@@ -12,9 +12,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
-from dr_lib.settings import Settings
+from dr_lib.settings import Settings, Share
 from dr_lib.training.examples import Positive
 
 
@@ -50,21 +57,21 @@ class Training(Settings):
     # A public model, where a stage takes one by name, is an argument of its own.
     unkeyed: ClassVar[frozenset[str]] = frozenset({"checkpoint_every", "log_every", "model"})
 
-    steps: int = Field(gt=0)
-    learning_rate: float = Field(gt=0)
-    warmup: float = Field(0.1, ge=0, le=1)
+    steps: PositiveInt
+    learning_rate: PositiveFloat
+    warmup: Share = 0.1
     warmup_shape: Literal["linear", "logarithmic"] = "linear"
-    stop_at: int | None = Field(None, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
-    clip: float | None = Field(1.0, gt=0)
-    accumulation: int = Field(1, gt=0)
+    stop_at: PositiveInt | None = None
+    weight_decay: NonNegativeFloat = 0.01
+    clip: PositiveFloat | None = 1.0
+    accumulation: PositiveInt = 1
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(1e-8, gt=0)
-    checkpoint_every: int = Field(500, gt=0)
+    epsilon: PositiveFloat = 1e-8
+    checkpoint_every: PositiveInt = 500
     schedule: Literal["linear", "constant"] = "linear"
     compile: Literal["auto"] | bool = False
-    log_every: int = Field(10, gt=0)
+    log_every: PositiveInt = 10
 
     @model_validator(mode="after")
     def _check(self) -> "Training":
@@ -206,11 +213,11 @@ class Pretraining(Training):
     """
 
     compile: Literal["auto", "graphs"] | bool = False
-    steps: int = Field(80_000, gt=0)
-    learning_rate: float = Field(3e-4, gt=0)
-    warmup: float = Field(0.05, ge=0, le=1)
-    weight_decay: float = Field(0.0, ge=0)
-    tokens_per_batch: int = Field(16_384, gt=0)
+    steps: PositiveInt = 80_000
+    learning_rate: PositiveFloat = 3e-4
+    warmup: Share = 0.05
+    weight_decay: NonNegativeFloat = 0.0
+    tokens_per_batch: PositiveInt = 16_384
 
 
 class GeneratorTraining(Training):
@@ -224,9 +231,9 @@ class GeneratorTraining(Training):
     """
 
     model: str | None = None
-    steps: int = Field(20_000, gt=0)
-    learning_rate: float = Field(5e-4, gt=0)
-    tokens_per_batch: int = Field(16_384, gt=0)
+    steps: PositiveInt = 20_000
+    learning_rate: PositiveFloat = 5e-4
+    tokens_per_batch: PositiveInt = 16_384
 
 
 class ValidationSettings(Settings):
@@ -245,12 +252,12 @@ class ValidationSettings(Settings):
         seed: of the draw, the same for all seeds of a study.
     """
 
-    every: int = Field(200, gt=0)
-    queries: int = Field(500, gt=0)
-    per_query: int = Field(50, gt=0)
+    every: PositiveInt = 200
+    queries: PositiveInt = 500
+    per_query: PositiveInt = 50
     keep: Literal["best", "last"] = "best"
     split: str = "dev"
-    seed: int = Field(0, ge=0)
+    seed: NonNegativeInt = 0
 
 
 class Finetuning(Training):
@@ -281,23 +288,23 @@ class Finetuning(Training):
             section 3.4), made as `auxiliary.pseudo_labels` says.
     """
 
-    steps: int = Field(20_000, gt=0)
-    learning_rate: float = Field(2e-5, gt=0)
-    warmup: float = Field(0.05, ge=0, le=1)
-    weight_decay: float = Field(0.0, ge=0)
+    steps: PositiveInt = 20_000
+    learning_rate: PositiveFloat = 2e-5
+    warmup: Share = 0.05
+    weight_decay: NonNegativeFloat = 0.0
     batch_queries: int = Field(64, gt=1)
-    negatives: int = Field(15, ge=0)
-    temperature: float = Field(0.02, gt=0)
+    negatives: NonNegativeInt = 15
+    temperature: PositiveFloat = 0.02
     temperature_warmup: bool = False
     positive: Positive = "rotate"
     mask_positives: bool = True
     normalise: bool = True
     blocks: Literal["released", "paper", "query_passage"] = "released"
     shared: bool = True
-    chunk: int | None = Field(None, gt=0)
+    chunk: PositiveInt | None = None
     validation: ValidationSettings | None = None
     projection: Literal[True] | None = None
-    alpha: float | None = Field(None, ge=0, le=1)
+    alpha: Share | None = None
     pseudo_labels: bool | None = None
 
 
@@ -318,13 +325,13 @@ class Distillation(Finetuning):
             BM25's, which is many pairs to score.
     """
 
-    negatives: int = Field(23, gt=0)
-    learning_rate: float = Field(3e-5, gt=0)
-    contrastive_weight: float = Field(0.2, ge=0)
-    teacher_temperature: float = Field(1.0, gt=0)
+    negatives: PositiveInt = 23
+    learning_rate: PositiveFloat = 3e-5
+    contrastive_weight: NonNegativeFloat = 0.2
+    teacher_temperature: PositiveFloat = 1.0
     mean: Literal["query", "element"] = "query"
     own_negatives: bool = True
-    teacher_negatives: int | None = Field(None, gt=0)
+    teacher_negatives: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _given_labels_alone(self) -> "Distillation":
@@ -362,13 +369,13 @@ class CrossEncoderTraining(Training):
 
     model: str | None = None
     start: str | None = None
-    seed: int | None = Field(None, ge=0)
-    steps: int = Field(20_000, gt=0)
-    learning_rate: float = Field(3e-5, gt=0)
-    batch_queries: int = Field(64, gt=0)
-    negatives: int = Field(63, gt=0)
+    seed: NonNegativeInt | None = None
+    steps: PositiveInt = 20_000
+    learning_rate: PositiveFloat = 3e-5
+    batch_queries: PositiveInt = 64
+    negatives: PositiveInt = 63
     length: int = Field(192, gt=4)
-    chunk: int | None = Field(None, ge=1)
+    chunk: PositiveInt | None = None
     gradient: Literal["paper", "released"] = "paper"
     r_drop: bool = False
 
