@@ -172,14 +172,16 @@ def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
     return unsealed(read_json(path, fix), kind, path, fix)
 
 
-def json_digest(value: Any) -> str:
-    """SHA-256 (hex) of `value` in canonical JSON: equal content, equal digest, whatever the order
-    of keys.
-    """
-    canonical = json.dumps(
+def canonical(value: Any) -> str:
+    """`value` as JSON on one line: equal content, equal text, whatever the order of keys."""
+    return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
-    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def json_digest(value: Any) -> str:
+    """SHA-256 (hex) of `value` in canonical JSON."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

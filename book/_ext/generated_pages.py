@@ -362,7 +362,7 @@ def made_twice() -> list[Twice]:
     for records in by_configuration().values():
         earliest: dict[int, Record] = {}
         for record in sorted(records, key=lambda record: (record.seed, record.created)):
-            at_home = record.trained_on["digest"] == record.data["collection"]["digest"]
+            at_home = record.trained_on["digest"] == record.searched_on["digest"]
             if not record.training or not at_home:
                 continue
             first = earliest.setdefault(record.seed, record)
@@ -524,7 +524,7 @@ def _page_of(study: str) -> tuple[str, str]:
 
 
 def _record_row(record: Record) -> list[Cell]:
-    data, split = record.data["collection"], record.recipe["evaluation"]["split"]
+    data, split = record.searched_on, record.evaluation["split"]
     return [
         named(record.label),
         record.seed,

@@ -73,9 +73,7 @@ def records_of(cell: str) -> tuple[list[Record], str]:
             if record.label == label
         ]
         if chosen := [
-            record
-            for record in records
-            if not place or record.data["collection"]["name"] == place[0]
+            record for record in records if not place or record.searched_on["name"] == place[0]
         ]:
             return (chosen if len({*map(_place, chosen)}) > 1 else all_runs(chosen)), measure
     raise InputError(
@@ -86,7 +84,7 @@ def records_of(cell: str) -> tuple[list[Record], str]:
 
 
 def _place(record: Record) -> str:
-    return record.data["collection"]["digest"]
+    return record.searched_on["digest"]
 
 
 def measured(cell: str) -> str:
@@ -98,7 +96,7 @@ def number(cell: str, records: list[Record], measure: str) -> str:
     """The same of records that were read already: the value of their configuration over all its
     runs, as tables have it.
     """
-    if len({record.data["collection"]["digest"] for record in records}) > 1:
+    if len({record.searched_on["digest"] for record in records}) > 1:
         raise InputError(
             f"several collections for {cell!r}",
             where="{measured}",

@@ -417,7 +417,7 @@ def check_public(records: Iterable["Record"], consent: bool) -> None:
     from dr_book.data.sheets import is_public, sheets
 
     own = [record for record in records if not is_public(record)]
-    for name in (record.data["collection"]["name"] for record in own):
+    for name in (record.searched_on["name"] for record in own):
         if name in {sheet.name for sheet in sheets()}:
             problem = "a collection of the book bears this name, and this is another one"
             raise InputError(problem, where=name, fix="Rename its folder and run again.")
@@ -617,9 +617,7 @@ def publish_records(options: argparse.Namespace) -> None:
         if not records:
             raise unknown_study(options.study, options.scale, live=True)
     found = [
-        record
-        for record in records
-        if options.collection in (None, record.data["collection"]["name"])
+        record for record in records if options.collection in (None, record.searched_on["name"])
     ]
     if not found:
         raise InputError(

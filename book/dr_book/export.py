@@ -115,7 +115,7 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
         raise InputError("is there already", where=there, fix="Name a new file.")
     _check_outside(target, record)
     searched, ranking = collection_of(record, searched=True), ranking_of(record)
-    grades = searched.qrels(record.recipe["evaluation"]["split"])
+    grades = searched.qrels(record.evaluation["split"])
     judged = (
         f"{one_word(query)} 0 {one_word(passage)} {grade}\n"
         for query in ranking.query_ids

@@ -153,7 +153,7 @@ def advice(
 
 def dense(records: Sequence[Record]) -> bool:
     """Whether runs are of an encoder, alone or in a fusion, and not of words alone."""
-    return records[0].recipe.get("evaluation", {}).get("kind") != "bm25"
+    return records[0].evaluation.get("kind") != "bm25"
 
 
 def as_it_comes(records: Sequence[Record]) -> bool:

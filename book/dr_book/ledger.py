@@ -140,10 +140,10 @@ def answering(
     chosen: list[tuple[str, Record]] = []
     for row, label in named.rows.items():
         for record in sorted(records, key=lambda record: record.seed):
-            bm25 = record.recipe.get("evaluation", {}).get("kind") == "bm25"
+            bm25 = record.evaluation.get("kind") == "bm25"
             # once the default was not kept
             stage = named.stage_of(row) in ("none", record.recipe.get("final") or "retriever1")
-            place = anywhere or record.data["collection"]["name"] in named.collections
+            place = anywhere or record.searched_on["name"] in named.collections
             if (record.study, record.label) == (named.study, label) and place and (bm25 or stage):
                 chosen.append((row, record))
     runs = by_collection(chosen)

@@ -97,7 +97,7 @@ def by_collection(named: Iterable[tuple[str, Record]]) -> dict[str, dict[str, li
     newest = newest_states([record for _, record in named])
     runs: dict[str, dict[str, list[Record]]] = {place: {} for place in newest}
     for name, record in named:
-        facts = record.data["collection"]
+        facts = record.searched_on
         if facts["digest"] == newest[facts["name"]]:
             runs[facts["name"]].setdefault(name, []).append(record)
     return runs
@@ -117,7 +117,7 @@ def recorded_collections() -> list[dict[str, Any]]:
     """
     collections: dict[str, dict[str, Any]] = {}
     for record in all_recorded():
-        data = record.data["collection"]
+        data = record.searched_on
         facts = collections.setdefault(data["digest"], {"studies": set()})
         facts |= {name: value for name, value in data.items() if value is not None}
         facts["studies"].add(record.study)
@@ -158,7 +158,7 @@ def configuration(record: Record) -> Hashable:
     What a recipe does not tell apart (sizes, times, groups of queries that a notebook made itself)
     is told by study and label.
     """
-    place = record.scale, record.data["collection"]["digest"]
+    place = record.scale, record.searched_on["digest"]
     if not _told_by_recipe(record):
         return record.study, record.label, *place
     recipe = deepcopy({**record.recipe, "seed": None})
@@ -191,7 +191,7 @@ def configuration(record: Record) -> Hashable:
 
 
 def _told_by_recipe(record: Record) -> bool:
-    kind = (record.recipe.get("evaluation") or {}).get("kind")
+    kind = record.evaluation.get("kind")
     return kind == "nlu" or (kind in ("search", "bm25", "dialogue") and len(record.keys) > 1)
 
 
@@ -423,7 +423,7 @@ def _moved(record: Record, measure: str) -> tuple[float, Influence]:
         whole, moves = set_influence(record.measured, measure)
         return factor * whole, {row: factor * move for row, move in moves.items()}
     values = _shown(record, measure)
-    place = record.data["collection"]["digest"]
+    place = record.searched_on["digest"]
     moves = influence(values, clusters_of(record))
     return float(values.mean()), {(place, cluster): move for cluster, move in moves.items()}
 
@@ -460,7 +460,7 @@ def _kind_of(side: Side) -> tuple[Hashable, str]:
 @of_record
 def _kind(record: Record) -> Hashable:
     """What runs share whose means scatter alike from seed to seed."""
-    place = record.scale, record.data["collection"]["digest"]
+    place = record.scale, record.searched_on["digest"]
     if not _told_by_recipe(record):
         return record.study, *place
     stage = record.recipe.get("final") or "retriever1"
@@ -512,8 +512,8 @@ def searched(record: Record) -> str:
     """The collection of a record, with its split where that is not the test queries, and what its
     retriever was trained on where that is not the whole collection.
     """
-    facts = [record.data["collection"]["name"]]
-    if (split := record.recipe["evaluation"].get("split")) not in (None, "test"):
+    facts = [record.searched_on["name"]]
+    if (split := record.evaluation.get("split")) not in (None, "test"):
         facts.append(split)
     if labelled := record.recipe["collection"].get("train_queries"):
         facts.append(f"{labelled:,} training queries")
@@ -592,7 +592,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     terms = _of_common_seeds(terms)
     places: dict[str, list[tuple[float, Side]]] = defaultdict(list)
     for weight, side in terms:
-        places[side.runs[0].data["collection"]["digest"]].append((weight, side))
+        places[side.runs[0].searched_on["digest"]].append((weight, side))
     trained = [(weight, side) for weight, side in terms if side.trained]
     pools = pools_of(beside or [side for _, side in trained])
     single = any(len(side.seeds) == 1 for _, side in trained)
@@ -685,7 +685,7 @@ def _training(side: Side) -> Hashable:
 
 
 def _place(side: Side) -> tuple[str, str]:
-    return side.runs[0].data["collection"]["digest"], side.measure
+    return side.runs[0].searched_on["digest"], side.measure
 
 
 def _sums_of_seeds(terms: Sequence[tuple[float, Side]]) -> list[float]:
@@ -901,10 +901,10 @@ def newest_states(records: Sequence[Record]) -> dict[str, str]:
     """
     newest: dict[str, Record] = {}
     for record in records:
-        other = newest.setdefault(record.data["collection"]["name"], record)
+        other = newest.setdefault(record.searched_on["name"], record)
         if record.created > other.created:
-            newest[record.data["collection"]["name"]] = record
-    return {name: record.data["collection"]["digest"] for name, record in newest.items()}
+            newest[record.searched_on["name"]] = record
+    return {name: record.searched_on["digest"] for name, record in newest.items()}
 
 
 def unit_of(measure: str) -> tuple[int, str]:

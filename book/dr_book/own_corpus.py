@@ -416,7 +416,7 @@ class Compared(corpus_study.Compared):
             self.measure,
             best=self.best_of([*self.given, *self.trained]),
             questions=self.generated,
-            passages=self.runs[BM25][0].data["collection"]["passages"] if self.runs else 0,
+            passages=self.runs[BM25][0].searched_on["passages"] if self.runs else 0,
             enough=self.enough if self.pending else 0,
             place=corpus_study.place_of(self.collection) if self.collection else "FOLDER",
         )
@@ -554,7 +554,7 @@ class Recorded(Compared):
 
 def trained_by(record: Record, learned_from: str = "") -> Cell:
     """Who trained a system, on what where that is known, and what it reads before its texts."""
-    if record.recipe["evaluation"]["kind"] == "bm25":
+    if record.evaluation["kind"] == "bm25":
         return "nobody"
     if not (name := record.recipe.get("retriever")):
         return "this comparison" + f", on {learned_from}" * bool(learned_from)

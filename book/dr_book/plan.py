@@ -58,7 +58,7 @@ class Block:
         """
         runs: dict[str, list[Record]] = {}
         for record in load_records(recorded_folder(SCALE), study):
-            if record.data["collection"]["name"] == collection:
+            if record.searched_on["name"] == collection:
                 runs.setdefault(record.label, []).append(record)
         if both:
             dev = cls.load(f"{study}-dev", collection).runs
@@ -455,7 +455,7 @@ def _judged_on(
     """What a rule of the plan shows of some rows on one collection, and the word for it."""
     measure = planned()["measure"]
     if rule == "coverage":
-        shares, means = coverage(block.first.data["collection"]["name"]), block.means(measure)
+        shares, means = coverage(block.first.searched_on["name"]), block.means(measure)
         known = [row for row in rows if row in means and row in shares]
         if len(known) < 2:
             raise LookupError("an order has two rows")

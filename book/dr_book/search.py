@@ -6,13 +6,10 @@ content of collection and model, so that the second question, or the second proc
 anything.
 """
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from glob import escape
 from pathlib import Path
-
-import datasets
 
 from dr_book.hits import Searcher, System, open_bm25
 from dr_book.systems import study_name, untrained, word_of
@@ -236,14 +233,8 @@ def open_reranker(
 
     def search(first: System, queries: Sequence[str], k: int) -> Ranking:
         ranking = first(queries, max(k, CANDIDATES))
-        rows = datasets.Dataset.from_dict({"text": list(queries)})
-        with tempfile.TemporaryDirectory() as name:
-            store = TokenStore.build(
-                rows, scorer.tokenizer, Path(name) / "queries", columns=("text",)
-            )
-            reranked = retrieval.rerank(
-                scorer, ranking, scorer.crossing(store, passages), top=max(k, CANDIDATES)
-            )
+        pairs = scorer.crossing(TokenStore.of(queries, scorer.tokenizer), passages)
+        reranked = retrieval.rerank(scorer, ranking, pairs, top=max(k, CANDIDATES))
         return Ranking(reranked.query_ids, reranked.rows[:, :k], reranked.scores[:, :k])
 
     return search
@@ -265,8 +256,8 @@ def collection_of(
         InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA`
             to the folder above it), or it has changed since.
     """
-    other = record.recipe["evaluation"].get("on") if searched else None
-    facts = record.data["collection"] if searched else record.trained_on
+    other = record.evaluation.get("on") if searched else None
+    facts = record.searched_on if searched else record.trained_on
     spec, expected = CollectionSettings(**(other or record.recipe["collection"])), facts["digest"]
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
     for name in [place] if place else [*map(str, written), spec.name]:
@@ -277,7 +268,7 @@ def collection_of(
                 raise
             fix = "A record has no path: go to the folder above it, or set DR_DATA to that folder."
             raise InputError(error.problem, where=record.name, fix=fix) from None
-        collection = collection.with_own_passage(record.recipe["evaluation"].get("own_passage"))
+        collection = collection.with_own_passage(record.evaluation.get("own_passage"))
         if collection.digest == expected:
             return collection
     problem = (

@@ -260,7 +260,7 @@ def counted(record: Record) -> str:
     """What a record has one score of: mostly a query; bytes and milliseconds are measured so many
     times, for no query.
     """
-    evaluation = record.recipe.get("evaluation", {})
+    evaluation = record.evaluation
     units = {unit_of(name)[1] for name in record.means}
     if units <= {"GB", "ms"}:
         return "value" if "GB" in units else "round of timing"
@@ -276,7 +276,7 @@ def data_of(record: Record) -> str:
     """The collection that a record was measured on, as a page shows it: one's own for which
     questions were generated bears a name of `generated_queries.generated_name`.
     """
-    name = record.data["collection"]["name"]
+    name = record.searched_on["name"]
     text, end, _ = name.rpartition("-questions")
     if end and record.study.rpartition("-")[0] == f"your_corpus/{text}":
         return f"{data_named(text)}, generated questions"
@@ -294,7 +294,7 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
     for record in (record for of_label in runs.values() for record in of_label):
-        collection = record.data["collection"]
+        collection = record.searched_on
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
         place = f"{data_of(record)}, {size}", counted(record), record.scale
         counts.setdefault(place, []).append(len(record.query_ids))
@@ -336,7 +336,7 @@ def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
     }
     line = spell_data(runs)
     if line.count("; ") > 2:
-        collections = [record.data["collection"] for record in everything]
+        collections = [record.searched_on for record in everything]
         names = {data_of(record) for record in everything}
         passages = _from_to([facts["passages"] for facts in collections if "passages" in facts])
         queries = _from_to([len(record.query_ids) for record in everything])
@@ -529,7 +529,7 @@ def flips_table(
         InputError: runs on different queries, or not made on this machine.
     """
     searched = collection_of(first, place=collection, searched=True)
-    split = first.recipe["evaluation"]["split"]
+    split = first.evaluation["split"]
     rankings = {named(record.label): ranking_of(record) for record in (first, second)}
     parts = []
     for missed, answered in ((first, second), (second, first)):

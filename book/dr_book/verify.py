@@ -236,7 +236,7 @@ def find(
             raise unknown_study(source, scale, live=False)
     record = named_record(records, label, seed, source)
     names = {
-        other.data["collection"]["name"]: other
+        other.searched_on["name"]: other
         for other in records
         if (other.label, other.seed) == (record.label, record.seed)
     }
@@ -273,7 +273,7 @@ def cheapest() -> Record:
 
 def not_here(record: Record) -> list[str]:
     """Names of its collections that do not lie on this machine: none is fetched."""
-    names = {data["name"] for data in (record.data["collection"], record.trained_on)}
+    names = {data["name"] for data in (record.searched_on, record.trained_on)}
     return [name for name in sorted(names - {"primer"}) if not find_data(name)]
 
 

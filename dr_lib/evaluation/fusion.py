@@ -94,7 +94,7 @@ def _strict(sums: np.ndarray, differs: np.ndarray) -> np.ndarray:
     bits = sums.view(np.int32).astype(np.int64)
     # numbered in their order, through zero
     numbers = np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))
-    steps = np.concatenate([[0], np.cumsum(differs)])[: len(sums)]
+    steps = np.append(0, np.cumsum(differs))[: len(sums)]
     numbers = np.minimum.accumulate(numbers + steps) - steps
     return np.sign(numbers) * np.abs(numbers).astype(np.int32).view(np.float32)
 

@@ -50,7 +50,7 @@ from ir_measures import AP, RR, P, R, Rprec, Success, nDCG
 
 from dr_lib.collections import Collection, rows_of
 from dr_lib.errors import InputError, check_texts
-from dr_lib.files import read_json, write_text
+from dr_lib.files import open_array, read_json, write_text
 from dr_lib.retrieval import Ranking, holds_answer, open_vectors, vectors_at
 from dr_lib.stages import stage
 
@@ -211,11 +211,10 @@ def evaluate(
             problem, where="ranking", fix="Give the ids of the collection that was searched."
         )
     if R_PRECISION in wanted:
-        check_depth(
-            ranking,
-            max(sum(level >= grade for level in grades.values()) for grades in qrels.values()),
-            len(passage_ids),
-        )
+        most = max(sum(level >= grade for level in grades.values()) for grades in qrels.values())
+        if ranking.depth < min(most, len(passage_ids)):
+            problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
+            raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
     # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks
     # keeps its name.
     known = list(dict.fromkeys(passage for grades in qrels.values() for passage in grades))
@@ -339,15 +338,6 @@ def check_measures(measures: Sequence[str], collection: Collection, split: str) 
             raise InputError(problem, where=f"collection {collection.name}", fix=fix)
 
 
-def check_depth(ranking: Ranking, most: int, passages: int) -> None:
-    """Raise `InputError` where a ranking is too short for the R-precision of a query with `most`
-    relevant passages.
-    """
-    if ranking.depth < min(most, passages):
-        problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
-        raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
-
-
 @stage(reads=("split",))
 def scores(
     folder: Path,
@@ -455,7 +445,7 @@ def similarities(
     PAIR Figure 4; the run is of a retriever, whose query vectors lie beside it.
     """
     ranking = Ranking.open(run / "ranking")
-    queries = np.load(run / "queries.npy", mmap_mode="r")
+    queries = open_array(run / "queries.npy")
     passages = open_vectors(vectors)
     positives = collection.relevant_rows(split, grade)
     passage_similarities(queries, passages, ranking, positives, depth=depth).save(

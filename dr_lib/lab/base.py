@@ -13,13 +13,11 @@ from typing import Any, Literal
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from dr_lib import models, objectives
-from dr_lib.collections import Collection
+from dr_lib.collections import Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import check_replaceable, fresh_folder, json_digest, read_json, write_json
 from dr_lib.lab.recipe import ObjectiveSettings, Pretraining, open_collection, without_places
@@ -232,16 +230,11 @@ def allowed_rows(collection: Collection, splits: Sequence[str]) -> tuple[np.ndar
     their documents.
     """
     documents, _ = collection.documents()
-    judged = {
-        passage
-        for split in splits
-        for grades in collection.qrels(split).values()
-        for passage in grades
-    }
-    # Ids stay in Arrow: in an array of numpy's each would be as long as the longest.
-    ids = collection.passages.select_columns(["id"]).with_format("arrow")[:]["id"]
-    tested = np.unique(documents[pc.is_in(ids, pa.array(sorted(judged), ids.type)).to_numpy()])
-    rows = np.flatnonzero(~np.isin(documents, tested))
+    judged = set().union(
+        *(grades for split in splits for grades in collection.qrels(split).values())
+    )
+    places = rows_of([*judged], collection.passages["id"])
+    rows = np.flatnonzero(~np.isin(documents, documents[places[places >= 0]]))
     if not len(rows):
         raise InputError(
             "no passage is left", where=f"source {collection.name}", fix="Leave out fewer splits."

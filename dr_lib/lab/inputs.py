@@ -407,7 +407,7 @@ def has_head(folder: Path) -> bool:
 
 
 @stage()
-def with_head(folder: Path, start: Path, *, seed: int = 0) -> None:
+def with_head(folder: Path, start: Path) -> None:
     """`model/`: an encoder that has no masked-LM head with a fresh one, to pre-train it further."""
-    model = models.with_fresh_head(start, seed=seed)
+    model = models.with_fresh_head(start)
     models.save_masked_lm(model, load_tokenizer(start), folder / "model")

@@ -27,7 +27,16 @@ from pydantic import Field, model_validator
 from dr_lib import places
 from dr_lib.errors import InputError, first_line
 from dr_lib.evaluation import Clusters, Scores
-from dr_lib.files import hold, json_digest, read_json, sealed, state_of, unsealed, write_bytes
+from dr_lib.files import (
+    canonical,
+    hold,
+    json_digest,
+    read_json,
+    sealed,
+    state_of,
+    unsealed,
+    write_bytes,
+)
 from dr_lib.places import find_model, slug
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
@@ -164,11 +173,21 @@ class Record(Settings):
         return Scores.from_dict(self.scores, where=self.name)
 
     @property
+    def searched_on(self) -> dict[str, Any]:
+        """Facts of the collection that was searched."""
+        return self.data["collection"]
+
+    @property
     def trained_on(self) -> dict[str, Any]:
         """Facts of the collection that the models learned from: the one that was searched, unless
         another is named.
         """
-        return self.data.get("trained_on", self.data["collection"])
+        return self.data.get("trained_on", self.searched_on)
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """What the recipe says of the measuring; {} where it says nothing."""
+        return self.recipe.get("evaluation") or {}
 
     @property
     def query_ids(self) -> Sequence[str]:
@@ -183,17 +202,11 @@ class Record(Settings):
 
     def line(self) -> str:
         """The record as one line of JSON, with a checksum of itself."""
-        content = self.model_dump(mode="json")
-        return compact(sealed(content))
+        return canonical(sealed(self.model_dump(mode="json")))
 
     def save(self, folder: Path) -> Path:
         """Write the record into a file of its own in one step; return the file's path."""
         return save_records([self], folder / f"{self.name}{PACKED}")
-
-
-def compact(content: Any) -> str:
-    """Canonical JSON, as `json_digest` reads it."""
-    return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def save_records(records: Iterable[Record], path: Path) -> Path:
@@ -293,7 +306,7 @@ class Shared:
 
     def add(self, key: str, value: Any, content: Any) -> Any:
         """Keep the value of a key, which stands in a line as this content."""
-        self.texts[f'"{key}":{compact(content)}'.encode()] = value
+        self.texts[f'"{key}":{canonical(content)}'.encode()] = value
         return value
 
 
@@ -436,7 +449,7 @@ def _merged(earlier: Sequence[Record], added: Sequence[Record]) -> list[Record]:
 
 
 def _place(record: Record) -> tuple[str, str, int, str]:
-    return record.study, record.label, record.seed, record.data["collection"]["name"]
+    return record.study, record.label, record.seed, record.searched_on["name"]
 
 
 def training_log(file: Path) -> dict[str, Any]:
@@ -483,9 +496,9 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
         InputError: the run was not made here, its stages were removed, or a file of them was
             altered; or it is BM25 or a fusion, which is no model.
     """
-    evaluation = record.recipe.get("evaluation", {})
-    if evaluation.get("kind") == "bm25" or evaluation.get("fusion"):
-        what = "a fusion of two rankings" if evaluation.get("fusion") else "BM25"
+    fusion = record.evaluation.get("fusion")
+    if fusion or record.evaluation.get("kind") == "bm25":
+        what = "a fusion of two rankings" if fusion else "BM25"
         fix = "Give the record of a retriever; what this run found is written by `export --run`."
         raise InputError(
             f"{what}, which is no model", where=f"{record.study}, {record.label}", fix=fix

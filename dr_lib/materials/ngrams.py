@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from dr_lib.files import read_json, write_json
+from dr_lib.files import open_array, read_json, write_json
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, TokenValues
 from dr_lib.training import hash64
@@ -155,7 +155,7 @@ class NgramCounts:
         self.totals = tuple(meta["totals"])
         names = ((f"keys{n}", f"counts{n}") for n in range(1, len(self.totals) + 1))
         self.tables = [
-            tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in files)
+            tuple(np.asarray(open_array(folder / f"{name}.npy")) for name in files)
             for files in names
         ]
 

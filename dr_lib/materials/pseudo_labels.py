@@ -99,7 +99,7 @@ def label(
     negatives = np.where(
         np.take_along_axis(negative, first, 1), np.take_along_axis(rows, first, 1), -1
     )
-    offsets = np.concatenate([[0], np.cumsum(number[usable])]).astype(np.int64)
+    offsets = np.append(0, np.cumsum(number[usable]))
     return Examples(
         usable, rows[positive].astype(np.int64), offsets, negatives.astype(np.int32), passages
     )

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from dr_lib.errors import InputError, check_texts
-from dr_lib.files import read_json, write_json
+from dr_lib.files import open_array, read_json, write_json
 from dr_lib.models import (
     CausalDecoding,
     Sampling,
@@ -117,11 +117,10 @@ class Texts:
     @classmethod
     def open(cls, folder: Path) -> "Texts":
         """Open what `write` left."""
-        offsets = np.load(folder / "offsets.npy", mmap_mode="r")
         return cls(
             datasets.Dataset.from_file(str(folder / STRINGS)),
             TokenStore.open(folder / "store"),
-            offsets,
+            open_array(folder / "offsets.npy"),
         )
 
     def __len__(self) -> int:

@@ -149,11 +149,11 @@ def load_masked_lm(
     return read_pretrained(AutoModelForMaskedLM, name_or_path, dropout=dropout, device=device)
 
 
-def with_fresh_head(name_or_path: str | Path, *, seed: int = 0) -> PreTrainedModel:
+def with_fresh_head(name_or_path: str | Path) -> PreTrainedModel:
     """A masked LM whose head is drawn anew over an encoder that came without one; word vectors
     serve as output weights.
     """
-    return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head, seed=seed)
+    return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head)
 
 
 def is_head(model: PreTrainedModel, name: str) -> bool:

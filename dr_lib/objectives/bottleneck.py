@@ -11,7 +11,7 @@ which the paper finds worse than no pre-training, the encoder reads the clean pa
 ideas/bottleneck.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveInt
@@ -59,7 +59,7 @@ class EncoderDecoder(MaskedObjective):
         decoder: the shallow decoder; discarded after pre-training.
     """
 
-    saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
+    saved_beside = ("decoder",)
     settings: EncoderDecoderSettings
 
     def __init__(

@@ -8,7 +8,7 @@ at rate 0 it reads the clean passage and the words are all that is learned. Page
 practice/adding-an-objective.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -54,7 +54,7 @@ class Bow(MaskedObjective):
 
     cites = ("ma2024", "xiao2022b")
     title, family = "bag of words", "one vector, no decoder"
-    saved_beside: ClassVar[tuple[str, ...]] = ("bag",)
+    saved_beside = ("bag",)
     settings: BowSettings
 
     def __init__(

@@ -10,7 +10,6 @@ layer's [CLS] of each has to find its sibling in the batch. Pages: ideas/bottlen
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -72,7 +71,7 @@ class Condenser(MaskedObjective):
 
     cites = ("gao2021",)
     title, family = "Condenser", "one vector for a decoder"
-    saved_beside: ClassVar[tuple[str, ...]] = ("head",)
+    saved_beside = ("head",)
     settings: CondenserSettings
 
     def __init__(

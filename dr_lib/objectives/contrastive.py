@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -62,8 +62,8 @@ class Contrastive(Objective):
         passage_model: reads passages, or None.
     """
 
-    reads_queries: ClassVar[bool] = True
-    shares_batches: ClassVar[bool] = True
+    reads_queries = True
+    shares_batches = True
     settings: ContrastiveSettings
 
     def __init__(

@@ -8,7 +8,7 @@ papers/master.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
+from dr_lib.files import open_array
+from dr_lib.masking.words import first_pieces
 from dr_lib.models import Decoder, embed, hidden_states
 from dr_lib.objectives.base import (
     DrawnSettings,
@@ -38,6 +40,7 @@ from dr_lib.tokens import (
     join_texts,
     joined_lengths,
 )
+from dr_lib.tokens.layout import run_places
 from dr_lib.training import hash64
 
 Task = Literal["mkp", "cmp", "npr", "dor", "gor"]
@@ -159,7 +162,7 @@ class Master(MaskedObjective):
 
     cites = ("master",)
     title, family = "MASTER", "one vector for a decoder"
-    saved_beside: ClassVar[tuple[str, ...]] = ("decoders",)
+    saved_beside = ("decoders",)
     settings: MasterSettings
 
     def __init__(
@@ -372,9 +375,7 @@ class MasterBatches:
         """
         owners, seed = passages.rows.numpy(), self.source.seed
         counts = texts.offsets[owners + 1] - texts.offsets[owners]
-        rows = np.repeat(texts.offsets[owners] - (np.cumsum(counts) - counts), counts) + np.arange(
-            counts.sum()
-        )
+        rows = run_places(texts.offsets[owners], counts)
         # Sorted by owner, then by a hash that changes with the epoch: shuffled inside each passage,
         # whole between them.
         order = np.lexsort((hash64(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
@@ -404,9 +405,7 @@ class PassageTexts:
 
 def _texts(source: Source, name: str) -> PassageTexts:
     folder = source.materials[name]
-    return PassageTexts(
-        TokenStore.open(folder / "store"), np.load(folder / "offsets.npy", allow_pickle=False)
-    )
+    return PassageTexts(TokenStore.open(folder / "store"), open_array(folder / "offsets.npy"))
 
 
 def next_passages(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -432,8 +431,7 @@ def next_passages(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
 def longest_word(batch: TokenBatch) -> int:
     """Pieces of the longest word of a batch, 0 without any."""
     column = torch.arange(batch.special.shape[1])
-    start = (column * batch.word_start).cummax(1).values
-    return int((column - start + 1).where(~batch.special, 0).max())
+    return int((column - first_pieces(batch) + 1).where(~batch.special, 0).max())
 
 
 def _blank(batch: TokenBatch, rows: Tensor) -> TokenBatch:

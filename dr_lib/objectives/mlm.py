@@ -7,7 +7,7 @@ pre-train so on posts and comments; DPR-PAQ compares its dual encoder with that 
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, NonNegativeInt
@@ -103,8 +103,8 @@ class Nsp(Mlm):
 
     cites = ("devlin2019", "dpr_paq")
     title, family = "pairs read together (BERT)", "pairs of texts"
-    shares_batches: ClassVar[bool] = True
-    saved_beside: ClassVar[tuple[str, ...]] = ("follows",)
+    shares_batches = True
+    saved_beside = ("follows",)
     settings: NspSettings
 
     def __init__(

@@ -48,7 +48,7 @@ class Paq(Contrastive):
 
     cites = ("dpr_paq", "lewis2021")
     title, family = "generated questions (PAQ)", "pairs of texts"
-    saved_beside: ClassVar[tuple[str, ...]] = ("projection",)
+    saved_beside = ("projection",)
     settings: PaqSettings
 
     def __init__(

@@ -6,7 +6,7 @@ row i of its attention has the passage's vector plus position i as its query, an
 and about half of the clean tokens, never token i. Page: ideas/bottleneck.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -67,7 +67,7 @@ class Retromae(MaskedObjective):
 
     cites = ("xiao2022",)
     title, family = "RetroMAE", "one vector for a decoder"
-    saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
+    saved_beside = ("decoder",)
     settings: RetromaeSettings
 
     def __init__(

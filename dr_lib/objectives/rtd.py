@@ -8,7 +8,6 @@ bottleneck and no decoder; with both it is `encdec_rtd`.
 """
 
 import copy
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -44,8 +43,8 @@ class Rtd(MaskedObjective):
 
     cites = ("clark2020",)
     title, family = "replaced tokens (ELECTRA)", "masked words alone"
-    needs_generator: ClassVar[bool] = True
-    saved_beside: ClassVar[tuple[str, ...]] = ("detector",)
+    needs_generator = True
+    saved_beside = ("detector",)
     settings: RtdSettings
 
     def __init__(

@@ -8,7 +8,7 @@ passage. Page: papers/simlm. Below it stands `encdec_rtd`, SimLM's inputs with E
 """
 
 import copy
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -69,7 +69,7 @@ class Simlm(EncoderDecoder):
 
     cites = ("simlm",)
     title, family = "SimLM", "one vector for a decoder"
-    needs_generator: ClassVar[bool] = True
+    needs_generator = True
     settings: SimlmSettings
 
     def __init__(
@@ -183,7 +183,7 @@ class EncdecRtd(Simlm):
 
     cites = ("simlm", "clark2020")
     title, family = "Enc-Dec RTD", "one vector for a decoder"
-    saved_beside: ClassVar[tuple[str, ...]] = ("decoder", "detector")
+    saved_beside = ("decoder", "detector")
 
     def __init__(self, model: PreTrainedModel, *others: Any):
         super().__init__(model, *others)

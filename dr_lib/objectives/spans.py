@@ -228,9 +228,7 @@ class Documents:
             raise InputError(
                 "no document of this collection has two passages", where="documents", fix=fix
             )
-        return cls(
-            order.astype(np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        )
+        return cls(order.astype(np.int64), np.append(0, np.cumsum(counts)))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -319,7 +317,7 @@ class Sentences:
         # Short ones are mostly no sentences ("Fig.", "e.g."); a passage with nothing else has to do
         # with them.
         drawn = long | (np.bincount(owner[long], minlength=len(store)) == 0)[owner]
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[drawn], minlength=len(store)))])
+        offsets = np.append(0, np.cumsum(np.bincount(owner[drawn], minlength=len(store))))
         return cls(
             begin[drawn], end[drawn], offsets, np.bincount(owner, minlength=len(store)), limits
         )

@@ -196,7 +196,7 @@ class Bm25:
     def _groups(self, words: sparse.csr_matrix) -> Iterator[tuple[int, int]]:
         """Runs of queries whose matches fit in memory together."""
         matches = np.diff(self._weights.indptr)[words.indices]
-        sums = np.concatenate([[0], np.cumsum(matches, dtype=np.int64)])[words.indptr]
+        sums = np.append(0, np.cumsum(matches, dtype=np.int64))[words.indptr]
         start = 0
         while start < words.shape[0]:
             stop = max(
@@ -293,7 +293,7 @@ def _weigh(
         frequency[chunk.words] += chunk.frequency
     idf = np.log(1 + (len(lengths) - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
     saturation = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9))
-    indptr = np.concatenate([[0], np.cumsum(frequency)])
+    indptr = np.append(0, np.cumsum(frequency))
     # an empty file cannot be memory-mapped
     sizes = [max(1, int(size)) for size in (indptr[-1], indptr[-1], words + 1)]
     arrays = [

@@ -23,7 +23,7 @@ from dr_lib.models.dense import PROBES
 from dr_lib.retrieval.bm25 import Bm25
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
-from dr_lib.tokens import QueryPassagePairs, TokenStore, plan_by_length
+from dr_lib.tokens import QueryPassagePairs, TokenStore, concat_runs, plan_by_length
 from dr_lib.training import Examples, TeacherScores, machine
 
 PAIRS_AT_ONCE = 1 << 18  # sorted by length together
@@ -124,7 +124,7 @@ def _match_pairs(
                 scorer.head.weight.device
             )
             pieces, counts = scorer(batch), ends[chosen] - starts[chosen]
-            pairs = order[np.concatenate([np.arange(starts[row], ends[row]) for row in chosen])]
+            pairs = concat_runs(order, starts[chosen], counts)
             # the place in the batch of each pair's passage
             place = np.repeat(np.arange(len(chosen)), counts)
             step = max(1, COSINES_AT_ONCE // (queries.read.shape[1] * pieces.read.shape[1]))

@@ -194,10 +194,19 @@ def concat_runs(ids: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.n
         >>> concat_runs(np.arange(10, 20), starts=np.array([7, 0]), counts=np.array([2, 3]))
         array([17, 18, 10, 11, 12])
     """
-    # Row by row the positions rise by 1; the shift is what takes a row's part of the result to its
-    # place in `ids`.
+    return ids[run_places(starts, counts)]
+
+
+def run_places(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The numbers from `start` to `start + count` of all rows, one row after the other.
+
+    Example:
+        >>> run_places(np.array([7, 0]), np.array([2, 3]))
+        array([7, 8, 0, 1, 2])
+    """
+    # Row by row the numbers rise by 1; the shift is what takes a row's part to where it begins.
     shift = starts - (np.cumsum(counts) - counts)
-    return ids[np.repeat(shift, counts) + np.arange(counts.sum())]
+    return np.repeat(shift, counts) + np.arange(counts.sum())
 
 
 # Tokenizers ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from dr_lib.tokens.layout import (
     Truncated,
     concat_runs,
     padded_length,
+    run_places,
     truncate,
 )
 from dr_lib.tokens.store import TokenBatch, TokenStore, to_batch
@@ -189,9 +190,7 @@ def _separated(
     ends = np.cumsum(pieces + 1) + np.cumsum(counts == 0)[owner] - 1
     flat = np.full(int(lengths.sum() + len(counts)), store.special["sep"], np.int64)
     is_piece = np.zeros(len(flat), bool)
-    is_piece[
-        np.repeat(ends - pieces - (np.cumsum(pieces) - pieces), pieces) + np.arange(pieces.sum())
-    ] = True
+    is_piece[run_places(ends - pieces, pieces)] = True
     flat[is_piece] = concat_runs(store.text_ids, store.text_offsets[rows], pieces)
     return flat, lengths
 

@@ -12,7 +12,7 @@ the steps `W * step + r`. Packing of a passage: see `layout.py`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,7 +27,15 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, fresh_folder, json_digest, new_array, read_json, write_json
+from dr_lib.files import (
+    file_digest,
+    fresh_folder,
+    json_digest,
+    new_array,
+    open_array,
+    read_json,
+    write_json,
+)
 from dr_lib.stages import stage
 from dr_lib.tokens.layout import (
     CHUNK,
@@ -316,7 +324,7 @@ class TokenStore:
         meta = read_json(folder / "meta.json")
         columns = {}
         for part in meta["columns"]:
-            offsets = np.load(folder / f"{part}_offsets.npy", mmap_mode="r")
+            offsets = open_array(folder / f"{part}_offsets.npy")
             # an empty file cannot be mapped
             ids = (
                 np.memmap(folder / f"{part}_ids.bin", meta["dtype"], mode="r")
@@ -499,7 +507,7 @@ class TokenValues:
     def __init__(self, folder: Path, store: TokenStore):
         self.folder, self.store = folder, store
         files = (folder / f"{part}.npy" for part in ("title", "text"))
-        self.title, self.text = (np.asarray(np.load(file, mmap_mode="r")) for file in files)
+        self.title, self.text = (np.asarray(open_array(file)) for file in files)
 
     @staticmethod
     def write(
@@ -693,15 +701,16 @@ class BatchStream:
         }
         lengths = np.maximum(store.lengths(max_length, title), 0 if beside is None else beside)
         self._lengths = padded_length(lengths, pad_to_multiple, max_length)
-        self.plan = lru_cache(maxsize=2)(self._plan)  # an epoch and, at its end, the next one
-        self.steps_per_epoch = len(self.plan(0))
+        plan = partial(plan_epoch, self._lengths, tokens_per_batch=tokens_per_batch, seed=seed)
+        self.plan = lru_cache(maxsize=2)(plan)  # an epoch and, at its end, the next one
+        self.steps_per_epoch = len(self.plan(epoch=0))
 
     def batch(self, step: int) -> TokenBatch:
         """The batch of a step, counted from 0 over all epochs; the last of an epoch may be a
         `share` of a full one.
         """
         epoch, index = self.locate(step)
-        rows, layout = self.plan(epoch)[index], self._layout
+        rows, layout = self.plan(epoch=epoch)[index], self._layout
         if self.window == "random":
             random = np.random.default_rng([self.seed, epoch, index])
             layout = layout | {"lots": random.integers(2**63, size=len(rows), dtype=np.uint64)}
@@ -712,8 +721,3 @@ class BatchStream:
     def locate(self, step: int) -> tuple[int, int]:
         """Epoch of a step and its place in that epoch."""
         return divmod(step, self.steps_per_epoch)
-
-    def _plan(self, epoch: int) -> list[np.ndarray]:
-        return plan_epoch(
-            self._lengths, tokens_per_batch=self.tokens_per_batch, seed=self.seed, epoch=epoch
-        )

@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 
 from dr_lib import losses
 from dr_lib.collections import Collection
+from dr_lib.files import open_array
 from dr_lib.models import DenseEncoder, encode_by_length, encode_in_chunks
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
@@ -383,8 +384,7 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     ]
     chosen = np.sort(drawn)
     # [queries of the split, per_query]
-    ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")
-    ranked = np.asarray(ranking)[chosen]
+    ranked = np.asarray(open_array(run / "ranking" / "rows.npy"))[chosen]
     ranked = ranked if same is None else np.where(ranked >= 0, same[ranked], -1)
     itself = collection.own_texts(options.split)
     itself = None if itself is None else itself[chosen]

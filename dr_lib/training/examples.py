@@ -20,8 +20,9 @@ import pandas as pd
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, read_json, write_json
+from dr_lib.files import fresh_folder, open_array, read_json, write_json
 from dr_lib.stages import stage
+from dr_lib.tokens.layout import run_places
 
 FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
@@ -89,7 +90,7 @@ class Examples:
         return cls(
             query_rows=np.asarray(query_rows, dtype=np.int64),
             positives=flat,
-            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            offsets=np.cumsum([0, *counts]),
             negatives=listed.astype(np.int32),
             passages=passages,
             annotated=None if annotated is None else np.asarray(annotated, dtype=np.int64),
@@ -107,12 +108,12 @@ class Examples:
     def open(cls, folder: Path) -> "Examples":
         """Open saved examples; the arrays stay on disk (memory-mapped)."""
         passages = read_json(folder / "examples.json")["passages"]
+        paths = {name: folder / f"{name}.npy" for name in (*ARRAYS, *OPTIONAL)}
         arrays = {
-            name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS
+            name: np.asarray(open_array(path))
+            for name, path in paths.items()
+            if name in ARRAYS or path.is_file()
         }
-        for name in OPTIONAL:
-            path = folder / f"{name}.npy"
-            arrays[name] = np.load(path, mmap_mode="r") if path.is_file() else None
         return cls(**arrays, passages=passages)
 
     def __post_init__(self) -> None:
@@ -147,8 +148,7 @@ class Examples:
         each query's begin.
         """
         counts = self.counts(chosen)
-        first = np.cumsum(counts) - counts
-        return np.repeat(self.offsets[chosen] - first, counts) + np.arange(counts.sum()), first
+        return run_places(self.offsets[chosen], counts), np.cumsum(counts) - counts
 
     def first_positives(self) -> np.ndarray:
         """The annotated positive of each query, `[queries]` int64."""
@@ -352,7 +352,7 @@ def group_examples(
     keys = np.unique(positive_queries * passages + positive_passages)
     owners, positives = np.divmod(keys, max(passages, 1))
     rows, counts = np.unique(owners, return_counts=True)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets = np.append(0, np.cumsum(counts))
     negatives = np.zeros((len(rows), 0), np.int32)
     if negative_queries is not None and negative_passages is not None and len(negative_queries):
         negatives = _negatives(keys, rows, negative_queries, negative_passages, passages, depth)

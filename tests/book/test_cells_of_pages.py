@@ -24,6 +24,7 @@ from scipy.stats import binomtest, t
 from dr_book import figures, measured, papers, statistics
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.lab import Recipe
+from tests.dr_book.conftest import Facts
 
 (CELL,) = (
     cell.source
@@ -168,7 +169,7 @@ def record(place: str, values: np.ndarray) -> Any:
     """What the cell reads of a run of a model that was used as it came."""
     ids = [f"{place}{number}" for number in range(len(values))]
     scores = Scores(ids, {"nDCG@10": values})
-    return SimpleNamespace(
+    return Facts(
         label="a",
         study="s",
         seed=0,

@@ -14,7 +14,15 @@ from dr_book.data.files import Files
 from dr_book.data.make import CONVERTERS
 from dr_book.data.sheets import sheet
 from dr_lib.evaluation import Clusters, Scores
+from dr_lib.lab import Record
 from tests.dr_book.data.layouts import lay_out
+
+
+class Facts(SimpleNamespace):
+    """Facts of a record, and what `Record` reads off them."""
+
+    searched_on, trained_on = Record.searched_on, Record.trained_on
+    evaluation = Record.evaluation
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +61,8 @@ def record():
                 "pretraining": {"steps": 2000},
             },
         }
-        one = SimpleNamespace(**(facts | more))
+        one = Facts(**(facts | more))
         one.per_query = one.measured.per_query
-        one.trained_on = one.data.get("trained_on", one.data["collection"])
         return one
 
     return make

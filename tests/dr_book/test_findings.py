@@ -14,6 +14,7 @@ from dr_book.measured import corrected_tests, detectable, differences, mean_inte
 from dr_book.tables import p_cell
 from dr_lib import places
 from dr_lib.evaluation import Clusters
+from tests.dr_book.conftest import Facts
 
 
 def questions(train: int = 5000, **queries: int) -> SimpleNamespace:
@@ -224,10 +225,7 @@ def test_what_was_trained_on_templates_is_praised_for_templates_alone(runs, reco
             "question template", [f"form {min(n, 47) % 8 + n // 48 * n}" for n in range(60)]
         )
         return {
-            label: [
-                SimpleNamespace(**vars(one) | {"clusters": made, "data": one.data | data})
-                for one in own
-            ]
+            label: [Facts(**vars(one) | {"clusters": made, "data": one.data | data}) for one in own]
             for label, own in runs.items()
         }
 

@@ -31,6 +31,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.lab import recorded_folder
 from dr_lib.lab.records import PACKED, read_all
+from tests.dr_book.conftest import Facts
 
 
 def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
@@ -296,7 +297,7 @@ def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypa
     def one(study, label, collection="x", created="2026-01-02"):
         data = {"collection": {"name": collection, "digest": f"{collection} {created}"}}
         more = {"scale": "laptop", "keys": {}, "recipe": {}, "means": {}, "seed": 0, "epoch": None}
-        return SimpleNamespace(study=study, label=label, data=data, created=created, **more)
+        return Facts(study=study, label=label, data=data, created=created, **more)
 
     kept = {
         "gpu": [one("methods/pipeline-b", "p")],
@@ -328,7 +329,7 @@ def test_sizes_of_a_collection_come_from_all_of_its_records(monkeypatch):
         ("b", {"name": "squad", "digest": "d0", "passages": 9, "test_queries": 3}),
         ("a", {"name": "squad", "digest": "d1", "passages": 5}),
     ]
-    records = [SimpleNamespace(study=study, data={"collection": data}) for study, data in facts]
+    records = [Facts(study=study, data={"collection": data}) for study, data in facts]
 
     def load(folder):
         return records if folder.name == "laptop" else []

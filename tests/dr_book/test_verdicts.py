@@ -1,7 +1,6 @@
 """Verdicts on claims whose answer is built into the scores."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from dr_book.statistics import combined
 from dr_book.verdicts import STATES, WORDS, comparisons, flips, verdict
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores
+from tests.dr_book.conftest import Facts
 
 QUERIES = [f"q{number}" for number in range(400)]
 
@@ -27,7 +27,7 @@ def run(
     scores = Scores([*queries][:length], columns)
     kind = {} if trained else {"evaluation": {"kind": "bm25"}}
     recipe = {"base": "embedded", "objective": {"name": "mlm"}, "seed": seed} | kind
-    return SimpleNamespace(
+    return Facts(
         study="s",
         label="a",
         seed=seed,

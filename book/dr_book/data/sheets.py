@@ -91,7 +91,7 @@ def is_public(record: "Record") -> bool:
     from dr_lib.collections.collection import OWN_PASSAGE, sample_facts
     from dr_lib.lab.recipe import CollectionSettings
 
-    facts, options = record.data["collection"], record.recipe.get("evaluation", {})
+    facts, options = record.searched_on, record.evaluation
     pairs = {sheet.name for sheet in sheets() if isinstance(sheet.digest, dict)}
     if facts["name"].startswith("ir_datasets:") or facts["name"] in pairs:
         return True
