@@ -29,6 +29,10 @@ class InputError(ValueError):
         super().__init__(f"{where}: {problem}. {fix}")
         self.problem, self.where, self.fix = problem, str(where), fix
 
+    def at(self, where: object) -> "InputError":
+        """The same error at the place by which the user knows it."""
+        return InputError(self.problem, where=where, fix=self.fix)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Workers send it to another process, where an exception is otherwise made of its message
         alone.

@@ -63,7 +63,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
     path = [part for part in first["loc"] if isinstance(part, str)]
     where = ".".join(path) or model.__name__
     if isinstance(cause, InputError):
-        return InputError(cause.problem, where=f"{where}.{cause.where}", fix=cause.fix)
+        return cause.at(f"{where}.{cause.where}")
     if first["type"] == "extra_forbidden":
         return InputError(
             "unknown key",

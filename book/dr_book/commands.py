@@ -162,7 +162,7 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
                 yield path
     place = str(getattr(options, "collection", None) or "")
     # a record's file is looked for by whoever reads it
-    path = place[:1] in ("/", ".", "~") and not place.endswith((".json", ".jsonl.xz"))
+    path = place[:1] in ("/", ".", "~") and not place.endswith(RECORDS)
     if path and places.find_data(place) is None:
         yield Path(place)
 
@@ -623,7 +623,7 @@ def publish_records(options: argparse.Namespace) -> None:
         raise InputError(
             f"no records on {options.collection}",
             where=f"{options.study} at {options.scale}" if options.scale else options.study,
-            fix=f"There are: {', '.join({one.data['collection']['name']: 0 for one in records})}.",
+            fix=f"There are: {', '.join({one.searched_on['name']: 0 for one in records})}.",
         )
     check_public(found, options.yes)
     changed = publish(found)

@@ -65,7 +65,7 @@ Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
 Pair = tuple[str, str]
 """(first, second) labels; a difference is first minus second."""
-Made = TypeVar("Made")
+Made, Thing = TypeVar("Made"), TypeVar("Thing")
 
 
 def recorded(study: str) -> dict[str, list[Record]]:
@@ -228,13 +228,18 @@ def of_record(make: Callable[..., Made]) -> Callable[..., Made]:
     return current
 
 
+def grouped(things: Iterable[Thing], key: Callable[[Thing], Hashable]) -> dict[Any, list[Thing]]:
+    """Key -> the things that have it, in their order."""
+    groups = defaultdict(list)
+    for thing in things:
+        groups[key(thing)].append(thing)
+    return dict(groups)
+
+
 @of_records
 def by_configuration() -> dict[Hashable, list[Record]]:
     """All records of the book by their configuration."""
-    groups = defaultdict(list)
-    for record in all_recorded():
-        groups[configuration(record)].append(record)
-    return dict(groups)
+    return grouped(all_recorded(), configuration)
 
 
 def all_runs(records: Sequence[Record]) -> list[Record]:
@@ -343,10 +348,7 @@ class Side:
         """Seed -> its runs. Another machine or other code repeats a seed's training; its result
         stays closer to the first than another seed's would, so it is no further seed.
         """
-        seeds = defaultdict(list)
-        for record in self.runs:
-            seeds[record.seed].append(record)
-        return dict(seeds)
+        return grouped(self.runs, lambda record: record.seed)
 
     def means(self) -> list[float]:
         """Mean of each seed over its runs, in the unit that is shown."""
@@ -445,11 +447,9 @@ def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
     of their measures, where their pipelines end; of runs on a collection that no record of the book
     is of, what these runs show themselves.
     """
-    means: dict[Hashable, list[list[float]]] = defaultdict(list)
-    for side in sides:
-        means[_kind_of(side)].append(side.means())
     return {
-        kind: _pools(kind[1]).get(kind[0]) or seed_variance(shown) for kind, shown in means.items()
+        kind: _pools(kind[1]).get(kind[0]) or seed_variance([side.means() for side in alike])
+        for kind, alike in grouped(sides, _kind_of).items()
     }
 
 
@@ -472,10 +472,8 @@ def _kind(record: Record) -> Hashable:
 
 @of_records
 def _pools(measure: str) -> dict[Hashable, SeedVariance]:
-    means: dict[Hashable, list[list[float]]] = defaultdict(list)
-    for side in repeated(measure):
-        means[_kind(side.records[0])].append(side.means())
-    return {kind: seed_variance(groups) for kind, groups in means.items()}
+    kinds = grouped(repeated(measure), lambda side: _kind(side.records[0]))
+    return {kind: seed_variance([side.means() for side in sides]) for kind, sides in kinds.items()}
 
 
 def repeated(measure: str) -> list[Side]:
@@ -590,9 +588,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
                 "no run has it", where=side.measure, fix="Measure the rows of this comparison."
             )
     terms = _of_common_seeds(terms)
-    places: dict[str, list[tuple[float, Side]]] = defaultdict(list)
-    for weight, side in terms:
-        places[side.runs[0].searched_on["digest"]].append((weight, side))
+    places = grouped(terms, lambda term: _place(term[1])[0])
     trained = [(weight, side) for weight, side in terms if side.trained]
     pools = pools_of(beside or [side for _, side in trained])
     single = any(len(side.seeds) == 1 for _, side in trained)

@@ -56,10 +56,9 @@ class Block:
             collection: that was searched.
             both: whether to count dev queries with the test's: where dev has chosen nothing.
         """
-        runs: dict[str, list[Record]] = {}
-        for record in load_records(recorded_folder(SCALE), study):
-            if record.searched_on["name"] == collection:
-                runs.setdefault(record.label, []).append(record)
+        records = load_records(recorded_folder(SCALE), study)
+        there = [record for record in records if record.searched_on["name"] == collection]
+        runs = measured.grouped(there, lambda record: record.label)
         if both:
             dev = cls.load(f"{study}-dev", collection).runs
             runs = {

@@ -199,7 +199,11 @@ def text_files(place: Path) -> list[Path]:
     readme = [path for path in files if path.parent == place and path.stem.upper() == "README"]
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
         files = [path for path in files if path not in readme]
-    inside = [folder.name for folder in subfolders(place) if has_corpus(folder)]
+    inside = [
+        folder.name
+        for folder in sorted(place.iterdir())
+        if is_visible(folder, place) and any((folder / name).is_file() for name in LAYOUT[:2])
+    ]
     if len(inside) > 1 or (inside and files):
         raise InputError(
             f"a folder of collections ({', '.join(inside[:6])})",
@@ -239,16 +243,6 @@ def linked_again(files: Collection[Path]) -> set[Path]:
         again |= {path} if path.resolve() in targets else set()
         targets.add(path.resolve())
     return again
-
-
-def subfolders(place: Path) -> list[Path]:
-    """The folders in a folder, by name, but for hidden ones."""
-    return [path for path in sorted(place.iterdir()) if is_visible(path, place) and path.is_dir()]
-
-
-def has_corpus(folder: Path) -> bool:
-    """Whether a folder is a collection in BEIR layout."""
-    return any((folder / name).is_file() for name in LAYOUT[:2])
 
 
 def line_files(folder: Path) -> list[Path]:

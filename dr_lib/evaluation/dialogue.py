@@ -217,11 +217,7 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
     for reader, store, name, cut in zip(
         (readers[0], readers[-1]), stores, ("contexts", "texts"), cuts, strict=True
     ):
-        shape = {
-            "title": "none",
-            "normalise": reader.settings.normalise,
-            "tokens_per_batch": machine.encoding_budget(),
-        }
+        shape = {"title": "none", "normalise": reader.settings.normalise}
         vectors.append(encode(reader, store, work / f"{name}.npy", **shape, **cut))
     contexts, texts = vectors
     scores = exact_scores(
@@ -254,29 +250,19 @@ def cross_encoded_dialogue(
     pairs = response_pairs(
         encoder, *stores, context_length=settings.context_length, side=settings.side
     )
-    asked, budget = np.arange(len(dialogues)), machine.encoding_budget()
-    scores = score_candidates(
-        encoder,
-        pairs,
-        asked,
-        dialogues.candidates,
-        tokens_per_batch=budget,
-        title="score candidates",
-    )
+    asked = np.arange(len(dialogues))
+    scores = score_candidates(encoder, pairs, asked, dialogues.candidates, title="score candidates")
     save_ranks(dialogues, scores, folder)
 
 
 def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[TokenStore]:
     """Contexts and responses in the tokens of their tokenizers, under `work`."""
-    sides = zip(
-        ("contexts", "texts"), (dialogues.contexts, dialogues.texts), tokenizers, strict=True
-    )
-    rows = (
-        (name, datasets.Dataset.from_dict({"text": texts}), tokenizer)
-        for name, texts, tokenizer in sides
-    )
+    sides = {"contexts": dialogues.contexts, "texts": dialogues.texts}
     return [
-        TokenStore.build(dataset, by, work / name, columns=("text",)) for name, dataset, by in rows
+        TokenStore.build(
+            datasets.Dataset.from_dict({"text": texts}), by, work / name, columns=("text",)
+        )
+        for (name, texts), by in zip(sides.items(), tokenizers, strict=True)
     ]
 
 

@@ -153,7 +153,7 @@ class Scores:
             columns = values[row.astype(np.int64)].T
             return cls(query_ids, dict(zip(content["measures"], columns, strict=True)))
         except InputError as error:
-            raise InputError(error.problem, where=where, fix=error.fix) from None
+            raise error.at(where) from None
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InputError(
                 f"not scores of queries ({error})", where=where, fix="Measure again."

@@ -186,8 +186,8 @@ def check_documents(inputs: Inputs) -> None:
         try:
             objectives.Documents.of(*inputs.corpus.documents(), every)
         except InputError as error:
-            where = f"{name} on {inputs.corpus.name}"  # one of many rows, perhaps
-            raise InputError(error.problem, where=where, fix=error.fix) from None
+            # one of many rows, perhaps
+            raise error.at(f"{name} on {inputs.corpus.name}") from None
 
 
 def check_batch(inputs: Inputs, batch: int, where: str) -> None:

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -240,17 +239,17 @@ def count_ngrams(
     with tqdm(total=order * len(store), desc="N-grams", unit=" passages") as bar:
         for n in range(1, order + 1):
             least = 1 if n == 1 else min_count or (1 if totals[0] <= SMALL else RARE)
-            keys, counts, total = _counted(store, folder, unit, partial(_ngrams, n=n), least, bar)
+
+            def ending(block: WordBlock, n: int = n) -> np.ndarray:
+                """Hashes of all n-grams of a block that end before their text does."""
+                return block.ngrams(n)[-1][block.room >= n]
+
+            keys, counts, total = _counted(store, folder, unit, ending, least, bar)
             np.save(folder / f"keys{n}.npy", keys)
             np.save(folder / f"counts{n}.npy", counts)
             totals.append(total)
     write_json(folder / "meta.json", {"unit": unit, "min_count": least, "totals": totals})
     return NgramCounts.open(folder)
-
-
-def _ngrams(block: WordBlock, n: int) -> np.ndarray:
-    """Hashes of all n-grams of a block that end before their text does."""
-    return block.ngrams(n)[-1][block.room >= n]
 
 
 def _counted(

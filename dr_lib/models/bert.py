@@ -892,7 +892,7 @@ def saved_settings(kind: type[BaseModel], file: Path, values: Mapping[str, Any])
     except TypeError:
         raise InputError("no settings", where=file, fix="Save the model again.") from None
     except InputError as error:
-        raise InputError(error.problem, where=f"{file}: {error.where}", fix=error.fix) from None
+        raise error.at(f"{file}: {error.where}") from None
     for name, value in values.items():
         if getattr(saved, name) != value:
             problem = f"trained with {getattr(saved, name)!r}, asked for {value!r}"

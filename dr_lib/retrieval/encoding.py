@@ -54,7 +54,7 @@ def encode(
     max_length: int,
     title: Title = "pair",
     side: Side = "right",
-    tokens_per_batch: int = 4_096,
+    tokens_per_batch: int | None = None,
     dtype: Literal["float32", "float16"] = "float32",
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
@@ -71,8 +71,7 @@ def encode(
         max_length: longest sequence, special tokens included.
         title: how a title joins its passage, as in `TokenStore.batch`.
         side: the end that a long text loses; "left" keeps the last turns of a dialogue.
-        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more
-            a GPU.
+        tokens_per_batch: rows x padded length of a batch; None takes `machine.encoding_budget`.
         dtype: number type of the stored vectors.
         precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights
             too, which is about a quarter faster on a CPU and moves a vector a hundred times as far
@@ -96,17 +95,17 @@ def encode(
         )
     chosen = np.arange(*(rows or (0, len(store)))) if not isinstance(rows, np.ndarray) else rows
     device = next(encoder.parameters()).device
-    how = machine.frozen(precision, device)
+    how, budget = machine.frozen(precision, device), tokens_per_batch or machine.encoding_budget()
     lengths = store.lengths(max_length, title)
     parts = (chosen[block] for block in blocks(0, len(chosen)))
-    plans = ((part, plan_by_length(lengths[part], tokens_per_batch, max_length)) for part in parts)
+    plans = ((part, plan_by_length(lengths[part], budget, max_length)) for part in parts)
     batches = [part[batch] for part, plan in plans for batch in plan]
     layout = {"max_length": max_length, "title": title, "side": side}
     key = json_digest(
         [
             store.digest,
             layout,
-            tokens_per_batch,
+            budget,
             dtype,
             how,
             normalise,
@@ -321,11 +320,8 @@ def encode_queries(
     """The queries of a store as vectors, laid out as the encoder's own settings say; further
     arguments of `encode`.
     """
-    defaults = {
-        "normalise": encoder.settings.normalise,
-        "tokens_per_batch": machine.encoding_budget(),
-    }
-    return encode(encoder, store, path, **encoder.settings.queries, **defaults, **options)
+    how = {**encoder.settings.queries, "normalise": encoder.settings.normalise}
+    return encode(encoder, store, path, **how, **options)
 
 
 @stage(resumable=True, gpu=True)
@@ -346,12 +342,12 @@ def vectors(
     model = DenseEncoder.from_pretrained(place, device=machine.device())
     store, layout = TokenStore.open(passages / "store"), model.settings.passages
     how = {"normalise": model.settings.normalise, "dtype": dtype}
-    budget, precision = machine.encoding_budget(), machine.frozen("auto", machine.device())
+    precision = machine.frozen("auto", machine.device())
     read = [store.tokenizer, layout, how, precision, _weights_digest(model), code_digest(vectors)]
 
     def make(places: np.ndarray, path: Path) -> np.ndarray:
         chosen = rows if len(places) == rows[1] - rows[0] else places + rows[0]
-        return encode(model, store, path, **layout, **how, tokens_per_batch=budget, rows=chosen)
+        return encode(model, store, path, **layout, **how, rows=chosen)
 
     texts = []
     for row in range(*rows):

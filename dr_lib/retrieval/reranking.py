@@ -37,7 +37,7 @@ def score_pairs(
     query_rows: np.ndarray,
     passage_rows: np.ndarray,
     *,
-    tokens_per_batch: int = 4_096,
+    tokens_per_batch: int | None = None,
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
     places: Sequence[torch.device] | None = None,
@@ -48,8 +48,7 @@ def score_pairs(
         cross_encoder: computes on the device where its weights lie; left in the mode it was in.
         crossing: how a pair is laid out, from `cross_encoder.crossing`.
         query_rows, passage_rows: `[pairs]` integers, rows of the two stores.
-        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more
-            a GPU.
+        tokens_per_batch: rows x padded length of a batch; None takes `machine.encoding_budget`.
         precision: of the forward pass; "auto" takes "bf16" where the machine has it. Weights stay
             float32: rounded ones would move a score some fifty times as far.
         title: what is scored, for the bar.
@@ -62,11 +61,12 @@ def score_pairs(
         InputError: a score is not finite, or rows that the stores do not have.
     """
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
+    budget = tokens_per_batch or machine.encoding_budget()
     if isinstance(cross_encoder, LateInteraction):
         with machine.evaluating(
             cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)
         ) as scorer:
-            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, title)
+            return _match_pairs(scorer, crossing, query_rows, passage_rows, budget, title)
     kind = machine.precision(precision, next(cross_encoder.parameters()).device)
     scores = np.empty(len(query_rows), np.float32)
 
@@ -84,7 +84,7 @@ def score_pairs(
                 part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows)
             )
             lengths = crossing.lengths(asked, rows)
-            plan = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
+            plan = plan_by_length(lengths, budget, crossing.max_length)
             batches = [start + chosen for chosen in plan]
             for pairs, values in zip(batches, work(score, batches), strict=True):
                 scores[pairs] = values
@@ -236,9 +236,7 @@ def reranked(
         ranking = Ranking(
             ranking.query_ids, ranking.rows[:, :depth], ranking.scores[:, :depth], ranking.passages
         )
-    rerank(encoder, ranking, pairs, top=depth, tokens_per_batch=machine.encoding_budget()).save(
-        folder / "ranking"
-    )
+    rerank(encoder, ranking, pairs, top=depth).save(folder / "ranking")
 
 
 @stage(gpu=True)
@@ -253,9 +251,8 @@ def teacher_scores(
     """
     (encoder, pairs), learned = open_scorer(scorer, queries, passages), Examples.open(examples)
     owners = np.repeat(learned.query_rows, learned.counts())
-    options = {"tokens_per_batch": machine.encoding_budget()}
-    positives = score_pairs(encoder, pairs, owners, learned.positives, **options)
-    scores = score_candidates(encoder, pairs, learned.query_rows, learned.negatives, **options)
+    positives = score_pairs(encoder, pairs, owners, learned.positives)
+    scores = score_candidates(encoder, pairs, learned.query_rows, learned.negatives)
     TeacherScores(positives, np.where(learned.negatives >= 0, scores, np.float32(np.nan))).save(
         folder
     )
@@ -288,15 +285,8 @@ def candidate_scores(
     """
     encoder, pairs = open_scorer(cross_encoder, queries, passages)
     rows = np.array(Ranking.open(candidates / "ranking").rows)
-    budget = machine.encoding_budget()
-    scores = score_candidates(
-        encoder,
-        pairs,
-        np.arange(len(rows)),
-        rows,
-        tokens_per_batch=budget,
-        title="score candidates",
-    )
+    asked = np.arange(len(rows))
+    scores = score_candidates(encoder, pairs, asked, rows, title="score candidates")
     np.save(folder / "scores.npy", scores)
 
 
