@@ -3,6 +3,7 @@ names the valid ones.
 """
 
 import ast
+import re
 import reprlib
 import sys
 from collections.abc import Mapping
@@ -65,11 +66,12 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
     if isinstance(cause, InputError):
         return cause.at(f"{where}.{cause.where}")
     if first["type"] == "extra_forbidden":
-        return InputError(
-            "unknown key",
-            where=where,
-            fix=f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}.",
-        )
+        fix = f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}."
+        outer, *inner = re.split(r"\.|__", path[-1])
+        if inner:  # `pretraining.steps`, or what only `with_` reads
+            below = f"{outer}: {{{'.'.join(inner)}: ...}}"
+            fix = f"A key below another is {below}, or {'__'.join([outer, *inner])} in -p. {fix}"
+        return InputError("unknown key", where=where, fix=fix)
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")
     value = (
         ""

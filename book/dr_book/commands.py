@@ -22,7 +22,7 @@ with one_line_if_stopped():  # half a second, in which somebody may see that it 
     import signal
     import threading
     import time
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import redirect_stdout, suppress
     from pathlib import Path
     from tempfile import TemporaryFile
@@ -169,14 +169,19 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
 
 class Parser(argparse.ArgumentParser):
     """A parser that names a mistake in one line, without the usage before it; `words` are its
-    commands or its options.
+    commands or its options, `last` the arguments that may be left out, with their types.
     """
 
     words: Sequence[str] = ()
+    last: Mapping[str, Callable[[str], Any]] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse what a command does not know itself: it knows what was perhaps meant."""
         options, others = super().parse_known_args(args, namespace)
+        # before Python 3.12.7 argparse has no place for such an argument behind an option
+        for name, kind in self.last.items():
+            if others and others[0][:1] != "-" and getattr(options, name) is None:
+                setattr(options, name, kind(others.pop(0)))
         if others:
             self.error(f"unrecognized arguments: {' '.join(others)}")
         return options, []
@@ -209,10 +214,10 @@ def count(text: str) -> int:
 
 def amount(text: str) -> float:
     """A number above 0."""
-    number = float(text)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return number
+    with suppress(ValueError):
+        if 0 < (number := float(text)) < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
 
 
 def parameters(given: list[list[str]]) -> dict[str, Any]:
@@ -247,10 +252,13 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(command=run)
         words.append(name)
         added.words = options = ["--help"]
+        added.last = last = {}
 
         def option(*names: str, **given: Any) -> None:
             added.add_argument(*names, **given)
             options.extend(name for name in names if name.startswith("-"))
+            if given.get("nargs") == "?":
+                last[names[0]] = given.get("type", str)
 
         return option
 

@@ -147,7 +147,9 @@ def _find_source(name: str) -> Source:
         problem = (
             f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
         )
-        raise InputError(problem, where="collection", fix=how_to_name_one())
+        way = beir.ways_to_texts([place.suffix.lower()])
+        fix = f"A text is made by: {way}." if way else how_to_name_one()
+        raise InputError(problem, where="collection", fix=fix)
     _check_links(place)
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)

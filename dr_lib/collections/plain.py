@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise, takewhile
 from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
@@ -287,7 +287,8 @@ def texts_source(place: Path, files: Iterable[Path] | None = None) -> Source:
 
     def passages() -> Iterator[tuple[str, Passage]]:
         seen = look()
-        holding = {name: path for name, path in paths.items() if name not in {*seen["empty"]}}
+        empty = {*seen["empty"]}
+        holding = {name: path for name, path in paths.items() if name not in empty}
         return _passages(place.name, holding, seen["same"])
 
     return Source(
@@ -304,8 +305,8 @@ def _counts(
     place: Path, paths: Mapping[str, Path], seen: Mapping[str, list[str]]
 ) -> dict[str, Any]:
     """What is said of texts that were read, from what was seen in them and what is there now."""
-    empty = [paths[name] for name in seen["empty"]]
-    files = [path for name, path in paths.items() if name not in {*seen["empty"]}]
+    empty = {name: paths[name] for name in seen["empty"]}
+    files = [path for name, path in paths.items() if name not in empty]
     counts: dict[str, Any] = {"files": len(files), "empty_files_left_out": len(empty)}
     if place.is_dir():
         links = [path for path in place.rglob("*") if path.is_symlink()]
@@ -313,7 +314,7 @@ def _counts(
         # what lies behind a link to a folder is not read
         if linked := sum(path.is_dir() for path in links):
             counts["linked_folders_left_out"] = linked
-        counts["read"] = what_was_read(place, files, empty, links, seen["same"])
+        counts["read"] = what_was_read(place, files, empty.values(), links, seen["same"])
     return counts
 
 
@@ -326,9 +327,7 @@ def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list
         try:
             if blocks := next(filter(None, _blocks(path)), None):
                 holding[name], texts = path, [block for *_, block in blocks]
-                # code and tables are no boilerplate
-                ends = texts[:EDGE] + texts[-EDGE:]
-                edges.append([block for block in ends if "\n" not in block])
+                edges.append((texts[:EDGE], texts[: -EDGE - 1 : -1]))
         except InputError as error:
             errors.append(error)
     if errors and len(files) == 1:
@@ -346,7 +345,14 @@ def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list
             where="texts",
             fix=f"{ways} Or put a dot before their names, and they are left out.",
         )
-    return holding, boilerplate_of(edges)
+    # code and tables are no boilerplate
+    same = boilerplate_of(
+        [block for block in first + last if "\n" not in block] for first, last in edges
+    )
+    # a paragraph behind others, such as a greeting below the head of every mail, stays
+    ends = chain.from_iterable(edges)
+    gone = {block for end in ends for block in takewhile(same.__contains__, end)}
+    return holding, [block for block in same if block in gone]
 
 
 def _counting(called: str, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
@@ -701,7 +707,8 @@ def what_was_read(
     """
     every, seen = visible_files(folder), {*files, *empty}
     again = linked_again(every) - seen
-    unread = [path for path in every if path not in seen | again]
+    known = seen | again
+    unread = [path for path in every if path not in known]
     left = [path.suffix.lower() or "without ending" for path in unread]
     line = f"read {len(files):,} of {len(every):,} files: {_counted(map(kind_of, files))}"
     if left:

@@ -710,9 +710,13 @@ def test_texts_are_read_once_and_never_again(tmp_path, cache, monkeypatch):
 def test_a_file_of_an_unknown_kind_is_named_with_the_known_ones(tmp_path, cache):
     (tmp_path / "talk.pdf").write_bytes(b"%PDF")
     with pytest.raises(
-        InputError, match=r"talk\.pdf is neither a folder nor a file of a known kind \(\.txt, \.md"
+        InputError,
+        match=r"talk\.pdf is neither .* known kind \(\.txt, \.md.*: pdftotext FILE\.pdf\.$",
     ):
         collections.load(tmp_path / "talk.pdf", cache=cache)
+    (tmp_path / "talk.abc").touch()
+    with pytest.raises(InputError, match=r"known kind .* Use primer"):
+        collections.load(tmp_path / "talk.abc", cache=cache)
 
 
 def test_a_text_beside_queries_is_no_corpus(beir_folder, cache):
@@ -871,6 +875,15 @@ def test_what_was_read_and_what_not_is_counted(tmp_path, cache):
         "read 3 of 7 files: 1 .html, 1 .rst, 1 .txt; not read: 1 .docx, 1 .html, 1 .pdf,"
         " 1 without ending; a text is made by: pdftotext FILE.pdf, pandoc FILE.docx -o FILE.md"
     )
+
+
+def test_to_say_what_was_read_takes_a_time_that_grows_with_the_files_alone(tmp_path, monkeypatch):
+    files = [tmp_path / f"{number}.txt" for number in range(20_000)]
+    monkeypatch.setattr(plain, "visible_files", lambda folder: files)
+    started = time.process_time()
+    said = plain.what_was_read(tmp_path, files[:-1])
+    assert said == "read 19,999 of 20,000 files: 19,999 .txt; not read: 1 .txt"
+    assert time.process_time() - started < 5  # with a set anew for each file over 14
 
 
 def test_what_lies_beside_the_texts_of_a_collection_that_was_read_before_is_said(
@@ -1287,6 +1300,11 @@ def test_what_most_texts_begin_or_end_with_is_left_out_and_said(tmp_path, cache)
         "read 8 of 8 files: 8 .md; at the beginning or end of most texts, left out there:"
         f" “{menu}”, “Made by hand.”, “{notice}”"
     )
+    mails = write(
+        tmp_path / "mails", [f"Subject: {n}\n\nHi Bob,\n\nText {n}.\n\n{notice}" for n in range(6)]
+    )
+    assert mails.passages["text"][5] == "Subject: 5 Hi Bob, Text 5."
+    assert mails.info["read"].endswith(f"left out there: “{notice}”")
     few = write(tmp_path / "four", both[:4])  # too few to say
     assert few.passages["text"][:].count(menu) == 4 and "left out" not in few.info["read"]
     copies = write(tmp_path / "copies", both[:1] * 9)

@@ -76,6 +76,14 @@ def test_a_slip_of_the_pen_is_told_what_was_perhaps_meant(arguments, meant, caps
     assert capsys.readouterr().err.endswith(f". {meant} --help\n")
 
 
+def test_an_argument_that_may_be_left_out_may_stand_behind_options(capsys):
+    assert main(["search", "primer", "-k", "1", "what is the capital of France", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["query"] == "what is the capital of France"
+    with pytest.raises(SystemExit):
+        main(["search", "primer", "-k", "1", "one question", "another"])
+    assert "unrecognized arguments: another. " in capsys.readouterr().err
+
+
 def test_help_says_how_many_passages_are_needed(capsys):
     with pytest.raises(SystemExit):
         main(["try", "--help"])
@@ -140,7 +148,7 @@ MISTAKES = {
     ),
     "search x y -k two": "error: argument -k: 'two' is no whole number above 0",
     "pretrain x --steps 0 --to y": "error: argument --steps: '0' is no whole number above 0",
-    "try x --minutes soon": "error: argument --minutes: invalid amount value: 'soon'",
+    "try x --minutes soon": "error: argument --minutes: 'soon' is no number above 0",
     "verify a/b c --margin -1": "error: argument --margin: '-1' is no number above 0",
 }
 

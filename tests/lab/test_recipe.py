@@ -38,6 +38,8 @@ def test_a_recipe_cannot_be_changed():
     [
         ({"finetunning": {}}, r"finetunning: unknown key.*finetuning"),
         ({"collection": {"pasages": 3}}, r"collection\.pasages: unknown key.*passages"),
+        ({"pretraining.step": 3}, r"unknown key\. A key below another is pretraining: {step: ..."),
+        ({"pretraining__step": 3}, r"unknown key\. .*, or pretraining__step in -p\. Valid keys"),
         ({"pretraining": {"step": 3}}, r"pretraining\.step: unknown key.*steps"),
         ({"finetuning": {"validation": {"evry": 3}}}, r"finetuning\.validation\.evry"),
         (
