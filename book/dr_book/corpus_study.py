@@ -296,11 +296,14 @@ class Compared:
         return ceil(1 + max(4 / 3 * self.pace * self.needed, self.minutes))
 
     @property
+    def written(self) -> Mapping[str, int]:
+        """Split -> how many of its queries were written by a generator."""
+        return self.generated.counts["queries"] if self.generated else {}
+
+    @property
     def on_generated(self) -> bool:
         """Whether the test queries were written by a generator."""
-        return bool(
-            self.generated and self.recipe.evaluation.split in self.generated.counts["queries"]
-        )
+        return self.recipe.evaluation.split in self.written
 
     @property
     def tested_on(self) -> str:

@@ -152,7 +152,7 @@ class Compared(corpus_study.Compared):
         """
         if not self.collection:
             return ""
-        written = self.generated.counts["queries"] if self.generated else {}
+        written = self.written
         collection = open_sample(self.generated.recipe.collection) if written else self.searched
         asked = "generated questions" if "train" in written else "queries of people"
         return f"{len(collection.qrels('train')):,} {asked}" if "train" in collection.splits else ""
@@ -218,10 +218,11 @@ class Compared(corpus_study.Compared):
             for row in ([] if first is None else np.flatnonzero(first != np.arange(len(first))))
         ]
         documents = len(set(passages["doc"][:]) - {""})
-        written = self.generated.counts["queries"] if self.generated else {}
         searched = self.searched
         judged = {
-            split: len(searched.qrels(split)) for split in searched.splits if split not in written
+            split: len(searched.qrels(split))
+            for split in searched.splits
+            if split not in self.written
         }
         irregular = dict(whole.irregular)
         irregular.pop(IRREGULAR["duplicate_texts"], None)
@@ -539,15 +540,15 @@ class Recorded(Compared):
                 label,
             ),
         )
+        runs = {label: runs[label] for label in order}
         encoders = {
-            label: runs[label][0].recipe["retriever"]
-            for label in order
-            if runs[label][0].recipe.get("retriever")
+            label: name
+            for label, (first, *_) in runs.items()
+            if (name := first.recipe.get("retriever"))
         }
-        trained = [label for label in order if label in objectives.names()]
-        recipe = lab.Recipe(**runs[BM25][0].recipe)
+        trained = [label for label in runs if label in objectives.names()]
         super().__init__(
-            None, recipe, None, encoders, trained, {label: runs[label] for label in order}, {}
+            None, lab.Recipe(**runs[BM25][0].recipe), None, encoders, trained, runs, {}
         )
         self.study = study
 

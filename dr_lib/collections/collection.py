@@ -455,17 +455,16 @@ class Collection:
                     where=name,
                     fix="Give a number from 1, or leave it out.",
                 )
-        drawn = {
+        asked = {
             split: self._draw_queries(split, limits[split], seed)
             for split in self.splits
             if split in limits
         }
-        numbers = {split: len(grades) for split, grades in drawn.items()}
-        drawn = self._fitting(drawn, passages, seed)
+        drawn = self._fitting(asked, passages, seed)
         left_out = {
-            split: size - len(drawn[split])
-            for split, size in numbers.items()
-            if size > len(drawn[split])
+            split: len(asked[split]) - len(grades)
+            for split, grades in drawn.items()
+            if len(grades) < len(asked[split])
         }
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
         outside, cut = self._judged_outside(rows), {}

@@ -198,24 +198,24 @@ def measured(plan: Plan, run: Stage | None = None) -> Plan:
     """
     inputs, recipe, options = plan.inputs, plan.inputs.recipe, plan.inputs.recipe.evaluation
     searched, stage = inputs.searched, evaluation.KINDS[options.kind].stage
+    wanted = signature(stage).parameters
     arguments = {
-        "start": lambda: plan.start,
-        "retriever": lambda: plan.retriever,
-        "run": lambda: run,
-        "collection": lambda: searched,
-        "passages": lambda: inputs.passages(searched),
-        "vectors": lambda: vectors(inputs, plan.retriever, searched),
-        "split": lambda: options.split,
-        "measures": lambda: list(options.measures),
-        "grade": lambda: options.grade,
-        "title": lambda: recipe.title != "none",
-        "layout": lambda: recipe.layout,
-        "dropout": lambda: recipe.dropout,
-        "seed": lambda: recipe.seed,
+        "start": plan.start,
+        "retriever": plan.retriever,
+        "run": run,
+        "collection": searched,
+        "split": options.split,
+        "measures": list(options.measures),
+        "grade": options.grade,
+        "title": recipe.title != "none",
+        **inputs.reading,
     }
-    wanted = [name for name in signature(stage).parameters if name in arguments]
+    if "passages" in wanted:
+        arguments["passages"] = inputs.passages(searched)
+    if "vectors" in wanted:
+        arguments["vectors"] = vectors(inputs, plan.retriever, searched)
     task = options.task.arguments() if options.task else {}
-    plan.end = stage(**{name: arguments[name]() for name in wanted}, **task)
+    plan.end = stage(**{name: arguments[name] for name in arguments if name in wanted}, **task)
     return plan
 
 
