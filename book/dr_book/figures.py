@@ -235,11 +235,15 @@ def show(
         f"<svg {about}{_svg(draw, PALETTE._replace(width=width), salt=f'{alt}{width}')}"
         for width in (WIDE, PHONE)
     )
-    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
     return HTML(
         f'<div class="dr-figure{" dr-leading" if leading else ""}"><span class="dr-wide">{wide}'
-        f'</span><span class="dr-phone" hidden>{phone}</span>{said}</div>'
+        f'</span><span class="dr-phone" hidden>{phone}</span>{_source_line(source)}</div>'
     )
+
+
+def _source_line(source: str) -> str:
+    """The grey line below a figure; "" without a source."""
+    return f'<p class="dr-source">{sourced(source)}</p>' if source else ""
 
 
 def sourced(text: str) -> str:
@@ -854,8 +858,8 @@ def _as_rows(
     source: str,
 ) -> HTML:
     """Points of lines that are too short for curves, one a row: ``SimLM, 2,000``."""
-    zero = any(level == Interval(0, 0, 0) for level in levels.values())
     points = {label: level for label, level in levels.items() if level != Interval(0, 0, 0)}
+    zero = len(points) < len(levels)
     for label, line in lines.items():
         for amount in sorted(line):
             name = ticks.get(amount, THOUSANDS.format(x=round(amount, 2)))
@@ -1014,6 +1018,9 @@ def heat_map(
     def sure(cell: Interval) -> bool:
         return centre is None or bool(cell.side(centre))
 
+    def mean(cell: Interval) -> str:
+        return f"{cell.mean:.1f}" if centre is None else f"{cell.mean:+z.1f}"
+
     pale = frame.copy()
     for row, own in cells.items():
         for column, cell in own.items():
@@ -1048,14 +1055,13 @@ def heat_map(
             )
         for top, (row, own) in zip(tops, cells.items(), strict=True):
             for j, cell in ((columns.index(column), cell) for column, cell in own.items()):
-                value = f"{cell.mean:.1f}" if centre is None else minus(f"{cell.mean:+z.1f}")
                 known = cell.low < cell.high and np.isfinite([cell.low, cell.high]).all()
                 interval = minus(f"{cell.low:z.1f} to {cell.high:z.1f}") if known else ""
                 small = interval and not palette.phone and len(columns) < 6
                 look = {"ha": "center", "color": palette.text}
                 weight = "bold" if sure(cell) else "normal"
                 at = top + (0.36 if small else 0.5)
-                axes.text(j + 0.5, at, value, va="center", weight=weight, **look)
+                axes.text(j + 0.5, at, minus(mean(cell)), va="center", weight=weight, **look)
                 if small:
                     title = f"{unit}, with 95 % intervals"
                     axes.text(j + 0.5, top + 0.74, interval, va="center", size=9.5, **look)
@@ -1073,12 +1079,7 @@ def heat_map(
 
     told = "; ".join(
         f"{named(row)}: "
-        + ", ".join(
-            f"{named(column)} {cell.mean:.1f}"
-            if centre is None
-            else f"{named(column)} {cell.mean:+z.1f}"
-            for column, cell in own.items()
-        )
+        + ", ".join(f"{named(column)} {mean(cell)}" for column, cell in own.items())
         for row, own in cells.items()
     )
     return show(draw, f"{alt} {told}.", leading=leading, source=source)
@@ -1179,8 +1180,7 @@ def strips(
             for word, share in zip(words, values, strict=True)
         )
         parts.append(f"<p><strong>{html.escape(named(name))}</strong> {marked}</p>")
-    said = f'<p class="dr-source">{sourced(source)}</p>' if source else ""
-    return HTML(f'<div class="dr-strips">{"".join(parts)}{said}</div>')
+    return HTML(f'<div class="dr-strips">{"".join(parts)}{_source_line(source)}</div>')
 
 
 def smoothed(values: Sequence[float], width: int) -> np.ndarray:
@@ -1242,11 +1242,12 @@ def training_curves(
         return PARTS.get(plain, plain.replace("_", " "))
 
     everything = [*dict.fromkeys(PARTS.values())]
-    words = sorted(
-        {part(name) for names in drawn.values() for name in names},
-        key=lambda word: (word not in everything, [*everything, word].index(word)),
-    )
-    numbers = {word: [*everything, word].index(word) for word in words}
+    numbers = {
+        word: [*everything, word].index(word)
+        for names in drawn.values()
+        for word in map(part, names)
+    }
+    words = sorted(numbers, key=numbers.__getitem__)
 
     small, wide = (
         [label for label in panels if (len(drawn[label]) <= LEGIBLE) == few]
