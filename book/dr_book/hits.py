@@ -248,5 +248,8 @@ def open_bm25(
     from dr_lib.stages import Cache
 
     cache = cache or Cache(announce=lambda line: None)
-    index = retrieval.bm25_index(collection, title=True, weights=weights)
+    index = retrieval.bm25_index(collection, title=True)
+    if weights:
+        k1, b = weights
+        index = retrieval.weighted_bm25_index(collection, title=True, k1=k1, b=b)
     return retrieval.Bm25.open(cache.get(index) / "index").search

@@ -220,7 +220,11 @@ class Inputs:
         """
         limits = {"tokenizer": self.base.tokenizer, "layout": self.recipe.layout} if cut else {}
         searched, title = collection or self.collection, self.recipe.title != "none"
-        made = retrieval.bm25_index(searched, title=title, weights=weights, **limits)
+        if weights:
+            k1, b = weights
+            made = retrieval.weighted_bm25_index(searched, title=title, k1=k1, b=b)
+        else:
+            made = retrieval.bm25_index(searched, title=title, **limits)
         return made.costs(core_seconds=BM25_INDEX * len(searched.passages))
 
     def bm25_run(

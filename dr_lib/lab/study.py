@@ -56,6 +56,7 @@ WORK = {
     "given_vectors": "encoding",
     "passage_tokens": "tokens",
     "bm25_index": "BM25",
+    "weighted_bm25_index": "BM25",
     "bm25_run": "BM25",
     "dense_run": "search and mining",
 }

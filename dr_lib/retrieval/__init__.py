@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dr_lib.stages import lazily
 
 if TYPE_CHECKING:  # BM25 needs no torch
-    from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run, cut_texts
+    from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run, cut_texts, weighted_bm25_index
     from dr_lib.retrieval.encoding import (
         dense_run,
         encode,

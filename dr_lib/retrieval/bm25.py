@@ -30,7 +30,6 @@ from dr_lib.words import words_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-K1, B = 0.9, 0.4  # usual for MS MARCO passages
 # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
 CHUNK = 16_384
 MATCHES = 1 << 22  # scores in memory at a time
@@ -67,8 +66,8 @@ class Bm25:
         folder: Path | None = None,
         *,
         title: bool = True,
-        k1: float = K1,
-        b: float = B,
+        k1: float = 0.9,
+        b: float = 0.4,
     ) -> "Bm25":
         """Index a collection.
 
@@ -325,14 +324,13 @@ def bm25_index(
     collection: Collection,
     *,
     title: bool,
-    weights: tuple[float, float] | None = None,
     tokenizer: Path | str | None = None,
     layout: Layout | None = None,
 ) -> None:
-    """`index/`: BM25 over the passages, titles included or not, with k1 and b in place of the usual
-    weights if given; with a layout only over what an encoder reads of them.
+    """`index/`: BM25 over the passages, titles included or not; with a layout only over what an
+    encoder reads of them.
     """
-    passages, (k1, b) = collection.passages, weights or (K1, B)
+    passages = collection.passages
     if layout:
         read = {"tokenizer": load_tokenizer(tokenizer), "layout": layout}
         names = passages.column_names
@@ -344,7 +342,15 @@ def bm25_index(
             keep_in_memory=True,
             desc="cut",
         )
-    Bm25.build(passages, folder / "index", title=title, k1=k1, b=b)
+    Bm25.build(passages, folder / "index", title=title)
+
+
+@stage(reads=())
+def weighted_bm25_index(
+    folder: Path, collection: Collection, *, title: bool, k1: float, b: float
+) -> None:
+    """`index/`: BM25 over whole passages with other weights than the usual ones."""
+    Bm25.build(collection.passages, folder / "index", title=title, k1=k1, b=b)
 
 
 def cut_texts(
