@@ -340,6 +340,13 @@ class Compared:
         """The label with the highest mean among those that were run; None where none was."""
         return max((label for label in labels if label in self.runs), key=self.mean, default=None)
 
+    @property
+    def best(self) -> str:
+        """The label with the highest mean, whether or not it is established; `findings.advice` says
+        which one to use.
+        """
+        return self.best_of(list(self.runs))
+
 
 def place_of(collection: Collection | str | Path) -> str:
     """What a recipe calls a collection."""
