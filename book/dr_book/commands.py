@@ -493,7 +493,7 @@ def try_folder(options: argparse.Namespace) -> int:
 
     page, retriever, there = folder / "index.html", folder / "retriever", folder.exists()
     # the export imports as much again, on a machine that is as busy
-    minutes = max(0.0, options.minutes - 2 * (time.monotonic() - started) / 60)
+    gone = 2 * (time.monotonic() - started) / 60
     try:
         if folder.exists() and not folder.is_dir():
             raise InputError("is a file", where=folder, fix="Name a new or empty folder (--to).")
@@ -525,7 +525,8 @@ def try_folder(options: argparse.Namespace) -> int:
                 source,
                 options.system,
                 scale=options.scale,
-                minutes=minutes,
+                minutes=options.minutes,
+                gone=gone,
                 prompts=options.prompts,
                 # what there is before anything is trained: the rest may be interrupted
                 show=lambda first: first.save_page(page, options.ask),
@@ -593,6 +594,7 @@ def pretrain_base(options: argparse.Namespace) -> int:
     from dr_book.pretrain import pretrain
     from dr_lib.lab import Recipe
     from dr_lib.stages import TimeIsUpError
+    from dr_lib.training import TrainingError
 
     recipe = Recipe(collection=options.collection, base=options.base, objective=options.objective)
     recipe = recipe.with_(pretraining__steps=options.steps).with_(**parameters(options.parameter))
@@ -605,6 +607,9 @@ def pretrain_base(options: argparse.Namespace) -> int:
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
         return UNFINISHED
+    except TrainingError as failed:  # a learning rate that is far too high
+        print(f"error: {visible(str(failed))}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -107,6 +107,7 @@ class Compared:
         per_passage: int | None = None,
         seeds: Sequence[int] = (0,),
         minutes: float | None = None,
+        gone: float = 0.0,
         prompts: Mapping[str, Mapping[str, str]] | None = None,
         show: Callable[[Self], Any] | None = None,
     ) -> Self:
@@ -131,6 +132,7 @@ class Compared:
                 compared. What a verdict needs comes first: questions to test on where people have
                 judged none, BM25, encoders and fusions; then the questions to train on, and the
                 trainings.
+            gone: minutes of that time that went before this call.
             prompts: an encoder, as `systems` names it -> `{"query": ..., "passage": ...}`: what it
                 reads before texts, in place of what its folder names. Its label says so; one that
                 `systems` names twice is compared without them too.
@@ -140,7 +142,8 @@ class Compared:
             InputError: something cannot be opened or run; said before anything is trained.
         """
         started, (share, most) = time.monotonic(), FOR_THE_PAGE
-        bound = None if minutes is None else minutes - min(share * minutes, most)
+        left = max(0.0, minutes - gone) if minutes and gone else minutes
+        bound = None if left is None else left - min(share * left, most)
         cache = Cache().within(bound)  # refuses what is no time
         live_folder(scale)  # refuses what is no name of a scale now, not after the questions
         given, trained, prompts = sort_systems(systems, prompts)
@@ -210,9 +213,9 @@ class Compared:
             waiting = replace(self, pending=self.pending | dict.fromkeys(trained, ""))
             begun = time.monotonic()
             show(waiting)
-            if bound is not None:  # the last page has no less to show, and an export comes with it
+            if left is not None:  # the last page has no less to show, and an export comes with it
                 last = PAGES_AT_THE_END * (time.monotonic() - begun)
-                cache.stop_at = min(cache.stop_at, started + 60 * minutes - last)
+                cache.stop_at = min(cache.stop_at, started + 60 * left - last)
 
         # Questions to train on.
         learned = tested

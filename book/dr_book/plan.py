@@ -6,7 +6,7 @@ questions are counted together where dev has chosen nothing. How sure a number i
 ideas/statistics. Pages: methods/what_the_bottleneck_buys, methods/words_and_cost.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,6 +20,7 @@ from dr_book import measured
 from dr_book.statistics import (
     Estimate,
     Influence,
+    Interval,
     SeedVariance,
     Trained,
     cluster_mean,
@@ -110,10 +111,44 @@ class Block:
         """First minus second; where it may decide nothing (`measured.Compared.why_open`), or no
         record tells how seeds scatter, its error is not known.
         """
-        sides = [measured.Side(records, measure) for records in self.runs.values()]
-        beside = [side for side in sides if side.trained]
-        rows = self.runs[first], self.runs[second]
-        gap = measured.difference(*rows, measure, beside=beside)
+        return self._weighed({first: 1.0, second: -1.0}, measure)
+
+    def share(self, part: tuple[str, str], whole: tuple[str, str], measure: str) -> Interval:
+        """One difference, `part`, in per cent of another, `whole`.
+
+        The interval is that of Fieller (1954): it has every share of which the part minus so much
+        of the whole may be zero. Without ends where the whole may be zero itself, or is not known.
+        """
+        least, most = self.difference(*part, measure), self.difference(*whole, measure)
+        found = least.value / most.value
+
+        def beyond(share: float) -> float:
+            """How far the part minus so much of the whole is from zero, less what may be chance."""
+            weights = Counter({part[0]: 1.0})
+            weights.update({part[1]: -1.0})
+            weights.update({whole[0]: -share})
+            weights.update({whole[1]: share})
+            left = self._weighed(weights, measure).estimate.interval()
+            return max(left.low, -left.high)
+
+        def end(step: float) -> float:
+            """Where it is zero on that side of the share, to a hundredth of a per cent."""
+            while beyond(found + step) <= 0:
+                step *= 2
+            return float(scipy.optimize.brentq(beyond, found, found + step, xtol=1e-4))
+
+        step = max(2 * (least.error + abs(found) * most.error) / abs(most.value), 1e-3)
+        known = least.known and most.side()
+        ends = (end(-step), end(step)) if known else (-np.inf, np.inf)
+        return Interval(100 * found, *(100 * end for end in ends), once=least.once or most.once)
+
+    def _weighed(self, weights: Mapping[str, float], measure: str) -> measured.Compared:
+        """A weighted sum of the means of some methods, as of `compared`."""
+        sides = {label: measured.Side(records, measure) for label, records in self.runs.items()}
+        beside = [side for side in sides.values() if side.trained]
+        terms = [(weight, sides[label]) for label, weight in weights.items()]
+        measured.check_same_queries([run for _, side in terms for run in side.runs])
+        gap = measured.compared(terms, beside)
         pools = measured.pools_of(beside).values()
         known = not gap.why_open and all(pool.freedom for pool in pools)
         unknown = tuple((variance, 0.0) for variance, _ in gap.estimate.parts)

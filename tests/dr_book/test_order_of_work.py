@@ -150,6 +150,12 @@ def test_a_bounded_run_ends_with_a_verdict_on_what_there_is(
     assert clock.count("given_vectors") == 1 + ("public" in compared.pending and bool(compares))
 
 
+def test_more_minutes_are_asked_for_than_were_given_to_all_of_it(compare, bare, clock):
+    """On a busy machine, where the imports took one of three, as if two had been given."""
+    compared = compare(bare, 3, gone=1)
+    assert [*compared.runs] == ["BM25", corpus_study.SECOND] and compared.enough == 4
+
+
 def test_a_first_page_that_takes_long_leaves_more_time_for_the_last(compare, bare, clock):
     """Of 20 minutes 18 are for work; a page of two leaves room for three more: 14."""
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import scipy
 
 from dr_book import measured, plan
 from dr_book.statistics import Estimate, cluster_mean
@@ -159,6 +160,41 @@ def test_a_gain_as_a_share_has_the_error_of_a_jackknife_over_clusters(block):
     first, _, last, grown = made.shares_gained("a", "b", "MRR@10", groups)
     assert [one.value for one in (first, last, grown)] == pytest.approx(whole, rel=1e-4)
     assert [one.error for one in (first, last, grown)] == pytest.approx(errors, rel=0.05)
+
+
+def test_a_share_of_a_difference_has_the_interval_of_fieller(block):
+    """By hand: a quadratic, whose roots are the ends, in the cluster means of two differences; and
+    of 200 pairs drawn anew about 190 intervals hold the true share.
+    """
+    rng, held = np.random.default_rng(7), 0
+    for draw in range(200):
+        whole = rng.normal(0.04, 0.04, 30)
+        part = 0.4 * whole + rng.normal(0, 0.02, 30)
+        none = np.full((2, 30), 0.3)
+        made = block({"all": none + whole, "some": none + part, "none": none}, [*range(30)])
+        found = made.share(("some", "none"), ("all", "none"), "MRR@10")
+        held += found.low < 40 < found.high
+        if draw < 20:
+            critical = scipy.stats.t.ppf(0.975, 29) ** 2 / 30
+            spread = critical * np.cov(whole, part)
+            square = whole.mean() ** 2 - spread[0, 0]
+            mixed = whole.mean() * part.mean() - spread[0, 1]
+            rest = part.mean() ** 2 - spread[1, 1]
+            roots = (
+                np.sort(np.roots([square, -2 * mixed, rest])) if square > 0 else (-np.inf, np.inf)
+            )
+            assert [found.low, found.high] == pytest.approx(100 * np.array(roots), abs=0.05)
+    assert 180 <= held <= 199, "95 %, give or take what 200 draws can tell"
+
+
+def test_a_share_of_what_may_be_nothing_has_no_ends(block):
+    none = np.full((2, 30), 0.3)
+    other = none + np.resize([0.1, -0.1], 30)
+    made = block({"a": none + 0.1, "b": other, "none": none}, [*range(30)])
+    found = made.share(("a", "none"), ("b", "none"), "MRR@10")
+    assert (found.low, found.high) == (-np.inf, np.inf)
+    same = made.share(("a", "none"), ("a", "none"), "MRR@10")
+    assert (same.low, same.mean, same.high) == pytest.approx((100, 100, 100), abs=0.2)
 
 
 def test_rows_that_differ_in_code_or_device_throughout_are_named(block):
