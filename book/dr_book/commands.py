@@ -594,6 +594,7 @@ def pretrain_base(options: argparse.Namespace) -> int:
     from dr_book.pretrain import pretrain
     from dr_lib.lab import Recipe
     from dr_lib.stages import TimeIsUpError
+    from dr_lib.training import TrainingError
 
     recipe = Recipe(collection=options.collection, base=options.base, objective=options.objective)
     recipe = recipe.with_(pretraining__steps=options.steps).with_(**parameters(options.parameter))
@@ -606,6 +607,9 @@ def pretrain_base(options: argparse.Namespace) -> int:
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
         return UNFINISHED
+    except TrainingError as failed:  # a learning rate that is far too high
+        print(f"error: {visible(str(failed))}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -132,6 +132,18 @@ def test_a_run_that_met_its_budget_goes_on_to_the_same_weights(recipe, tmp_path)
         torch.testing.assert_close(theirs[name], tensor)
 
 
+def test_a_loss_that_is_no_number_costs_one_line(recipe, tmp_path, capsys):
+    place = str(tmp_path / "out")
+    command = f"pretrain {recipe.collection.name} --base {recipe.base} --steps 4 --to {place}"
+    settings = {"passage_length": 32, "pretraining__learning_rate": "1.0e+30"}
+    for key, value in settings.items():
+        command += f" -p {key} {value}"
+    assert main(command.split()) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: pre-training RetroMAE: the loss of step ")
+    assert "is not finite" in said and "Lower the learning rate" in said
+
+
 def test_the_first_line_says_what_is_trained_besides_and_how_long(recipe, tmp_path):
     folder = tmp_path / "mine"  # MASTER's question generator learns from labelled queries
     (folder / "qrels").mkdir()
