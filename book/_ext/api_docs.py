@@ -1,10 +1,15 @@
 """Sphinx extension: repairs for API pages that napoleon and autodoc leave to us."""
 
+import inspect
 import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import get_type_hints
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util.typing import stringify_annotation
 
 SEVERAL_NAMES = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
 PAGES = re.compile(r"\bPages?(?: of the book)?:\s+[a-z_]+/[\w/-]+(?:,\s+[a-z_]+/[\w/-]+)*")
@@ -63,6 +68,21 @@ def plain_types(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> 
     """Types inside others without the mark that autodoc leaves before their module."""
     for text in [text for text in content.findall(nodes.Text) if "[~typing." in text]:
         text.parent.replace(text, nodes.Text(text.replace("[~typing.", "[")))
+
+
+def without_bounds(
+    app: Sphinx, what: str, name: str, thing: Callable[..., object], *about: object
+) -> None:
+    """Write the type of a setting without its bounds, `int` for `Annotated[int, Gt(gt=0)]`, in what
+    autodoc has noted.
+    """
+    noted = app.env.temp_data.get("annotations", {}).get(name, {})
+    bounded = [part for part, text in noted.items() if "Annotated[" in text]
+    if bounded:
+        parameters = inspect.signature(thing).parameters
+        types = SimpleNamespace(__annotations__={p: parameters[p].annotation for p in bounded})
+        for part, plain in get_type_hints(types).items():
+            noted[part] = stringify_annotation(plain, "smart")
 
 
 def no_mail(app: Sphinx, tree: nodes.document) -> None:
@@ -135,6 +155,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("object-description-transform", plain_types, priority=900)
     app.connect("doctree-read", no_mail)
     app.connect("autodoc-process-signature", without_completions)
+    app.connect("autodoc-process-signature", without_bounds, priority=600)
     app.connect("autodoc-process-signature", short_defaults, priority=600)
     app.connect("autodoc-skip-member", skip_pydantic)
     app.connect("env-updated", own_sources)
