@@ -1295,7 +1295,8 @@ def training_curves(
                 parts[-1].subplots(len(wide), 1, squeeze=False).flat, wide, strict=True
             ):
                 ends = plot(axes, label, palette)
-                axes.set_title(tick(label), fontsize=11)
+                # on the left: names of many parts reach above the axes on the right
+                axes.set_title(tick(label), fontsize=11, loc="left")
                 axes.set_xlabel("training step", fontsize=11)
                 _named_ends(axes, ends)
         for own in parts:
