@@ -1273,7 +1273,8 @@ def training_curves(
         across = min(max(len(small), 1), 2 if palette.phone or len(small) == 4 else 3)
         down = -(-len(small) // across)
         heights = [1.2 + 1.8 * down + 0.22 * (len(keyed) // columns)] * bool(small)
-        heights += [0.4 + 2.8 * len(wide)] * bool(wide)
+        # names of parts wrap more often on a phone, and need the height
+        heights += [0.4 + (3.3 if palette.phone else 2.8) * len(wide)] * bool(wide)
         figure = palette.figure(sum(heights))
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         if small:
