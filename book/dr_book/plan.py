@@ -124,10 +124,10 @@ class Block:
 
         def beyond(share: float) -> float:
             """How far the part minus so much of the whole is from zero, less what may be chance."""
-            weights = Counter({part[0]: 1.0})
-            weights.update({part[1]: -1.0})
-            weights.update({whole[0]: -share})
-            weights.update({whole[1]: share})
+            weights: Counter[str] = Counter()  # a method may stand in both
+            signed = zip((*part, *whole), (1.0, -1.0, -share, share), strict=True)
+            for label, weight in signed:
+                weights[label] += weight
             left = self._weighed(weights, measure).estimate.interval()
             return max(left.low, -left.high)
 

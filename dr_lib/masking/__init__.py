@@ -8,6 +8,7 @@ from dr_lib.masking.words import (
     MaskPolicy,
     complementary,
     extra_rate,
+    first_pieces,
     hide,
     nested,
     per_row,

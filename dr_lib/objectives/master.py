@@ -19,7 +19,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.files import open_array
-from dr_lib.masking.words import first_pieces
 from dr_lib.models import Decoder, embed, hidden_states
 from dr_lib.objectives.base import (
     DrawnSettings,
@@ -39,8 +38,8 @@ from dr_lib.tokens import (
     halves,
     join_texts,
     joined_lengths,
+    run_places,
 )
-from dr_lib.tokens.layout import run_places
 from dr_lib.training import hash64
 
 Task = Literal["mkp", "cmp", "npr", "dor", "gor"]
@@ -431,7 +430,7 @@ def next_passages(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
 def longest_word(batch: TokenBatch) -> int:
     """Pieces of the longest word of a batch, 0 without any."""
     column = torch.arange(batch.special.shape[1])
-    return int((column - first_pieces(batch) + 1).where(~batch.special, 0).max())
+    return int((column - masking.first_pieces(batch) + 1).where(~batch.special, 0).max())
 
 
 def _blank(batch: TokenBatch, rows: Tensor) -> TokenBatch:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # BM25 needs no torch
         legibility,
         load_tokenizer,
         padded_length,
+        run_places,
         special_ids,
         tokenizer_digest,
         train_wordpiece,

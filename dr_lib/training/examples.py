@@ -22,7 +22,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, open_array, read_json, write_json
 from dr_lib.stages import stage
-from dr_lib.tokens.layout import run_places
+from dr_lib.tokens import run_places
 
 FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
