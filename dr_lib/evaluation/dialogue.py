@@ -121,8 +121,13 @@ def load_candidates(
         InputError: no such folder, no file for this split, a broken line, with its number, or a
             response that is not among its candidates.
     """
-    exchanges = read_exchanges(dialogue_file(folder, split))
-    return CandidateSet.of(f"{Path(folder).name}/{split}", islice(exchanges, limit))
+    return candidates_in(dialogue_file(folder, split), limit)
+
+
+def candidates_in(file: Path, limit: int | None = None) -> CandidateSet:
+    """The contexts of a file, or the first `limit` of them, named after its folder and split."""
+    name = f"{file.parent.parent.name}/{file.name.partition('.')[0]}"
+    return CandidateSet.of(name, islice(read_exchanges(file), limit))
 
 
 def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
@@ -197,8 +202,8 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
             finished.
         retriever: of the contexts, and of the responses where it has no second encoder; these are
             cut to its `passage_length`.
-        data: the file of the dialogues, for the key.
-        settings: which dialogues, and how contexts are cut.
+        data: the file of the dialogues.
+        settings: how many of them, and how contexts are cut.
 
     Raises:
         InputError: a context longer than the encoder has positions, or encoders of different
@@ -206,7 +211,7 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
     """
     places = [path for path in (retriever / "model", retriever / "passage_model") if path.is_dir()]
     readers = [DenseEncoder.from_pretrained(place, device=machine.device()) for place in places]
-    dialogues = load_candidates(settings.folder, settings.split, limit=settings.limit)
+    dialogues = candidates_in(data, settings.limit)
     work = folder / "checkpoint-vectors"
     stores = token_stores(dialogues, work, readers[0].tokenizer, readers[-1].tokenizer)
     vectors = []
@@ -236,15 +241,15 @@ def cross_encoded_dialogue(
     Args:
         folder: where to write; tokens lie in a folder that is dropped once the stage is finished.
         scorer: the cross-encoder (`model/`).
-        data: the file of the dialogues, for the key.
-        settings: which dialogues, and how contexts are cut; what a response keeps, see
+        data: the file of the dialogues.
+        settings: how many of them, and how contexts are cut; what a response keeps, see
             `models.response_pairs`.
 
     Raises:
         InputError: a score that is not finite.
     """
     encoder = CrossEncoder.from_pretrained(scorer / "model", device=machine.device())
-    dialogues = load_candidates(settings.folder, settings.split, limit=settings.limit)
+    dialogues = candidates_in(data, settings.limit)
     work = folder / "checkpoint-tokens"
     stores = token_stores(dialogues, work, encoder.tokenizer, encoder.tokenizer)
     pairs = response_pairs(

@@ -165,7 +165,7 @@ def base(
     """
     words = load_tokenizer(tokenizer)
     model = models.new_bert(len(words), **size, seed=seed, device=machine.device())
-    objective = method(model, words, settings)
+    objective = objectives.assemble(method, settings, model, words, seed=seed)
     options = {
         "tokens_per_batch": training.tokens_per_batch,
         "max_length": length,

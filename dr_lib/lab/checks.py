@@ -32,6 +32,18 @@ RUN_BY = {
 """Where a pipeline ends -> the trainings that it has run by then, by the keys of their settings."""
 
 
+def trainings_of(recipe: Recipe) -> tuple[str, ...]:
+    """The trainings that a recipe runs, by the keys of their settings, as in `RUN_BY`."""
+    reads = evaluation.KINDS[recipe.evaluation.kind].of
+    if recipe.retriever or reads in ("bm25", "texts"):
+        return ()
+    if reads == "start":
+        return ("pretraining",)
+    if recipe.evaluation.dialogue and recipe.final == "reranker":  # it reads no retriever's passages
+        return ("pretraining", "cross_encoder")
+    return RUN_BY[recipe.final]
+
+
 def check(inputs: Inputs) -> None:
     """Refuse a recipe that cannot be run, or would report what it has learned from.
 
@@ -40,11 +52,10 @@ def check(inputs: Inputs) -> None:
             both learned from and reported.
     """
     check_search(inputs)
-    recipe, reads = inputs.recipe, evaluation.KINDS[inputs.recipe.evaluation.kind].of
-    if recipe.retriever or reads in ("bm25", "texts"):
-        return
-    check_models(inputs)
-    if reads != "start" and recipe.final != "pretrained":
+    trainings = trainings_of(inputs.recipe)
+    if trainings:
+        check_models(inputs)
+    if "finetuning" in trainings:
         check_finetuning(inputs)
 
 
@@ -117,7 +128,7 @@ def check_finetuning(inputs: Inputs) -> None:
     for name in TRAININGS:
         if chosen := getattr(recipe, name):
             check_validation(name, chosen, inputs)
-            two = name in RUN_BY[recipe.final] and recipe.objective.params.get("separate")
+            two = name in trainings_of(recipe) and recipe.objective.params.get("separate")
             if two and chosen.shared:
                 problem = "pre-training makes two encoders, fine-tuning would start from one"
                 raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
@@ -286,12 +297,7 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     Batches are counted as if every sequence had its full length, activations of a gradient cache
     as one chunk. In pre-training the method says how deep it is.
     """
-    recipe, measured = inputs.recipe, evaluation.KINDS[inputs.recipe.evaluation.kind]
-    if recipe.retriever or measured.of in ("bm25", "texts"):
-        return {}
-    wanted = RUN_BY[recipe.final]
-    if measured.of == "start":
-        wanted = ("pretraining",)
+    recipe, wanted = inputs.recipe, trainings_of(inputs.recipe)
     layers, hidden, vocabulary, positions = inputs.base.shape
     weights = bert_weights(layers, hidden, vocabulary, positions)
     steps = {}

@@ -132,7 +132,7 @@ class MasterBatch:
         questions: the generated questions of each passage, a [SEP] after each.
         continuations: a language model's continuation of the passage; the passage itself where
             there is none.
-        longest_word: pieces of the longest word in any of these.
+        longest_word: a bound on the pieces of a word in any of these.
     """
 
     passages: TokenBatch
@@ -339,7 +339,8 @@ class MasterBatches:
             "continuations": self.continuations and self._continued(passages, epoch),
         }
         longest = max(longest_word(part) for part in (passages, *parts.values()) if part)
-        return MasterBatch(passages=passages, **parts, longest_word=longest)
+        # rounded up: shapes on a GPU, and its graphs, go by this number
+        return MasterBatch(passages, **parts, longest_word=-(-longest // COARSE) * COARSE)
 
     def _longest(self) -> np.ndarray:
         """Length of the longest text that goes with each passage."""

@@ -8,7 +8,7 @@ ideas/passage-centric.
 
 from typing import Any
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, model_validator
 from torch import Tensor
 
 from dr_lib import losses
@@ -34,6 +34,12 @@ class PairSettings(ContrastiveSettings):
     alpha: Share = 0.1
     candidates: Candidates = "released"
     negatives: NonNegativeInt = 1
+
+    @model_validator(mode="after")
+    def _has_candidates(self) -> "PairSettings":
+        if self.candidates == "paper" and self.alpha and not self.negatives:
+            raise ValueError('candidates "paper" are hard negatives alone, and negatives is 0')
+        return self
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Queries with passages that a cross-encoder is confident about, for or against."""

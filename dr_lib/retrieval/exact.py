@@ -413,7 +413,10 @@ def _arrays(passages: Vectors | Sequence[Vectors]) -> list[np.ndarray]:
 
 
 def _array(vectors: Vectors) -> np.ndarray:
-    return vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+    if not isinstance(vectors, Tensor):
+        return np.asarray(vectors)
+    # numpy has no bfloat16
+    return (vectors.float() if vectors.dtype == torch.bfloat16 else vectors).detach().cpu().numpy()
 
 
 def _lengths(vectors: np.ndarray, what: str, start: int = 0) -> np.ndarray:

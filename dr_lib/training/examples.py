@@ -10,6 +10,7 @@ ideas/negatives, ideas/distillation.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -126,13 +127,14 @@ class Examples:
             )
         # draws of random negatives go on until they find one that is neither
         itself = 0 if self.itself is None else self.itself >= 0
-        if (counts + itself).max() >= self.texts():
+        if (counts + itself).max() >= self.texts:
             problem = "a query to which every passage is positive, or the query itself"
             raise InputError(problem, where="positives", fix="Leave it out.")
 
     def __len__(self) -> int:
         return len(self.query_rows)
 
+    @cached_property
     def texts(self) -> int:
         """Number of distinct texts among the passages."""
         if self.same is None:
@@ -551,7 +553,7 @@ def _random_negatives(
     )
     owner = np.repeat(np.arange(len(chosen)), counts)
     used = counts + (listed >= 0).sum(axis=1) + (itself >= 0).sum(axis=1)
-    enough = examples.texts() - used >= short.sum(axis=1)
+    enough = examples.texts - used >= short.sum(axis=1)
     # [batch, place, places before it that are drawn, too]
     earlier = short[:, None, :] & (slot < slot.T)
     while True:

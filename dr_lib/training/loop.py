@@ -156,6 +156,8 @@ def train(
     micro_steps = MicroSteps.of(settings, accelerator, together)
     accelerator.gradient_accumulation_steps = micro_steps.own
     precision = machine.precision(settings.precision, device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # else that of the trainings before
     module.to(device).train()
     trained = trained_parameters(module)
     optimizer = make_optimizer(trained, settings)
