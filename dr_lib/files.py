@@ -192,7 +192,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
             "not a mapping of keys to values", where=path, fix="Write one `key: value` a line."
         )
     if strange := [key for key in values if not isinstance(key, str)]:
-        problem = f"the key {strange[0]!r} is no text"
+        problem = f"the key {strange[0]!r} is not a text"
         raise InputError(problem, where=path, fix="Write it in quotes.")
     return values
 
@@ -416,7 +416,7 @@ def _what_would_be_lost(folder: Path, kind: str, names: Collection[str]) -> str:
         elif not known and name in files:
             known = files[name] == file_digest(path)
         if not known:
-            return f"holds {visible(name)}, which is no part of an earlier {kind} or was changed"
+            return f"holds {visible(name)}, which is not part of an earlier {kind} or was changed"
     return ""
 
 

@@ -397,5 +397,5 @@ def _check_index(path: Path) -> None:
     for name in {str(value) for value in names.values()} if isinstance(names, dict) else {"?"}:
         strange = any(sign in name for sign in "/\\\0") or name.startswith(".")
         if strange or not name.endswith(".safetensors"):
-            problem = f"names weights that are no safetensors beside it: {visible(name)}"
+            problem = f"names weights that are not safetensors beside it: {visible(name)}"
             raise InputError(problem, where=path, fix=FIX)

@@ -97,7 +97,7 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
         >>> check_parameters(seeds=([0, 1], [int]), recipe=({}, dict))
         >>> check_parameters(ask=("vitamin", [str]))
         Traceback (most recent call last):
-        dr_lib.errors.InputError: ask: 'vitamin' is no list of texts. Give it as -y "ask: [...]".
+        dr_lib.errors.InputError: ask: 'vitamin' is not a list of texts. Give it as -y "ask: [...]".
     """
     _check_injected()
     for name, (value, kind) in parameters.items():
@@ -108,7 +108,7 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
             fits = isinstance(value, list | tuple) and all(_fits(item, kind[0]) for item in value)
         if not fits:
             raise InputError(
-                f"{value!r} is no {wanted}"[:200], where=name, fix=f'Give it as -y "{form}".'
+                f"{value!r} is not a {wanted}"[:200], where=name, fix=f'Give it as -y "{form}".'
             )
 
 

@@ -8,7 +8,7 @@
 
 An argument may be another stage, or a path inside its result (``index / "model"``): the body
 receives the finished folder. The key also holds a digest of the code that computes the result
-(`code_digest`), so that whoever edits a loss and runs again gets new numbers. Page of the book:
+(`code_digest`), so that editing a loss and running again gives new numbers. Page of the book:
 practice/own-corpus.
 """
 
@@ -76,9 +76,7 @@ CARRIERS = (
     "dr_lib.collections.collection",
     "dr_lib.collections.store",
 )
-CHECKS = (
-    "dr_lib.losses.checks"  # a call that does nothing but refuse arguments is no part of a loss
-)
+CHECKS = "dr_lib.losses.checks"  # a call that only refuses arguments is not part of a loss
 OURS = ("dr_lib", "dr_book")
 _started, _written = time.time(), {}
 
@@ -438,7 +436,7 @@ def stage(
     and plain values, in lists and mappings too.
 
     Args:
-        version: raise it to build anew for a reason that neither code nor arguments show.
+        version: raise it to rebuild for a reason that neither code nor arguments show.
         resumable: keep what a killed build left, for the body to go on from.
         gpu: the body computes on the device.
         reads: what of a collection's queries the body reads: names of splits, or of arguments that
@@ -527,7 +525,7 @@ def time_is_up() -> bool:
         return time.monotonic() >= float(stop_at)
     except ValueError:
         fix = "Unset it: it is set by what bounds the time."
-        raise InputError("is no time", where=f"{STOP_AT}={stop_at}", fix=fix) from None
+        raise InputError("is not a time", where=f"{STOP_AT}={stop_at}", fix=fix) from None
 
 
 @contextmanager
@@ -591,15 +589,15 @@ class Cache:
         self._stopped: set[str] = set()
 
     def within(self, minutes: float | None) -> "Cache":
-        """The same cache, which builds for so many minutes from now and then raises
+        """The same cache, which builds for this many minutes from now and then raises
         `TimeIsUpError`; None: without a bound.
 
-        Time is no part of a key: what a bounded call leaves is what an unbounded one would have
+        Time is not part of a key: what a bounded call leaves is what an unbounded one would have
         left by then.
         """
         if minutes is not None and not minutes >= 0:
             raise InputError(
-                f"{minutes:g} is no time",
+                f"{minutes:g} is not a time",
                 where="minutes",
                 fix="Give a number above 0, or None for no limit.",
             )
@@ -712,7 +710,7 @@ class Cache:
             stage.function(draft, **self.inputs(stage))
         except BaseException:
             self._stopped.add(stage.name)
-            if not stage.resumable:  # it would be begun anew, and may be large
+            if not stage.resumable:  # it would start over, and may be large
                 check_held()
                 shutil.rmtree(draft, ignore_errors=True)
             raise

@@ -115,7 +115,7 @@ def tokens(text: str, *, signs: bool = True) -> list[str]:
 
     Args:
         text: any text.
-        signs: whether what is no letter, mark or digit is a token too.
+        signs: whether characters other than letters, marks and digits are tokens too.
 
     Example:
         >>> tokens("O'Neil, 1999"), tokens("O'Neil, 1999", signs=False), tokens("北京市")

@@ -87,7 +87,7 @@ def load(
         The collection, memory-mapped.
 
     Raises:
-        InputError: an unknown name, a folder that is no collection, or data that breaks a rule.
+        InputError: an unknown name, a folder that is not a collection, or data that breaks a rule.
             Nothing is left behind.
     """
     try:
@@ -173,7 +173,7 @@ def _find_source(name: str) -> Source:
 
 def _check_links(folder: Path) -> None:
     """Raise `InputError` where a file that could be read is a link that leads out of the folder:
-    whoever made the folder would choose what is shown of other places.
+    whoever made the folder could show files from elsewhere.
     """
     inside = folder.resolve()
     for path in visible_files(folder):

@@ -76,7 +76,7 @@ def folder_source(folder: Path) -> Source:
     others = [
         path for path in (*folder.glob("qrels*"), *folder.glob("qrels/[!.]*")) if path.is_file()
     ]
-    if others and not splits:  # whoever has judged wants it to count
+    if others and not splits:  # judgements should count
         fix = f"Name it {folder.name}/qrels/test.tsv (or train, dev), or move it elsewhere."
         raise InputError(
             "judgements are read from qrels/<split>.tsv alone", where=others[0], fix=fix
@@ -128,7 +128,7 @@ def _splits(folder: Path) -> dict[str, Path]:
     for name, path in files.items():
         if path is None or NOT_IN_NAMES.search(name):
             fix = "Give a file, named in visible characters."
-            raise InputError(f"{f'{name}.tsv'!r} is no file of judgements", where=place, fix=fix)
+            raise InputError(f"{f'{name}.tsv'!r} is not a file of judgements", where=place, fix=fix)
     return files
 
 
@@ -269,7 +269,7 @@ STARTS = {
     b"%PDF-": ("a PDF", "Make a text of it: pdftotext FILE NEW.txt."),
     GZIP: ("packed by gzip", "Add .gz to its name."),
 }
-"""First bytes of files that are no text, whatever their names say."""
+"""First bytes of files that are not text, whatever their names say."""
 
 
 def check_start(content: bytes, where: object) -> None:
@@ -471,7 +471,7 @@ def passage_of(record: Record, where: str, name: str | None = None) -> Passage:
 
 
 def query_text(record: Record, where: str) -> str:
-    """The text of a line of a queries.jsonl; `InputError` where it is missing or is no text."""
+    """The text of a line of a queries.jsonl; `InputError` where it is missing or not a text."""
     return field_of(usual(record, QUESTIONS + TEXTS), "text", str, where)
 
 
@@ -501,7 +501,7 @@ def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
             fix = "Give query-id, corpus-id and a whole number (0, 1, 2, ...), separated by tabs."
             if len(line.split()) == 4:
                 fix += " Of a file for trec_eval, drop the second column."
-            raise InputError(f"{line[:80]!r} is no judgement", where=where, fix=fix)
+            raise InputError(f"{line[:80]!r} is not a judgement", where=where, fix=fix)
 
 
 # Writing ------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class Collection:
         A stage that is given it counts by what it can read: a change elsewhere changes no key.
         """
         if splits not in self._parts:
-            asked = [self.queries(split) for split in splits]  # refuses what is no split
+            asked = [self.queries(split) for split in splits]  # refuses an unknown split
             part = copy(self)
             part.digest, part._parts = self.passages_digest, {}
             part._judgements = {split: self._judgements[split] for split in splits}
@@ -320,7 +320,7 @@ class Collection:
         """For each passage the row of the first one that it is a copy of (`copy_key`), `[passages]`
         int64; None where no passage repeats another.
 
-        Training takes passages of equal text for one: a copy of a positive is no negative.
+        Training takes passages of equal text for one: a copy of a positive is not a negative.
         """
         if self.info.get("counts", {}).get("duplicate_texts") == 0:
             return None
@@ -437,8 +437,8 @@ class Collection:
 
         Args:
             passages: number of passages; None for all.
-            train_queries: at most so many queries of the split train; None for all; ignored without
-                such a split.
+            train_queries: at most this many queries of the split train; None for all; ignored
+                without such a split.
             dev_queries: the same for dev.
             test_queries: the same for test.
             seed: of all draws.

@@ -101,7 +101,7 @@ BROWSERS = {
 """What names the encoding of a page, near its beginning, and what browsers read for some names."""
 MAIL = re.compile(r"(?:Return-Path|Received|Delivered-To|From|To|Subject|Date|MIME-Version):", re.I)
 CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b", re.I | re.M)
-"""The first line of an e-mail, and one that says that what follows is no readable text."""
+"""The first line of an e-mail, and one that says that what follows is not readable text."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
 # of the way that files become passages: another one makes other passages of the same files
 CUT, CUT_OF_HTML = 10, 6
@@ -130,7 +130,7 @@ COMPOUND = re.compile(
     r"(?:well|self|half|high|low|long|short|large|small|cross|real|full|non)-"
     r"(?!i[nsz]|ly|less|ness|e[nrsd]|ity|age)\w{4}"
 )
-"""First words of compounds, before what is no ending."""
+"""First parts of compounds, before anything but an ending."""
 EDGES = re.compile(r"^#$|[^\W\d_]")
 """Of lines at the edge of pages, those that may be furniture: a number alone, or some word."""
 GOES_ON = re.compile(r"[^\W_][,;-]?$")
@@ -169,7 +169,7 @@ def lines_source(path: Path) -> Source:
 def _cells(
     path: Path, parse: Callable[[dict[str, Any], str], Passage]
 ) -> Iterator[tuple[str, Passage]]:
-    """The rows of a table as `parse` makes them; an empty cell is no field."""
+    """The rows of a table as `parse` makes them; an empty cell counts as a missing field."""
     for where, row in read_table(path):
         if not any(name.lower() in FIELDS for name in row):
             problem = f"field text is missing (there are: {', '.join(row)}"[:200] + ")"
@@ -345,7 +345,7 @@ def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list
             where="texts",
             fix=f"{ways} Or put a dot before their names, and they are left out.",
         )
-    # code and tables are no boilerplate
+    # code and tables are not boilerplate
     same = boilerplate_of(
         [block for block in first + last if "\n" not in block] for first, last in edges
     )
@@ -459,7 +459,7 @@ def _page(path: Path) -> bytes | str:
     named = charset[1].decode("latin-1") if charset else ""
     if content.startswith(codecs.BOM_UTF8):  # goes before what a page names
         named = "utf-8-sig"
-    with suppress(LookupError, ValueError):  # of what is no encoding
+    with suppress(LookupError, ValueError):  # not the name of an encoding
         code = codecs.lookup(named).name
         text = content.decode(BROWSERS.get(code, code), "replace")
     with suppress(UnicodeDecodeError):
@@ -491,11 +491,11 @@ def _bytes(path: Path) -> bytes:
 
 
 UNREAD = "script", "style", "template", "noscript", "nav", "footer", "svg", "head", "button"
-"""Elements of HTML that are no text of the page."""
+"""Elements of HTML that are not part of the page's text."""
 
 
 def is_unread(element: Any) -> bool:
-    """Whether an element of a page is no text of it or hidden from readers or listeners."""
+    """Whether an element is not part of the page's text, or is hidden from readers or listeners."""
     hidden = element.get("hidden", "until-found") != "until-found"
     return element.name in UNREAD or hidden or element.get("aria-hidden") == "true"
 
@@ -529,7 +529,7 @@ MARKUP = re.compile(
     r"|(?P<sign>&(?:\#\d{1,7}|\#x[\da-f]{1,6}|[a-z]\w{1,31});)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""HTML inside Markdown, and the code in which it is no markup."""
+"""HTML inside Markdown, and the code in which it is not markup."""
 
 
 def without_markup(text: str) -> str:

@@ -115,7 +115,7 @@ def load_candidates(
     Args:
         folder: a path, or the name of a folder under ``DR_DATA``, with `pairs/<split>.jsonl[.gz]`.
         split: "dev" or "test".
-        limit: only the first so many contexts.
+        limit: only this many contexts, from the start.
 
     Raises:
         InputError: no such folder, no file for this split, a broken line, with its number, or a
@@ -170,7 +170,7 @@ class DialogueSettings(TaskSettings):
     Args:
         folder: as `evaluation.load_candidates` takes it, such as "topical-chat".
         split: "dev" or "test".
-        limit: only the first so many contexts; None takes all.
+        limit: only this many contexts, from the start; None takes all.
         context_length: longest context in pieces (DPR-PAQ: 256).
         side: the end that a long context loses.
     """

@@ -89,7 +89,7 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
 
 def _strict(sums: np.ndarray, differs: np.ndarray) -> np.ndarray:
     """Float32 scores in falling order, lowered by single steps of float32 until each that `differs`
-    from the one before is below it: whoever sorts by score gets the same order.
+    from the one before is below it: any tool that sorts by score gets the same order.
     """
     bits = sums.view(np.int32).astype(np.int64)
     # numbered in their order, through zero

@@ -145,7 +145,7 @@ class Scores:
     def from_dict(cls, content: Mapping[str, Any], where: object = "scores") -> "Scores":
         """The inverse of `to_dict`; anything else raises `InputError`."""
         try:
-            query_ids = [*map(str.__str__, content["queries"])]  # a TypeError where one is no text
+            query_ids = [*map(str.__str__, content["queries"])]  # else a TypeError
             values = np.array(content["values"], np.float32).reshape(-1, len(content["measures"]))
             row = np.array(content["row"])
             if row.size and (row.dtype.kind != "i" or row.min() < 0):

@@ -37,7 +37,7 @@ from dr_lib.places import find_data
 from dr_lib.settings import Share
 from dr_lib.stages import Data, stage
 from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer, plan_by_length
-from dr_lib.training import TrainSettings, Visits, machine, train
+from dr_lib.training import EpochSampler, TrainSettings, machine, train
 
 FIRST = ("sentence1", "sentence", "question1", "#1 String", "sentence_A")
 SECOND = ("sentence2", "question2", "#2 String", "sentence_B")
@@ -403,10 +403,10 @@ def _batches(
         if split.task.classes
         else (split.targets - np.float32(low)) / np.float32(high - low)
     )
-    visits = Visits(np.arange(len(split)), batch_rows, seed)
+    sampler = EpochSampler(np.arange(len(split)), batch_rows, seed)
 
     def batch(step: int) -> NluBatch:
-        _, rows = visits.of(step)
+        _, rows = sampler.of(step)
         return NluBatch(
             store.batch(rows, max_length=max_length, title="pair"), torch.from_numpy(targets[rows])
         )

@@ -39,7 +39,7 @@ def trainings_of(recipe: Recipe) -> tuple[str, ...]:
         return ()
     if reads == "start":
         return ("pretraining",)
-    if recipe.evaluation.dialogue and recipe.final == "reranker":  # it reads no retriever's passages
+    if recipe.evaluation.dialogue and recipe.final == "reranker":  # no retriever is trained
         return ("pretraining", "cross_encoder")
     return RUN_BY[recipe.final]
 
@@ -244,7 +244,7 @@ embedding counts as a layer.
 STATE = 18.0
 """Bytes a weight: itself, gradient and two moments in float32, and its copy in bfloat16."""
 CHUNK = 2.0**30
-"""Bytes of the vocabulary's logits that are there at a time, with their slopes."""
+"""Bytes of the vocabulary's logits that are there at a time, with their gradients."""
 RESERVED = 0.06
 """Share of a GPU that CUDA itself and gaps between tensors take."""
 

@@ -81,8 +81,8 @@ class Checkpoint:
         public: whether it brings a tokenizer of its own kind, rather than having been trained here.
         pooling: how it makes a vector, where it is a model of sentence-transformers; None where it
             does not say.
-        fresh_head: whether its masked-LM head is not trained, but drawn anew because it came
-            without one.
+        fresh_head: whether its masked-LM head is newly initialised, because it came without
+            one.
     """
 
     name: str
@@ -251,7 +251,7 @@ class Inputs:
         return read * self.work_a_token()
 
     def scoring_work(self, pairs: int) -> float:
-        """Of the cross-encoder's scores of so many pairs."""
+        """Operations of scoring this many pairs with the cross-encoder."""
         length = self.recipe.auxiliary.cross_encoder.length
         return pairs * length * self.reader.shape.work(length) / 3
 
@@ -273,8 +273,8 @@ def check_within_reach(recipe: Recipe) -> None:
 
 
 def encoding_work(encoder: Data, length: int) -> float:
-    """Operations of encoding one passage of a length by an encoder that is used as it comes, about;
-    0 where its configuration names no layers and units.
+    """Operations of encoding one passage of a length by an encoder that is used as it comes,
+    roughly; 0 where its configuration names no layers and units.
     """
     files = (Path(encoder.place) / name / "config.json" for name in ("", "0_Transformer"))
     config = next((read_json(file) for file in files if file.is_file()), {})
@@ -285,8 +285,8 @@ def encoding_work(encoder: Data, length: int) -> float:
 
 
 def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> list[Stage]:
-    """The stages that encode so many passages, one a shard: `make` takes its `rows`, `each` is the
-    cost of a passage.
+    """The stages that encode this many passages, one per shard: `make` takes its `rows`, `each` is
+    the cost of a passage.
     """
     return [
         make(rows=(first, end)).costs(each * (end - first))
@@ -352,7 +352,7 @@ def _open_checkpoint(folder: Path, name: str, _: str) -> Checkpoint:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         sizes = (config.num_hidden_layers, config.hidden_size, config.vocab_size, longest(config))
-    except Exception as error:  # it asks to run code of its own, is no encoder, or is absurd
+    except Exception as error:  # it asks to run code of its own, is not an encoder, or is absurd
         fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
         raise InputError(
             f"its configuration cannot be used ({first_line(error)})", where=folder, fix=fix

@@ -68,8 +68,8 @@ class Plan:
         """Every stage that the end depends on, by its role (`pretrained`, `retriever`, `run`,
         `evaluation`), else by its kind.
 
-        Of several of one name the last has it; those before it are `earlier NAME`, `earlier NAME
-        2`, and so on back.
+        If several stages share a name, the last one gets it; those before it are called
+        `earlier NAME`, `earlier NAME 2`, and so on.
         """
         walked = {stage.key: stage for stage in self.end.walk()}
         roles = {
@@ -112,7 +112,7 @@ def pipeline(recipe: Recipe) -> Plan:
     check(inputs)
     plan = Plan(inputs)
 
-    # Nothing is trained for BM25, for words that are counted, or for an encoder used as it comes.
+    # Nothing is trained for BM25, for word statistics, or for an encoder that is used as it comes.
     if recipe.retriever:
         plan.retriever = retrieval.given(recipe.retriever)
     if reads == "texts":

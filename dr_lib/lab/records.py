@@ -342,7 +342,7 @@ def _record(line: bytes, where: str, shared: Shared) -> Record:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def load_records(folder: str | Path, study: str | None = None) -> list[Record]:
@@ -394,12 +394,12 @@ def _loaded(path: Path, state: str) -> tuple[list[Record], list[InputError]]:
 
 
 def live_folder(scale: str) -> Path:
-    """Where the runs of this machine leave their records; refused where the scale is no name but,
-    say, a path.
+    """Where the runs of this machine leave their records; refused where the scale is not a name
+    but, say, a path.
     """
     if not NAME_OF_SCALE.fullmatch(scale):
         raise InputError(
-            f"{scale!r} is no name of a scale",
+            f"{scale!r} is not the name of a scale",
             where="scale",
             fix="Give a name in notebooks/scales.",
         )
@@ -494,14 +494,14 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
 
     Raises:
         InputError: the run was not made here, its stages were removed, or a file of them was
-            altered; or it is BM25 or a fusion, which is no model.
+            altered; or it is BM25 or a fusion, which has no model.
     """
     fusion = record.evaluation.get("fusion")
     if fusion or record.evaluation.get("kind") == "bm25":
         what = "a fusion of two rankings" if fusion else "BM25"
         fix = "Give the record of a retriever; what this run found is written by `export --run`."
         raise InputError(
-            f"{what}, which is no model", where=f"{record.study}, {record.label}", fix=fix
+            f"{what}, which has no model", where=f"{record.study}, {record.label}", fix=fix
         )
     if name := record.recipe.get("retriever"):
         return {"retriever": find_model(name)}

@@ -517,7 +517,7 @@ def rest_of(stage: Stage, cache: Cache) -> Work:
 
 def seconds_needed(works: Iterable[Work], further: float = 0.0) -> dict[str, float]:
     """Device -> seconds that stages take on it, about: on the GPU that is there, else on either
-    kind, processor cores last; `further` are operations of what is no stage yet.
+    kind, processor cores last; `further` are operations of work that is not a stage yet.
     """
     works, device, speeds = [*works], machine.device(), SPEEDS
     if device.type == "cuda":

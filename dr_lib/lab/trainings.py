@@ -196,8 +196,8 @@ def baseline(inputs: Inputs) -> Stage:
 
 
 def mined(inputs: Inputs, encoder: Stage, keep: int | None = None) -> Stage:
-    """Hard negatives from a retriever's own ranking of the training queries; with `keep` so many of
-    these, and no others.
+    """Hard negatives from a retriever's own ranking of the training queries; with `keep`, this many
+    of them and no others.
     """
     mining = inputs.recipe.mining
     run = dense_run(inputs, encoder, "train", mining.depth + inputs.most_relevant)

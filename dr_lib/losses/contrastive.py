@@ -179,7 +179,7 @@ def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
             negative.
 
     Returns:
-        Float32 scalar, computed in float32. There is no temperature, in the paper and in the code.
+        Float32 scalar, computed in float32. Neither paper nor code has a temperature.
 
     Raises:
         InputError: an odd number of spans, or not a document for each.
@@ -277,7 +277,7 @@ def gather(tensor: Tensor) -> Tensor:
         return tensor
     from torch.distributed import _functional_collectives as collectives
 
-    # named anew in torch 2.13
+    # renamed in torch 2.13
     name = "all_gather_single_autograd"
     all_gather = getattr(collectives, name, None) or collectives.all_gather_tensor_autograd
     return all_gather(tensor.contiguous(), 0, distributed.group.WORLD)

@@ -23,14 +23,14 @@ MULTIPLE = 64
 product.
 """
 FUSED = (("cuda", torch.bfloat16),)
-"""Devices and types of logits that become slopes in one compiled pass (`row_slopes`). On
+"""Devices and types of logits that become gradients in one compiled pass (`row_gradients`). On
 one H100 that took 13.7 ms for 20.7 ms (16,384 rows, vocabulary 30,522, width 768), and as long at
 3,000 rows and 8,192; in float32 nothing is won.
 """
 ROWS = 512
 """Positions that a CPU works on at a time."""
 LOGITS = 2**29
-"""Bytes of logits that a GPU works on at a time; with each chunk it adds up a slope of the whole
+"""Bytes of logits that a GPU works on at a time; with each chunk it adds up a gradient of the whole
 table.
 """
 CACHED = 2**18
@@ -50,7 +50,7 @@ def chunked_cross_entropy(
 
     Equal to `torch.nn.functional.cross_entropy` on the full logits up to rounding, in one pass over
     the vocabulary and with memory for one chunk. In bfloat16 (by autocast or by the input's type)
-    the products run in it and everything else in float32; any other type is worked out in float32.
+    the products run in it and everything else in float32; any other type is computed in float32.
     Rounded so, logits of 8,192 pieces move the loss by 3e-5 at a loss of 8.2 and by 6e-4 at one of
     4.0, and gradients by 0.3 to 0.6 % in no direction of their own, as those in float16 do; a
     log-softmax in bfloat16 too would move the loss by 0.7 and 1.3 hundredths.
@@ -87,7 +87,7 @@ def chunked_cross_entropy(
     )
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    # The slopes of a mean over many tokens are below what float16 can hold.
+    # The gradients of a mean over many tokens are below what float16 can hold.
     dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
     counted = (labels != IGNORED).float()
     if weights is not None:
@@ -132,32 +132,32 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         offset = torch.zeros(len(weight), device=weight.device) if bias is None else bias.float()
         loss = torch.zeros((), device=hidden.device)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        hidden_slope = torch.empty_like(states) if to_hidden else None
-        weight_slope = torch.zeros(weight.shape, device=weight.device) if to_weight else None
-        bias_slope = torch.zeros_like(offset) if to_bias else None
+        hidden_gradient = torch.empty_like(states) if to_hidden else None
+        weight_gradient = torch.zeros(weight.shape, device=weight.device) if to_weight else None
+        bias_gradient = torch.zeros_like(offset) if to_bias else None
         room = torch.empty(rows, len(weight), dtype=dtype, device=weight.device)
         for start in range(0, len(states), rows):
             piece = slice(start, start + rows)
             torch.mm(states[piece], table.T, out=room)
-            slopes, scale = _logits_to_slopes(
-                room, offset, targets[piece], shares[piece], loss, correct, bias_slope
+            gradients, scale = _logits_to_gradients(
+                room, offset, targets[piece], shares[piece], loss, correct, bias_gradient
             )
             scaled = states[piece]
-            if hidden_slope is not None:
-                torch.mm(slopes, table, out=hidden_slope[piece])
+            if hidden_gradient is not None:
+                torch.mm(gradients, table, out=hidden_gradient[piece])
             if scale is not None:
                 scaled = (scaled * scale).to(dtype)
-                if hidden_slope is not None:
-                    hidden_slope[piece].mul_(scale)
-            if weight_slope is not None:
+                if hidden_gradient is not None:
+                    hidden_gradient[piece].mul_(scale)
+            if weight_gradient is not None:
                 if dtype == torch.float32:
-                    weight_slope.addmm_(slopes.T, scaled)
+                    weight_gradient.addmm_(gradients.T, scaled)
                 else:  # the sum is float32 where the product is not
-                    weight_slope.add_(slopes.T @ scaled)
+                    weight_gradient.add_(gradients.T @ scaled)
         ctx.save_for_backward(
-            None if hidden_slope is None else hidden_slope[: len(labels)].to(hidden.dtype),
-            None if weight_slope is None else weight_slope.to(weight.dtype),
-            None if bias_slope is None or bias is None else bias_slope.to(bias.dtype),
+            None if hidden_gradient is None else hidden_gradient[: len(labels)].to(hidden.dtype),
+            None if weight_gradient is None else weight_gradient.to(weight.dtype),
+            None if bias_gradient is None or bias is None else bias_gradient.to(bias.dtype),
         )
         ctx.mark_non_differentiable(correct)
         return loss, correct
@@ -165,20 +165,22 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        slopes = (None if slope is None else slope * scale for slope in ctx.saved_tensors)
-        return (*slopes, None, None, None, None, None)
+        gradients = (
+            None if gradient is None else gradient * scale for gradient in ctx.saved_tensors
+        )
+        return (*gradients, None, None, None, None, None)
 
 
-def _logits_to_slopes(
+def _logits_to_gradients(
     logits: Tensor,
     offset: Tensor,
     targets: Tensor,
     shares: Tensor,
     loss: Tensor,
     correct: Tensor,
-    bias_slope: Tensor | None,
+    bias_gradient: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Add a chunk to the totals, and turn its logits into slopes that may lack a factor per row.
+    """Add a chunk to the totals, and turn its logits into gradients that may lack a factor per row.
 
     Args:
         logits: `[rows, vocab]` without bias; may be overwritten.
@@ -186,21 +188,21 @@ def _logits_to_slopes(
         targets: `[rows, 1]` int64.
         shares: `[rows, 1]` float32, weight of each row in the loss; 0 where nothing is predicted.
         loss, correct: scalars to add to.
-        bias_slope: `[vocab]` float32 to add the bias's slope to, or None.
+        bias_gradient: `[vocab]` float32 to add the bias's gradient to, or None.
 
     Returns:
-        `[rows, vocab]` slopes in the type of the logits; and None, or where the slopes are
+        `[rows, vocab]` gradients in the type of the logits; and None, or where the gradients are
             `exp(logit - highest)` less the row's sum at the target, the missing factor `[rows, 1]`
             float32: on the rows of the small matrices it saves a pass over the large one.
     """
     if (logits.device.type, logits.dtype) in FUSED:
         # copies: views that begin elsewhere in a storage would be compiled for once more
-        slopes, losses, hits = _compiled()(logits, offset, targets.clone(), shares.clone())
+        gradients, losses, hits = _compiled()(logits, offset, targets.clone(), shares.clone())
         loss += losses.sum()
         correct += hits.sum()
-        if bias_slope is not None:
-            bias_slope += slopes.sum(0, dtype=torch.float32)
-        return slopes, None
+        if bias_gradient is not None:
+            bias_gradient += gradients.sum(0, dtype=torch.float32)
+        return gradients, None
     scale = torch.empty_like(shares)
     step = len(logits) if logits.device.type != "cpu" else max(1, CACHED // logits.shape[1])
     room = (
@@ -220,8 +222,8 @@ def _logits_to_slopes(
         correct += (counted & (aimed == highest)).sum()
         scores.scatter_add_(1, target, -total)
         factor = torch.div(share, total, out=scale[piece])
-        if bias_slope is not None:
-            bias_slope.addmv_(scores.T, factor[:, 0])
+        if bias_gradient is not None:
+            bias_gradient.addmv_(scores.T, factor[:, 0])
         if room is not None:
             logits[piece] = scores
     return logits, scale
@@ -229,14 +231,15 @@ def _logits_to_slopes(
 
 # On a GPU -----------------------------------------------------------------------------------------
 # A chunk is larger than the device's cache, and every pass over it in float32 costs more than the
-# products themselves. Compiled, `row_slopes` reads the bfloat16 logits and writes the slopes, once
-# each.
+# products themselves. Compiled, `row_gradients` reads the bfloat16 logits and writes the gradients,
+# once each.
 
 
-def row_slopes(
+def row_gradients(
     logits: Tensor, offset: Tensor, targets: Tensor, shares: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `_logits_to_slopes` finds, as a pure function of a whole chunk that a compiler can fuse.
+    """What `_logits_to_gradients` finds, as a pure function of a whole chunk that a compiler can
+    fuse.
 
     Args:
         logits: `[rows, vocab]` without bias, float32 or bfloat16.
@@ -245,7 +248,7 @@ def row_slopes(
         shares: `[rows, 1]` float32, weight of each row in the loss.
 
     Returns:
-        The loss's slopes `[rows, vocab]` in the type of the logits; each row's part of the loss
+        The loss's gradients `[rows, vocab]` in the type of the logits; each row's part of the loss
         `[rows, 1]`; whether its target has the highest logit `[rows, 1]` bool.
     """
     scores = logits.float() + offset
@@ -255,14 +258,14 @@ def row_slopes(
     # The target's own logit, without a pass over the others: gathered from what was read.
     aimed = logits.gather(1, targets).float() + offset[targets]
     at_target = torch.arange(logits.shape[1], device=logits.device) == targets
-    slopes = torch.where(at_target, powers - total, powers) * (shares / total)
+    gradients = torch.where(at_target, powers - total, powers) * (shares / total)
     counted = shares > 0
     # a share of 0 stands for no loss: a constant here is read back from the device by inductor
     losses = torch.where(counted, (total.log() + highest - aimed) * shares, shares)
-    return slopes.to(logits.dtype), losses, counted & (aimed == highest)
+    return gradients.to(logits.dtype), losses, counted & (aimed == highest)
 
 
 @functools.cache
 def _compiled() -> Callable[..., tuple[Tensor, ...]]:
-    """`row_slopes` as one kernel for all chunks of a vocabulary; compiled at the first call."""
-    return torch.compile(row_slopes, dynamic=True)
+    """`row_gradients` as one kernel for all chunks of a vocabulary; compiled at the first call."""
+    return torch.compile(row_gradients, dynamic=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dr_lib.masking.words import first_pieces, piece_budget, ranked_keys, take_across, take_words
 from dr_lib.tokens import TokenBatch
-from dr_lib.tokens.store import finest
+from dr_lib.tokens.store import widest_float
 
 
 def importance(
@@ -66,15 +66,15 @@ def importance(
     words = words.expand(batch.special.shape)
     scores = importances.float()
     if noise:
-        lots = torch.randn(scores.shape, generator=generator, device=scores.device).mul_(noise)
+        draws = torch.randn(scores.shape, generator=generator, device=scores.device).mul_(noise)
         counted = batch.word_start if unit == "word" else ~batch.special
         scores = scores + (
-            lots if noise_scale == "absolute" else lots.mul_(_spread(scores, counted))
+            draws if noise_scale == "absolute" else draws.mul_(_spread(scores, counted))
         )
     keys = ranked_keys(scores.gather(1, words), words, batch.special)
     # The tiny addition keeps products such as 0.29 x 100 = 28.999... on their side.
     limit = (
-        ((~batch.special).sum(1, dtype=finest(words.device)) * rate + 1e-9)
+        ((~batch.special).sum(1, dtype=widest_float(words.device)) * rate + 1e-9)
         .floor()
         .long()
         .clamp(min=1)
@@ -128,8 +128,8 @@ def keyword(batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Ge
     if rate == 0:
         return torch.zeros_like(batch.special)
     words = first_pieces(batch)
-    lots = torch.rand(words.shape, generator=generator, device=words.device)
+    draws = torch.rand(words.shape, generator=generator, device=words.device)
     # exponential; its -log is Gumbel noise
-    waiting = lots.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()
+    waiting = draws.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()
     scores = weights.float().log() - waiting.log_()
     return take_across(ranked_keys(scores.gather(1, words), words, batch.special), limit)

@@ -4,7 +4,7 @@ one for each row; what a masked piece becomes; and the draw that all masks share
 SimLM, RetroMAE, Condenser and MASTER all hide a fixed number of pieces of each passage, not each
 piece with a probability. Their code counts differently: `budget`. Their whole-word collators take
 words in a given order: one that would overshoot the budget is skipped, later and shorter ones may
-still be taken. Here that is worked out for a whole batch at once, in two ways that give the same:
+still be taken. Here this is computed for a whole batch at once, in two ways that give the same:
 on a CPU with few rows and an early end, on a GPU in a fixed number of steps that never waits for a
 result. Page: ideas/masking.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.tokens import TokenBatch
-from dr_lib.tokens.store import finest
+from dr_lib.tokens.store import widest_float
 
 Budget = Literal["maskable", "all"]
 
@@ -49,7 +49,7 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") ->
     )
     if counted.device.type == "cpu":  # of arrays this small numpy makes shorter work
         return torch.from_numpy(np.maximum(np.rint(counted.numpy() * rate), 1).astype(np.int64))
-    return counted.to(finest(counted.device)).mul_(rate).round_().clamp_(min=1).long()
+    return counted.to(widest_float(counted.device)).mul_(rate).round_().clamp_(min=1).long()
 
 
 def uniform(
@@ -108,7 +108,7 @@ def whole_word(
         `[batch, length]` bool, True at hidden pieces, never at special ones.
 
     Paper and code: every released code caps the budget at 512 pieces, which only longer passages
-    could notice; here is no cap.
+    could notice; here there is no cap.
 
     Example:
         >>> import torch
@@ -181,7 +181,7 @@ def nested(
     budget: Budget = "maskable",
 ) -> tuple[Tensor, Tensor]:
     """The masks of `whole_word` at `rate` and of `superset` at `decoder_rate`, drawn as these two
-    draw them, in one go: on a GPU with half as many kernels.
+    draw them, but together: on a GPU with half as many kernels.
 
     Args:
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
@@ -246,8 +246,8 @@ def per_row(
         generator: on the batch's device; the same state gives the same masks.
         budget: the pieces that the rate refers to, `"maskable"` ones or `"all"` (the released
             code).
-        draws: None draws anew for every row (the paper); a number draws that many masks a passage,
-            at most one a position, of which each row picks one (the released code: 256).
+        draws: None draws afresh for every row (the paper); a number draws that many masks a
+            passage, at most one a position, of which each row picks one (the released code: 256).
 
     Returns:
         `[batch, length, length]` bool, True where row i may not see column j. A row sees neither
@@ -327,12 +327,12 @@ def hide(
     allowed = _allowed(vocab_size, frozenset(special_ids), ids.device)
     # One draw decides both: below 8 [MASK], from 8 to 9 the id that lies that far into the
     # vocabulary, above 9 nothing.
-    lot = torch.rand(
-        ids.shape, generator=generator, device=ids.device, dtype=finest(ids.device)
+    draw = torch.rand(
+        ids.shape, generator=generator, device=ids.device, dtype=widest_float(ids.device)
     ).mul_(10)
-    drawn = allowed.take(((lot - 8) * len(allowed)).long().clamp_(0, len(allowed) - 1))
-    hidden = torch.where(lot < 8, mask_id, drawn)
-    return torch.where(mask & (lot < 9), hidden, ids)
+    drawn = allowed.take(((draw - 8) * len(allowed)).long().clamp_(0, len(allowed) - 1))
+    hidden = torch.where(draw < 8, mask_id, drawn)
+    return torch.where(mask & (draw < 9), hidden, ids)
 
 
 @lru_cache(maxsize=8)
@@ -384,19 +384,19 @@ def random_keys(
     """
     (rows, length), device = special.shape, special.device
     if device.type == "cpu":  # each random number of 64 bits serves two words
-        lots = torch.empty((rows, draws, length // 2 + 1), dtype=torch.int64)
-        lots = (
-            lots.random_(-(2**63), None, generator=generator)
+        random_bits = torch.empty((rows, draws, length // 2 + 1), dtype=torch.int64)
+        random_bits = (
+            random_bits.random_(-(2**63), None, generator=generator)
             .view(torch.int32)
             .bitwise_right_shift_(1)
         )
     else:  # Apple's GPUs draw no more than 32
-        lots = torch.empty((rows, draws, length + 1), dtype=torch.int32, device=device)
-        lots.random_(torch.iinfo(torch.int32).max, generator=generator)
+        random_bits = torch.empty((rows, draws, length + 1), dtype=torch.int32, device=device)
+        random_bits.random_(torch.iinfo(torch.int32).max, generator=generator)
     keys = (
-        lots[..., :length]
+        random_bits[..., :length]
         if words is None
-        else lots.gather(2, words[:, None].expand(rows, draws, length))
+        else random_bits.gather(2, words[:, None].expand(rows, draws, length))
     )
     return _put_last(keys, special[:, None]).reshape(rows * draws, length)
 

@@ -103,7 +103,7 @@ def continuations(
         collection: their texts.
         tokenizer: of the model that will read the continuations.
         new_tokens, prompt_tokens: tokens written, and read before that from a passage's beginning.
-        top_p: each token is drawn among the likeliest ones whose chances sum to this.
+        top_p: each token is drawn among the likeliest ones whose probabilities sum to this.
         seed: of the draws.
         public: the writer has a tokenizer of its own, of whatever kind.
     """

@@ -414,7 +414,7 @@ def average_mutual_information(
         values = np.where(fits, np.maximum(values, 0) if ppmi else values, 0.0)
         sums[0] += values
         numbers[0] += fits
-        sums[1, n - 1 :] += values[: 1 - n]  # it ends so many words later
+        sums[1, n - 1 :] += values[: 1 - n]  # it ends n - 1 words later
         numbers[1, n - 1 :] += fits[: 1 - n]
     if edges == "zero":
         return sums.sum(axis=0) / (len(counts) - 1)
@@ -457,7 +457,7 @@ def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _later(values: np.ndarray, places: int) -> np.ndarray:
-    """Each word gets the value of the word so many places later; 0 beyond the end."""
+    """Each word gets the value of the word `places` later; 0 beyond the end."""
     moved = np.zeros_like(values)
     moved[: max(len(values) - places, 0)] = values[places:]
     return moved

@@ -23,7 +23,7 @@ from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
 from dr_lib.tokens import load_tokenizer
 from dr_lib.training import Examples
-from dr_lib.training.examples import one_row_a_text, told_apart
+from dr_lib.training.examples import merge_duplicates, without_copies
 
 Pool = Literal["train", "questions", "file"]
 Probability = Literal["sigmoid", "softmax"]
@@ -49,15 +49,15 @@ def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
     """
     present = np.isfinite(scores)
     if how == "sigmoid":
-        chances = expit(scores)
+        probs = expit(scores)
     else:
         none = ~present.any(axis=1, keepdims=True)
-        chances = softmax(np.where(none, 0.0, scores), axis=1)
-    return np.where(present, chances, np.nan).astype(np.float32)
+        probs = softmax(np.where(none, 0.0, scores), axis=1)
+    return np.where(present, probs, np.nan).astype(np.float32)
 
 
 def label(
-    rows: np.ndarray, chances: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1
+    rows: np.ndarray, probs: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1
 ) -> Examples:
     """Queries with the positives and hard negatives that the teacher is sure of.
 
@@ -66,7 +66,7 @@ def label(
 
     Args:
         rows: `[queries, depth]` rows of the retrieved passages, -1 for none.
-        chances: `[queries, depth]` what `probabilities` gave for them.
+        probs: `[queries, depth]` what `probabilities` gave for them.
         s_pos, s_neg: thresholds in [0, 1], the first above the second.
         passages: number of passages in the collection.
 
@@ -85,11 +85,11 @@ def label(
         >>> found.query_rows.tolist(), found.positives.tolist(), found.negatives.tolist()
         ([0], [4], [[7]])
     """
-    positive, negative = judged(rows, chances, s_pos, s_neg)
+    positive, negative = judged(rows, probs, s_pos, s_neg)
     number = positive.sum(axis=1)
     usable = np.flatnonzero((number > 0) & (number < passages))
     if not len(usable):
-        highest = np.nanmax(chances, initial=0.0)
+        highest = np.nanmax(probs, initial=0.0)
         problem = f"no query has a passage scored above {s_pos} (the highest is {highest:.3f})"
         raise InputError(
             problem, where="s_pos", fix="Lower s_pos, or train the cross-encoder longer."
@@ -106,21 +106,21 @@ def label(
 
 
 def judged(
-    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float
+    rows: np.ndarray, probs: np.ndarray, s_pos: float, s_neg: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """`[queries, depth]` bool twice: passages above `s_pos`, and passages below `s_neg`."""
     present = np.asarray(rows) >= 0
-    return present & (chances > s_pos), present & (chances < s_neg)
+    return present & (probs > s_pos), present & (probs < s_neg)
 
 
 def count_labels(
-    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
+    rows: np.ndarray, probs: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
 ) -> dict[str, Any]:
     """How many labels two thresholds give, and what they say of the passages that are known to be
     relevant.
 
     Args:
-        rows, chances: as in `label`.
+        rows, probs: as in `label`.
         s_pos, s_neg: thresholds.
         known: rows of the passages known to be relevant to each query, which the labelling did not
             see. A positive that is none of them need not be wrong: most relevant passages carry no
@@ -131,7 +131,7 @@ def count_labels(
         no negative; numbers of positives and negatives; and how many known ones were retrieved,
         became positives, became negatives.
     """
-    positive, negative = judged(rows, chances, s_pos, s_neg)
+    positive, negative = judged(rows, probs, s_pos, s_neg)
     relevant = also_in(rows, known)
     labelled = positive.any(axis=1)
     counts = {
@@ -217,7 +217,7 @@ def pseudo_labels(
         s_pos, s_neg, probability: see `label` and `probabilities`.
     """
     rows = np.array(Ranking.open(candidates / "ranking").rows)
-    chances = probabilities(np.load(scores / "scores.npy"), probability)
+    probs = probabilities(np.load(scores / "scores.npy"), probability)
     # What the labelling does not see: the judged passages of a training query, or the one a
     # question was made from.
     if pool == "train":
@@ -225,13 +225,13 @@ def pseudo_labels(
     else:
         owners = Texts.open(queries).owners()[:, None]
         known = list(owners if pool == "questions" else owners[:, :0])
-    table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
-    counts = count_labels(rows, chances, s_pos, s_neg, known)
-    labels = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
+    table = [count_labels(rows, probs, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
+    counts = count_labels(rows, probs, s_pos, s_neg, known)
+    labels = label(rows, probs, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
     if pool == "train":
-        labels = told_apart(labels, collection)
+        labels = without_copies(labels, collection)
     else:
-        labels = one_row_a_text(labels, collection.same_text)
+        labels = merge_duplicates(labels, collection.same_text)
     labels.save(folder / "examples")
     shutil.copytree(queries / "store", folder / "queries")
     write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})

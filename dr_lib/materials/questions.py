@@ -71,7 +71,7 @@ from dr_lib.training import (
     train,
     training_examples,
 )
-from dr_lib.training.examples import distinct_rows, group_examples, one_row_a_text, text_hash
+from dr_lib.training.examples import distinct_rows, group_examples, merge_duplicates, text_hash
 
 Filter = Literal["none", "local", "global"]
 AT_ONCE = 16_384
@@ -222,8 +222,8 @@ def generated_pairs(
         negatives, depth: who finds hard negatives, and how many a question, random ones where fewer
             are found; "none" leaves them to training, which draws random passages.
         seed: of the order of negatives, and of the questions drawn.
-        limit: keep so many of the questions that pass (DPR-PAQ Figure 2); more contain fewer. None
-            keeps all.
+        limit: keep this many of the questions that pass (DPR-PAQ Figure 2); more contain fewer.
+            None keeps all.
     """
     texts, same = Texts.open(questions), collection.same_text
     sources, searchers = texts.owners(), retrievers(texts, folder, index, retriever, vectors)
@@ -238,7 +238,7 @@ def generated_pairs(
     hashes = (text_hash(text.casefold()) for text in texts.strings.select(rows)["text"])
     query_of, first = distinct_rows(np.fromiter(hashes, np.int64, len(rows)))
     examples = group_examples(query_of, sources[rows], passages=len(collection.passages))
-    examples = one_row_a_text(examples, same)
+    examples = merge_duplicates(examples, same)
     if negatives != "none" and depth:
         # The retriever's first passages less the positives: that many more have to be looked for.
         ranking = searchers[negatives].best(rows[first], depth + int(examples.counts().max()))
@@ -409,7 +409,7 @@ def consistent(
     """Which questions lead back to their passage.
 
     Args:
-        retriever: the searching one; None where there is no search.
+        retriever: searches for the questions; None where nothing is searched.
         sources: `[questions]` int64, the passage that each was made from.
         documents: `[passages]` int64, the document of each passage, for the local filter.
         how: "global", "local" or "none" (keeps all).

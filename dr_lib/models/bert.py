@@ -150,8 +150,8 @@ def load_masked_lm(
 
 
 def with_fresh_head(name_or_path: str | Path) -> PreTrainedModel:
-    """A masked LM whose head is drawn anew over an encoder that came without one; word vectors
-    serve as output weights.
+    """A masked LM with a newly initialised head over an encoder that came without one; word
+    embeddings serve as output weights.
     """
     return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head)
 
@@ -179,7 +179,7 @@ def read_pretrained(
         name_or_path: ``"embedded"``, a local folder, or a name on the Hugging Face hub.
         dropout: of encoders; None keeps the checkpoint's.
         device: where to load it.
-        fresh: whether a weight, by its name, may be missing; it is then drawn anew from `seed`.
+        fresh: whether a weight, by its name, may be missing; it is then drawn from `seed`.
         seed: the global random state is left as it was.
         attention: how it is computed, "fastest" for `device`, or as the library chooses (None).
         changes: entries of the configuration that differ from the checkpoint's.
@@ -355,7 +355,7 @@ def halve_norms(module: nn.Module, whole: nn.Module | None = None) -> None:
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """A model of the same shape with weights drawn anew from `seed`; the global random state is
+    """A model of the same shape with new weights drawn from `seed`; the global random state is
     left as it was.
     """
     with seeded(seed):
@@ -694,7 +694,7 @@ def encode_in_chunks(
     every vector before it reaches the first chunk, computes that chunk once more with the random
     state it had, sends the gradient through it, and goes on to the next one. A further loss that is
     made inside a chunk arrives by the same path with the weight it has in the sum, and a
-    temperature is wherever the loss has it: there are no two formulas that could differ.
+    temperature stays where the loss has it: there is only one formula.
 
     Args:
         function: `function(chunk, *beside)` -> vectors `[rows, hidden]`, or a tuple of these and
@@ -746,7 +746,7 @@ def compile_layers(module: nn.Module) -> None:
     """Compile, in place, the layers of every stack in a module, once for all shapes of batches.
 
     Layers alike share their code. What lies around them is not compiled: draws of masks, and rows
-    gathered by what was drawn, would cut it to pieces, and on a CPU be compiled anew for every
+    gathered by what was drawn, would cut it to pieces, and on a CPU be recompiled for every
     shape.
 
     Raises:

@@ -71,7 +71,7 @@ class Decoder(nn.Module):
             raise InputError(problem, where=key, fix="Give a number from 1 to the encoder's depth.")
         source = model if init == "copy_last" else fresh_copy(model, seed)
         self.layers = copy.deepcopy(layers_of(source)[-layers:])
-        halve_norms(self.layers)  # a head reads its states, which are no vectors to compare
+        halve_norms(self.layers)  # a head reads its states, which are not compared as vectors
         self.projection: nn.Module = nn.Identity()
         if projection:
             self.projection = fresh_linear(hidden, hidden, torch.Generator().manual_seed(seed)).to(
@@ -317,13 +317,13 @@ def draw_ids(
 
 
 def pick_from_softmax(logits: Tensor, uniform: Tensor) -> Tensor:
-    """`pick` from the softmax of logits `[rows, vocab]`, worked out whole."""
-    return pick(torch.softmax(logits, dim=-1, dtype=torch.float32), uniform)
+    """`sample_by_cdf` from the softmax of logits `[rows, vocab]`, computed in full."""
+    return sample_by_cdf(torch.softmax(logits, dim=-1, dtype=torch.float32), uniform)
 
 
 def pick_from_logits(logits: Tensor, uniform: Tensor) -> Tensor:
     """One id of each row of logits by chance, from sums of blocks that one compiled pass makes: on
-    a GPU no table of float32 is written, and of the chances only those of one block a row.
+    a GPU no table of float32 is written, and of the probabilities only those of one block a row.
     """
     sums, highest = _compiled()(logits)
     return _in_block(sums, uniform, logits, lambda inside: (inside.float() - highest).exp())
@@ -351,20 +351,20 @@ def _compiled() -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     return torch.compile(block_sums, dynamic=True)
 
 
-def pick(chances: Tensor, uniform: Tensor) -> Tensor:
-    """The id of each row at which the cumulative sum of `chances` first exceeds its share `uniform`
+def sample_by_cdf(probs: Tensor, uniform: Tensor) -> Tensor:
+    """The id of each row at which the cumulative sum of `probs` first exceeds its share `uniform`
     of the whole.
 
     Args:
-        chances: `[rows, vocab]` float32, not negative; a row need not sum to 1.
+        probs: `[rows, vocab]` float32, not negative; a row need not sum to 1.
         uniform: `[rows]` float32 in [0, 1).
     """
-    vocab = chances.shape[1]
+    vocab = probs.shape[1]
     whole = vocab - vocab % BLOCK
-    sums = chances[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
+    sums = probs[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
     if whole < vocab:
-        sums = torch.cat([sums, chances[:, whole:].sum(-1, keepdim=True)], 1)
-    return _in_block(sums, uniform, chances, lambda inside: inside)
+        sums = torch.cat([sums, probs[:, whole:].sum(-1, keepdim=True)], 1)
+    return _in_block(sums, uniform, probs, lambda inside: inside)
 
 
 def _in_block(
@@ -373,13 +373,13 @@ def _in_block(
     """The id of each row, from the sums of its blocks, and from the `masses` of what the table
     holds of one block.
     """
-    block, rest = search(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
+    block, rest = invert_cdf(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
     members, last = block * BLOCK + torch.arange(BLOCK, device=sums.device), table.shape[1] - 1
     inside = masses(table.gather(1, members.clamp(max=last))).masked_fill_(members > last, 0.0)
-    return (block * BLOCK + search(inside, rest)[0]).squeeze(1)
+    return (block * BLOCK + invert_cdf(inside, rest)[0]).squeeze(1)
 
 
-def search(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def invert_cdf(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """First index `[rows, 1]` whose summed mass exceeds `target` `[rows, 1]`, and the target less
     what came before.
     """

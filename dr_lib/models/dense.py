@@ -189,8 +189,8 @@ class Prompts(Settings):
             return cls(query=named.get("query") or "", passage=next(passage, ""))
         except (AttributeError, TypeError, ValueError) as error:
             fix = "Write each text under its name: query, document."
-            problem = "its prompts are no mapping of texts"
-            if isinstance(error, InputError):  # it names the one that is no text
+            problem = "its prompts are not a mapping of texts"
+            if isinstance(error, InputError):  # it names the one that is not a text
                 problem += f" ({first_line(error)})"
             raise InputError(problem, where=file, fix=fix) from None
 
@@ -334,7 +334,7 @@ def _check_encodes(folder: Path) -> None:
             "Give an encoder, which makes one vector of one text, with a modules.json that says how"
             " where it is made from a model that writes."
         )
-        raise InputError(f"is no encoder, but a {kind}", where=folder, fix=fix)
+        raise InputError(f"is not an encoder but a {kind}", where=folder, fix=fix)
 
 
 def encoder_digest(folder: Path) -> str:

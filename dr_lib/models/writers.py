@@ -34,7 +34,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from dr_lib.errors import InputError
 from dr_lib.models.bert import attention_for, quiet_transformers, read_pretrained, seeded
-from dr_lib.models.bottleneck import pick
+from dr_lib.models.bottleneck import sample_by_cdf
 
 # tokens between two looks at how many rows still go on; a GPU would have to wait for every look
 LOOK_EVERY = 4
@@ -252,11 +252,11 @@ class CausalDecoding:
 @dataclass(frozen=True)
 class Sampling:
     """How the next token is drawn: among all, the likeliest few, or those that hold most of the
-    chances.
+    probabilities.
 
     Args:
-        top_k: among the so many likeliest tokens.
-        top_p: among the fewest likeliest tokens whose chances sum to this, in (0, 1].
+        top_k: among the `top_k` most likely tokens.
+        top_p: among the fewest likeliest tokens whose probabilities sum to this, in (0, 1].
     """
 
     top_k: int | None = None
@@ -309,7 +309,7 @@ def write_texts(
 
 
 def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
-    """Draw one id per row; chances are float32 whatever the type of the logits.
+    """Draw one id per row; probabilities are float32 whatever the type of the logits.
 
     Args:
         logits: `[rows, vocab]`.
@@ -328,36 +328,38 @@ def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
         [1, 1, 2]
     """
     if choice.top_k is None or choice.top_k >= logits.shape[1]:
-        chances = torch.softmax(logits, -1, dtype=torch.float32)
-        return pick(chances if choice.top_p is None else nucleus(chances, choice.top_p), uniform)
+        probs = torch.softmax(logits, -1, dtype=torch.float32)
+        return sample_by_cdf(
+            probs if choice.top_p is None else nucleus(probs, choice.top_p), uniform
+        )
     best, ids = logits.topk(choice.top_k)
-    chances = torch.softmax(best, -1, dtype=torch.float32)
-    upper = chances.cumsum(-1)
+    probs = torch.softmax(best, -1, dtype=torch.float32)
+    upper = probs.cumsum(-1)
     place = (upper <= uniform[:, None] * upper[:, -1:]).sum(-1)
-    last = (chances > 0).sum(-1) - 1  # rounding must not lead past the last one that may be drawn
+    last = (probs > 0).sum(-1) - 1  # rounding must not lead past the last one that may be drawn
     return ids.gather(1, torch.minimum(place, last)[:, None])[:, 0]
 
 
-def nucleus(chances: Tensor, top_p: float) -> Tensor:
-    """The chances, 0 outside the fewest likeliest tokens whose chances sum to `top_p` (ties stay
-    in).
+def nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """The probabilities, 0 outside the fewest likeliest tokens whose probabilities sum to `top_p`
+    (ties stay in).
 
-    As many of the least likely tokens go as `1 - top_p` holds; only sorted chances are needed for
-    that, no ids.
+    As many of the least likely tokens go as `1 - top_p` holds; only sorted probabilities are needed
+    for that, no ids.
 
     Args:
-        chances: `[rows, vocab]` float32, each row summing to 1.
+        probs: `[rows, vocab]` float32, each row summing to 1.
         top_p: in (0, 1].
     """
     # On a CPU numpy's sort of plain numbers is many times as fast as torch's.
-    on_cpu = chances.device.type == "cpu"
+    on_cpu = probs.device.type == "cpu"
     ascending = (
-        torch.from_numpy(np.sort(chances.numpy(), axis=-1)) if on_cpu else chances.sort(-1).values
+        torch.from_numpy(np.sort(probs.numpy(), axis=-1)) if on_cpu else probs.sort(-1).values
     )
     dropped = (
-        (ascending.cumsum(-1) <= 1 - top_p).sum(-1, keepdim=True).clamp(max=chances.shape[1] - 1)
+        (ascending.cumsum(-1) <= 1 - top_p).sum(-1, keepdim=True).clamp(max=probs.shape[1] - 1)
     )
-    return chances.masked_fill(chances < ascending.gather(1, dropped), 0.0)
+    return probs.masked_fill(probs < ascending.gather(1, dropped), 0.0)
 
 
 def never_written(

@@ -76,7 +76,9 @@ def method(name: str) -> type[Objective]:
     chosen = METHODS.get(name) or methods_of_others()[name].load()
     if not (isinstance(chosen, type) and issubclass(chosen, Objective)):
         fix = "Register a class derived from dr_lib.objectives.Objective."
-        raise InputError(f"{chosen!r} is no method", where=f"objective {name}", fix=fix)
+        raise InputError(
+            f"{chosen!r} is not a pre-training method", where=f"objective {name}", fix=fix
+        )
     return chosen
 
 

@@ -57,7 +57,7 @@ class MaskedSettings(Settings):
 
 
 class DrawnSettings(MaskedSettings):
-    """Parameters of every method that hides tokens and adds weights drawn anew.
+    """Parameters of every method that hides tokens and adds newly initialised weights.
 
     Attributes:
         init_seed: of these weights; None takes the recipe's seed.
@@ -325,7 +325,7 @@ def pretrained(
         generator: masked LM that proposes replacements, for methods that need one.
         materials: finished folders by the names that the method's settings gave.
         beside: file of the decoder and heads that an earlier pre-training left, to go on with;
-            where they are not those of `method`, its own are drawn. The optimiser starts anew.
+            where they are not those of `method`, new ones are drawn. The optimiser starts afresh.
         method, settings: the method and its parameters.
         training: how it is trained.
         layout: how a passage becomes a sequence.

@@ -21,7 +21,7 @@ from dr_lib import losses, masking
 from dr_lib.errors import InputError
 from dr_lib.models import Decoder, encode_in_chunks, layer_states
 from dr_lib.objectives.base import DrawnSettings, MaskedObjective, Source, predict_tokens
-from dr_lib.objectives.spans import Documents, two_lots, visit_pairs
+from dr_lib.objectives.spans import Documents, pair_sampler, two_random_ints
 from dr_lib.settings import Share
 from dr_lib.tokens import COARSE, TokenBatch, Window
 from dr_lib.training import hash64
@@ -196,15 +196,15 @@ class Cocondenser(Condenser):
             source.documents, source.positions, np.ones(len(source.documents), bool)
         )
         every, longest = np.arange(len(documents)), 2 * source.layout.passage_length
-        visits = visit_pairs(every, settings.batch_pairs, source, longest)
+        sampler = pair_sampler(every, settings.batch_pairs, source, longest)
 
         def batch(step: int) -> Siblings:
-            epoch, chosen = visits.of(step)
-            lots = two_lots(source, epoch, chosen)
-            rows = np.stack(documents.two(chosen, *lots), axis=1).reshape(-1)
+            epoch, chosen = sampler.of(step)
+            random_ints = two_random_ints(source, epoch, chosen)
+            rows = np.stack(documents.two(chosen, *random_ints), axis=1).reshape(-1)
             windows = hash64(source.seed, epoch, rows, 2) if settings.window == "random" else None
             spans = source.store.batch(
-                rows, **source.layout.passages, pad_to_multiple=COARSE, lots=windows
+                rows, **source.layout.passages, pad_to_multiple=COARSE, random_ints=windows
             )
             return Siblings(spans, torch.from_numpy(np.repeat(chosen, 2)))
 
@@ -213,8 +213,8 @@ class Cocondenser(Condenser):
     def forward(self, batch: Siblings, generator: torch.Generator) -> dict[str, Tensor]:
         """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1.
 
-        Of several processes each takes the mean over the masked tokens of its own spans, and these
-        means count equally.
+        With several processes each takes the mean over the masked tokens of its own spans, and
+        these means count equally.
         """
         parts, vectors = self.condense(batch.spans, generator, self.settings.chunk)
         # Every process compares its spans with those of all others, where most of the negatives

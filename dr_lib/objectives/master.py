@@ -71,7 +71,7 @@ class MasterSettings(DrawnSettings):
         questions: generated questions of a passage (the public sample has 10, the paper says only
             k).
         mask_policy: what becomes of a hidden token.
-        decoder_layers: depth of each decoder; weights are drawn anew, N(0, 0.02).
+        decoder_layers: depth of each decoder; weights are newly drawn, N(0, 0.02).
         passage_weight, complement_weight, half_weight: of the encoder's own masked-LM loss in each
             of its passes; with the last two at 0 there is one such loss, as in the paper's eq. 5
             (released: three, each of weight 1).
@@ -218,7 +218,8 @@ class Master(MaskedObjective):
 
         The first two go through the encoder as one batch.
         """
-        # What is not needed is not read: a pass through the encoder is the dearest part of a step.
+        # What is not needed is not read: a pass through the encoder is the most expensive part of a
+        # step.
         names = ["passage"] if self.needs_passage(batch) else []
         names += (
             ["complement"]
@@ -385,7 +386,7 @@ class MasterBatches:
             counts,
             owners,
             max_length=self.source.layout.passage_length,
-            lots=hash64(seed, epoch, owners, 1),
+            random_ints=hash64(seed, epoch, owners, 1),
         )
 
     def _continued(self, passages: TokenBatch, epoch: int) -> TokenBatch:

@@ -30,7 +30,7 @@ class SimlmSettings(EncoderDecoderSettings):
 
     Attributes:
         encoder_rate, decoder_rate: share of tokens replaced on each side. At or below the encoder's
-            rate the decoder reuses the encoder's mask (its tokens are sampled anew).
+            rate the decoder reuses the encoder's mask (its tokens are sampled again).
         budget: the rates count non-special tokens (recommended), or [CLS] and [SEP] too (released).
         mask_policy: what the generator reads at chosen positions; the released script always uses
             [MASK], its configuration defaults to BERT's 80/10/10.

@@ -32,7 +32,7 @@ from dr_lib.tokens import (
     to_batch,
     truncate,
 )
-from dr_lib.training import RetrievalBatch, Visits, hash64
+from dr_lib.training import EpochSampler, RetrievalBatch, hash64
 from dr_lib.words import FULL_STOPS
 
 BLOCK = 1 << 24
@@ -86,17 +86,17 @@ class Ict(Contrastive):
         if not len(usable):
             fix = "Take longer passages, or choose another method."
             raise InputError("no passage has two sentences", where="ict", fix=fix)
-        visits = visit_pairs(
+        sampler = pair_sampler(
             usable, settings.batch_pairs, source, layout.query_length + layout.passage_length
         )
 
         def batch(step: int) -> RetrievalBatch:
-            epoch, rows = visits.of(step)
-            lots = two_lots(source, epoch, rows)
-            queries, limits = sentences.draw(rows, lots[0]), sentences.limits[rows]
+            epoch, rows = sampler.of(step)
+            random_ints = two_random_ints(source, epoch, rows)
+            queries, limits = sentences.draw(rows, random_ints[0]), sentences.limits[rows]
             # A sentence that always left could be found by what is missing, one that always stayed
             # by its words.
-            stays = lots[1] / 2.0**64 < settings.keep
+            stays = random_ints[1] / 2.0**64 < settings.keep
             left_out = Spans(
                 rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end)
             )
@@ -146,18 +146,18 @@ class Bfs(Contrastive):
         sentences = Sentences.find(source, settings.shortest)
         documents = Documents.of(source.documents, source.positions, sentences.counts > 0)
         every = np.arange(len(documents))
-        visits = visit_pairs(
+        sampler = pair_sampler(
             every, settings.batch_pairs, source, layout.query_length + layout.passage_length
         )
 
         def batch(step: int) -> RetrievalBatch:
-            epoch, chosen = visits.of(step)
-            lots = two_lots(source, epoch, chosen)
-            queries = sentences.draw(documents.first(chosen), lots[0])
+            epoch, chosen = sampler.of(step)
+            random_ints = two_random_ints(source, epoch, chosen)
+            queries = sentences.draw(documents.first(chosen), random_ints[0])
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
                 store.batch(
-                    documents.another(chosen, lots[1]),
+                    documents.another(chosen, random_ints[1]),
                     **source.layout.passages,
                     pad_to_multiple=COARSE,
                 ),
@@ -167,20 +167,22 @@ class Bfs(Contrastive):
         return batch
 
 
-def visit_pairs(things: np.ndarray, wanted: int | None, source: Source, tokens: int) -> Visits:
-    """Visits of as many things a step as were asked for, or as fill the budget with pairs of so
+def pair_sampler(
+    items: np.ndarray, wanted: int | None, source: Source, tokens: int
+) -> EpochSampler:
+    """A sampler of as many items a step as were asked for, or as fill the budget with pairs of so
     many tokens.
     """
-    return Visits(
-        things, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(things)), source.seed
+    return EpochSampler(
+        items, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(items)), source.seed
     )
 
 
-def two_lots(source: Source, epoch: int, things: np.ndarray) -> list[np.ndarray]:
+def two_random_ints(source: Source, epoch: int, items: np.ndarray) -> list[np.ndarray]:
     """Two whole numbers for each thing: hashes, not draws, of seed, epoch and its number alone, so
     that any step can be made at any time.
     """
-    return [hash64(source.seed, epoch, things, which) for which in (0, 1)]
+    return [hash64(source.seed, epoch, items, which) for which in (0, 1)]
 
 
 @dataclass(frozen=True)
@@ -237,28 +239,28 @@ class Documents:
         """The first passage of each document."""
         return self.rows[self.offsets[chosen]]
 
-    def another(self, chosen: np.ndarray, lots: np.ndarray) -> np.ndarray:
-        """Any passage but the first of each document, by whole numbers `lots`."""
-        return self.rows[self.offsets[chosen] + 1 + _below(lots, self._counts(chosen) - 1)]
+    def another(self, chosen: np.ndarray, random_ints: np.ndarray) -> np.ndarray:
+        """Any passage but the first of each document, by whole numbers `random_ints`."""
+        return self.rows[self.offsets[chosen] + 1 + _below(random_ints, self._counts(chosen) - 1)]
 
     def two(
-        self, chosen: np.ndarray, lots: np.ndarray, more_lots: np.ndarray
+        self, chosen: np.ndarray, random_ints: np.ndarray, more_ints: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Two distinct passages of each document, every ordered pair equally likely."""
         counts, begin = self._counts(chosen), self.offsets[chosen]
-        # The second is so many places behind the first, round the end: never none, so the two are
+        # The second lies at least one place after the first, cyclically, so the two are
         # distinct.
-        first = _below(lots, counts)
-        second = (first + 1 + _below(more_lots, counts - 1)) % counts
+        first = _below(random_ints, counts)
+        second = (first + 1 + _below(more_ints, counts - 1)) % counts
         return self.rows[begin + first], self.rows[begin + second]
 
     def _counts(self, chosen: np.ndarray) -> np.ndarray:
         return self.offsets[chosen + 1] - self.offsets[chosen]
 
 
-def _below(lots: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+def _below(random_ints: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """Whole numbers brought below their bounds, int64."""
-    return (lots % bounds.astype(np.uint64)).astype(np.int64)
+    return (random_ints % bounds.astype(np.uint64)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -322,14 +324,16 @@ class Sentences:
             begin[drawn], end[drawn], offsets, np.bincount(owner, minlength=len(store)), limits
         )
 
-    def draw(self, rows: np.ndarray, lots: np.ndarray) -> Spans:
+    def draw(self, rows: np.ndarray, random_ints: np.ndarray) -> Spans:
         """One sentence of each passage.
 
         Args:
             rows: `[batch]` integers, passages with at least one sentence.
-            lots: `[batch]` whole numbers; each sentence of a passage is equally likely.
+            random_ints: `[batch]` whole numbers; each sentence of a passage is equally likely.
         """
-        number = self.offsets[rows] + _below(lots, self.offsets[rows + 1] - self.offsets[rows])
+        number = self.offsets[rows] + _below(
+            random_ints, self.offsets[rows + 1] - self.offsets[rows]
+        )
         return Spans(rows, self.begin[number], self.end[number])
 
 

@@ -97,7 +97,7 @@ class Bm25:
             fix = "Give at least one passage."
             raise InputError("no passage to index", where="texts", fix=fix)
         if not (0 <= k1 < np.inf):
-            raise InputError(f"{k1} is no saturation", where="k1", fix="Give a number from 0 on.")
+            raise InputError(f"{k1} is not a valid k1", where="k1", fix="Give a number from 0 on.")
         if not 0 <= b <= 1:
             raise InputError(f"{b} is outside [0, 1]", where="b", fix="Give a share.")
         words = _Words()

@@ -59,7 +59,7 @@ def encode(
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
     rows: tuple[int, int] | np.ndarray | None = None,
-    places: Sequence[torch.device] | None = None,
+    devices: Sequence[torch.device] | None = None,
 ) -> np.ndarray:
     """Encode the rows of a token store, or a shard of them, into one array on disk.
 
@@ -76,11 +76,11 @@ def encode(
         precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights
             too, which is about a quarter faster on a CPU and moves a vector a hundred times as far
             (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes what
-            `machine.frozen` gives.
+            `machine.frozen_precision` gives.
         normalise: scale each vector to length 1.
         rows: first row and end of a shard, as `shards` cuts them; or single rows, ascending; None
             encodes all.
-        places: devices that share the batches; None takes those of `machine.spread`. Batches, and
+        devices: devices that share the batches; None takes those of `machine.spread`. Batches, and
             hence vectors, are the same on any number.
 
     Returns:
@@ -95,7 +95,10 @@ def encode(
         )
     chosen = np.arange(*(rows or (0, len(store)))) if not isinstance(rows, np.ndarray) else rows
     device = next(encoder.parameters()).device
-    how, budget = machine.frozen(precision, device), tokens_per_batch or machine.encoding_budget()
+    how, budget = (
+        machine.frozen_precision(precision, device),
+        tokens_per_batch or machine.encoding_budget(),
+    )
     lengths = store.lengths(max_length, title)
     parts = (chosen[block] for block in blocks(0, len(chosen)))
     plans = ((part, plan_by_length(lengths[part], budget, max_length)) for part in parts)
@@ -119,7 +122,7 @@ def encode(
         vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(place)).float()
         return fetching(nn.functional.normalize(vectors, dim=1) if normalise else vectors)
 
-    with machine.spread(encoder, how, places) as work:
+    with machine.spread(encoder, how, devices) as work:
         made = partial(work, vectors_of)
         return fill(path, batches, made, key, dtype=dtype)
 
@@ -342,7 +345,7 @@ def vectors(
     model = DenseEncoder.from_pretrained(place, device=machine.device())
     store, layout = TokenStore.open(passages / "store"), model.settings.passages
     how = {"normalise": model.settings.normalise, "dtype": dtype}
-    precision = machine.frozen("auto", machine.device())
+    precision = machine.frozen_precision("auto", machine.device())
     read = [store.tokenizer, layout, how, precision, _weights_digest(model), code_digest(vectors)]
 
     def make(places: np.ndarray, path: Path) -> np.ndarray:
@@ -423,7 +426,8 @@ CHUNK = 128  # passages handed over at a time; the model cuts them into batches 
 
 
 def given(name: str | Path) -> Data:
-    """An encoder that is used as it comes, as stages take it: it counts by the files of its folder.
+    """An encoder that is used as it comes, as an argument of stages: its key is the digest of its
+    files.
 
     Args:
         name: a folder, "all-MiniLM-L6-v2" where its package is installed, or a name on the hub.

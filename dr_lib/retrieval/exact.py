@@ -8,10 +8,10 @@ computed again, pair by pair in float64, rounded to float32, and decides. Sums i
 machine in their last bits too; rounding hides that, save where terms cancel almost wholly.
 
 Why no passage is missed. Let a fast score be off by at most e (`_Bounds`). Then k passages whose
-fast scores are at least f have true scores of at least f - e, and whoever belongs among the first k
-has a fast score of at least f - 2e. A list is proven where its last fast score lies below that, or
-where it holds all passages. Whose list is not (many passages of about one score) is searched again
-for a longer one.
+fast scores are at least f have true scores of at least f - e, and a passage that belongs among the
+first k has a fast score of at least f - 2e. A list is proven where its last fast score lies below
+that, or where it holds all passages. Whose list is not (many passages of about one score) is
+searched again for a longer one.
 
 Brute force as in SimLM (appendix B), whose released code stops where a shard has fewer passages
 than `k`: here all come back. Page of the book: ideas/evaluation.
@@ -58,7 +58,7 @@ def search(
     k: int,
     *,
     device: torch.device | str = "cpu",
-    places: Sequence[torch.device] | None = None,
+    devices: Sequence[torch.device] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `k` passages of highest inner product with each query.
 
@@ -68,8 +68,8 @@ def search(
             counted on; may be memory-mapped and larger than memory.
         k: passages wanted, at least 1; with fewer in the collection all of them come back.
         device: where the fast products are computed. The result does not depend on it.
-        places: several GPUs that share the queries; None takes `machine.devices` where `device` is
-            a GPU.
+        devices: several GPUs that share the queries; None takes `machine.available_devices` where
+            `device` is a GPU.
 
     Returns:
         Scores `[queries, min(k, passages)]` float32 and rows of the same shape int64. A score is
@@ -97,7 +97,7 @@ def search(
     total = sum(map(len, shards))
     wanted = min(k, total)
     best = np.zeros((len(queries), wanted), np.int64)
-    places = places or (machine.devices() if device != "cpu" else [torch.device("cpu")])
+    devices = devices or (machine.available_devices() if device != "cpu" else [torch.device("cpu")])
     left, depth = np.arange(len(queries) if wanted else 0), wanted + MARGIN
     with _full_precision():
         while len(left):
@@ -105,7 +105,7 @@ def search(
             groups = np.array_split(left, -(-len(left) * depth // CANDIDATES))
             unproven = []
             for group in filter(len, groups):
-                best[group], proven = _proposed(queries[group], shards, wanted, depth, places)
+                best[group], proven = _proposed(queries[group], shards, wanted, depth, devices)
                 unproven.append(group[~proven])
             left, depth = np.concatenate(unproven), WIDER * depth
     return _opened(best)
@@ -116,16 +116,16 @@ def _proposed(
     shards: list[np.ndarray],
     k: int,
     depth: int,
-    places: Sequence[torch.device],
+    devices: Sequence[torch.device],
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best of lists of `depth` passages, each place with a part of the queries: `[queries, k]`
     int64 as `_keys` writes them, and `[queries]` bool, whose are right.
     """
-    parts = [part for part in np.array_split(np.arange(len(queries)), len(places)) if len(part)]
+    parts = [part for part in np.array_split(np.arange(len(queries)), len(devices)) if len(part)]
     with ThreadPoolExecutor(len(parts)) as pool:
         lists = list(
             pool.map(
-                lambda part, place: _fast_lists(queries[part], shards, depth, place), parts, places
+                lambda part, place: _fast_lists(queries[part], shards, depth, place), parts, devices
             )
         )
     fast, rows = (

@@ -39,7 +39,7 @@ def mine_negatives(
             (`collections.judged_rows`).
         passages: size of the collection, from which random negatives are drawn.
         depth: passages kept of the ranking, after the positives are dropped (SimLM: 200, NQ: 100).
-        keep: at most so many of those after shuffling; `depth` if None.
+        keep: at most this many of those after shuffling; `depth` if None.
         random_negatives: random passages added (SimLM: 10), more where the ranking is shorter than
             `keep`; never one of the ranking or a positive.
         seed: of all draws.
@@ -267,8 +267,8 @@ def _new_pairs(first: Sequence[np.ndarray], known: Sequence[np.ndarray]) -> np.n
 def _with_themselves(
     positives: Sequence[np.ndarray], collection: Collection
 ) -> Sequence[np.ndarray]:
-    """What is no negative of each training query: its positives, and the passage that is the query
-    itself.
+    """What is never a negative of each training query: its positives, and the passage that is the
+    query itself.
     """
     itself = collection.own_texts("train")
     if itself is None:

@@ -1,4 +1,4 @@
-"""Re-ranking: a scorer judges the first passages of a ranking anew; the rest keeps its order below
+"""Re-ranking: a scorer re-scores the first passages of a ranking; the rest keep their order below
 them.
 
 SimLM Table 13 (the first 200 passages; its scripts: 100 for NQ). The same scoring gives a teacher's
@@ -40,7 +40,7 @@ def score_pairs(
     tokens_per_batch: int | None = None,
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
-    places: Sequence[torch.device] | None = None,
+    devices: Sequence[torch.device] | None = None,
 ) -> np.ndarray:
     """Score pairs of query and passage, sorted by length so that a batch holds hardly any padding.
 
@@ -52,7 +52,7 @@ def score_pairs(
         precision: of the forward pass; "auto" takes "bf16" where the machine has it. Weights stay
             float32: rounded ones would move a score some fifty times as far.
         title: what is scored, for the bar.
-        places: devices that share the batches of a cross-encoder, see `machine.spread`.
+        devices: devices that share the batches of a cross-encoder, see `machine.spread`.
 
     Returns:
         `[pairs]` float32 logits.
@@ -76,7 +76,7 @@ def score_pairs(
         return scorer(batch.to(next(scorer.parameters()).device)).float().cpu().numpy()
 
     with (
-        machine.spread(cross_encoder, kind, places) as work,
+        machine.spread(cross_encoder, kind, devices) as work,
         tqdm(total=len(query_rows), desc=title, unit="pair", delay=1) as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):

@@ -101,7 +101,7 @@ def truncate(
     max_length: int,
     mode: Title,
     side: Side = "right",
-    lots: np.ndarray | None = None,
+    random_ints: np.ndarray | None = None,
 ) -> Truncated:
     """Cut titles and bodies of the given lengths to `max_length`, special tokens included.
 
@@ -115,8 +115,8 @@ def truncate(
         max_length: the longest sequence allowed, at least 4.
         mode: `"pair"`, `"joined"` (title and body in one segment) or `"none"` (body alone).
         side: the end that loses pieces; `"left"` keeps the last turns of a dialogue.
-        lots: `[batch]` uint64; a long body then keeps a window that begins at any place, each
-            equally likely, drawn by these numbers. None keeps what `side` says.
+        random_ints: `[batch]` uint64; a long body then keeps a window that begins at any place,
+            each equally likely, drawn by these numbers. None keeps what `side` says.
 
     Example:
         >>> left = truncate(np.array([30, 2]), np.array([40, 90]), max_length=20, mode="pair")
@@ -139,8 +139,8 @@ def truncate(
         title_left = np.minimum(title, room - body_left)
     from_left = side == "left"
     body_start = (body - body_left) * from_left
-    if lots is not None:
-        body_start = (lots % (body - body_left + 1).astype(np.uint64)).astype(np.int64)
+    if random_ints is not None:
+        body_start = (random_ints % (body - body_left + 1).astype(np.uint64)).astype(np.int64)
     return Truncated(title_left, body_left, (title - title_left) * from_left, body_start, separate)
 
 
@@ -315,15 +315,16 @@ def legibility(
 
 
 def check_titles(texts: Sequence[str], titles: Sequence[str] | None) -> None:
-    """Refuse one text in place of a list, what is no text in a list, such as a table's missing
-    cell, or half a surrogate pair, and titles that are more or fewer than the texts (`InputError`).
+    """Refuse one text in place of a list, anything in a list that is not a text, such as a table's
+    missing cell, or half a surrogate pair, and titles that are more or fewer than the texts
+    (`InputError`).
     """
     check_texts(texts=texts, titles=titles)
     for name, values in (("texts", texts), ("titles", () if titles is None else titles)):
         for place, value in enumerate(values):
             if not isinstance(value, str):
                 fix = 'Give texts, "" for none.'
-                raise InputError(f"{value!r:.40} is no text", where=f"{name}[{place}]", fix=fix)
+                raise InputError(f"{value!r:.40} is not a text", where=f"{name}[{place}]", fix=fix)
             if not value.isascii() and SURROGATE.search(value):
                 problem, fix = "holds half a surrogate pair", "Write the character whole."
                 raise InputError(problem, where=f"{name}[{place}]", fix=fix)

@@ -113,7 +113,7 @@ class QueryPassagePairs:
 
 
 def shortened(store: TokenStore, pieces: int, side: Side) -> TokenStore:
-    """The same texts with at most so many pieces each, held in memory; titles stay whole.
+    """The same texts with at most `pieces` pieces each, held in memory; titles stay whole.
 
     Args:
         store: the texts.
@@ -135,7 +135,7 @@ def join_texts(
     owners: np.ndarray,
     *,
     max_length: int,
-    lots: np.ndarray | None = None,
+    random_ints: np.ndarray | None = None,
 ) -> TokenBatch:
     """Lay out [CLS] text [SEP] text [SEP] ... for each sequence, and cut one that is too long to a
     window.
@@ -147,15 +147,18 @@ def join_texts(
             [SEP].
         owners: `[batch]` integers, becomes `TokenBatch.rows`.
         max_length: longest sequence, special tokens included, at least 4.
-        lots: `[batch]` whole numbers of which the window of a long sequence is drawn, every place
-            equally likely; None keeps its beginning.
+        random_ints: `[batch]` whole numbers of which the window of a long sequence is drawn, every
+            place equally likely; None keeps its beginning.
 
     Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the
     sequence), here once.
     """
     flat, lengths = _separated(store, np.asarray(rows, np.int64), np.asarray(counts, np.int64))
-    none, lots = np.zeros_like(lengths), None if lots is None else np.asarray(lots, np.uint64)
-    left = truncate(none, lengths, max_length=max_length, mode="none", lots=lots)
+    none, random_ints = (
+        np.zeros_like(lengths),
+        None if random_ints is None else np.asarray(random_ints, np.uint64),
+    )
+    left = truncate(none, lengths, max_length=max_length, mode="none", random_ints=random_ints)
     begin = np.cumsum(lengths + 1) - lengths - 1 + left.body_start
     width = int(padded_length(left.lengths.max(), COARSE, max_length))
     cut = Slice(np.asarray(owners, np.int64), left, none, begin, width)

@@ -71,8 +71,8 @@ class TokenBatch:
         rows: `[batch]` int64, the row of each sequence in its token store.
         values: `[batch, length]` float32, a number for each piece (importance, keyword weight), 0
             at special positions; None where a method needs none.
-        lengths: `[batch]` int64, real tokens of each sequence, as numbers of the host: whoever
-            sorts a batch on a GPU need not wait for it. None where they are not known.
+        lengths: `[batch]` int64, real tokens of each sequence, on the host, so that sorting a
+            batch does not wait for a GPU. None where they are not known.
         share: the part of a full batch of this length that it is; less than 1 at the end of an
             epoch. Accumulated batches are weighed by it.
     """
@@ -146,7 +146,7 @@ def to_device(batch: Any, device: torch.device | str) -> Any:
     return batch.to(device, non_blocking=on_its_way)
 
 
-def finest(device: torch.device) -> torch.dtype:
+def widest_float(device: torch.device) -> torch.dtype:
     """float64, or float32 on devices that have nothing finer, such as Apple's GPUs."""
     return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
 
@@ -376,7 +376,7 @@ class TokenStore:
         title: Title = "pair",
         pad_to_multiple: int = MULTIPLE,
         side: Side = "right",
-        lots: np.ndarray | None = None,
+        random_ints: np.ndarray | None = None,
     ) -> Slice:
         """Which pieces of some rows a batch takes, and where it puts them.
 
@@ -389,15 +389,20 @@ class TokenStore:
             pad_to_multiple: the padded length is a multiple of this, but never more than
                 `max_length`.
             side: the end that loses pieces; ``"left"`` keeps the last turns of a dialogue.
-            lots: `[batch]` uint64 by which a window of each long body is drawn, see `truncate`;
-                None keeps one end.
+            random_ints: `[batch]` uint64 by which a window of each long body is drawn, see
+                `truncate`; None keeps one end.
         """
         rows = np.asarray(rows).astype(np.int64)
         title_from, body_from = self.title_offsets[rows], self.text_offsets[rows]
         title_pieces = self.title_offsets[rows + 1] - title_from
         body_pieces = self.text_offsets[rows + 1] - body_from
         left = truncate(
-            title_pieces, body_pieces, max_length=max_length, mode=title, side=side, lots=lots
+            title_pieces,
+            body_pieces,
+            max_length=max_length,
+            mode=title,
+            side=side,
+            random_ints=random_ints,
         )
         width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
         return Slice(rows, left, title_from + left.title_start, body_from + left.body_start, width)
@@ -713,7 +718,9 @@ class BatchStream:
         rows, layout = self.plan(epoch=epoch)[index], self._layout
         if self.window == "random":
             random = np.random.default_rng([self.seed, epoch, index])
-            layout = layout | {"lots": random.integers(2**63, size=len(rows), dtype=np.uint64)}
+            layout = layout | {
+                "random_ints": random.integers(2**63, size=len(rows), dtype=np.uint64)
+            }
         full = max(1, self.tokens_per_batch // int(self._lengths[rows[0]]))
         batch = replace(self.store.batch(rows, **layout), share=len(rows) / full)
         return batch if self.values is None else self.values.attach(batch, **layout)

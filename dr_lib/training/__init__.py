@@ -4,10 +4,10 @@ re-ranker.
 
 from dr_lib.training import machine
 from dr_lib.training.batches import (
+    EpochSampler,
     PairBatches,
     RetrievalBatch,
     RetrievalBatches,
-    Visits,
     gather_batch,
 )
 from dr_lib.training.bi_encoder import (

@@ -32,8 +32,8 @@ class RetrievalBatch:
     """Queries and their passages: query i's positive is row i * n of `passages`, its n - 1
     negatives follow.
 
-    All tensors are on one device. Of several processes each has its own part, `B` queries, of the
-    step's batch.
+    All tensors are on one device. With several processes each has its own part, `B` queries, of
+    the step's batch.
 
     Attributes:
         queries: `B` sequences.
@@ -58,50 +58,50 @@ class RetrievalBatch:
         return len(self.queries)
 
 
-class Visits:
-    """Step -> what to visit of some things: each once an epoch, those too few for a batch left out
+class EpochSampler:
+    """Step -> what to visit of some items: each once an epoch, those too few for a batch left out
     of it.
 
     Batches are of equal size: what contrastive training compares must not depend on the texts'
-    lengths. Of several processes each takes an equal part of every batch.
+    lengths. With several processes each takes an equal part of every batch.
 
     Args:
-        things: `[n]` integers, their numbers.
-        at_once: how many a step, at most n.
+        items: `[n]` integers, their numbers.
+        batch_size: how many a step, at most n.
         seed: of the order.
         shared: False gives each process the whole of every batch.
 
     Example:
-        >>> visits = Visits(np.array([4, 5, 6]), at_once=2, seed=0)
-        >>> epoch, chosen = visits.of(1)
+        >>> sampler = EpochSampler(np.array([4, 5, 6]), batch_size=2, seed=0)
+        >>> epoch, chosen = sampler.of(1)
         >>> epoch, len(set(chosen))
         (1, 2)
     """
 
-    def __init__(self, things: np.ndarray, at_once: int, seed: int, *, shared: bool = True):
-        self.things, self.at_once, self.seed, self.shared = things, at_once, seed, shared
-        self.steps_per_epoch = len(things) // at_once
+    def __init__(self, items: np.ndarray, batch_size: int, seed: int, *, shared: bool = True):
+        self.items, self.batch_size, self.seed, self.shared = items, batch_size, seed, shared
+        self.steps_per_epoch = len(items) // batch_size
         # Two orders are kept: that of an epoch and, at its end, of the next one, whose batches are
         # made ahead.
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def of(self, step: int) -> tuple[int, np.ndarray]:
-        """Epoch of a step, and the things that this process visits in it."""
-        epoch, things = self.whole(step)
-        return epoch, things[self.own_part]
+        """Epoch of a step, and the items that this process visits in it."""
+        epoch, items = self.whole(step)
+        return epoch, items[self.own_part]
 
     @property
     def own_part(self) -> slice:
-        """Which things of each step are this process's: all where it is alone.
+        """Which items of each step are this process's: all where it is alone.
 
         Raises:
             InputError: the processes cannot share a batch evenly.
         """
         if not self.shared:
-            return slice(0, self.at_once)
-        count, beyond = divmod(self.at_once, world_size())
+            return slice(0, self.batch_size)
+        count, beyond = divmod(self.batch_size, world_size())
         if beyond:
-            problem = f"{world_size()} processes cannot share a batch of {self.at_once} evenly"
+            problem = f"{world_size()} processes cannot share a batch of {self.batch_size} evenly"
             raise InputError(
                 problem,
                 where="DR_PROCESSES",
@@ -111,14 +111,14 @@ class Visits:
         return slice(first, first + count)
 
     def whole(self, step: int) -> tuple[int, np.ndarray]:
-        """Epoch of a step, and the things `[at_once]` that all processes visit in it."""
+        """Epoch of a step, and the items `[batch_size]` that all processes visit in it."""
         epoch, within = divmod(step, self.steps_per_epoch)
-        return epoch, self._order(epoch)[within * self.at_once :][: self.at_once]
+        return epoch, self._order(epoch)[within * self.batch_size :][: self.batch_size]
 
     def _shuffled(self, epoch: int) -> np.ndarray:
         # An order of the epoch's number alone: a run that goes on at any step needs nothing of the
         # steps before.
-        return np.random.default_rng([self.seed, epoch]).permutation(self.things)
+        return np.random.default_rng([self.seed, epoch]).permutation(self.items)
 
 
 class RetrievalBatches:
@@ -164,7 +164,7 @@ class RetrievalBatches:
         self.passages_per_query = passages_per_query
         self.seed = seed
         self.layout = layout or Layout()
-        self.visits = Visits(np.arange(len(examples)), batch_queries, seed, shared=shared)
+        self.sampler = EpochSampler(np.arange(len(examples)), batch_queries, seed, shared=shared)
 
     def batch(self, step: int) -> RetrievalBatch:
         """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the
@@ -172,7 +172,7 @@ class RetrievalBatches:
         """
         # A process compares its queries with the passages of all processes, so it has to know what
         # these are.
-        (every, columns), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
+        (every, columns), n, part = self.drawn(step), self.passages_per_query, self.sampler.own_part
         chosen, rows = every[part], columns[part.start * n : part.stop * n]
         known = known_positives(
             self.examples, chosen, columns, passages_per_query=n, first=part.start * n
@@ -194,7 +194,7 @@ class RetrievalBatches:
         """Queries of a step as numbers in the examples, and the rows of their passages: of all
         processes together.
         """
-        epoch, chosen = self.visits.whole(step)
+        epoch, chosen = self.sampler.whole(step)
         return chosen, self.passage_rows(chosen, epoch)
 
     def passage_rows(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
@@ -230,7 +230,7 @@ class PairBatches(RetrievalBatches):
         """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1
         negatives follow.
         """
-        (every, rows), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
+        (every, rows), n, part = self.drawn(step), self.passages_per_query, self.sampler.own_part
         return self.pairs.batch(
             np.repeat(self.examples.query_rows[every[part]], n),
             rows[part.start * n : part.stop * n],

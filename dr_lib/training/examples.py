@@ -46,7 +46,7 @@ class Examples:
         annotated: `[queries]` int64, the positive of each that was judged first; None takes the
             first of `positives`.
         same: `[passages]` int64, for each passage the row of the first one with its text, which
-            stands for all of them here (`one_row_a_text`); None where no text repeats.
+            stands for all of them here (`merge_duplicates`); None where no text repeats.
         itself: `[queries]` int64, the passage that is the query itself, neither positive nor
             negative, -1 for none; None where no query is a passage.
 
@@ -200,7 +200,7 @@ def training_examples(
     examples = Examples.of(
         usable, positives, listed, passages=len(collection.passages), annotated=annotated
     )
-    examples = told_apart(examples, collection)
+    examples = without_copies(examples, collection)
     return (
         merge_examples(examples, Examples.open(pseudo_labels / "examples"))
         if pseudo_labels
@@ -224,7 +224,7 @@ def training_set(
     ).save(folder / "examples")
 
 
-def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
+def merge_duplicates(examples: Examples, same: np.ndarray | None) -> Examples:
     """Examples in which passages of equal text are one passage, by the row of the first.
 
     So a copy of a positive is never a negative, from whatever list or draw it comes.
@@ -235,7 +235,7 @@ def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
 
     Example:
         >>> examples = Examples.of([0], positives=[[2, 4]], negatives=[[3, 0, 5, 1]], passages=6)
-        >>> one = one_row_a_text(examples, np.array([0, 1, 2, 2, 2, 1]))
+        >>> one = merge_duplicates(examples, np.array([0, 1, 2, 2, 2, 1]))
         >>> one.positives.tolist(), one.negatives.tolist()
         ([2], [[-1, 0, 1, -1]])
     """
@@ -259,11 +259,14 @@ def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
     )
 
 
-def told_apart(examples: Examples, collection: Collection) -> Examples:
+def without_copies(examples: Examples, collection: Collection) -> Examples:
     """Examples of training queries that know which passages have one text, and which are the query
     itself: those are no negatives.
     """
-    examples, itself = one_row_a_text(examples, collection.same_text), collection.own_texts("train")
+    examples, itself = (
+        merge_duplicates(examples, collection.same_text),
+        collection.own_texts("train"),
+    )
     if itself is None:
         return examples
     itself = itself[examples.query_rows]
@@ -392,7 +395,7 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
 
     Args:
         first, second: examples whose rows mean the same queries and passages, both by
-            `one_row_a_text` where texts repeat.
+            `merge_duplicates` where texts repeat.
 
     Returns:
         Examples with `query_rows` ascending and lists as long as both together, -1 where nothing

@@ -30,7 +30,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import remove_drafts
 from dr_lib.models import compile_layers
 from dr_lib.stages import TimeIsUpError, time_is_up
-from dr_lib.tokens.store import finest, to_device
+from dr_lib.tokens.store import to_device, widest_float
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import (
     TrainLog,
@@ -105,8 +105,8 @@ def train(
         validation: how to score the model on the way, and whether the best or the last weights are
             kept; None does not.
         together: all processes take part in every micro-batch, of which `batches` gives each its
-            own rows (as `Visits` does), because rows are compared across processes. Otherwise whole
-            micro-batches go round the processes.
+            own rows (as `EpochSampler` does), because rows are compared across processes. Otherwise
+            whole micro-batches go round the processes.
 
     Returns:
         The log, earlier parts of the run included. `module` is left in eval mode, torch's global
@@ -477,11 +477,11 @@ class Graphs:
     """Micro-steps of a GPU as CUDA graphs, one for each shape of batch: a replay starts all kernels
     of a step at once, forward and backward, so the device does not wait for the host.
 
-    The first `WARM` steps of a shape run as ever: kernels are compiled, and gradients get their
+    The first `WARM` steps of a shape run as usual: kernels are compiled, and gradients get their
     places, which they must keep (`zero_grad(set_to_none=False)`). Then the step is recorded, and
     batches of this shape are copied to where the recorded one lies. A replay repeats what the host
     decided at the recording, so a recorded batch has no arrays of the host
-    (`TokenBatch.lengths`). Shapes beyond `MOST_GRAPHS` run as ever. Page: reference/speed.
+    (`TokenBatch.lengths`). Shapes beyond `MOST_GRAPHS` run as usual. Page: reference/speed.
 
     Args:
         step: `step(batch, share)` adds up gradients and returns scalars that have none.
@@ -678,7 +678,7 @@ class Meter:
 
     @contextmanager
     def counting(self, tokens: int) -> Iterator[None]:
-        """Count the operations of a batch of so many tokens, forward and backward, if none was
+        """Count the operations of a batch of this many tokens, forward and backward, if none was
         counted yet.
         """
         if self.operations or not tokens:
@@ -692,7 +692,7 @@ class Meter:
     def add(self, index: int, scalars: dict[str, Tensor | float]) -> None:
         """Note the scalars of micro-step `index`."""
         device = self.accelerator.device
-        wide = finest(device)
+        wide = widest_float(device)
         for name, value in scalars.items():
             if isinstance(value, Tensor):
                 scalar = value.detach().to(wide)

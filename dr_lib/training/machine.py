@@ -102,7 +102,7 @@ def device() -> torch.device:
     return torch.device(wanted)
 
 
-def devices() -> list[torch.device]:
+def available_devices() -> list[torch.device]:
     """Where to encode, score and search: on as many GPUs as train together (`processes`); in each
     of several processes, and elsewhere, on its own device.
     """
@@ -174,14 +174,14 @@ FROZEN = ("cuda",)
 """Kinds of devices on which models that do not learn have weights in bfloat16."""
 
 
-def frozen(
+def frozen_precision(
     requested: Literal["auto", "bf16", "bf16_weights", "fp32"], where: torch.device
 ) -> Literal["bf16", "bf16_weights", "fp32"]:
     """The precision of a model that does not learn: as `precision`, and "auto" takes weights in
     bfloat16 on a GPU, where autocast would cast states and weights in every layer.
 
     Example:
-        >>> frozen("bf16_weights", torch.device("cpu"))
+        >>> frozen_precision("bf16_weights", torch.device("cpu"))
         'bf16_weights'
     """
     if requested == "bf16_weights":
@@ -202,8 +202,8 @@ def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
 
     Args:
         model: its modules may be in any mode.
-        kind: what `precision` or `frozen` gives; for "bf16_weights" a copy is rounded, by its own
-            method `rounded` if it has one. Where that gives None, "bf16" has to do.
+        kind: what `precision` or `frozen_precision` gives; for "bf16_weights" a copy is rounded, by
+            its own method `rounded` if it has one. Where that gives None, "bf16" has to do.
     """
     device, modes = (_device_of(model), [(module, module.training) for module in model.modules()])
     twin = _rounded(model) if kind == "bf16_weights" else None
@@ -226,14 +226,14 @@ def _rounded(model: nn.Module) -> nn.Module | None:
 
 @contextmanager
 def spread(
-    model: nn.Module, kind: str, places: Sequence[torch.device] | None = None
+    model: nn.Module, kind: str, devices: Sequence[torch.device] | None = None
 ) -> Iterator[Callable[[Callable[[nn.Module, Any], Any], Iterable[Any]], Iterator[Any]]]:
     """A model without gradients (`evaluating`) that works on several devices at once.
 
     Args:
-        model: it computes where it lies, or a copy of it on each of several places.
+        model: it computes where it lies, or a copy of it on each of several devices.
         kind: as in `evaluating`.
-        places: None takes `devices`, where the model lies on one of them.
+        devices: None takes `available_devices`, where the model lies on one of them.
 
     Returns:
         `work(function, items)`: `function(model, item)` of each item, in order. A free copy takes
@@ -245,9 +245,9 @@ def spread(
         [2, 3, 4]
     """
     here = _device_of(model)
-    if places is None:
-        places = devices() if here.type == "cuda" else [here]
-    if len(places) == 1:
+    if devices is None:
+        devices = available_devices() if here.type == "cuda" else [here]
+    if len(devices) == 1:
         with evaluating(model, kind) as forward:
             yield lambda function, items: (function(forward, item) for item in items)
         return
@@ -255,7 +255,7 @@ def spread(
         twin = _rounded(model)
         model, kind = (model, "bf16") if twin is None else (twin, "fp32")
     copies: Queue[nn.Module] = Queue()
-    for place in places:
+    for place in devices:
         copies.put(copy.deepcopy(model).to(place))
 
     def call(function: Callable, item: Any) -> Any:
@@ -268,17 +268,17 @@ def spread(
         finally:
             copies.put(mine)
 
-    with ThreadPoolExecutor(len(places)) as pool:
+    with ThreadPoolExecutor(len(devices)) as pool:
         yield lambda function, items: in_order(
-            pool, partial(call, function), items, 2 * len(places)
+            pool, partial(call, function), items, 2 * len(devices)
         )
 
 
 def in_order(
     pool: ThreadPoolExecutor, function: Callable, items: Iterable[Any], ahead: int
 ) -> Iterator[Any]:
-    """`function(item)` of each item, in order, worked out by a pool for so many items ahead; an
-    exception surfaces where its result was due.
+    """`function(item)` of each item, in order, computed by a pool up to `ahead` items in advance;
+    an exception surfaces where its result was due.
     """
     due: deque[Future] = deque()
     for item in items:

@@ -73,7 +73,7 @@ class Reranker(nn.Module):
         if self.settings.gradient == "released" and count < n:
             batch, n = batch.take(self.hardest(batch, count)), count
         passes = 2 if self.settings.r_drop else 1
-        # R-drop's two passes are one batch of two copies: dropout is drawn for each row anew.
+        # R-drop's two passes are one batch of two copies: each row draws its own dropout.
         copies = (
             batch
             if passes == 1

@@ -176,7 +176,7 @@ def warm_temperature(temperature: float, settings: TrainSettings, update: int) -
 
 
 def step_seed(seed: int, micro_step: int, stream: int) -> int:
-    """A 63-bit seed that depends on all three numbers; neighbouring steps share no pattern.
+    """A 63-bit seed that depends on all three numbers; neighbouring steps are unrelated.
 
     Example:
         >>> step_seed(0, 5, 0) == step_seed(0, 5, 0), step_seed(0, 5, 0) == step_seed(0, 6, 0)
@@ -271,8 +271,8 @@ class Finetuning(Training):
             for NQ).
         positive: which of its positives a query trains with: another one each epoch (SimLM), or
             always the first, which is the annotated one (DPR for NQ).
-        mask_positives: a passage that is relevant for a query is no negative of it where another
-            query brings it; the released code contrasts the two all the same.
+        mask_positives: a passage that is relevant to a query is not used as its negative where
+            another query brings it; the released code contrasts the two all the same.
         normalise: compare unit vectors (cosine) instead of raw inner products.
         blocks: which terms the denominator has, see `losses.contrastive`.
         shared: one encoder for queries and passages, or two that start equal.

@@ -25,7 +25,7 @@ def watching(watch: Watcher) -> Iterator[None]:
     studies included.
 
     The newest row is `log.rows[-1]`. An exception of `watch` ends the training, which a later call
-    continues. Of several processes the first one calls.
+    continues. With several processes only the first one calls.
 
     Example:
         >>> import tempfile, torch
@@ -63,12 +63,12 @@ def profiling(asked: str, title: str, device: torch.device) -> Iterator[Callable
         A function to call before each step with its number.
 
     Raises:
-        InputError: the variable is no such slice.
+        InputError: the variable is not such a slice.
     """
     bounds = re.fullmatch(r"(\d+):(\d+)", asked)
     if not bounds or not 0 < int(bounds[1]) < int(bounds[2]):
         fix = "Give the first step and the one after the last, such as 10:13."
-        raise InputError(f"{asked!r} are no steps", where="DR_PROFILE", fix=fix)
+        raise InputError(f"{asked!r} is not a range of steps", where="DR_PROFILE", fix=fix)
     first, end = int(bounds[1]), int(bounds[2])
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
     running: list[profile] = []

@@ -266,9 +266,9 @@ def test_lists_that_stay_on_a_gpu_end_as_brute_force(look, by, monkeypatch):
         if rng.random() < 0.3:
             passages = passages.astype(np.float16)
         shards = np.split(passages, np.sort(rng.integers(0, count + 1, rng.integers(0, 4))))
-        places = [torch.device("cpu")] * int(rng.choice([1, 3]))
+        devices = [torch.device("cpu")] * int(rng.choice([1, 3]))
         searched.clear()
-        scores, rows = search(queries, shards, k, places=places)
+        scores, rows = search(queries, shards, k, devices=devices)
         again += sum(searched) - len(queries)
         expected_scores, expected_rows = by_hand(queries, passages, k)
         assert (rows == expected_rows).all(), f"seed {seed}"
