@@ -158,7 +158,7 @@ def test_a_collection_with_copies_trains_as_the_one_without(seed, tmp_path):
     ranking.save(tmp_path / "run" / "ranking")
     negatives.body(tmp_path, tmp_path / "run", made, depth=4, random_negatives=2, seed=seed)
     examples = training_examples(made, tmp_path)
-    assert examples.texts() == len(set(texts))
+    assert examples.texts == len(set(texts))
     for query in range(6):
         known = {texts[row] for row in examples.positives_of(np.array([query]))[0]}
         assert known == right[query]
