@@ -45,9 +45,10 @@ FIELDS = {*Passage._fields, "_id", *IDS, *TEXTS}
 """What is read of a passage."""
 CONVERTERS = {
     ".pdf": "pdftotext FILE.pdf",
-    ".docx": "pandoc FILE.docx -o FILE.md",
-    ".odt": "pandoc FILE.odt -o FILE.md",
-    ".epub": "pandoc FILE.epub -o FILE.md",
+    **{
+        kind: f"pandoc FILE{kind} -o FILE.md"
+        for kind in (".docx", ".odt", ".epub", ".rtf", ".tex", ".ipynb")
+    },
 }
 """What makes a text of a kind of file that is not read."""
 INT64 = range(-(2**63), 2**63)
