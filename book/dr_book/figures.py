@@ -1165,7 +1165,7 @@ def distributions(
 def strips(
     words: Sequence[str], shares: Mapping[str, Sequence[float]], *, unit: str, source: str = ""
 ) -> HTML:
-    """A passage, once for each series, each word on a ground that is the stronger the higher its share.
+    """A passage, once for each series, each word on a ground that is stronger the higher its share.
 
     Args:
         words: of the passage, in order.
