@@ -264,12 +264,10 @@ addEventListener("DOMContentLoaded", () => {
       return;
     }
     const resized = new ResizeObserver((entries) => entries.forEach((entry) => mark(entry.target)));
-    const measure = () => document.querySelectorAll(".bd-article table.table").forEach((table) => {
+    document.querySelectorAll(".bd-article table.table").forEach((table) => {
       mark(table);
       resized.observe(table);
     });
-    // a form stays, so tables are measured in the book's letters, not in those that stand in for them
-    document.fonts.load('1em "Book Text"').then(measure, measure);
     if (!document.querySelector(".bd-sidebar-secondary")) {
       return;
     }
