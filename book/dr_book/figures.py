@@ -811,7 +811,7 @@ def growth(
         names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
         axes.set_xticks([place(amount) for amount in names], names.values())
         axes.minorticks_off()
-        axes.set(xlabel=x, ylabel=y)
+        axes.set(xlabel=textwrap.fill(x, 32 if palette.phone else 80), ylabel=y)
         if palette.phone:
             _part_names(axes, 0.55 * palette.width)
         _named_ends(axes, ends)
