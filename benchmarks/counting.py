@@ -231,7 +231,7 @@ def as_on_cuda(
             (torch, "get_autocast_dtype", lambda device: torch.bfloat16),
             (torch, "autocast", switched),
             (cross_entropy, "FUSED", (("meta", torch.bfloat16),)),
-            (cross_entropy, "_compiled", lambda: compiled(cross_entropy.row_slopes, 2)),
+            (cross_entropy, "_compiled", lambda: compiled(cross_entropy.row_gradients, 2)),
             (bottleneck, "FUSED", (("meta", torch.bfloat16),)),
             (bottleneck, "_compiled", lambda: compiled(bottleneck.block_sums, 1)),
             (bottleneck, "ROUNDED", ("meta",)),

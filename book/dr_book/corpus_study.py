@@ -145,7 +145,7 @@ class Compared:
         left = max(0.0, minutes - gone) if minutes and gone else minutes
         bound = None if left is None else left - min(share * left, most)
         cache = Cache().within(bound)  # refuses what is no time
-        live_folder(scale)  # refuses what is no name of a scale now, not after the questions
+        live_folder(scale)  # refuses what is not the name of a scale now, not after the questions
         given, trained, prompts = sort_systems(systems, prompts)
         start = recipe_at(scale, recipe, place_of(collection))
         whole = open_sample(

@@ -367,7 +367,8 @@ def intervals(
         letters = int(72 * palette.width / len(filled) / 7.5)  # in a line of a panel's name
         names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
         units = {one.unit for one in filled}
-        across = letters + 3 if len(units) > 1 else 99  # one unit is said once, in the middle
+        # one unit is said once, in the middle
+        across = letters + 3 if len(units) > 1 else int(72 * palette.width / 6.5)
         more = title.count("\n") + max(name.count("\n") for name in names)
         more += max(textwrap.fill(unit, across).count("\n") for unit in units)
         more += (len(families) if palette.phone else 1) if len(families) > 1 else 0
@@ -810,7 +811,7 @@ def growth(
         names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
         axes.set_xticks([place(amount) for amount in names], names.values())
         axes.minorticks_off()
-        axes.set(xlabel=x, ylabel=y)
+        axes.set(xlabel=textwrap.fill(x, 32 if palette.phone else 80), ylabel=y)
         if palette.phone:
             _part_names(axes, 0.55 * palette.width)
         _named_ends(axes, ends)
@@ -877,8 +878,8 @@ def _as_rows(
 
 
 def _part_names(axes: Axes, width: float) -> None:
-    """Keep names along the horizontal axis, so many inches wide, clear of each other: words are
-    turned; of numbers as many as have room are left, both ends among them, and all ticks stay.
+    """Keep names along the horizontal axis, so many inches wide, clear of each other: of numbers
+    between the ends as many as have room are left, and all ticks stay; words there are turned.
     """
     names = [tick.get_text() for tick in axes.get_xticklabels()]
     scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
@@ -891,7 +892,7 @@ def _part_names(axes: Axes, width: float) -> None:
 
     if all(clear(one, other) for one, other in pairwise(order)):
         return
-    if not all(re.fullmatch(r"[\d,.]+", name) for name in names):
+    if not all(re.fullmatch(r"[\d,.]+", names[place]) for place in order[1:-1]):
         axes.tick_params(axis="x", rotation=40)
         return
     shown, last = [order[0]], order[-1]
@@ -1164,7 +1165,7 @@ def distributions(
 def strips(
     words: Sequence[str], shares: Mapping[str, Sequence[float]], *, unit: str, source: str = ""
 ) -> HTML:
-    """A passage, once for each series, each word on a ground that is darker the higher its share.
+    """A passage, once for each series, each word on a ground that is stronger the higher its share.
 
     Args:
         words: of the passage, in order.
@@ -1262,7 +1263,7 @@ def training_curves(
             style, values = palette.line(numbers[part(name)]), smoothed(found[name], 5)
             axes.plot(found["step"], values, linewidth=1.6, **style)
             ends[part(name)] = values[-1], found["step"][-1], style["color"]
-        axes.tick_params(labelsize=11, labelbottom=True)
+        axes.tick_params(labelsize=11)
         axes.locator_params(axis="x", nbins=4)
         axes.xaxis.set_major_formatter(THOUSANDS)
         return ends
@@ -1286,6 +1287,7 @@ def training_curves(
                 axes.set_title(textwrap.fill(title, 17 if palette.phone else 26), fontsize=11)
             for lowest in places.flat[max(0, len(small) - across) : len(small)]:
                 lowest.set_xlabel("training step", fontsize=11)
+                lowest.tick_params(labelbottom=True)  # also above a place that stays empty
             for empty in places.flat[len(small) :]:
                 empty.set_visible(False)
             if any(drawn[label] != [ending] for label in small):  # else the axis names it

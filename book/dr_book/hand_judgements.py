@@ -107,7 +107,7 @@ def _rows(file: Path) -> Iterator[tuple[dict[str, str], int | str]]:
         mark = row["relevant"].strip().lower()
         if mark not in ("", *YES, *NO) and not (mark.isdecimal() and len(mark) < 5):
             fix = "Give x, a grade from 0, or nothing."
-            raise InputError(f"{mark[:80]!r} is no judgement", where=where, fix=fix)
+            raise InputError(f"{mark[:80]!r} is not a judgement", where=where, fix=fix)
         grade = int(mark) if mark.isdecimal() else int(mark in YES)
         yield {name: _plain(cell) for name, cell in row.items()}, grade if mark else ""
 

@@ -97,7 +97,7 @@ def _questions(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     task = TASK.fullmatch(path.name)
     if task is None:
         raise InputError(
-            "no name of a KILT task",
+            "not the name of a KILT task",
             where=path,
             fix="Call it as published, such as nq-dev-kilt.jsonl.",
         )
@@ -126,7 +126,7 @@ def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
 def _outputs(record: dict[str, Any], where: str) -> list[dict[str, Any]]:
     outputs = record.get("output") or []
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
-        raise InputError("field output is no list of objects", where=where, fix=FIX)
+        raise InputError("field output is not a list of objects", where=where, fix=FIX)
     return outputs
 
 

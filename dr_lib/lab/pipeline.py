@@ -4,8 +4,8 @@
     passages -> pre-trained -> retriever 1 -> mined -> retriever 2 -> re-ranker -> teacher scores
              |-> BM25's negatives ->|                                            -> distilled
 
-Every retriever starts from the same pre-trained encoder; only what it learns from changes. One
-training is one function of `trainings.py`. Nothing is built here. Page of the book: ideas/pipeline.
+Every retriever starts from the same pre-trained encoder; only what it learns from changes. Each
+training is one function in `trainings.py`. Nothing is built here. Page of the book: ideas/pipeline.
 """
 
 from dataclasses import dataclass
@@ -33,21 +33,23 @@ from dr_lib.stages import Data, Part, Stage
 
 @dataclass
 class Plan:
-    """The stages of a recipe by their roles, in the order in which they are made; None for what the
-    recipe does not need.
+    """The stages of a recipe by their roles, in the order in which they are built; None for a role
+    that the recipe does not need.
 
     Attributes:
         inputs: the collections and models, opened.
         pretrained: the base model after pre-training.
         start: the encoder that every retriever starts from.
         retriever1: trained with BM25's negatives.
-        mined: hard negatives of the last retriever before `retriever2`.
+        mined: hard negatives found by the last retriever before `retriever2`.
         retriever2: trained, from the same start, with the negatives of the retriever before it.
         reranker: a cross-encoder, or late interaction.
-        teacher_negatives: what the teacher reads and the distilled retriever learns from.
-        teacher_scores: of every positive and negative of the training queries.
-        retriever: what is searched with; under a re-ranker, whose candidates it reads.
-        run: what is evaluated where a retriever searches.
+        teacher_negatives: the negatives that the teacher scores and the distilled retriever learns
+            from.
+        teacher_scores: the teacher's scores of all positives and negatives of the training queries.
+        retriever: the encoder that searches; with a re-ranker, the one that proposes its
+            candidates.
+        run: the ranking that is evaluated, where a retriever searches.
         end: the stage whose `scores.json` a record holds.
     """
 
@@ -68,8 +70,8 @@ class Plan:
         """Every stage that the end depends on, by its role (`pretrained`, `retriever`, `run`,
         `evaluation`), else by its kind.
 
-        Of several of one name the last has it; those before it are `earlier NAME`, `earlier NAME
-        2`, and so on back.
+        If several stages share a name, the last one gets it; those before it are called
+        `earlier NAME`, `earlier NAME 2`, and so on.
         """
         walked = {stage.key: stage for stage in self.end.walk()}
         roles = {
@@ -92,7 +94,7 @@ class Plan:
 
 
 def _kind(stage: Stage) -> str:
-    """Kind of a stage; of a shard that is not the first, its rows too."""
+    """The kind of a stage, with its rows if it is a shard other than the first."""
     first, end = stage.arguments.get("rows") or (0, 0)
     return f"{stage.kind}, rows {first} to {end}" if first else stage.kind
 
@@ -104,15 +106,15 @@ def pipeline(recipe: Recipe) -> Plan:
         recipe: the configuration.
 
     Raises:
-        InputError: a collection or model that cannot be opened, a split it does not have, sizes
-            that do not fit.
+        InputError: a collection or model cannot be opened, a split is missing, or sizes do not fit
+            together.
     """
     inputs, kind, final = Inputs(recipe), recipe.evaluation.kind, recipe.final
     reads = evaluation.KINDS[kind].of
     check(inputs)
     plan = Plan(inputs)
 
-    # Nothing is trained for BM25, for words that are counted, or for an encoder used as it comes.
+    # Nothing is trained for BM25, for word statistics, or for an encoder that is used as it comes.
     if recipe.retriever:
         plan.retriever = retrieval.given(recipe.retriever)
     if reads == "texts":
@@ -182,7 +184,7 @@ def searched_with(plan: Plan, encoder: Stage | Data) -> Plan:
     plan.run = ranked(plan, options.split)
     if options.fusion:
         splits = (options.split, TUNING) if options.fusion == "weight" else (options.split,)
-        # what a re-ranker has not scored has places, and no scores to weigh
+        # below the re-ranked passages there are ranks but no scores to weigh
         rest = options.fusion == "rank"
         both = [
             [inputs.bm25_run(split, options.depth, searched), ranked(plan, split, rest=rest)]
@@ -193,8 +195,8 @@ def searched_with(plan: Plan, encoder: Stage | Data) -> Plan:
 
 
 def measured(plan: Plan, run: Stage | None = None) -> Plan:
-    """The plan that ends with the stage of what the recipe measures, perhaps of a ranking: it gets
-    of all this what it names as an argument.
+    """The plan that ends with the stage that computes the recipe's measures, of a ranking if one is
+    given. The stage receives those of the values below that its parameters name.
     """
     inputs, recipe, options = plan.inputs, plan.inputs.recipe, plan.inputs.recipe.evaluation
     searched, stage = inputs.searched, evaluation.KINDS[options.kind].stage
@@ -220,8 +222,8 @@ def measured(plan: Plan, run: Stage | None = None) -> Plan:
 
 
 def ranked(plan: Plan, split: str, *, rest: bool = True) -> Stage:
-    """The retriever's ranking of a split; where the recipe re-ranks, its first passages in the
-    re-ranker's order, the others below (`rest`) or left out.
+    """The retriever's ranking of a split; where the recipe re-ranks, the first passages are in the
+    re-ranker's order and the others follow (`rest`) or are left out.
     """
     inputs, recipe = plan.inputs, plan.inputs.recipe
     depth, searched = recipe.evaluation.depth, inputs.searched
@@ -244,8 +246,8 @@ def reranked(plan: Plan, run: Stage, split: str, *, rest: bool) -> Stage:
 
 
 def fused(inputs: Inputs, pairs: list[list[Stage]]) -> Stage:
-    """The first pair of runs joined: by a weight that is chosen on the second pair, if there is
-    one, else by rank.
+    """The first pair of runs, fused by a weight chosen on the second pair if there is one, else by
+    rank.
     """
     options, (runs, *tuning) = inputs.recipe.evaluation, pairs
     weighed = (

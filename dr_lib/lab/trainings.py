@@ -1,9 +1,9 @@
 """The trainings of a recipe as stages, and what each of them learns from: negatives, pairs, labels,
 importances.
 
-Each function gives one stage with the recipe's settings; in which order they follow one another
-stands in `pipeline.py`. What a stage does stands beside its code, in `objectives`, `training`,
-`retrieval` and `materials`. Nothing is built here. Page of the book: ideas/pipeline.
+Each function makes one stage with the recipe's settings; `pipeline.py` says in which order they
+follow one another. What a stage does is written in `objectives`, `training`, `retrieval` and
+`materials`. Nothing is built here. Page of the book: ideas/pipeline.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ PAPERS_WINDOW = 4  # CDMAE counts n-grams up to four words; shorter windows shar
 # a sigmoid needs logits that were trained pair by pair
 SCORER_LOSS = {"sigmoid": "pointwise", "softmax": "listwise"}
 SEED = 0  # of materials: all runs of a study share them
-BYTES_A_QUERY = 60  # of a line in a file of queries, about; only estimates go by it
+BYTES_A_QUERY = 60  # of a line in a file of queries, roughly; used in estimates only
 Start = Stage | Data | Part
 
 
@@ -39,14 +39,13 @@ def pretrained(inputs: Inputs) -> Stage | None:
     check_documents(inputs)
     method = objectives.method(name)
     settings = objectives.parameters(name, **recipe.objective.params)
-    # With few labels or with all of them, pre-training and what it reads stay the same (MASTER,
-    # Figure 3).
+    # Pre-training and its materials are the same whatever the share of labels (MASTER, Figure 3).
     whole = Inputs(recipe.with_(few_shot=None)) if recipe.few_shot else inputs
     read = {name: MATERIALS[name](whole, **params) for name, params in settings.materials().items()}
     start = learned_before(inputs)
     # where an earlier pre-training left its decoder and heads
     beside = Path(start.place) / EXTRA_FILE if isinstance(start, Data) else None
-    # lengths of queries change nothing where none is read
+    # query lengths change nothing if no query is read
     unread = {} if method.reads_queries else {"query_length": 32, "query_side": "right"}
     made = objectives.pretrained(
         start,
@@ -64,8 +63,8 @@ def pretrained(inputs: Inputs) -> Stage | None:
 
 
 def learned_before(inputs: Inputs) -> Start:
-    """What pre-training starts from: the base model, or what it became by texts and then pairs that
-    are read `first`.
+    """What pre-training starts from: the base model, or the result of pre-training on texts and
+    pairs that come `first`.
     """
     recipe, pairs = inputs.recipe, inputs.recipe.auxiliary.reddit_pairs
     passages = recipe.pretraining.first
@@ -87,7 +86,7 @@ def learned_before(inputs: Inputs) -> Start:
         }
     else:
         return inputs.base.model
-    # Its decoder and heads are not kept: the second training makes its own.
+    # Its decoder and heads are dropped: the second training makes its own.
     return pretrained(Inputs(recipe.with_(few_shot=None, **before))) / "model"
 
 
@@ -103,8 +102,8 @@ def bm25_negatives(inputs: Inputs) -> Stage:
 
 
 def judged(inputs: Inputs, held_out: str | None) -> Collection:
-    """What negatives are drawn by: the training queries, and all others where these hold passages
-    out.
+    """The collection by which negatives are drawn: with the training queries, or with all splits
+    where those hold passages out.
     """
     return inputs.collection if held_out else inputs.collection.only("train")
 
@@ -115,8 +114,8 @@ def first_negatives(inputs: Inputs) -> Stage | None:
 
 
 def examples(inputs: Inputs, negatives: Stage | None, labels: Stage | None = None) -> Part:
-    """What trainings on labels learn from: the training queries, or the share of them that the
-    recipe may learn from, with pseudo-labels if given.
+    """Examples for all trainings on labels: the training queries, or the share of them that the
+    recipe allows, with pseudo-labels if given.
     """
     share = inputs.recipe.few_shot
     few = {} if share is None else {"share": share, "share_seed": inputs.recipe.collection.seed}
@@ -131,8 +130,8 @@ def retriever(
     *,
     teacher: Stage | None = None,
 ) -> Stage:
-    """A retriever fine-tuned from `start` on queries, positives and hard negatives, as `options`
-    say (default `finetuning`).
+    """A retriever fine-tuned from `start` on queries, positives and hard negatives, with `options`
+    (default `finetuning`).
     """
     recipe, options = inputs.recipe, options or inputs.recipe.finetuning
     looks = options.validation
@@ -168,12 +167,12 @@ def finetuning_work(inputs: Inputs, options: Finetuning) -> float:
 
 
 def untuned(inputs: Inputs, start: Start) -> Stage:
-    """A retriever that is not fine-tuned: compared as its pre-training did, else as `finetuning`
-    says.
+    """A retriever without fine-tuning: its vectors are compared as in pre-training, else as
+    `finetuning` says.
     """
     recipe, learned = inputs.recipe, inputs.recipe.objective.params
     compared, pooling = {}, recipe.pooling
-    # a contrastive method has trained its vectors, the states of [CLS], for one comparison
+    # a contrastive method has trained the states of [CLS] for one way of comparing them
     if "normalise" in learned:
         compared = {
             "normalise": learned["normalise"],
@@ -190,14 +189,14 @@ def untuned(inputs: Inputs, start: Start) -> Stage:
 
 
 def baseline(inputs: Inputs) -> Stage:
-    """The base model fine-tuned without any pre-training: the same stage as of objective "none"."""
+    """The base model fine-tuned without pre-training: the same stage as for objective "none"."""
     options = inputs.recipe.finetuning.model_copy(update={"pseudo_labels": None})
     return retriever(inputs, inputs.base.model, first_negatives(inputs), options)
 
 
 def mined(inputs: Inputs, encoder: Stage, keep: int | None = None) -> Stage:
-    """Hard negatives from a retriever's own ranking of the training queries; with `keep` so many of
-    these, and no others.
+    """Hard negatives from a retriever's own ranking of the training queries; with `keep`, this many
+    of them and no others.
     """
     mining = inputs.recipe.mining
     run = dense_run(inputs, encoder, "train", mining.depth + inputs.most_relevant)
@@ -214,7 +213,7 @@ def mined(inputs: Inputs, encoder: Stage, keep: int | None = None) -> Stage:
 def vectors(
     inputs: Inputs, encoder: Stage | Data, collection: Collection | None = None
 ) -> list[Stage]:
-    """Every passage as a vector of a retriever, in shards that can be made on several machines."""
+    """The vectors of all passages, in shards that can be encoded on several machines."""
     recipe, collection = inputs.recipe, collection or inputs.collection
     passages, dtype = len(collection.passages), recipe.evaluation.vector_type
     if isinstance(encoder, Data):
@@ -249,7 +248,7 @@ def dense_run(
 
 
 def reranker(inputs: Inputs, encoder: Stage) -> Stage:
-    """What re-ranks and teaches: a cross-encoder trained on a retriever's candidates, or late
+    """The re-ranker and teacher: a cross-encoder trained on a retriever's candidates, or late
     interaction.
     """
     recipe = inputs.recipe
@@ -298,8 +297,8 @@ def cross_encoder_work(inputs: Inputs) -> float:
 
 
 def late_interaction(inputs: Inputs) -> Stage:
-    """A re-ranker and teacher that no pre-training method has a part in: from the base model, with
-    BM25's negatives.
+    """A re-ranker and teacher that is the same for all pre-training methods: from the base model,
+    with BM25's negatives.
     """
     options = inputs.recipe.finetuning
     made = training.late_interaction(
@@ -333,8 +332,8 @@ def dialogue_cross_encoder(inputs: Inputs) -> Stage:
 
 
 def teacher_scores(inputs: Inputs, scorer: Stage | None, negatives: Stage) -> Stage:
-    """The re-ranker's scores of every positive and negative of the training queries; BM25's where
-    nothing else scores.
+    """The re-ranker's scores of every positive and negative of the training queries; BM25's if
+    there is no re-ranker.
     """
     recipe, learned = inputs.recipe, examples(inputs, negatives)
     if scorer is None:
@@ -370,8 +369,8 @@ def keyword_weights(inputs: Inputs, **options: Any) -> Stage:
 
 
 def questions(inputs: Inputs, *, per_passage: int = 10) -> Stage:
-    """Questions about every passage that is pre-trained on, by the collection's own generator or a
-    public one.
+    """Questions about every passage of the pre-training corpus, by a generator trained on the
+    collection or a public one.
     """
     writer = question_generator(inputs, SEED)
     return questions_by(inputs, writer, inputs.corpus, per_passage=per_passage, top_k=10, seed=SEED)
@@ -573,4 +572,4 @@ MATERIALS = {
     "reddit_pairs": reddit_pairs,
     "pseudo_labels": pseudo_labels,
 }
-"""Name, as a method's settings ask for it (`Settings.materials`) -> what makes the stage of it."""
+"""Name of a material, as in `Settings.materials` -> the function that makes its stage."""

@@ -1,9 +1,9 @@
 """Contrastive loss of queries and passages with in-batch and hard negatives (SimLM, equation 3 and
 its released code).
 
-Which pairs count as negatives is a choice of named blocks; the other papers' losses are special
-cases. coCondenser's loss over pairs of spans is here too, and the gathering of the batches of all
-processes. Page: ideas/negatives.
+Named blocks choose which pairs are negatives; the other papers' losses are special cases. Also
+here: coCondenser's loss over pairs of spans, and gathering batches across processes. Page:
+ideas/negatives.
 """
 
 from typing import Literal, get_args
@@ -40,13 +40,11 @@ def contrastive(
     """Mean over queries of the cross-entropy of each query's positive among all candidates of the
     batch.
 
-    The candidates of query i, whose positive is `p_i`, are the sum of the chosen blocks:
+    The candidates of query i, whose positive is `p_i`, are the union of the chosen blocks:
 
-    - `"query_passage"`, always there: query i with every passage of the batch, its positive (the
-      target) included;
-    - `"positive_query"`: `p_i` with every other query;
-    - `"query_query"`: query i with every other query;
-    - `"positive_positive"`: `p_i` with the positive of every other query;
+    - `"query_passage"`, always included: query i with every passage of the batch, its positive (the
+    target) among them; - `"positive_query"`: `p_i` with every other query; - `"query_query"`: query
+    i with every other query; - `"positive_positive"`: `p_i` with the positive of every other query;
     - `"positive_passage"`: `p_i` with every other passage, hard negatives and `"positive_positive"`
       included.
 
@@ -54,30 +52,30 @@ def contrastive(
         queries: `[batch, hidden]` float.
         passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n -
             1` its negatives.
-        temperature: scores are divided by it; above 0.
+        temperature: divides the scores; above 0.
         normalise: compare by cosine; otherwise by inner product.
         blocks: a preset or block names. `"released"` holds the first four, `"paper"` the first and
             the last, `"query_passage"` the first alone (DPR, RetroMAE, Tevatron).
-        passage_ids: `[batch * n]` int64; another copy of a query's positive is then no negative of
-            it.
-        known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query and
-            hence no negative.
-        own_negatives: False leaves a query's own hard negatives to the others, for distillation,
-            whose teacher judges them (an option of SimLM's code that its scripts turn off).
+        passage_ids: `[batch * n]` int64; copies of a query's positive are then not its negatives.
+        known_positives: `[batch, batch * n]` bool, True where a passage is relevant to a query and
+            hence not a negative.
+        own_negatives: False uses a query's own hard negatives only for the other queries, for
+            distillation, where the teacher judges them (an option of SimLM's code that its scripts
+            turn off).
 
     Returns:
         Float32 scalar, computed in float32 whatever the type of the input. Gradient reaches both
         inputs.
 
     Raises:
-        InputError: shapes do not fit, no temperature above 0, no such block.
+        InputError: shapes do not fit, the temperature is not above 0, or a block is unknown.
 
     Paper and code: equation 3 of SimLM contrasts the positive with all negatives (`"paper"`); the
-    released code, which made the published numbers, uses only the positives of other queries and
-    adds two blocks against queries (`"released"`). The code masks no duplicates, as here without
-    `passage_ids` and `known_positives`. With them, a query and a passage relevant for it are never
-    contrasted in any block, nor are two queries, or their positives, where the positive of one is
-    relevant for the other.
+    released code, behind the published numbers, uses only the positives of other queries and adds
+    two blocks against queries (`"released"`). That code does not mask duplicates, like this
+    function without `passage_ids` and `known_positives`. With them, a query and a passage relevant
+    to it are never contrasted in any block, nor are two queries, or their positives, if the
+    positive of one is relevant to the other.
 
     Example:
         >>> import torch
@@ -109,14 +107,14 @@ def contrastive_and_accuracy(
     own_negatives: bool = True,
     mask_positives: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and from the same scores the share of queries whose own positive scores above every
-    passage of the batch that is not known to be relevant.
+    """The loss and, from the same scores, the share of queries whose own positive scores above
+    every passage of the batch that is not known to be relevant.
 
     Args:
-        queries, passages, temperature, normalise, blocks: as of `contrastive`.
-        passage_ids, known_positives, own_negatives: as of `contrastive`.
-        mask_positives: False has the loss, not the accuracy, contrast a query with what is known to
-            be relevant for it.
+        queries, passages, temperature, normalise, blocks: as for `contrastive`.
+        passage_ids, known_positives, own_negatives: as for `contrastive`.
+        mask_positives: False lets the loss, not the accuracy, contrast a query with known
+            positives.
 
     Example:
         >>> vectors = torch.eye(2)
@@ -136,14 +134,14 @@ def contrastive_and_accuracy(
         if normalise:
             queries, passages = unit(queries), unit(passages)
         positives = passages[::n]
-        # The temperature goes into the small factors, not over the large products.
+        # Divide the small factors, not the large products.
         sharp_queries, sharp_positives = queries / temperature, positives / temperature
         query_passage = sharp_queries @ passages.T
         relevant = relevant_passages(batch, n, passage_ids, known_positives, queries.device)
         target = torch.arange(0, len(passages), n, device=queries.device)
         accuracy = share_first(query_passage, target, relevant)
 
-        # Never compared: a vector with itself, and whatever is relevant; the target column stays.
+        # Masked: a vector against itself, and relevant passages; not the target column.
         if not mask_positives:
             relevant = relevant_passages(batch, n, None, None, queries.device)
         to_positives = relevant[:, ::n]
@@ -175,14 +173,13 @@ def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
 
     Args:
         vectors: `[2 * pairs, hidden]` float; the spans 2 i and 2 i + 1 are siblings.
-        documents: `[2 * pairs]` int64; a span of the same document that is not the sibling is no
-            negative.
+        documents: `[2 * pairs]` int64; other spans of the same document are not negatives.
 
     Returns:
-        Float32 scalar, computed in float32. There is no temperature, in the paper and in the code.
+        Float32 scalar, computed in float32. Neither paper nor code has a temperature.
 
     Raises:
-        InputError: an odd number of spans, or not a document for each.
+        InputError: an odd number of spans, or another number of documents.
 
     Example:
         >>> vectors = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
@@ -206,7 +203,7 @@ def share_first(scores: Tensor, target: Tensor, relevant: Tensor | None = None) 
     Args:
         scores: `[rows, columns]`, without gradient here.
         target: `[rows]` int64.
-        relevant: `[rows, columns]` bool, columns that do not count beside it; None counts all.
+        relevant: `[rows, columns]` bool, columns to ignore; None ignores none.
 
     Example:
         >>> share_first(torch.tensor([[2.0, 1.0], [3.0, 3.0]]), torch.tensor([0, 0])).item()
@@ -219,7 +216,7 @@ def share_first(scores: Tensor, target: Tensor, relevant: Tensor | None = None) 
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Vectors of length 1; like `torch.nn.functional.normalize`, with fewer passes backward."""
+    """Unit vectors, like `torch.nn.functional.normalize` but with fewer passes in the backward."""
     return (
         vectors
         * torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-12).reciprocal()
@@ -234,7 +231,7 @@ def relevant_passages(
     device: torch.device,
 ) -> Tensor:
     """`[batch, batch * n]` bool, True where a passage is the query's positive, a copy of it, or
-    known as relevant.
+    known to be relevant.
     """
     relevant = torch.zeros(batch, batch * n, dtype=torch.bool, device=device)
     relevant[:, ::n] = torch.eye(batch, dtype=torch.bool, device=device)
@@ -246,7 +243,7 @@ def relevant_passages(
 
 
 def world_size() -> int:
-    """Number of processes that train together, 1 where this one is alone."""
+    """Number of processes that train together, 1 if this one is alone."""
     return (
         distributed.get_world_size()
         if distributed.is_available() and distributed.is_initialized()
@@ -255,29 +252,27 @@ def world_size() -> int:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """Rows of all processes, those of process 0 first; the tensor itself where the process is
-    alone.
+    """Rows of all processes, process 0 first; the tensor itself if the process is alone.
 
-    So every query sees the passages of every device. Each process computes the loss of all rows.
-    Backward the gradients of all processes are added up; the mean that data parallel training takes
-    over processes divides by as many, and what is left is the gradient of one process that holds
-    the whole batch.
+    So every query is compared with the passages of every device, and each process computes the loss
+    of all rows. The backward pass sums gradients over processes and data-parallel training averages
+    them: the result is the gradient of one process with the whole batch.
 
     Args:
         tensor: `[rows, ...]`, of one shape and type in every process.
 
     Returns:
-        `[processes * rows, ...]`, with gradient where `tensor` has one.
+        `[processes * rows, ...]`, with gradient if `tensor` has one.
 
-    Paper and code: DPR-PAQ (section 3.3) and PAIR gather so. SimLM and coCondenser gather without
-    gradient and multiply the loss by the number of processes, which gives the same; without that
-    factor the gradient shrinks.
+    Paper and code: DPR-PAQ (section 3.3) and PAIR gather like this. SimLM and coCondenser gather
+    without gradient and multiply the loss by the number of processes, which is equivalent; without
+    that factor the gradient shrinks.
     """
     if world_size() == 1:
         return tensor
     from torch.distributed import _functional_collectives as collectives
 
-    # named anew in torch 2.13
+    # renamed in torch 2.13
     name = "all_gather_single_autograd"
     all_gather = getattr(collectives, name, None) or collectives.all_gather_tensor_autograd
     return all_gather(tensor.contiguous(), 0, distributed.group.WORLD)

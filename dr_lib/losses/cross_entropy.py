@@ -1,8 +1,8 @@
-"""Cross-entropy over a vocabulary without the table of all logits (the masked-LM part of every
+"""Cross-entropy over a vocabulary without materialising all logits (the masked-LM part of every
 method).
 
-The logits of a few hundred positions at a time are made, turned into loss and gradients, and
-forgotten; the backward pass only scales what the forward pass has found. Page: ideas/bottleneck.
+Logits are computed for a few hundred positions at a time, turned into loss and gradients, and
+dropped; the backward pass only scales those gradients. Page: ideas/bottleneck.
 """
 
 import functools
@@ -17,24 +17,23 @@ from torch.nn import functional
 from dr_lib.losses.checks import check_shapes
 
 IGNORED = -100
-"""The label of a position at which nothing is predicted."""
+"""The label of positions to ignore."""
 MULTIPLE = 64
-"""Rows of a chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16
+"""Rows per chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16
 product.
 """
 FUSED = (("cuda", torch.bfloat16),)
-"""Devices and types of logits that become slopes in one compiled pass (`row_slopes`). On
-one H100 that took 13.7 ms for 20.7 ms (16,384 rows, vocabulary 30,522, width 768), and as long at
-3,000 rows and 8,192; in float32 nothing is won.
+"""Devices and types of logits that become gradients in one compiled pass (`row_gradients`). On
+one H100 that took 13.7 ms for 20.7 ms (16,384 rows, vocabulary 30,522, width 768), and the same
+time at 3,000 rows and 8,192; in float32 there is no gain.
 """
 ROWS = 512
-"""Positions that a CPU works on at a time."""
+"""Positions per chunk on a CPU."""
 LOGITS = 2**29
-"""Bytes of logits that a GPU works on at a time; with each chunk it adds up a slope of the whole
-table.
+"""Bytes of logits per chunk on a GPU; each chunk adds to the gradient of the whole table.
 """
 CACHED = 2**18
-"""Logits that are worked on at a time: in float32 they lie in a core's own cache."""
+"""Logits processed at a time: in float32 they fit into a core's cache."""
 
 
 def chunked_cross_entropy(
@@ -45,24 +44,24 @@ def chunked_cross_entropy(
     *,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy of `softmax(hidden @ weight.T + bias)` at the labels, and how many labels
-    score highest.
+    """Mean cross-entropy of `softmax(hidden @ weight.T + bias)` at the labels, and the number of
+    labels with the highest logit.
 
     Equal to `torch.nn.functional.cross_entropy` on the full logits up to rounding, in one pass over
-    the vocabulary and with memory for one chunk. In bfloat16 (by autocast or by the input's type)
-    the products run in it and everything else in float32; any other type is worked out in float32.
-    Rounded so, logits of 8,192 pieces move the loss by 3e-5 at a loss of 8.2 and by 6e-4 at one of
-    4.0, and gradients by 0.3 to 0.6 % in no direction of their own, as those in float16 do; a
-    log-softmax in bfloat16 too would move the loss by 0.7 and 1.3 hundredths.
+    the vocabulary and with memory for one chunk. In bfloat16 (by autocast or the input's type)
+    products are in bfloat16 and everything else in float32; other types are computed in float32.
+    With a vocabulary of 8,192, this rounding changes the loss by 3e-5 at a loss of 8.2 and by 6e-4
+    at 4.0, and gradients by 0.3 to 0.6 % without bias, like float16; a log-softmax in bfloat16 as
+    well would change the loss by 0.007 and 0.013.
 
     Args:
         hidden: `[tokens, hidden]` float, output of the LM head's transform.
         weight: `[vocab, hidden]` float, usually the word embeddings.
         bias: `[vocab]` float, or None.
-        labels: `[tokens]` int64; -100 where there is nothing to predict.
+        labels: `[tokens]` int64; -100 is ignored.
         weights: `[tokens]` float, not negative, for a weighted mean: `1 / (labels in the token's
             sequence)` gives the mean per sequence of SimLM's equation 2; None weighs all tokens
-            alike, as its code does.
+            equally, as its code does.
 
     Returns:
         The loss, float32 scalar with gradient to `hidden`, `weight` and `bias` (0 without labels),
@@ -87,13 +86,13 @@ def chunked_cross_entropy(
     )
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    # The slopes of a mean over many tokens are below what float16 can hold.
+    # The gradients of a mean over many tokens underflow in float16.
     dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
     counted = (labels != IGNORED).float()
     if weights is not None:
         counted = counted * weights.detach().float()
     shares = counted / counted.sum().clamp(min=torch.finfo(torch.float32).tiny)
-    # Enough positions per product to keep a core or a GPU busy.
+    # Enough positions per product to keep the device busy.
     chunk = ROWS if device == "cpu" else LOGITS // (dtype.itemsize * len(weight))
     rows = _rows_per_chunk(len(labels), max(chunk, 1))
     with torch.autocast(device, enabled=False):
@@ -103,7 +102,7 @@ def chunked_cross_entropy(
 
 
 def _rows_per_chunk(tokens: int, chunk: int) -> int:
-    """Chunks of equal size, so that few rows are padded."""
+    """Equal chunks, so that few rows are padding."""
     pieces = max(1, -(-tokens // chunk))
     return max(1, -(-tokens // (pieces * MULTIPLE))) * MULTIPLE
 
@@ -132,32 +131,32 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         offset = torch.zeros(len(weight), device=weight.device) if bias is None else bias.float()
         loss = torch.zeros((), device=hidden.device)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        hidden_slope = torch.empty_like(states) if to_hidden else None
-        weight_slope = torch.zeros(weight.shape, device=weight.device) if to_weight else None
-        bias_slope = torch.zeros_like(offset) if to_bias else None
+        hidden_gradient = torch.empty_like(states) if to_hidden else None
+        weight_gradient = torch.zeros(weight.shape, device=weight.device) if to_weight else None
+        bias_gradient = torch.zeros_like(offset) if to_bias else None
         room = torch.empty(rows, len(weight), dtype=dtype, device=weight.device)
         for start in range(0, len(states), rows):
             piece = slice(start, start + rows)
             torch.mm(states[piece], table.T, out=room)
-            slopes, scale = _logits_to_slopes(
-                room, offset, targets[piece], shares[piece], loss, correct, bias_slope
+            gradients, scale = _logits_to_gradients(
+                room, offset, targets[piece], shares[piece], loss, correct, bias_gradient
             )
             scaled = states[piece]
-            if hidden_slope is not None:
-                torch.mm(slopes, table, out=hidden_slope[piece])
+            if hidden_gradient is not None:
+                torch.mm(gradients, table, out=hidden_gradient[piece])
             if scale is not None:
                 scaled = (scaled * scale).to(dtype)
-                if hidden_slope is not None:
-                    hidden_slope[piece].mul_(scale)
-            if weight_slope is not None:
+                if hidden_gradient is not None:
+                    hidden_gradient[piece].mul_(scale)
+            if weight_gradient is not None:
                 if dtype == torch.float32:
-                    weight_slope.addmm_(slopes.T, scaled)
-                else:  # the sum is float32 where the product is not
-                    weight_slope.add_(slopes.T @ scaled)
+                    weight_gradient.addmm_(gradients.T, scaled)
+                else:  # accumulate in float32 although the product is not
+                    weight_gradient.add_(gradients.T @ scaled)
         ctx.save_for_backward(
-            None if hidden_slope is None else hidden_slope[: len(labels)].to(hidden.dtype),
-            None if weight_slope is None else weight_slope.to(weight.dtype),
-            None if bias_slope is None or bias is None else bias_slope.to(bias.dtype),
+            None if hidden_gradient is None else hidden_gradient[: len(labels)].to(hidden.dtype),
+            None if weight_gradient is None else weight_gradient.to(weight.dtype),
+            None if bias_gradient is None or bias is None else bias_gradient.to(bias.dtype),
         )
         ctx.mark_non_differentiable(correct)
         return loss, correct
@@ -165,42 +164,45 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        slopes = (None if slope is None else slope * scale for slope in ctx.saved_tensors)
-        return (*slopes, None, None, None, None, None)
+        gradients = (
+            None if gradient is None else gradient * scale for gradient in ctx.saved_tensors
+        )
+        return (*gradients, None, None, None, None, None)
 
 
-def _logits_to_slopes(
+def _logits_to_gradients(
     logits: Tensor,
     offset: Tensor,
     targets: Tensor,
     shares: Tensor,
     loss: Tensor,
     correct: Tensor,
-    bias_slope: Tensor | None,
+    bias_gradient: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Add a chunk to the totals, and turn its logits into slopes that may lack a factor per row.
+    """Add a chunk to the totals and turn its logits into gradients, possibly up to a factor per
+    row.
 
     Args:
         logits: `[rows, vocab]` without bias; may be overwritten.
         offset: `[vocab]` float32, the bias.
         targets: `[rows, 1]` int64.
-        shares: `[rows, 1]` float32, weight of each row in the loss; 0 where nothing is predicted.
+        shares: `[rows, 1]` float32, weight of each row in the loss; 0 for ignored rows.
         loss, correct: scalars to add to.
-        bias_slope: `[vocab]` float32 to add the bias's slope to, or None.
+        bias_gradient: `[vocab]` float32 to add the bias's gradient to, or None.
 
     Returns:
-        `[rows, vocab]` slopes in the type of the logits; and None, or where the slopes are
+        `[rows, vocab]` gradients in the type of the logits; and None, or where the gradients are
             `exp(logit - highest)` less the row's sum at the target, the missing factor `[rows, 1]`
-            float32: on the rows of the small matrices it saves a pass over the large one.
+            float32: applied to rows of the small matrices, it saves a pass over the large one.
     """
     if (logits.device.type, logits.dtype) in FUSED:
-        # copies: views that begin elsewhere in a storage would be compiled for once more
-        slopes, losses, hits = _compiled()(logits, offset, targets.clone(), shares.clone())
+        # copies: views at another storage offset would trigger recompilation
+        gradients, losses, hits = _compiled()(logits, offset, targets.clone(), shares.clone())
         loss += losses.sum()
         correct += hits.sum()
-        if bias_slope is not None:
-            bias_slope += slopes.sum(0, dtype=torch.float32)
-        return slopes, None
+        if bias_gradient is not None:
+            bias_gradient += gradients.sum(0, dtype=torch.float32)
+        return gradients, None
     scale = torch.empty_like(shares)
     step = len(logits) if logits.device.type != "cpu" else max(1, CACHED // logits.shape[1])
     room = (
@@ -220,23 +222,23 @@ def _logits_to_slopes(
         correct += (counted & (aimed == highest)).sum()
         scores.scatter_add_(1, target, -total)
         factor = torch.div(share, total, out=scale[piece])
-        if bias_slope is not None:
-            bias_slope.addmv_(scores.T, factor[:, 0])
+        if bias_gradient is not None:
+            bias_gradient.addmv_(scores.T, factor[:, 0])
         if room is not None:
             logits[piece] = scores
     return logits, scale
 
 
 # On a GPU -----------------------------------------------------------------------------------------
-# A chunk is larger than the device's cache, and every pass over it in float32 costs more than the
-# products themselves. Compiled, `row_slopes` reads the bfloat16 logits and writes the slopes, once
-# each.
+# A chunk exceeds the device's cache, and every float32 pass over it costs more than the products.
+# Compiled, `row_gradients` reads the bfloat16 logits and writes the gradients once each.
 
 
-def row_slopes(
+def row_gradients(
     logits: Tensor, offset: Tensor, targets: Tensor, shares: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `_logits_to_slopes` finds, as a pure function of a whole chunk that a compiler can fuse.
+    """The result of `_logits_to_gradients` as a pure function of a whole chunk, which a compiler
+    can fuse.
 
     Args:
         logits: `[rows, vocab]` without bias, float32 or bfloat16.
@@ -245,24 +247,24 @@ def row_slopes(
         shares: `[rows, 1]` float32, weight of each row in the loss.
 
     Returns:
-        The loss's slopes `[rows, vocab]` in the type of the logits; each row's part of the loss
+        The loss's gradients `[rows, vocab]` in the type of the logits; each row's part of the loss
         `[rows, 1]`; whether its target has the highest logit `[rows, 1]` bool.
     """
     scores = logits.float() + offset
     highest = scores.amax(1, keepdim=True)
     powers = (scores - highest).exp()
     total = powers.sum(1, keepdim=True)
-    # The target's own logit, without a pass over the others: gathered from what was read.
+    # The target's logit, gathered from the input without another pass.
     aimed = logits.gather(1, targets).float() + offset[targets]
     at_target = torch.arange(logits.shape[1], device=logits.device) == targets
-    slopes = torch.where(at_target, powers - total, powers) * (shares / total)
+    gradients = torch.where(at_target, powers - total, powers) * (shares / total)
     counted = shares > 0
-    # a share of 0 stands for no loss: a constant here is read back from the device by inductor
+    # `shares` is 0 there; a constant would be read back from the device by inductor
     losses = torch.where(counted, (total.log() + highest - aimed) * shares, shares)
-    return slopes.to(logits.dtype), losses, counted & (aimed == highest)
+    return gradients.to(logits.dtype), losses, counted & (aimed == highest)
 
 
 @functools.cache
 def _compiled() -> Callable[..., tuple[Tensor, ...]]:
-    """`row_slopes` as one kernel for all chunks of a vocabulary; compiled at the first call."""
-    return torch.compile(row_slopes, dynamic=True)
+    """`row_gradients` as one kernel for all chunks of a vocabulary; compiled at the first call."""
+    return torch.compile(row_gradients, dynamic=True)

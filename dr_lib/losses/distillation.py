@@ -1,7 +1,7 @@
-"""What a cross-encoder learns, as re-ranker or teacher, and what a retriever learns from its scores
+"""Losses of cross-encoders, as re-rankers or teachers, and of distillation from their scores
 (SimLM, 3.2).
 
-SimLM and MASTER train the cross-encoder listwise, RocketQA and PAIR pair by pair. Page:
+SimLM and MASTER train the cross-encoder listwise, RocketQA and PAIR pointwise. Page:
 ideas/distillation.
 """
 
@@ -30,21 +30,21 @@ def distillation(
     Args:
         student_scores: `[queries, passages]` float: cosines (with temperature 0.02 for SimLM) or
             inner products.
-        teacher_scores: `[queries, passages]` float, the cross-encoder's scores; no gradient goes
-            there. -inf is probability 0; a query whose passages all have it adds 0.
-        student_temperature: student scores are divided by it; above 0.
-        teacher_temperature: teacher scores are divided by it; above 0. No factor of its square is
-            applied.
+        teacher_scores: `[queries, passages]` float, the cross-encoder's scores, without gradient.
+            -inf is probability 0; a query whose passages all have it contributes 0.
+        student_temperature: divides the student's scores; above 0.
+        teacher_temperature: divides the teacher's scores; above 0. The loss is not scaled by its
+            square.
         mean: `"query"` sums over passages and averages over queries (SimLM); `"element"` divides by
-            queries times passages (RetroMAE), which makes the loss smaller the longer the lists
-            are.
-        present: `[queries, passages]` bool, False where a list is shorter; None where all are full.
+            queries times passages (RetroMAE), so that the loss shrinks with the length of the
+            lists.
+        present: `[queries, passages]` bool, False where a list is shorter; None if all are full.
 
     Returns:
-        Float32 scalar, computed in float32; 0 where student and teacher agree.
+        Float32 scalar, computed in float32; 0 if student and teacher agree.
 
     Raises:
-        InputError: shapes differ, no temperature above 0, no such mean.
+        InputError: shapes differ, a temperature is not above 0, or `mean` is unknown.
 
     Paper and code: SimLM and RetroMAE take the teacher's raw scores; MASTER's code computes the
     cross-entropy, which differs by a constant.
@@ -60,7 +60,7 @@ def distillation(
     check_name("mean", mean, get_args(Mean))
     student = student_scores.float() / student_temperature
     teacher = teacher_scores.detach().float() / teacher_temperature
-    # The lowest number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
+    # A very low number instead of -inf: 0 x (-inf - -inf) would be NaN in the sum below.
     lowest = -1e30
     if present is not None:
         student = student.masked_fill(~present, lowest)
@@ -82,7 +82,7 @@ def listwise(scores: Tensor) -> Tensor:
         Float32 scalar, computed in float32.
 
     Raises:
-        InputError: no lists of scores.
+        InputError: scores are not lists.
 
     Example:
         >>> import torch
@@ -98,9 +98,9 @@ def pointwise(scores: Tensor) -> Tensor:
     """Mean over all pairs of the binary cross-entropy, the first passage of each query being the
     relevant one (RocketQA, PAIR's teacher).
 
-    Its logits have an absolute meaning: their sigmoid is a probability (under the share of relevant
-    pairs seen in training), which those of a listwise loss are not, since adding a number to a
-    whole list leaves that loss as it is.
+    Its logits have an absolute meaning: their sigmoid is a probability (given the share of relevant
+    pairs in training). Those of a listwise loss do not, since adding a constant to a list does not
+    change the loss.
 
     Args:
         scores: `[queries, passages]` float, the positive in column 0.
@@ -109,7 +109,7 @@ def pointwise(scores: Tensor) -> Tensor:
         Float32 scalar, computed in float32.
 
     Raises:
-        InputError: no lists of scores.
+        InputError: scores are not lists.
 
     Example:
         >>> round(pointwise(torch.tensor([[0.0, 0.0]])).item(), 4)
@@ -122,7 +122,7 @@ def pointwise(scores: Tensor) -> Tensor:
 
 
 def r_drop(first: Tensor, second: Tensor) -> Tensor:
-    """Half the sum of both KL divergences between the softmax of two score lists, mean over
+    """Half the sum of both KL divergences between the softmax of two score lists, averaged over
     queries.
 
     R-Drop (Liang et al. 2021): two passes with different dropout should agree, as in SimLM's
@@ -132,7 +132,7 @@ def r_drop(first: Tensor, second: Tensor) -> Tensor:
         first, second: `[queries, passages]` float scores of the same pairs.
 
     Returns:
-        Float32 scalar, computed in float32; 0 where both agree.
+        Float32 scalar, computed in float32; 0 if both agree.
 
     Raises:
         InputError: shapes differ.

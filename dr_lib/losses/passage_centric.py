@@ -1,5 +1,5 @@
-"""PAIR's losses: the positive passage as anchor, its query the target (equation 5), and both views
-joined (equation 6).
+"""PAIR's losses: with the positive passage as anchor and its query as target (equation 5), and
+combined with the query-centric loss (equation 6).
 
 Page: ideas/passage-centric.
 """
@@ -26,30 +26,30 @@ def passage_centric(
     passage_ids: Tensor | None = None,
     known_positives: Tensor | None = None,
 ) -> Tensor:
-    """Mean over queries of the cross-entropy of a passage's own query among all that the positive
-    passage is compared with.
+    """Mean over queries of the cross-entropy of the positive passage's own query among its
+    candidates.
 
     Args:
         queries: `[batch, hidden]` float.
         passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n -
             1` its negatives.
-        temperature: scores are divided by it; above 0 (PAIR uses none, that is 1).
+        temperature: divides the scores; above 0 (PAIR uses none, that is 1).
         normalise: compare by cosine; otherwise by inner product (PAIR).
         candidates: `"released"` compares the positive with all queries of the batch and all hard
             negatives; `"paper"` with its own query and all hard negatives; `"positives"` as
             `"released"`, and with the positives of the other queries.
-        passage_ids: `[batch * n]` int64; copies of the positive are then no negatives.
-        known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query.
+        passage_ids: `[batch * n]` int64; copies of the positive are then not negatives.
+        known_positives: `[batch, batch * n]` bool, True where a passage is relevant to a query.
 
     Returns:
         Float32 scalar, computed in float32. Gradient reaches both inputs.
 
     Raises:
-        InputError: shapes do not fit, no temperature above 0, no such candidates.
+        InputError: shapes do not fit, the temperature is not above 0, or `candidates` is unknown.
 
     Paper and code: the paper's denominator holds negative passages only; the code adds the other
-    queries. In neither are the positives of other queries among the negatives; `"positives"` shows
-    what they would do.
+    queries. In neither are the positives of other queries among the negatives; `"positives"` adds
+    them.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ def passage_centric(
         diagonal = torch.eye(batch, dtype=torch.bool, device=scores.device)
         other_queries = ~diagonal if candidates == "paper" else relevant[:, ::n].T & ~diagonal
         related = relevant.view(batch, batch, n).clone()
-        # of two positives, one that answers the other's query too is related to it
+        # a positive that is also relevant to another query is related to that query's positive
         related[:, :, 0] |= relevant[:, ::n].T
         hidden = torch.cat([other_queries, related[:, :, first:].flatten(1)], dim=1)
         target = torch.arange(batch, device=scores.device)
@@ -101,8 +101,7 @@ def pair(
         temperature: scores are divided by it; above 0 (PAIR uses none, that is 1).
         normalise: compare by cosine; otherwise by inner product (PAIR).
         candidates: negatives of the passage-centric part, see `passage_centric`.
-        known: `passage_ids` and `known_positives`, which passages are no negatives, as for both
-            parts.
+        known: `passage_ids` and `known_positives`, for both parts.
 
     Returns:
         Float32 scalar.
@@ -144,12 +143,12 @@ def pair_and_accuracy(
     known_positives: Tensor | None = None,
     **about_queries: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Both views of a batch joined, and the share of queries whose own positive scores highest.
+    """The combined loss of a batch, and the share of queries whose own positive scores highest.
 
     Args:
-        queries, passages, alpha, temperature, normalise, candidates: as of `pair`.
-        passage_ids, known_positives, mask_positives: as of `contrastive_and_accuracy`.
-        about_queries: `blocks` and `own_negatives` of the query-centric part, as there.
+        queries, passages, alpha, temperature, normalise, candidates: as for `pair`.
+        passage_ids, known_positives, mask_positives: as for `contrastive_and_accuracy`.
+        about_queries: `blocks` and `own_negatives` of the query-centric part.
 
     Example:
         >>> vectors = torch.eye(2)

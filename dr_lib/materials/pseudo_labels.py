@@ -1,5 +1,5 @@
-"""Pseudo-labels: a cross-encoder says of retrieved passages which are surely relevant and which
-surely are not.
+"""Pseudo-labels: a cross-encoder decides which retrieved passages are confidently relevant or
+irrelevant.
 
 PAIR section 3.3 (after RocketQA): a passage whose score is above s_pos is a positive, one below
 s_neg a hard negative, one in between neither. Page: ideas/passage-centric.
@@ -23,7 +23,7 @@ from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
 from dr_lib.tokens import load_tokenizer
 from dr_lib.training import Examples
-from dr_lib.training.examples import one_row_a_text, told_apart
+from dr_lib.training.examples import merge_duplicates, without_copies
 
 Pool = Literal["train", "questions", "file"]
 Probability = Literal["sigmoid", "softmax"]
@@ -32,13 +32,13 @@ PAPERS_THRESHOLDS = ((0.9, 0.1), (0.8, 0.2), (0.7, 0.3), (0.6, 0.4))
 
 
 def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
-    """What the logits of each query's candidates say as numbers in [0, 1].
+    """The logits of each query's candidates as probabilities in [0, 1].
 
     Args:
         scores: `[queries, depth]` float logits, -inf where a query has no candidate.
-        how: "sigmoid" takes each pair for itself (PAIR, with a teacher trained pair by pair);
-            "softmax" shares 1 among a query's candidates, for a teacher trained listwise: the level
-            of its logits means nothing, and with several relevant passages none comes near 1.
+        how: "sigmoid" for each pair separately (PAIR, with a pointwise teacher); "softmax" over a
+            query's candidates, for a listwise teacher, whose logits have no absolute level; with
+            several relevant passages none is near 1.
 
     Returns:
         `[queries, depth]` float32, NaN where there is no candidate.
@@ -49,24 +49,24 @@ def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
     """
     present = np.isfinite(scores)
     if how == "sigmoid":
-        chances = expit(scores)
+        probs = expit(scores)
     else:
         none = ~present.any(axis=1, keepdims=True)
-        chances = softmax(np.where(none, 0.0, scores), axis=1)
-    return np.where(present, chances, np.nan).astype(np.float32)
+        probs = softmax(np.where(none, 0.0, scores), axis=1)
+    return np.where(present, probs, np.nan).astype(np.float32)
 
 
 def label(
-    rows: np.ndarray, chances: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1
+    rows: np.ndarray, probs: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1
 ) -> Examples:
-    """Queries with the positives and hard negatives that the teacher is sure of.
+    """Queries with the positives and hard negatives of which the teacher is confident.
 
-    A query without a positive is left out; one without a negative stays, and training draws random
+    A query without a positive is dropped; one without a negative is kept, and training draws random
     passages for it.
 
     Args:
         rows: `[queries, depth]` rows of the retrieved passages, -1 for none.
-        chances: `[queries, depth]` what `probabilities` gave for them.
+        probs: `[queries, depth]` from `probabilities`.
         s_pos, s_neg: thresholds in [0, 1], the first above the second.
         passages: number of passages in the collection.
 
@@ -85,11 +85,11 @@ def label(
         >>> found.query_rows.tolist(), found.positives.tolist(), found.negatives.tolist()
         ([0], [4], [[7]])
     """
-    positive, negative = judged(rows, chances, s_pos, s_neg)
+    positive, negative = judged(rows, probs, s_pos, s_neg)
     number = positive.sum(axis=1)
     usable = np.flatnonzero((number > 0) & (number < passages))
     if not len(usable):
-        highest = np.nanmax(chances, initial=0.0)
+        highest = np.nanmax(probs, initial=0.0)
         problem = f"no query has a passage scored above {s_pos} (the highest is {highest:.3f})"
         raise InputError(
             problem, where="s_pos", fix="Lower s_pos, or train the cross-encoder longer."
@@ -106,32 +106,31 @@ def label(
 
 
 def judged(
-    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float
+    rows: np.ndarray, probs: np.ndarray, s_pos: float, s_neg: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """`[queries, depth]` bool twice: passages above `s_pos`, and passages below `s_neg`."""
     present = np.asarray(rows) >= 0
-    return present & (chances > s_pos), present & (chances < s_neg)
+    return present & (probs > s_pos), present & (probs < s_neg)
 
 
 def count_labels(
-    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
+    rows: np.ndarray, probs: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
 ) -> dict[str, Any]:
-    """How many labels two thresholds give, and what they say of the passages that are known to be
+    """How many labels two thresholds give, and how they treat passages that are known to be
     relevant.
 
     Args:
-        rows, chances: as in `label`.
+        rows, probs: as in `label`.
         s_pos, s_neg: thresholds.
-        known: rows of the passages known to be relevant to each query, which the labelling did not
-            see. A positive that is none of them need not be wrong: most relevant passages carry no
-            label.
+        known: rows of the passages known to be relevant to each query, hidden from the labelling.
+            Other positives need not be wrong: most relevant passages are unjudged.
 
     Returns:
         The thresholds; numbers of queries, of those with a positive, of those with a positive and
         no negative; numbers of positives and negatives; and how many known ones were retrieved,
         became positives, became negatives.
     """
-    positive, negative = judged(rows, chances, s_pos, s_neg)
+    positive, negative = judged(rows, probs, s_pos, s_neg)
     relevant = also_in(rows, known)
     labelled = positive.any(axis=1)
     counts = {
@@ -155,11 +154,11 @@ def count_labels(
 def unlabelled_queries(
     folder: Path, file: Path, tokenizer: Path | str, collections: Sequence[Collection]
 ) -> None:
-    """The queries of a file as `Texts` about no passage, without empty, repeated and held-out ones;
-    `counts.json`.
+    """The queries of a file as `Texts` without passages; empty, repeated and held-out ones are
+    dropped; `counts.json`.
 
-    Held out is what some collections ask in another split than train: their own queries.jsonl may
-    be the file.
+    Held-out queries are those of splits other than train, since the file may be a collection's
+    queries.jsonl.
     """
     counts, held = Counter(), set()
     for collection in collections:
@@ -217,21 +216,21 @@ def pseudo_labels(
         s_pos, s_neg, probability: see `label` and `probabilities`.
     """
     rows = np.array(Ranking.open(candidates / "ranking").rows)
-    chances = probabilities(np.load(scores / "scores.npy"), probability)
-    # What the labelling does not see: the judged passages of a training query, or the one a
-    # question was made from.
+    probs = probabilities(np.load(scores / "scores.npy"), probability)
+    # Hidden from the labelling: the judged passages of a training query, or the passage a question
+    # was made from.
     if pool == "train":
         known = collection.relevant_rows("train")
     else:
         owners = Texts.open(queries).owners()[:, None]
         known = list(owners if pool == "questions" else owners[:, :0])
-    table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
-    counts = count_labels(rows, chances, s_pos, s_neg, known)
-    labels = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
+    table = [count_labels(rows, probs, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
+    counts = count_labels(rows, probs, s_pos, s_neg, known)
+    labels = label(rows, probs, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
     if pool == "train":
-        labels = told_apart(labels, collection)
+        labels = without_copies(labels, collection)
     else:
-        labels = one_row_a_text(labels, collection.same_text)
+        labels = merge_duplicates(labels, collection.same_text)
     labels.save(folder / "examples")
     shutil.copytree(queries / "store", folder / "queries")
     write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})

@@ -1,10 +1,10 @@
-"""BERT-like models: load, make and save a masked LM; embedding, states, head, and the positions
+"""BERT-like models: load, create and save a masked LM; embeddings, states, head, and the positions
 that a loss needs.
 
-Every pre-training method of the book starts from a masked LM with its head and leaves one behind:
-continuing with a fresh head is known to harm the backbone, and without the released decoder and
-head pre-training cannot be continued. BERT and ELECTRA differ in two places: ELECTRA may project
-its embeddings, and the two name their heads differently. Pages: ideas/bottleneck, reference/speed.
+Every pre-training method starts from a masked LM with its head and ends with one: continuing with a
+new head is known to harm the encoder, and without decoder and head pre-training cannot be
+continued. BERT and ELECTRA differ in two respects: ELECTRA may project its embeddings, and their
+heads have different names. Pages: ideas/bottleneck, reference/speed.
 """
 
 import copy
@@ -43,34 +43,33 @@ from dr_lib.tokens.store import to_device
 
 EXTRA_FILE = "extra.safetensors"
 ENCODERS = (AutoModelForMaskedLM, AutoModelForSequenceClassification)
-WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
-# counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
+WEIGHT_SPREAD = 0.02  # standard deviation of new weights, as in BERT and ELECTRA
+# gathered rows are padded to this: a CPU builds a bf16 kernel per shape, a GPU may recompile
 ROWS_MULTIPLE = 256
-HALVED = ("cuda",)  # kinds of devices on which autocast keeps states in bfloat16
+HALVED = ("cuda",)  # device types on which autocast keeps states in bfloat16
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
 FEWEST_PRODUCTS = 2.6e12
-"""Positions times parameters of a group on a GPU, of `encode_by_length`: 24,000 positions of
-BERT-base. On one H100 a step over 1,024 x 144 positions took 199 ms in four groups and 261 ms whole
-(12 layers of 768); with groups of 18,000 positions of a model of 6 x 384 it took 74 ms for 34 ms:
-there the host is the slower part.
+"""Minimum of positions times parameters per group on a GPU, for `encode_by_length`: 24,000
+positions of BERT-base. On one H100 a step over 1,024 x 144 positions took 199 ms in four groups and
+261 ms whole (12 layers of 768); with groups of 18,000 positions of a 6 x 384 model it took 74 ms
+instead of 34 ms, bound by the host.
 """
 BASE_PARAMETERS = 1.1e8
 
 
 # Kinds of encoders --------------------------------------------------------------------------------
 
-# Models of kinds that are not tested here may open and compute without complaint, and wrongly: they
-# take an attention bias for a mask, or call their dropout otherwise. They are refused in words.
+# Untested kinds of models may load and silently compute wrong results: they may read an attention
+# bias as a mask, or name their dropout differently. They are refused.
 
 
 class Kind(NamedTuple):
     """What differs between kinds of encoders.
 
     Attributes:
-        dropout: the entries of its configuration that hold a dropout rate of hidden states,
-            attention or a classifier.
-        skipped: rows of positions that are never read: a number, or None for one more than the
-            padding id.
+        dropout: configuration keys of the dropout rates of hidden states, attention and classifier.
+        skipped: number of position embeddings that are never used; None for the padding id plus
+            one.
     """
 
     dropout: tuple[str, ...] = (
@@ -97,9 +96,7 @@ KINDS = {
 
 
 def check_kind(config: PretrainedConfig, where: object) -> None:
-    """Raise `InputError` for a kind of encoder that is not in `KINDS`, or one whose positions see
-    those before them alone.
-    """
+    """Raise `InputError` for a kind of encoder that is not in `KINDS`, or a causal one."""
     decodes = getattr(config, "is_decoder", False)
     if decodes or config.model_type not in KINDS:
         kind = f"an encoder of the kind {config.model_type!r}"
@@ -110,14 +107,14 @@ def check_kind(config: PretrainedConfig, where: object) -> None:
 
 
 def set_dropout(config: PretrainedConfig, dropout: float | None) -> None:
-    """Set every dropout rate of a configuration; None, or a rate that it leaves out, stays."""
+    """Set all dropout rates that a configuration has; None changes nothing."""
     for name in KINDS[config.model_type].dropout if dropout is not None else ():
         if getattr(config, name, None) is not None:
             setattr(config, name, dropout)
 
 
 def longest(config: PretrainedConfig) -> int:
-    """The longest sequence of tokens that a model reads, special tokens included.
+    """The maximum sequence length of a model, special tokens included.
 
     Example:
         >>> from transformers import BertConfig, RobertaConfig
@@ -141,23 +138,23 @@ def load_masked_lm(
         name_or_path: ``"embedded"`` (the book's own base), a local folder, or a name on the Hugging
             Face hub.
         dropout: dropout of hidden states and attention, in [0, 1]; None keeps the checkpoint's.
-        device: attention is computed eagerly on a CPU (faster there) and by ``sdpa`` elsewhere.
+        device: attention is eager on a CPU (faster there) and ``sdpa`` elsewhere.
 
     Raises:
-        InputError: nothing to load under that name, or a checkpoint without a masked-LM head.
+        InputError: no such model, or a checkpoint without a masked-LM head.
     """
     return read_pretrained(AutoModelForMaskedLM, name_or_path, dropout=dropout, device=device)
 
 
 def with_fresh_head(name_or_path: str | Path) -> PreTrainedModel:
-    """A masked LM whose head is drawn anew over an encoder that came without one; word vectors
-    serve as output weights.
+    """A masked LM with a newly initialised head over an encoder that came without one; word
+    embeddings serve as output weights.
     """
     return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head)
 
 
 def is_head(model: PreTrainedModel, name: str) -> bool:
-    """Whether a weight is none of the encoder's."""
+    """Whether a weight is not part of the encoder."""
     return not name.startswith(f"{model.base_model_prefix}.")
 
 
@@ -172,22 +169,21 @@ def read_pretrained(
     attention: str | None = "fastest",
     **changes: Any,
 ) -> PreTrainedModel:
-    """Read a checkpoint into a model of some kind, in float32 and eval mode.
+    """Load a checkpoint into a model of some class, in float32 and eval mode.
 
     Args:
         kind: one of the `AutoModel...` classes.
         name_or_path: ``"embedded"``, a local folder, or a name on the Hugging Face hub.
         dropout: of encoders; None keeps the checkpoint's.
         device: where to load it.
-        fresh: whether a weight, by its name, may be missing; it is then drawn anew from `seed`.
-        seed: the global random state is left as it was.
-        attention: how it is computed, "fastest" for `device`, or as the library chooses (None).
-        changes: entries of the configuration that differ from the checkpoint's.
+        fresh: whether a weight, by its name, may be missing; it is then drawn from `seed`.
+        seed: for missing weights; the global random state is unchanged.
+        attention: implementation, "fastest" for `device`, or the library's choice (None).
+        changes: configuration entries to override.
 
     Raises:
-        InputError: nothing to read under that name, an encoder of a kind that is not tested, a
-            folder that asks to run code of its own or that `check_model_folder` refuses, or weights
-            missing or not finite.
+        InputError: no such model, an untested kind of encoder, a folder that asks to run its own
+            code or that `check_model_folder` refuses, or weights that are missing or not finite.
     """
     source = find_model(name_or_path, ["config.json"])
     check_model_folder(source)
@@ -224,11 +220,11 @@ def read_pretrained(
 
 
 def check_whole(info: Mapping[str, Any], where: object, spared: Callable[[str], bool]) -> None:
-    """Raise `InputError` that names the first weights that a checkpoint lacks: the library draws
-    them at random.
+    """Raise `InputError` naming the first weights that a checkpoint lacks, which the library would
+    draw at random.
 
     Args:
-        info: what the library says of its loading.
+        info: loading info of the library.
         where: of the error.
         spared: whether a weight, by its name, may be missing.
     """
@@ -248,15 +244,13 @@ def check_whole(info: Mapping[str, Any], where: object, spared: Callable[[str], 
 
 
 def attention_for(device: torch.device | str) -> str:
-    """The attention implementation that is fastest on `device`."""
+    """The fastest attention implementation on `device`."""
     return "eager" if torch.device(device).type == "cpu" else "sdpa"
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence bars and warnings of `transformers` inside the block: what matters in loading we
-    check ourselves.
-    """
+    """Silence progress bars and warnings of `transformers`; loading is checked here."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -286,8 +280,8 @@ def new_bert(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> BertForMaskedLM:
-    """Make a BERT with masked-LM head and without dropout, which small models on much text need
-    not, freshly drawn from `seed`; the global random state is left as it was.
+    """Create a BERT with masked-LM head and without dropout, which small models on much text do not
+    need, initialised from `seed`; the global random state is unchanged.
 
     Args:
         vocab_size: number of pieces of the tokenizer it will read.
@@ -316,10 +310,10 @@ def new_bert(
 
 
 class HalfNorm(nn.LayerNorm):
-    """A LayerNorm that under bfloat16 autocast on a GPU reads and writes bfloat16, and works in
-    float32 inside.
+    """A LayerNorm that under bfloat16 autocast on a GPU reads and writes bfloat16, and computes in
+    float32.
 
-    Autocast alone has it write float32: then residual sums and their gradients move twice the
+    Under plain autocast it writes float32: residual sums and their gradients then move twice the
     bytes, and each layer casts its input again.
     """
 
@@ -336,8 +330,8 @@ class HalfNorm(nn.LayerNorm):
 
 
 def half_norms(model: PreTrainedModel) -> PreTrainedModel:
-    """Make the norms of a BERT or ELECTRA `HalfNorm`s, but for the last layer's last one: vectors
-    are compared in more than the eight bits of bfloat16.
+    """Replace the norms of a BERT or ELECTRA by `HalfNorm`s, except the last layer's last one:
+    vectors need more than the eight bits of bfloat16.
     """
     layers = layers_of(model)
     halve_norms(model, layers[-1].output.LayerNorm if len(layers) else None)
@@ -345,7 +339,7 @@ def half_norms(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def halve_norms(module: nn.Module, whole: nn.Module | None = None) -> None:
-    """Put `HalfNorm`s in place of all norms inside a module, but for one that stays whole."""
+    """Replace all norms inside a module by `HalfNorm`s, except `whole`."""
     for owner in [*module.modules()]:
         for name, norm in owner.named_children():
             if isinstance(norm, nn.LayerNorm) and norm is not whole:
@@ -355,7 +349,7 @@ def halve_norms(module: nn.Module, whole: nn.Module | None = None) -> None:
 
 
 def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """A model of the same shape with weights drawn anew from `seed`; the global random state is
+    """A model of the same shape with new weights drawn from `seed`; the global random state is
     left as it was.
     """
     with seeded(seed):
@@ -380,7 +374,7 @@ def save_masked_lm(
     beside it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for draft in folder.glob(".*.json.*"):  # what a killed process had half written
+    for draft in folder.glob(".*.json.*"):  # left half-written by a killed process
         draft.unlink()
     with quiet_transformers():
         model.save_pretrained(folder)
@@ -399,7 +393,7 @@ def load_extra(folder: Path) -> dict[str, Tensor]:
 
 
 def named_parts(tensors: Mapping[str, Tensor], modules: Iterable[str]) -> dict[str, Tensor]:
-    """Those of some named weights that belong to some sub-modules.
+    """Those of some named weights that belong to given sub-modules.
 
     Example:
         >>> [*named_parts({"head.bias": torch.ones(1), "other": torch.ones(1)}, ["head"])]
@@ -412,11 +406,10 @@ def named_parts(tensors: Mapping[str, Tensor], modules: Iterable[str]) -> dict[s
 def check_tokenizer(
     config: PretrainedConfig, tokenizer: PreTrainedTokenizerFast, *, role: object = "model"
 ) -> None:
-    """Raise `InputError` where the model's vocabulary or special ids are not the tokenizer's.
+    """Raise `InputError` if the model's vocabulary or special ids do not match the tokenizer's.
 
     A model may have more rows than the tokenizer has pieces (rounded up for speed), never fewer.
-    Ids go from generator to encoder unchanged, so both must be checked against the same tokenizer;
-    then they fit each other.
+    Ids go from generator to encoder unchanged, so both are checked against the same tokenizer.
 
     Args:
         config: of the model.
@@ -438,8 +431,8 @@ def check_tokenizer(
 
 
 class LmHead(NamedTuple):
-    """A masked-LM head: logits are ``transform(hidden) @ weight.T + bias``, so they can be made
-    where needed only.
+    """A masked-LM head: logits are ``transform(hidden) @ weight.T + bias``, so they can be computed
+    only where needed.
     """
 
     transform: Callable[[Tensor], Tensor]
@@ -448,7 +441,7 @@ class LmHead(NamedTuple):
 
 
 def lm_head(model: PreTrainedModel) -> LmHead:
-    """Take the head of a masked LM apart: transform, output weight `[vocab, width]` (tied), bias
+    """The parts of a masked LM's head: transform, output weight `[vocab, width]` (tied), bias
     `[vocab]`.
     """
     output, kind = model.get_output_embeddings(), model.config.model_type
@@ -461,8 +454,8 @@ def lm_head(model: PreTrainedModel) -> LmHead:
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList:
-    """The Transformer layers of a BERT or ELECTRA, which decoders take after; those of another kind
-    are called otherwise.
+    """The Transformer layers of a BERT or ELECTRA, after which decoders are modelled; other kinds
+    are refused.
     """
     if not isinstance(model.base_model, (BertModel, ElectraModel)):
         problem = f"{type(model).__name__} has layers of an unknown kind"
@@ -474,8 +467,8 @@ def attention_bias(batch: TokenBatch, dtype: torch.dtype = torch.float32) -> Ten
     """`[batch, 1, 1, length]`, 0 at tokens and very negative at padding, for encoder and decoder
     layers alike.
 
-    Made here once a batch: the library would make it in every pass, and on a GPU ask the host
-    whether there is padding.
+    Made once per batch: the library would make it in every pass and, on a GPU, synchronise to find
+    out whether there is padding.
     """
     padding = batch.attention_mask[:, None, None, :] == 0
     return torch.zeros(padding.shape, dtype=dtype, device=padding.device).masked_fill_(
@@ -509,7 +502,7 @@ def hidden_states(
 
     Args:
         model: a masked LM or a bare encoder.
-        batch: positions, padding and token types; its ids are read where `input_ids` is None.
+        batch: positions, padding and token types; its ids are used if `input_ids` is None.
         input_ids: `[batch, length]`, masked or replaced ids of the same positions.
 
     Raises:
@@ -521,8 +514,8 @@ def hidden_states(
 def layer_states(
     model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """States `[batch, length, hidden]` after the embedding and after each layer, the last as
-    `hidden_states` has it.
+    """States `[batch, length, hidden]` after the embedding and after each layer, the last being
+    `hidden_states`.
     """
     return _run(model, batch, input_ids, output_hidden_states=True).hidden_states
 
@@ -536,8 +529,8 @@ def _run(
 
 
 def model_inputs(model: PreTrainedModel, batch: TokenBatch) -> dict[str, Tensor | None]:
-    """Keyword arguments of a model: padding is a bias for BERT and ELECTRA, and the plain mask for
-    other kinds, of which ModernBERT makes one for the window that a layer sees.
+    """Keyword arguments of a model: padding is an attention bias for BERT and ELECTRA, and the
+    plain mask for other kinds, from which ModernBERT makes its window masks.
     """
     inputs = batch.model_inputs()
     if isinstance(model.base_model, (BertModel, ElectraModel)):
@@ -546,8 +539,8 @@ def model_inputs(model: PreTrainedModel, batch: TokenBatch) -> dict[str, Tensor 
 
 
 def token_types(model: PreTrainedModel, types: Tensor | None) -> Tensor | None:
-    """The segments of tokens; None, which stands for one segment, where a model knows no second, as
-    most of RoBERTa's kind.
+    """Token types; None, meaning a single segment, for models without a second one, such as
+    RoBERTa.
     """
     return types if getattr(model.config, "type_vocab_size", 2) > 1 else None
 
@@ -566,15 +559,14 @@ def check_length(model: PreTrainedModel, ids: Tensor) -> None:
 
 
 def masked_positions(mask: Tensor, at_most: int | None = None) -> Tensor:
-    """Flat positions `[rows]` int64: every True position of `mask` in order, then False ones that
-    fill up the shape.
+    """Flat positions `[rows]` int64: all True positions of `mask` in order, padded with False ones.
 
-    On a CPU the count is read and rounded up. On a GPU reading it would stall the queue, so the
-    shape comes from `at_most` instead (or is the whole batch where that is None).
+    On a CPU the count is read and rounded up. On a GPU reading it would synchronise, so the shape
+    comes from `at_most` (or is the whole batch if that is None).
 
     Args:
         mask: `[batch, length]` bool.
-        at_most: a bound on the number of True positions, known without looking.
+        at_most: an upper bound on the number of True positions, known without reading the mask.
 
     Example:
         >>> masked_positions(torch.tensor([[False, True], [True, False]]))
@@ -587,7 +579,7 @@ def masked_positions(mask: Tensor, at_most: int | None = None) -> Tensor:
 
 
 def max_masked(mask: Tensor, *rates: float) -> int:
-    """A bound on the True positions of a mask that is the union of draws at `rates`, from its shape
+    """An upper bound on the True positions of a union of masks drawn at `rates`, from the shape
     alone.
     """
     batch, length = mask.shape
@@ -598,13 +590,13 @@ def first_states(model: PreTrainedModel, batch: TokenBatch) -> Tensor:
     """Last-layer states `[batch, hidden]` of position 0: ``hidden_states(model, batch)[:, 0]`` in
     less time.
 
-    It is all that a dense encoder or a cross-encoder reads. The last layer is computed for that one
+    Dense encoders and cross-encoders read nothing else. The last layer is computed for that one
     position: its keys and values are needed everywhere, but query, output and feed-forward part,
-    five sixths of its products, at one place only. With two layers that saves two fifths of a step,
-    with twelve a fourteenth; vector and gradient are those of the whole layer but for rounding.
+    five sixths of its products, only once. This saves two fifths of a step with two layers and a
+    fourteenth with twelve; vector and gradient are those of the whole layer up to rounding.
 
     Args:
-        model: a BERT or ELECTRA with or without head; of any other kind the whole last layer is
+        model: a BERT or ELECTRA with or without head; for any other kind the whole last layer is
             computed.
         batch: ids, padding and token types.
 
@@ -626,8 +618,8 @@ def first_states(model: PreTrainedModel, batch: TokenBatch) -> Tensor:
 
 
 def _attended(attention: nn.Module, asking: Tensor, states: Tensor, bias: Tensor) -> Tensor:
-    """What some positions `[batch, some, hidden]` take from all; the usual attention with dropout
-    on its weights.
+    """Standard attention, with dropout on its weights, of some positions `[batch, some, hidden]` to
+    all.
     """
     heads = (len(states), -1, attention.num_attention_heads, attention.attention_head_size)
     query = attention.query(asking).view(heads).transpose(1, 2)
@@ -640,21 +632,21 @@ def _attended(attention: nn.Module, asking: Tensor, states: Tensor, bias: Tensor
 
 
 def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch) -> Tensor:
-    """`function(batch)` for a function that gives each sequence a vector of its own, in less time.
+    """`function(batch)` in less time, for a function with one vector per sequence.
 
-    The batches of fine-tuning are drawn by query, so short passages lie beside long ones, and a
-    third to a half of the positions is padding. Some groups of about one length are each cut to
-    their own longest sequence.
+    Fine-tuning batches are drawn by query, so short passages are padded to long ones, and a third
+    to a half of the positions is padding. Groups of similar lengths are each cut to their own
+    longest sequence.
 
     Args:
-        function: `function(part)` -> vectors `[rows, hidden]`; a module tells by its size how many
-            positions fill a GPU.
-        batch: all sequences. It stays whole with fewer than 32 of them, on a GPU also with too few
-            positions to fill it, or without `lengths`, which would have to be waited for.
+        function: `function(part)` -> vectors `[rows, hidden]`; the size of a module decides how
+            many positions fill a GPU.
+        batch: all sequences. It is not divided if it has fewer than 32, on a GPU also if it has too
+            few positions, or no `lengths`, which would need a synchronisation.
 
     Returns:
-        Vectors in the order of the batch, equal to those of one call but for rounding and the draw
-        of dropout.
+        Vectors in the order of the batch, equal to those of a single call up to rounding and
+        dropout.
     """
     device, lengths = batch.input_ids.device, batch.lengths
     groups = min(GROUPS, len(batch) // FEWEST_ROWS)
@@ -670,7 +662,7 @@ def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch
     order = np.argsort(-lengths, kind="stable")
     parts = []
     for rows in torch.from_numpy(order).chunk(groups):
-        # Rounded up, so that there are few shapes: each costs the math library a kernel of its own.
+        # Rounded up for few shapes: the math library builds a kernel for each.
         longest = -(-int(lengths[rows[0]]) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
         parts.append(function(batch.take(to_device(rows, device)).cut(longest)))
     back = torch.from_numpy(np.argsort(order))
@@ -680,12 +672,11 @@ def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch
 def encode_in_chunks(
     function: Callable[..., Any], batch: TokenBatch, rows: int | None, *beside: Tensor
 ) -> Any:
-    """Encode a batch chunk by chunk and keep nothing of a chunk but its result until its turn
-    backward.
+    """Encode a batch chunk by chunk, keeping only each chunk's result until its backward pass.
 
     A contrastive loss needs the vectors of its whole batch, but not the activations behind them:
-    this is the gradient cache (Gao et al. 2021), many sequences against each other in the memory of
-    a few. Page: practice/gpu.
+    this is the gradient cache (Gao et al. 2021), large batches in the memory of small ones. Page:
+    practice/gpu.
 
     Why checkpointing a chunk is the gradient cache: that method encodes each chunk without a graph,
     takes the gradient of the loss to all vectors, then encodes each chunk once more, with the
@@ -694,7 +685,7 @@ def encode_in_chunks(
     every vector before it reaches the first chunk, computes that chunk once more with the random
     state it had, sends the gradient through it, and goes on to the next one. A further loss that is
     made inside a chunk arrives by the same path with the weight it has in the sum, and a
-    temperature is wherever the loss has it: there are no two formulas that could differ.
+    temperature stays where the loss has it: there is only one formula.
 
     Args:
         function: `function(chunk, *beside)` -> vectors `[rows, hidden]`, or a tuple of these and
@@ -705,15 +696,14 @@ def encode_in_chunks(
         beside: tensors `[batch, ...]` to be cut as the batch is.
 
     Returns:
-        Vectors one after the other and sums added up, as one call on the whole batch gives them up
-        to rounding and the draw of dropout. The gradient is that of the same chunks without the
-        cache, for one more forward pass.
+        Concatenated vectors and added sums, equal to those of one call on the whole batch up to
+        rounding and dropout. The gradient is that of the same chunks without the cache, at the cost
+        of one more forward pass.
     """
     if rows is None or rows >= len(batch):
         return function(batch, *beside)
 
-    # Of about one length, a chunk is cut to its longest: hardly any padding. What lies beside keeps
-    # its width.
+    # Chunks of similar lengths are cut to their longest sequence; `beside` keeps its width.
     lengths, order = batch.lengths, np.arange(len(batch))
     if lengths is not None and not beside:
         order = np.argsort(-lengths, kind="stable")
@@ -727,8 +717,7 @@ def encode_in_chunks(
                 part = part.cut(-(-int(known[0]) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
         return function(part, *(tensor[index] for tensor in beside))
 
-    # The index is a tensor on the device: the checkpoint keeps the random state of the devices
-    # among its arguments.
+    # The index is a tensor on the device, so that the checkpoint saves that device's random state.
     device = batch.input_ids.device
     chunks = to_device(torch.from_numpy(order), device).split(rows)
     results = [
@@ -745,9 +734,8 @@ def encode_in_chunks(
 def compile_layers(module: nn.Module) -> None:
     """Compile, in place, the layers of every stack in a module, once for all shapes of batches.
 
-    Layers alike share their code. What lies around them is not compiled: draws of masks, and rows
-    gathered by what was drawn, would cut it to pieces, and on a CPU be compiled anew for every
-    shape.
+    Equal layers share their compiled code. The rest is not compiled: drawing masks and gathering
+    rows would break the graph, and on a CPU trigger recompilation for every shape.
 
     Raises:
         InputError: the module has no stack of layers.
@@ -764,27 +752,26 @@ def compile_layers(module: nn.Module) -> None:
 
 
 # A model with its settings and its tokenizer ------------------------------------------------------
-# What dense encoder, cross-encoder and late interaction share. A checkpoint that is fed differently
-# from how it was trained costs points and shows no error anywhere else: its settings lie beside its
-# weights, and what contradicts them is refused. Page of the book: ideas/dual-encoders.
+# Shared by dense encoder, cross-encoder and late interaction. A checkpoint used with other settings
+# than in training silently loses accuracy, so the settings are saved with the weights and
+# contradictions are refused. Page of the book: ideas/dual-encoders.
 
 
 class TextModel(nn.Module):
-    """An encoder, and how texts become what it reads.
+    """An encoder, and how texts become its input.
 
     Args:
         encoder: a BERT or ELECTRA.
         settings: how it reads texts, saved beside the weights.
         tokenizer: saved beside the weights.
-        seed: of what the checkpoint does not bring; nothing here.
+        seed: of weights that the checkpoint lacks; unused here.
     """
 
     settings_type: ClassVar[type[BaseModel]]
     settings_file: ClassVar[str]
     """Where a saved model has its settings."""
     saved_beside: ClassVar[tuple[str, ...]] = ()
-    """Sub-modules whose weights lie in a file beside the encoder's, which other tools do not
-    read.
+    """Sub-modules whose weights are in a separate file, which other tools do not read.
     """
 
     def __init__(
@@ -807,20 +794,19 @@ class TextModel(nn.Module):
         seed: int = 0,
         **values: Any,
     ) -> Self:
-        """Open a saved model, or start one from an encoder of any of `kinds.KINDS`, whose own head
-        is dropped; in eval mode.
+        """Open a saved model, or start one from an encoder of any of `KINDS`, without its head; in
+        eval mode.
 
         Args:
             name_or_path: ``"embedded"``, a local folder, or a hub name.
             dropout: in [0, 1]; None keeps the checkpoint's.
             device: where to load it.
-            seed: of what the checkpoint does not bring.
-            values: fields of the settings. Where the folder already has settings, these must agree
-                with them.
+            seed: of weights that the checkpoint lacks.
+            values: fields of the settings, which must agree with saved settings if there are any.
 
         Raises:
-            InputError: no such model, one of a kind that is not tested, weights missing, a
-                tokenizer that does not fit, or a value that contradicts the saved settings.
+            InputError: no such model, an untested kind, missing weights, a tokenizer that does not
+                fit, or a value that contradicts the saved settings.
         """
         place = find_model(name_or_path, ["config.json"])
         settings = saved_settings(cls.settings_type, place / cls.settings_file, values)
@@ -854,8 +840,8 @@ class TextModel(nn.Module):
         ).base_model
 
     def rounded(self) -> Self | None:
-        """A copy with embeddings and layers in bfloat16 and heads in float32, for a model that does
-        not learn; None for kinds other than BERT and ELECTRA.
+        """A copy with embeddings and layers in bfloat16 and heads in float32, for inference; None
+        for kinds other than BERT and ELECTRA.
         """
         twin = copy.deepcopy(self)
         base = twin.encoder.base_model
@@ -867,8 +853,8 @@ class TextModel(nn.Module):
         return twin
 
     def save(self, folder: Path) -> None:
-        """Write configuration, weights (safetensors), tokenizer and settings; other tools open all
-        but the last.
+        """Write configuration, weights (safetensors), tokenizer and settings; other tools can open
+        all but the last.
         """
         save_masked_lm(
             self.encoder, self.tokenizer, folder, named_parts(self.state_dict(), self.saved_beside)
@@ -877,7 +863,7 @@ class TextModel(nn.Module):
 
 
 def saved_settings(kind: type[BaseModel], file: Path, values: Mapping[str, Any]) -> Any:
-    """The settings in a file, else defaults with `values`, which must agree with the file where
+    """The settings in a file, else defaults with `values`; `values` must agree with the file if
     there is one.
 
     Raises:

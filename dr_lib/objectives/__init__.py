@@ -1,4 +1,4 @@
-"""Pre-training methods, chosen by one word: a file for each paper, and those of other packages.
+"""Pre-training methods by name: a file for each paper, and methods of other packages.
 Page: practice/adding-an-objective.
 """
 
@@ -55,19 +55,18 @@ METHODS: dict[str, type[Objective]] = {
 }
 
 NAMES = {name: chosen.title for name, chosen in METHODS.items()}
-"""Code word -> what a page calls the method: `"mlm"` is masked LM, `"paq"` generated questions
-(PAQ).
+"""Name -> title on the book's pages: `"mlm"` is masked LM, `"paq"` generated questions (PAQ).
 """
 
 
 def names() -> tuple[str, ...]:
-    """Every pre-training method by its one-word name; those of other installed packages last."""
+    """Names of all pre-training methods; those of other installed packages last."""
     return tuple({**METHODS, **methods_of_others()})
 
 
 def method(name: str) -> type[Objective]:
-    """The class behind a name; one of another package is imported now. An unknown one raises
-    `InputError` with the list, as does what is no `Objective`.
+    """The class of a method; that of another package is imported now. An unknown name, or a class
+    that is not an `Objective`, raises `InputError`.
     """
     if name not in names():
         raise InputError(
@@ -76,7 +75,9 @@ def method(name: str) -> type[Objective]:
     chosen = METHODS.get(name) or methods_of_others()[name].load()
     if not (isinstance(chosen, type) and issubclass(chosen, Objective)):
         fix = "Register a class derived from dr_lib.objectives.Objective."
-        raise InputError(f"{chosen!r} is no method", where=f"objective {name}", fix=fix)
+        raise InputError(
+            f"{chosen!r} is not a pre-training method", where=f"objective {name}", fix=fix
+        )
     return chosen
 
 
@@ -102,7 +103,7 @@ def create(
     generator_model: PreTrainedModel | None = None,
     **values: Any,
 ) -> Objective:
-    """Make a method ready to train `model`.
+    """Create a method, ready to train `model`.
 
     Args:
         name: one of `names()`.

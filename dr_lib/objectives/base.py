@@ -1,9 +1,9 @@
-"""What a pre-training method is: a module that turns a batch of passages into a loss.
+"""The interface of a pre-training method: a module that turns a batch of passages into a loss.
 
 A new method is one file: a `Settings` class with its parameters, an `Objective` class with
-`forward`, and one line in `objectives/__init__.py`. What it needs besides the passages (importances
-of words, generated questions, pseudo-labelled pairs) is a material, made in advance as a stage of
-its own: the method names it in `Settings.materials` and reads it in `Objective.batches`. Page:
+`forward`, and one line in `objectives/__init__.py`. Whatever else it needs (importances of words,
+generated questions, pseudo-labelled pairs) is a material, made beforehand by a stage of its own:
+the method names it in `Settings.materials` and reads it in `Objective.batches`. Page:
 practice/adding-an-objective.
 """
 
@@ -29,17 +29,15 @@ from dr_lib.training import Pretraining, machine, on_processes, train
 
 
 class Settings(settings.Settings):
-    """Parameters of a method: frozen, each with a default, unknown names refused."""
+    """Parameters of a method: frozen, each with a default; unknown names are refused."""
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """What has to be made before pre-training: name of each material -> the parameters that the
-        method decides.
-        """
+        """The materials to make before pre-training: name -> parameters set by the method."""
         return {}
 
     def depth(self, layers: int) -> int:
-        """Layers through which a training step sends each position of a batch, by the memory that
-        it takes (`lab.checks`), for an encoder of `layers`.
+        """Number of layers whose activations a training step keeps for each position, for an
+        encoder of `layers`; used to estimate memory (`lab.checks`).
         """
         return layers
 
@@ -48,16 +46,15 @@ class MaskedSettings(Settings):
     """Parameters of every method that hides tokens.
 
     Attributes:
-        mask_unknown: treat [UNK] as a word like any other. Without it (as in the released code) it
-            counts as a special token: it is not among the tokens that a rate refers to, never
-            hidden, and never predicted.
+        mask_unknown: treat [UNK] like any other word. False (as in the released code) makes it a
+            special token: not counted by masking rates, never masked and never predicted.
     """
 
     mask_unknown: bool = False
 
 
 class DrawnSettings(MaskedSettings):
-    """Parameters of every method that hides tokens and adds weights drawn anew.
+    """Parameters of every method that hides tokens and adds newly initialised weights.
 
     Attributes:
         init_seed: of these weights; None takes the recipe's seed.
@@ -68,19 +65,18 @@ class DrawnSettings(MaskedSettings):
 
 @dataclass(frozen=True)
 class Source:
-    """All that batches are made from.
+    """The data from which batches are made.
 
     Attributes:
         store: tokens of the collection's passages.
         layout: how passages and queries become sequences.
-        tokens_per_batch: budget of padded tokens of one micro-batch, the same for every method.
+        tokens_per_batch: padded tokens per micro-batch, the same for every method.
         seed: of every draw.
-        documents: `[passages]` int64, number of the document of each passage; one without a
-            document is its own.
+        documents: `[passages]` int64, the document of each passage; a passage without one is its
+            own document.
         positions: `[passages]` int64, order of the passages inside their document.
-        materials: finished folders by the names that `Settings.materials` gave.
-        tokenizer: the one that `store` was built with; None where a method does not ask about
-            pieces.
+        materials: finished folders by the names in `Settings.materials`.
+        tokenizer: the one that `store` was built with; None if a method does not need it.
     """
 
     store: TokenStore
@@ -93,7 +89,7 @@ class Source:
     tokenizer: PreTrainedTokenizerFast | None = None
 
     def stream(self, **changes: Any) -> BatchStream:
-        """Passages in batches of the token budget; `changes` are further arguments of
+        """Batches of passages within the token budget; `changes` are further arguments of
         `BatchStream`.
         """
         budget = {"tokens_per_batch": self.tokens_per_batch, "seed": self.seed}
@@ -107,40 +103,38 @@ FAMILIES = (
     "one vector, no decoder",
     "not pre-trained",
 )
-"""Kinds of methods; each has a colour of its own in figures that compare several."""
+"""Families of methods, each with its own colour in figures."""
 
 
 class Objective(nn.Module, ABC):
-    """A masked LM and what a method adds to it in order to pre-train it.
+    """A masked LM, and what a method adds to pre-train it.
 
     Attributes:
-        model: the masked LM being trained; its encoder is what fine-tuning keeps.
-        passage_model: a second one where passages have an encoder of their own, else None.
-        settings: the method's parameters; its annotation in a class says of which type they are.
+        model: the masked LM being trained; fine-tuning keeps its encoder.
+        passage_model: a second one, if passages have an encoder of their own, else None.
+        settings: the method's parameters; a class declares their type by annotating this attribute.
         special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by short name.
-        pieces: number of pieces of the tokenizer; a model may have spare rows above them, which no
-            text contains.
+        pieces: vocabulary size of the tokenizer; the model may have unused rows above it.
     """
 
     settings: Settings
     settings_type: ClassVar[type[Settings]] = Settings
-    """What `settings` is annotated with."""
+    """The type that `settings` is annotated with."""
     title: ClassVar[str]
-    """What a page calls the method."""
+    """The method's title on the book's pages."""
     family: ClassVar[str]
-    """What kind of method it is, one of `FAMILIES`."""
+    """One of `FAMILIES`."""
     cites: ClassVar[tuple[str, ...]] = ()
-    """Keys of `book/references.bib`: the papers that the method comes from."""
+    """The method's papers, as keys of `book/references.bib`."""
     needs_generator: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
-    """Whether its batches hold queries, so that their longest length can change the result."""
+    """Whether its batches contain queries, so that the query length is part of the key."""
     shares_batches: ClassVar[bool] = False
-    """Whether several processes have a part of every batch each, as a loss that compares rows
-    needs; else whole batches go round.
+    """Whether processes share every batch, as a loss that compares rows needs; otherwise each takes
+    whole batches.
     """
     saved_beside: ClassVar[tuple[str, ...]] = ()
-    """Sub-modules whose weights are saved beside the model, so that pre-training can be
-    continued.
+    """Sub-modules whose weights are saved with the model, so that pre-training can be continued.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -157,8 +151,8 @@ class Objective(nn.Module, ABC):
 
     @classmethod
     def batches(cls, settings: Settings, source: Source) -> Callable[[int], Any]:
-        """Micro-step -> batch, the same number always the same batch; here the passages alone, as a
-        `TokenBatch`.
+        """Micro-step -> batch, the same step always giving the same batch; by default passages
+        alone, as a `TokenBatch`.
         """
         return source.stream().batch
 
@@ -168,15 +162,15 @@ class Objective(nn.Module, ABC):
 
         Args:
             batch: clean passages, on the model's device.
-            generator: source of every random draw but dropout, on the same device.
+            generator: source of all randomness except dropout, on the same device.
 
         Returns:
-            ``loss`` (scalar with gradient) and detached scalars to log. Nothing here waits for the
-            device.
+            ``loss`` (scalar with gradient) and detached scalars to log. Must not synchronise with
+            the device.
         """
 
     def extra_tensors(self) -> dict[str, Tensor]:
-        """Weights to save beside the model, by name."""
+        """Weights to save with the model, by name."""
         return named_parts(self.state_dict(), self.saved_beside)
 
 
@@ -186,9 +180,7 @@ class MaskedObjective(Objective):
     settings: MaskedSettings
 
     def maskable(self, batch: TokenBatch) -> TokenBatch:
-        """The batch with [UNK] among the special positions, unless the settings treat it as a
-        word.
-        """
+        """The batch with [UNK] as a special position, unless the settings treat it as a word."""
         if self.settings.mask_unknown:
             return batch
         unknown = batch.input_ids == self.special["unk"]
@@ -203,10 +195,10 @@ class MaskedObjective(Objective):
         generator: torch.Generator,
         policy: masking.MaskPolicy = "mask",
     ) -> Tensor:
-        """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is
-        a special one.
+        """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); random pieces are
+        never special tokens.
         """
-        # A random [CLS] or [PAD] in mid-passage would teach something that no passage ever shows.
+        # A random [CLS] or [PAD] in mid-passage never occurs in real input.
         special = tuple(self.special.values())
         return masking.hide(
             batch, mask, self.special["mask"], self.pieces, generator, policy, special
@@ -214,9 +206,7 @@ class MaskedObjective(Objective):
 
 
 class NoObjective(Objective):
-    """No pre-training: the base model goes to fine-tuning as it is, the first row of most
-    tables.
-    """
+    """No pre-training: the base model is fine-tuned directly, the first row of most tables."""
 
     cites = ("karpukhin2020",)
     title, family = "no pre-training", "not pre-trained"
@@ -245,26 +235,26 @@ def predict_tokens(
     by_passage: bool = False,
 ) -> Prediction:
     """Mean cross-entropy of the clean tokens at some positions under the model's own head, and the
-    share it gets right.
+    accuracy.
 
-    Vocabulary logits exist only at those positions, chunk by chunk.
+    Vocabulary logits are computed at those positions only, chunk by chunk.
 
     Args:
         model: the masked LM.
         states: `[batch, length, hidden]` last-layer states of encoder or decoder.
         input_ids: `[batch, length]` int64 clean ids.
-        where: `[batch, length]` bool, what is to be predicted.
-        rates: of the draws whose union `where` is: a bound on its size that is known without
-            looking, which would stall a GPU. Without rates there is none.
-        slack: what masks may hide beyond their rates, in all.
+        where: `[batch, length]` bool, the positions to predict.
+        rates: masking rates of the draws whose union is `where`; they bound its size without
+            reading it, which would synchronise a GPU. Without rates there is no bound.
+        slack: how many positions the masks may hide beyond their rates, in all.
         by_passage: average within each passage first, then over passages; otherwise every token
             weighs the same.
 
     Returns:
         The loss (float32 scalar with gradient; 0 without positions) and the accuracy (detached).
     """
-    # The head turns each position into a whole vocabulary of logits: gather first, so that most are
-    # never made. Where a GPU knows no bound, it takes the batch as it lies.
+    # The head makes logits over the whole vocabulary for each position, so gather positions first.
+    # On a GPU without a bound, take all positions.
     head, labels = lm_head(model), input_ids.masked_fill(~where, losses.IGNORED).flatten()
     hidden, weights = states.flatten(0, 1), None
     if by_passage:
@@ -281,10 +271,10 @@ def predict_tokens(
 
 
 def report(loss: Tensor, **parts: Prediction | Tensor) -> dict[str, Tensor]:
-    """What a step returns: the loss with its gradient, and detached scalars to log.
+    """The result of a step: the loss with its gradient, and detached scalars to log.
 
     Args:
-        loss: the sum that is trained.
+        loss: the sum to minimise.
         parts: scalars by name; a `Prediction` stands for ``<name>_loss`` and ``<name>_accuracy``.
     """
     logged: dict[str, Tensor] = {}
@@ -314,23 +304,23 @@ def pretrained(
     dropout: float | None,
     seed: int,
 ) -> None:
-    """`model/` (`passage_model/` where there are two): the masked LM after pre-training, decoder
-    beside it; `log.json`.
+    """`model/` (and `passage_model/` if there are two): the masked LM after pre-training, with its
+    decoder; `log.json`.
 
     Args:
         folder: where to write.
         start: the masked LM to start from.
         passages: tokens of the passages (`store/`).
-        collection: their order in documents.
+        collection: for the order of passages in documents.
         generator: masked LM that proposes replacements, for methods that need one.
-        materials: finished folders by the names that the method's settings gave.
-        beside: file of the decoder and heads that an earlier pre-training left, to go on with;
-            where they are not those of `method`, its own are drawn. The optimiser starts anew.
+        materials: finished folders by the names in the method's settings.
+        beside: file with the decoder and heads of an earlier pre-training, to continue with; if
+            they are not those of `method`, new ones are drawn. The optimiser starts afresh.
         method, settings: the method and its parameters.
         training: how it is trained.
         layout: how a passage becomes a sequence.
-        dropout: None keeps what the start says.
-        seed: of order, masks and fresh weights.
+        dropout: None keeps that of the start.
+        seed: of order, masks and new weights.
     """
     tokenizer = load_tokenizer(start)
     model = models.load_masked_lm(start, dropout=dropout, device=machine.device())
@@ -369,8 +359,8 @@ def assemble(
     *,
     seed: int = 0,
 ) -> Objective:
-    """The method on its model, fresh weights drawn by `seed` unless the settings name one
-    (`init_seed`).
+    """The method on its model; new weights are drawn from `seed` unless the settings have an
+    `init_seed`.
 
     Raises:
         InputError: model, tokenizer and generator do not fit each other.

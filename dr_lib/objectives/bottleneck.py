@@ -1,14 +1,13 @@
-"""SimLM's bottleneck, a deep encoder and a shallow decoder with one vector between them, and what
-it can do alone.
+"""SimLM's bottleneck, a deep encoder and a shallow decoder with one vector between them, and two
+baselines that use it.
 
-SimLM figure 1 is the base of several methods, which add what each side reads and what it has to
-predict. Two of SimLM's baselines (section 5.1, Table 7) need no generator. In `encdec_mlm` encoder
-and decoder read masked passages and predict the masked tokens. The paper gives the rates, 30 % and
-50 %, and that only masked tokens carry a loss. It leaves open whether the decoder's mask contains
-the encoder's, as SimLM's does, and whether a masked token always becomes [MASK]. In `autoencoder`,
-which the paper finds worse than no pre-training, the encoder reads the clean passage
-(`encoder_rate` hides a part of it), and the decoder has nothing but its vector. Page:
-ideas/bottleneck.
+Several methods build on it and define what each side reads and predicts (SimLM figure 1). Two of
+SimLM's baselines (section 5.1, Table 7) need no generator. In `encdec_mlm` encoder and decoder read
+masked passages and predict the masked tokens. The paper gives the rates, 30 % and 50 %, and that
+only masked tokens carry a loss. It leaves open whether the decoder's mask contains the encoder's,
+as SimLM's does, and whether a masked token always becomes [MASK]. In `autoencoder`, which the paper
+finds worse than no pre-training, the encoder reads the clean passage (`encoder_rate` hides a part
+of it), and the decoder has nothing but its vector. Page: ideas/bottleneck.
 """
 
 from typing import Literal
@@ -37,9 +36,10 @@ class EncoderDecoderSettings(DrawnSettings):
     Attributes:
         decoder_layers, decoder_init: depth of the decoder; copies of the encoder's last layers, or
             random weights.
-        projection: a linear map between the two, used in pre-training only (CDMAE eq. 4).
+        projection: a linear map between encoder and decoder, used in pre-training only (CDMAE eq.
+            4).
         decoder_token_types: as the encoder's (paper), or all zero (SimLM's released code).
-        init_seed: of whatever starts from random weights here; None takes the recipe's seed.
+        init_seed: of all newly initialised weights; None takes the recipe's seed.
     """
 
     decoder_layers: PositiveInt = 2
@@ -48,12 +48,12 @@ class EncoderDecoderSettings(DrawnSettings):
     projection: bool = False
 
     def depth(self, layers: int) -> int:
-        """The decoder's layers beside the encoder's."""
+        """The encoder's layers and the decoder's."""
         return layers + self.decoder_layers
 
 
 class EncoderDecoder(MaskedObjective):
-    """An encoder and a shallow decoder that sees it through its first state alone.
+    """An encoder and a shallow decoder that sees it through its first state only.
 
     Attributes:
         decoder: the shallow decoder; discarded after pre-training.
@@ -79,12 +79,11 @@ class EncoderDecoder(MaskedObjective):
 
         Args:
             batch: for padding and token types.
-            encoder_ids, decoder_ids: `[batch, length]` what each side reads; the decoder never sees
+            encoder_ids, decoder_ids: `[batch, length]` inputs of each side; the decoder never sees
                 its position 0.
         """
         encoded = hidden_states(self.model, batch, encoder_ids)
-        # The first state alone crosses over; all else that the decoder knows is what is left of its
-        # own input.
+        # Only the first state crosses over; everything else the decoder knows is in its own input.
         types = batch.token_type_ids if self.settings.decoder_token_types == "paper" else None
         return encoded, self.decoder(embed(self.model, decoder_ids, types), encoded[:, 0], batch)
 
@@ -94,12 +93,13 @@ class EncdecMlmSettings(EncoderDecoderSettings):
 
     Attributes:
         encoder_rate, decoder_rate: share of tokens masked on each side.
-        decoder_mask: superset, the encoder's mask and more (as SimLM; at or below the encoder's
-            rate the same mask), or independent, a draw of its own.
+        decoder_mask: superset, the encoder's mask and more (as in SimLM; at or below the encoder's
+            rate, the same mask), or independent, a separate draw.
         budget: the rates count non-special tokens, or [CLS] and [SEP] too (as SimLM's code does).
         mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged, drawn for each side;
             or always [MASK].
-        targets: masked tokens carry a loss (the paper), or all but special ones do, as in SimLM.
+        targets: the loss is over masked tokens (the paper), or over all but special ones, as in
+            SimLM.
 
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
@@ -137,8 +137,8 @@ class EncdecMlm(EncoderDecoder):
     def masks(
         self, batch: TokenBatch, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, tuple[float, ...]]:
-        """The masks of encoder and decoder, `[batch, length]` bool, and the rates of the draws that
-        made the second.
+        """The masks of encoder and decoder, `[batch, length]` bool, and the rates of the draws
+        behind the second.
         """
         chosen, rate = self.settings, self.settings.encoder_rate
         how = {"generator": generator, "budget": chosen.budget}
@@ -154,7 +154,7 @@ class EncdecMlm(EncoderDecoder):
     def side_loss(
         self, batch: TokenBatch, states: Tensor, mask: Tensor, *rates: float
     ) -> Prediction:
-        """One side's loss and accuracy at its masked tokens, or at all but special ones."""
+        """One side's loss and accuracy, at its masked tokens or at all but special ones."""
         if self.settings.targets == "all":
             return predict_tokens(self.model, states, batch.input_ids, ~batch.special)
         return predict_tokens(self.model, states, batch.input_ids, mask, *rates)
@@ -164,8 +164,8 @@ class AutoencoderSettings(EncoderDecoderSettings):
     """Parameters of the auto-encoder.
 
     Attributes:
-        encoder_rate: share of tokens masked for the encoder; 0 in the paper, whose explanation of
-            the row is its clean text.
+        encoder_rate: share of tokens masked for the encoder; 0 in the paper, which explains the
+            row's result by the clean input.
 
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
@@ -174,17 +174,16 @@ class AutoencoderSettings(EncoderDecoderSettings):
 
 
 class Autoencoder(EncoderDecoder):
-    """Write the passage from its vector alone: the decoder reads nothing else but [MASK]."""
+    """Reconstruct the passage from its vector alone: the decoder reads nothing but [MASK]."""
 
     cites = ("simlm",)
     title, family = "auto-encoder", "one vector for a decoder"
     settings: AutoencoderSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """The decoder's loss at every token but special ones; the encoder has none of its own."""
+        """The decoder's loss at all but special tokens; the encoder has none of its own."""
         batch = self.maskable(batch)
-        # The decoder sees lengths and special tokens, nothing else: every word has to come out of
-        # the vector.
+        # The decoder sees only lengths and special tokens: every word has to come from the vector.
         nothing = self.hide(batch, ~batch.special, generator)
         mask = masking.whole_word(batch, self.settings.encoder_rate, generator)
         _, decoded = self.states(batch, self.hide(batch, mask, generator), nothing)

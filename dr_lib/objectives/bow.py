@@ -1,11 +1,10 @@
-"""Bag of words: the vector alone must name the passage's words (Ma et al. 2024, after Xiao and Liu
-2022).
+"""Bag of words: predict the passage's words from the vector alone (Ma et al. 2024, after Xiao and
+Liu 2022).
 
-A bottleneck whose decoder has no layer at all. The masked LM's own head, or one linear layer that
-is thrown away after pre-training, turns the first state into a distribution over the vocabulary,
-and the passage's words are what it has to give. Beside it the encoder predicts its masked tokens;
-at rate 0 it reads the clean passage and the words are all that is learned. Page:
-practice/adding-an-objective.
+A bottleneck whose decoder has no layers. The masked LM's own head, or one linear layer that is
+discarded after pre-training, turns the first state into a distribution over the vocabulary, whose
+targets are the passage's words. The encoder also predicts its masked tokens; at rate 0 it reads the
+clean passage and bag of words is the only task. Page: practice/adding-an-objective.
 """
 
 from typing import Literal
@@ -27,14 +26,14 @@ class BowSettings(DrawnSettings):
     """Parameters of bag-of-words prediction.
 
     Attributes:
-        encoder_rate: share of tokens masked for the encoder, which it predicts; 0 leaves the bag of
-            words alone.
+        encoder_rate: share of tokens masked for the encoder, which it predicts; 0 leaves only the
+            bag of words.
         mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged; or always [MASK].
-        targets: binary, each distinct piece of the passage weighs the same (the paper); or count,
-            each as often as it occurs.
-        head: the masked LM's own head, without new weights (the paper); or linear, one fresh layer.
-        bag_weight: of the bag-of-words loss beside that of the masked LM.
-        init_seed: of the fresh layer; None takes the recipe's seed.
+        targets: binary, all distinct pieces of the passage weigh the same (the paper); or count,
+            each weighs as often as it occurs.
+        head: the masked LM's own head, without new weights (the paper); or linear, one new layer.
+        bag_weight: of the bag-of-words loss, relative to that of the masked LM.
+        init_seed: of the new layer; None takes the recipe's seed.
     """
 
     encoder_rate: Share = 0.3
@@ -48,8 +47,7 @@ class Bow(MaskedObjective):
     """Masked LM, and the words of the passage predicted from its first state.
 
     Attributes:
-        bag: the fresh layer from the vector to the vocabulary; None where the masked LM's head
-            serves.
+        bag: the new layer from the vector to the vocabulary; None if the masked LM's head is used.
     """
 
     cites = ("ma2024", "xiao2022b")
@@ -81,7 +79,7 @@ class Bow(MaskedObjective):
         )
 
     def bag_loss(self, batch: TokenBatch, vectors: Tensor) -> Tensor:
-        """-log p(piece | vector), a mean over the pieces of each passage, then over passages.
+        """-log p(piece | vector), averaged over the pieces of each passage, then over passages.
 
         Args:
             batch: clean passages.
@@ -105,15 +103,15 @@ def bag_of_words(
     targets: Literal["binary", "count"] = "binary",
     per: Literal["target", "token"] = "target",
 ) -> Tensor:
-    """`-sum(bag * log softmax(logits)) / size`, a mean over passages: the words of each passage
+    """`-sum(bag * log softmax(logits)) / size`, averaged over passages: the words of each passage
     under one distribution.
 
     Args:
         logits: `[batch, vocab]` float.
-        batch: clean passages; their tokens that are not special are the bag.
+        batch: clean passages; their non-special tokens are the bag.
         targets: binary, a piece weighs 1 however often it occurs; or count, as often as it occurs.
-        per: what `size` counts: target, the weights of the bag, which makes it a mean; or token,
-            the tokens, repeated ones included (DupMAE's released code).
+        per: what `size` is: target, the sum of the weights, for a mean; or token, the number of
+            tokens with repetitions (DupMAE's released code).
 
     Returns:
         float32 scalar with gradient; a passage without tokens adds nothing.

@@ -3,7 +3,7 @@
 
 Encoder and decoder predict the masked tokens of one passage from two independent masks: 30 % of it
 at random, and 50 % by importance, the average mutual information of each word with its neighbours.
-Between them lies one vector behind a linear projection (eq. 4) that fine-tuning never sees. Page:
+They are connected by one vector behind a linear projection (eq. 4), which fine-tuning drops. Page:
 ideas/masking.
 """
 
@@ -22,23 +22,24 @@ from dr_lib.tokens import TokenBatch, TokenValues
 
 
 class CdmaeSettings(EncoderDecoderSettings):
-    """Parameters of CDMAE, which has no public code: what the paper leaves open is a choice here.
+    """Parameters of CDMAE, which has no public code: what the paper leaves open is a parameter
+    here.
 
     Attributes:
         encoder_rate, decoder_rate: share of tokens masked on each side.
-        decoder_masking: by importance; "rarity", by -ln p(word) alone, which needs no n-grams (not
-            in the paper: what mutual information adds to mere counts); or uniform as the encoder's
-            (the paper's baseline).
-        noise, noise_scale: spread of the noise that every importance gets before the highest are
-            masked; absolute (the paper: variance 1), or in standard deviations of the passage's own
-            importances.
-        window: longest n-gram that an importance counts, L in eq. 8.
-        pmi, edges, floor, ppmi: the information of an n-gram, also at the ends of a text and where
-            it is rare; see `materials.ngrams.average_mutual_information`.
+        decoder_masking: by importance; "rarity", by -ln p(word) alone, without n-grams (not in the
+            paper: an ablation of mutual information); or uniform, like the encoder's (the paper's
+            baseline).
+        noise, noise_scale: standard deviation of the noise added to importances before the highest
+            are masked; absolute (the paper: variance 1), or in units of the standard deviation of
+            the passage's importances.
+        window: length of the longest n-grams, L in eq. 8.
+        pmi, edges, floor, ppmi: the information of an n-gram, also at the ends of a text and for
+            rare n-grams; see `materials.ngrams.average_mutual_information`.
         min_count: n-grams that occur less often count as `floor`; None decides by the size of the
             collection.
-        unit: masks and importances are of whole words (as the equations say), or of pieces (as the
-            algorithm says).
+        unit: masks and importances are for whole words (as in the equations), or for pieces (as in
+            the algorithm).
         mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged, drawn for each side;
             or always [MASK].
         projection: the linear map between encoder and decoder (eq. 4, Table 4).
@@ -63,7 +64,7 @@ class CdmaeSettings(EncoderDecoderSettings):
     decoder_init: Literal["copy_last", "random"] = "random"
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """The data behind the decoder's mask: importances, counts of words, or nothing."""
+        """The material for the decoder's mask: importances, word counts, or nothing."""
         if self.decoder_masking == "uniform":
             return {}
         if self.decoder_masking == "rarity":
@@ -73,7 +74,7 @@ class CdmaeSettings(EncoderDecoderSettings):
 
 
 class Cdmae(EncoderDecoder):
-    """Predict masked tokens: the encoder from its own input, the decoder from the least important
+    """Predict masked tokens: the encoder from its own input, the decoder from the least informative
     words and one vector.
     """
 
@@ -83,7 +84,7 @@ class Cdmae(EncoderDecoder):
 
     @classmethod
     def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
-        """Passages with the data behind the decoder's mask, for each piece, in `values`."""
+        """Passages, with the importance of each piece in `values`."""
         names = tuple(settings.materials())
         values = TokenValues(source.materials[names[0]] / "values", source.store) if names else None
         return source.stream(values=values).batch
@@ -94,7 +95,7 @@ class Cdmae(EncoderDecoder):
         policy = self.settings.mask_policy
         rates = (self.settings.encoder_rate, self.settings.decoder_rate)
         masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
-        # one draw a side
+        # one draw per side
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
         encoder = predict_tokens(self.model, encoded, batch.input_ids, masks[0], rates[0])
@@ -102,18 +103,16 @@ class Cdmae(EncoderDecoder):
         return report(encoder.loss + decoder.loss, encoder=encoder, decoder=decoder)
 
     def random_mask(self, batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
-        """`[batch, length]` bool, words (or pieces) that are all as likely to be hidden."""
+        """`[batch, length]` bool, words (or pieces) hidden uniformly at random."""
         draw = masking.whole_word if self.settings.unit == "word" else masking.uniform
         return draw(batch, rate, generator)
 
     def decoder_mask(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
-        """`[batch, length]` bool, what the decoder does not see, drawn without regard to the
-        encoder's mask.
-        """
+        """`[batch, length]` bool, the decoder's mask, drawn independently of the encoder's."""
         chosen = self.settings
         if chosen.decoder_masking == "uniform":
             return self.random_mask(batch, chosen.decoder_rate, generator)
-        # 1 / count is p(word) but for a factor, which adds the same to every logarithm
+        # 1 / count is 1 / p(word) up to a factor, which only shifts the logarithms
         values = batch.values if chosen.decoder_masking == "importance" else batch.values.log()
         how = {"noise": chosen.noise, "noise_scale": chosen.noise_scale, "unit": chosen.unit}
         return masking.importance(batch, values, chosen.decoder_rate, generator, **how)

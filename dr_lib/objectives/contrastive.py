@@ -1,8 +1,8 @@
-"""Shared by the methods that pre-train by picking the right passage from all in the batch.
+"""Contrastive pre-training with in-batch negatives, shared by several methods.
 
-One encoder reads queries and passages, or two that start equal; a vector is the last layer's state
-of [CLS], compared by inner product (DPR-PAQ section 2). Methods differ in where their pairs come
-from. Page: ideas/pairs.
+One encoder for queries and passages, or two that start equal; the vector is the last layer's state
+of [CLS], compared by inner product (DPR-PAQ section 2). Methods differ in the source of their
+pairs. Page: ideas/pairs.
 """
 
 import copy
@@ -28,18 +28,17 @@ class ContrastiveSettings(Settings):
     """Parameters of contrastive pre-training.
 
     Attributes:
-        batch_pairs: pairs of a micro-batch, all of them each other's negatives; None takes as many
-            as the token budget holds at full length, so that every method reads as many tokens per
-            step.
-        temperature: scores are divided by it; the papers use none, that is 1.
+        batch_pairs: pairs per micro-batch, negatives of each other; None takes as many as the token
+            budget holds at full length, so that all methods read equally many tokens per step.
+        temperature: divides the scores; the papers use none, that is 1.
         normalise: compare by cosine; otherwise by inner product (papers).
         chunk: texts encoded at a time, for batches that do not fit in memory
             (`models.encode_in_chunks`); None encodes all at once.
-        mask_positives: copies of a query's positive, and its other known positives, are no
-            negatives of it; False takes them for negatives, as the released code does.
+        mask_positives: copies of a query's positive, and its other known positives, are not used as
+            its negatives; False uses them, as the released code does.
         separate: two encoders that start equal, one for queries and one for passages (DPR-PAQ for
-            BERT; PAIR Table 3, "w/o SP"); None has one for both. Fine-tuning must keep them apart,
-            too.
+            BERT; PAIR Table 3, "w/o SP"); None has one for both. Fine-tuning must then have two as
+            well.
     """
 
     batch_pairs: int | None = Field(None, ge=2)
@@ -50,7 +49,7 @@ class ContrastiveSettings(Settings):
     separate: Literal[True] | None = None
 
     def depth(self, layers: int) -> int:
-        """Of the last layer hardly more than keys and values is computed (`first_states`)."""
+        """Of the last layer little more than keys and values is computed (`first_states`)."""
         return layers - 1
 
 
@@ -58,8 +57,8 @@ class Contrastive(Objective):
     """Find each query's own passage among all passages of the batch.
 
     Attributes:
-        model: reads queries, and passages where these have no encoder of their own.
-        passage_model: reads passages, or None.
+        model: encodes queries, and passages if they have no encoder of their own.
+        passage_model: encodes passages, or None.
     """
 
     reads_queries = True
@@ -79,14 +78,12 @@ class Contrastive(Objective):
     def batches(
         cls, settings: ContrastiveSettings, source: Source
     ) -> Callable[[int], RetrievalBatch]:
-        """Queries, each with its passage and `negatives` others, of the one material that the
-        settings name.
-        """
+        """Queries, each with its passage and `negatives` others, from the method's one material."""
         (name,) = settings.materials()
         *stores, examples = stored_pairs(source, source.materials[name])
         layout, count = source.layout, 1 + settings.negatives
-        # Counted at full length: the number of pairs decides the loss, so it must not depend on how
-        # long texts happen to be.
+        # Counted at full length: the number of pairs decides the loss, so it must not depend on the
+        # lengths of texts.
         longest = layout.query_length + count * layout.passage_length
         pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, longest, len(examples))
         sizes = {"batch_queries": pairs, "passages_per_query": count}
@@ -104,7 +101,7 @@ class Contrastive(Objective):
             batch.passages,
             self.settings.chunk,
         )
-        # of all processes: more negatives for every query
+        # over all processes: more negatives for every query
         compared = gather_batch(batch, queries, passages)
         if not self.settings.mask_positives:
             compared |= {"passage_ids": None, "known_positives": None}
@@ -112,35 +109,34 @@ class Contrastive(Objective):
         return {"loss": loss, "in_batch_accuracy": accuracy}
 
     def encode(self, model: PreTrainedModel, texts: TokenBatch) -> Tensor:
-        """Vectors `[batch, hidden]` that a model makes of queries or passages, not normalised."""
+        """Vectors `[batch, hidden]` of queries or passages, not normalised."""
         return self.project(first_states(model, texts))
 
     def project(self, vectors: Tensor) -> Tensor:
-        """What a method applies to the encoder's vectors before they are compared; here nothing."""
+        """Applied to the vectors before they are compared; the identity by default."""
         return vectors
 
     def compare(self, compared: dict[str, Tensor | None]) -> tuple[Tensor, Tensor]:
-        """The loss of what `gather_batch` gives, each query against every passage, and the share of
-        queries whose own passage scores highest.
+        """The loss of what `gather_batch` returns, each query against every passage, and the share
+        of queries whose own passage scores highest.
         """
         return losses.contrastive_and_accuracy(**compared, **self.scale, blocks="query_passage")
 
     @property
     def scale(self) -> dict[str, Any]:
-        """What scores are."""
+        """How scores are computed."""
         return self.settings.model_dump(include={"temperature", "normalise"})
 
 
 def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, Examples]:
-    """Queries and passages of a material of pairs, and which belong together.
+    """Queries and passages of a material of pairs, and their examples.
 
     Args:
-        source: its passages, where the material has none of its own.
-        folder: `queries/` (token store), `examples/` (see `Examples`) and, if it brings them,
-            `passages/`.
+        source: its passages are used if the material has none.
+        folder: `queries/` (token store), `examples/` (see `Examples`) and optionally `passages/`.
 
     Raises:
-        InputError: pairs that are made of other passages than those of the store.
+        InputError: the pairs were made from other passages than those of the store.
     """
     examples, passages = Examples.open(folder / "examples"), folder / "passages"
     store = TokenStore.open(passages) if passages.is_dir() else source.store
@@ -153,16 +149,16 @@ def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, 
 
 
 def pairs_at_once(wanted: int | None, budget: int, tokens: int, available: int) -> int:
-    """Pairs of a batch: the number asked for, or as many as fill the token budget and exist.
+    """Pairs per batch: the number asked for, or as many as fit the token budget and exist.
 
     Args:
         wanted: `batch_pairs` of a method; None fills the budget.
-        budget: padded tokens of a micro-batch.
-        tokens: longest pair.
-        available: pairs that an epoch has.
+        budget: padded tokens per micro-batch.
+        tokens: of the longest pair.
+        available: pairs per epoch.
 
     Raises:
-        InputError: fewer than two, so that there is nothing to tell a positive from.
+        InputError: fewer than two, so that there are no negatives.
 
     Example:
         >>> pairs_at_once(None, 4096, 32 + 128, 1000)

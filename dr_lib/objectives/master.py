@@ -1,9 +1,9 @@
 """MASTER: one encoder, a shallow decoder for each of five tasks (Zhou et al. 2023, section 4, eq.
 3-5).
 
-Three groups: the passage itself (keywords, and what the encoder saw), its neighbour, and what other
-language models wrote about it. Every decoder is connected to the encoder by one vector. Page:
-papers/master.
+Three groups of tasks: about the passage itself (keywords, and what the encoder saw), its neighbour,
+and texts that other language models wrote about it. Every decoder is connected to the encoder by
+one vector. Page: papers/master.
 """
 
 from collections.abc import Callable
@@ -31,6 +31,7 @@ from dr_lib.objectives.base import (
 from dr_lib.settings import Share
 from dr_lib.tokens import (
     COARSE,
+    MULTIPLE,
     TokenBatch,
     TokenStore,
     TokenValues,
@@ -54,24 +55,24 @@ class MasterSettings(DrawnSettings):
     Attributes:
         tasks: mkp (masked keywords), cmp (complementary mask), npr (neighbouring passage), dor
             (doc2query's questions) and gor (a language model's continuation). The paper's groups
-            are CPR = mkp and cmp, RPR = npr, POR = dor and gor. A task that is left out needs no
-            decoder and no material.
+            are CPR = mkp and cmp, RPR = npr, POR = dor and gor. An unused task needs no decoder and
+            no material.
         shared_decoder: one decoder for all tasks (the last variant of Table 6).
         encoder_rate, decoder_rate: share of tokens hidden on each side.
-        complement: the encoder of cmp reads its own mask of `complement_rate` (released), or the
-            one mask of `encoder_rate` (paper), whose complement is much larger.
-        complement_rate: share of tokens that the encoder of cmp loses, where it has a mask of its
+        complement: the encoder of cmp has its own mask of `complement_rate` (released), or shares
+            the mask of `encoder_rate` (paper), whose complement is much larger.
+        complement_rate: share of tokens hidden from the encoder of cmp, if it has a mask of its
             own.
-        neighbour: the next passage of the document where the collection keeps documents, else
-            halves of one passage (paper); always halves (released).
-        window: of a passage that is too long, its beginning, or in each epoch another window of its
-            body (released).
+        neighbour: the next passage of the document if the collection has documents, else halves of
+            one passage (paper); always halves (released).
+        window: what is read of a passage that is too long: its beginning, or a new random window of
+            its body in each epoch (released).
         weighting: of words for keyword masks, 1 / count in the collection (released) or TF-IDF
             (paper).
-        questions: generated questions of a passage (the public sample has 10, the paper says only
+        questions: generated questions per passage (the public sample has 10, the paper says only
             k).
-        mask_policy: what becomes of a hidden token.
-        decoder_layers: depth of each decoder; weights are drawn anew, N(0, 0.02).
+        mask_policy: what replaces a hidden token.
+        decoder_layers: depth of each decoder; weights are newly drawn, N(0, 0.02).
         passage_weight, complement_weight, half_weight: of the encoder's own masked-LM loss in each
             of its passes; with the last two at 0 there is one such loss, as in the paper's eq. 5
             (released: three, each of weight 1).
@@ -102,12 +103,12 @@ class MasterSettings(DrawnSettings):
         return tuple(task for task in TASKS if task in tasks)
 
     def depth(self, layers: int) -> int:
-        """The encoder's passes, a second one with its embedding, and a decoder for each task."""
+        """The encoder, a second pass with its embedding, and a decoder for each task."""
         second = "cmp" in self.tasks and self.complement == "released"
         return layers + second * (layers + 1) + len(self.tasks) * self.decoder_layers
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """Keyword weights, questions and continuations, each where a chosen task reads it."""
+        """Keyword weights, questions and continuations, each if a chosen task reads it."""
         named = {
             "keyword_weights": ({"mkp", "npr"}, {"weighting": self.weighting}),
             "questions": ({"dor"}, {"per_passage": self.questions}),
@@ -120,19 +121,19 @@ class MasterSettings(DrawnSettings):
 
 @dataclass(frozen=True)
 class MasterBatch:
-    """Texts of one step; what no chosen task reads is None. Row i of every part belongs to passage
-    i.
+    """Texts of one step; parts that no chosen task reads are None. Row i of every part belongs to
+    passage i.
 
     Attributes:
         passages: what the encoder reads; `values` are keyword weights.
-        halves: first halves of the passages, which the encoder reads before a decoder recovers the
-            second ones; None where the neighbours are real.
+        halves: first halves of the passages, from whose vectors a decoder recovers the second
+            halves; None if the neighbours are real.
         neighbours: the next passage of the document or the second half, `values` are keyword
-            weights. A passage without a next one has no token to recover here.
+            weights. A passage without a next one has nothing to recover here.
         questions: the generated questions of each passage, a [SEP] after each.
-        continuations: a language model's continuation of the passage; the passage itself where
-            there is none.
-        longest_word: pieces of the longest word in any of these.
+        continuations: a language model's continuation of the passage; the passage itself if there
+            is none.
+        longest_word: a bound on the pieces of a word in any of these.
     """
 
     passages: TokenBatch
@@ -147,7 +148,7 @@ class MasterBatch:
 
 
 class Reading(NamedTuple):
-    """One pass of the encoder: clean text, what is hidden of it, and its last-layer states."""
+    """One pass of the encoder: clean text, its mask, and its last-layer states."""
 
     text: TokenBatch
     mask: Tensor
@@ -155,8 +156,8 @@ class Reading(NamedTuple):
 
 
 class Master(MaskedObjective):
-    """Recover hidden tokens of five kinds of text, each by a shallow decoder that sees the encoder
-    as one vector.
+    """Recover hidden tokens of five kinds of text, each with a shallow decoder that sees the
+    encoder through one vector.
     """
 
     cites = ("master",)
@@ -168,7 +169,7 @@ class Master(MaskedObjective):
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: MasterSettings
     ):
         super().__init__(model, tokenizer, settings)
-        # A decoder's seed goes by its task, so that leaving a task out changes no other decoder.
+        # A decoder's seed depends on its task, so that dropping a task changes no other decoder.
         seeds = {task: settings.init_seed * len(TASKS) + place for place, task in enumerate(TASKS)}
         names = (
             {SHARED: seeds["mkp"]}
@@ -190,7 +191,8 @@ class Master(MaskedObjective):
     def forward(self, batch: MasterBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Sum of the decoders' losses and of the encoder's weighted masked-LM losses (eq. 5).
 
-        A passage without questions adds nothing to dor, one without a neighbour nothing to npr.
+        A passage without questions contributes nothing to dor, one without a neighbour nothing to
+        npr.
         """
         texts = {
             name: self.maskable(part)
@@ -218,7 +220,7 @@ class Master(MaskedObjective):
 
         The first two go through the encoder as one batch.
         """
-        # What is not needed is not read: a pass through the encoder is the dearest part of a step.
+        # Only the passes that are needed: they are the most expensive part of a step.
         names = ["passage"] if self.needs_passage(batch) else []
         names += (
             ["complement"]
@@ -236,8 +238,8 @@ class Master(MaskedObjective):
         """One pass over several masked copies of a text."""
         masks = [masking.whole_word(text, self.rate_of(name), generator) for name in names]
         ids = [self.hide(text, mask, generator, self.settings.mask_policy) for mask in masks]
-        # Both masks of a passage go through as one batch of twice the rows: one pass of better
-        # filled products.
+        # Both masked copies of a passage go through as one batch of twice the rows, which uses the
+        # device better.
         copies = text.take(torch.arange(len(text), device=text.rows.device).repeat(len(names)))
         hidden = hidden_states(self.model, copies, torch.cat(ids)).chunk(len(names))
         return {
@@ -258,17 +260,15 @@ class Master(MaskedObjective):
         ids = self.hide(text, mask, generator, self.settings.mask_policy)
         decoder = self.decoders[SHARED if self.settings.shared_decoder else task]
         decoded = decoder(embed(self.model, ids, text.token_type_ids), reading.hidden[:, 0], text)
-        # Words that carry a keyword mask past its budget, or keep the encoder's mask below its own,
-        # are hidden too.
+        # A keyword mask may exceed its budget by a word, and the encoder's mask may stay below it
+        # by one.
         slack = 0 if task in ("dor", "gor") else len(mask) * batch.longest_word
         return predict_tokens(self.model, decoded, text.input_ids, mask, rate, slack=slack)
 
     def target(
         self, task: Task, batch: MasterBatch, reading: Reading, generator: torch.Generator
     ) -> tuple[TokenBatch, Tensor, float]:
-        """What the decoder of a task recovers: the text, what is hidden of it, and at which
-        rate.
-        """
+        """What the decoder of a task recovers: the text, its mask, and the rate."""
         rate = self.settings.decoder_rate
         if task in ("mkp", "npr"):
             text = batch.passages if task == "mkp" else batch.neighbours
@@ -280,17 +280,17 @@ class Master(MaskedObjective):
         return text, masking.whole_word(text, rate, generator), rate
 
     def rate_of(self, name: str) -> float:
-        """Share of tokens that the encoder loses in one of its passes."""
+        """Share of tokens hidden from the encoder in one of its passes."""
         return self.settings.complement_rate if name == "complement" else self.settings.encoder_rate
 
     def vector_of(self, task: Task, batch: MasterBatch) -> str:
-        """The pass of the encoder whose vector a task's decoder gets."""
+        """The encoder pass whose vector a task's decoder receives."""
         if task == "cmp" and self.settings.complement == "released":
             return "complement"
         return "half" if task == "npr" and batch.halves is not None else "passage"
 
     def needs_passage(self, batch: MasterBatch) -> bool:
-        """Whether the plain pass over the passages has a loss of its own or a decoder that reads
+        """Whether the plain pass over the passages has a loss of its own, or a decoder that reads
         its vector.
         """
         read = {self.vector_of(task, batch) for task in self.settings.tasks}
@@ -298,9 +298,9 @@ class Master(MaskedObjective):
 
 
 class MasterBatches:
-    """Micro-step -> `MasterBatch`; the same number, the same batch.
+    """Micro-step -> `MasterBatch`; the same step always gives the same batch.
 
-    A batch has as many passages as the token budget holds at the longest of all their texts.
+    A batch has as many passages as the token budget holds, counting the longest of all their texts.
 
     Args:
         settings: the tasks, and which texts are neighbours: "paper" takes the next passage of the
@@ -339,12 +339,13 @@ class MasterBatches:
             "continuations": self.continuations and self._continued(passages, epoch),
         }
         longest = max(longest_word(part) for part in (passages, *parts.values()) if part)
-        return MasterBatch(passages=passages, **parts, longest_word=longest)
+        # rounded up, since shapes on a GPU and its CUDA graphs depend on it
+        return MasterBatch(passages, **parts, longest_word=-(-longest // MULTIPLE) * MULTIPLE)
 
     def _longest(self) -> np.ndarray:
         """Length of the longest text that goes with each passage."""
-        # Batches are planned by the longest of a passage's texts, so that none of them breaks the
-        # token budget.
+        # Batches are planned by the longest of a passage's texts, so that none exceeds the token
+        # budget.
         longest = np.zeros(len(self.store), np.int64)
         for texts in (self.questions, self.continuations):
             if texts:
@@ -362,21 +363,21 @@ class MasterBatches:
             return {"halves": None, "neighbours": None}
         rows = passages.rows.numpy()
         after = self.follows[rows]
-        # A passage without a next one stands in with itself, blanked: rows of all parts belong to
-        # the same passages.
+        # A passage without a next one is replaced by itself, blanked, so that the rows of all parts
+        # match.
         next_ones = self.store.batch(np.where(after >= 0, after, rows), **self.layout)
         next_ones = self.weights.attach(next_ones, **self.layout)
         return {"halves": None, "neighbours": _blank(next_ones, torch.from_numpy(after < 0))}
 
     def _joined(self, texts: "PassageTexts", passages: TokenBatch, epoch: int) -> TokenBatch:
-        """The texts of each passage in an order of their own in this epoch, long ones cut to a
+        """The texts of each passage, shuffled anew in each epoch; long sequences are cut to a
         random window.
         """
         owners, seed = passages.rows.numpy(), self.source.seed
         counts = texts.offsets[owners + 1] - texts.offsets[owners]
         rows = run_places(texts.offsets[owners], counts)
-        # Sorted by owner, then by a hash that changes with the epoch: shuffled inside each passage,
-        # whole between them.
+        # Sorted by owner, then by a hash that changes with the epoch: shuffled within each passage
+        # only.
         order = np.lexsort((hash64(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
         return join_texts(
             texts.store,
@@ -384,7 +385,7 @@ class MasterBatches:
             counts,
             owners,
             max_length=self.source.layout.passage_length,
-            lots=hash64(seed, epoch, owners, 1),
+            random_ints=hash64(seed, epoch, owners, 1),
         )
 
     def _continued(self, passages: TokenBatch, epoch: int) -> TokenBatch:
@@ -410,7 +411,7 @@ def _texts(source: Source, name: str) -> PassageTexts:
 def next_passages(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The passage that follows each one in its document, `[passages]` int64, -1 behind the last.
 
-    Where a collection holds some passages of a document only, the next one that it holds.
+    If a collection holds only some passages of a document, the next one that it holds.
 
     Args:
         documents: `[passages]` int64, number of the document.
@@ -434,7 +435,7 @@ def longest_word(batch: TokenBatch) -> int:
 
 
 def _blank(batch: TokenBatch, rows: Tensor) -> TokenBatch:
-    """Some rows without anything to read but [CLS], or to hide."""
+    """Some rows reduced to [CLS], with nothing to mask."""
     gone = rows[:, None]
     seen = batch.attention_mask.masked_fill(gone, 0)
     seen[:, 0] = 1

@@ -1,9 +1,9 @@
-"""BERT's tasks: masked words on the target corpus (the baseline of SimLM Table 7); on pairs that
-people wrote, also whether the second text follows the first.
+"""BERT's tasks: masked LM on the target corpus (the baseline of SimLM Table 7) and, on natural
+pairs, next-sentence prediction.
 
-Both texts of a pair are read as one sequence, as a cross-encoder reads them. Humeau et al. 2019
-pre-train so on posts and comments; DPR-PAQ compares its dual encoder with that (section 5.1; Table
-3, row 5). Pages: ideas/masking and ideas/pairs.
+Both texts of a pair form one sequence, as for a cross-encoder. Humeau et al. 2019 pre-train this
+way on posts and comments; DPR-PAQ compares its dual encoder with theirs (section 5.1; Table 3, row
+5). Pages: ideas/masking and ideas/pairs.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class MlmSettings(MaskedSettings):
 
 
 class Mlm(MaskedObjective):
-    """Hide some tokens, predict them from what is left."""
+    """Mask some tokens and predict them from the rest."""
 
     cites = ("devlin2019",)
     title, family = "masked LM", "masked words alone"
@@ -61,7 +61,7 @@ class Mlm(MaskedObjective):
         return report(encoder.loss, encoder=encoder)
 
     def read(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Prediction]:
-        """States `[batch, length, hidden]` of the masked batch, and what they predict at the hidden
+        """States `[batch, length, hidden]` of the masked batch, and the prediction at the hidden
         positions.
         """
         chosen, batch = self.settings, self.maskable(batch)
@@ -77,9 +77,9 @@ class NspSettings(MlmSettings):
     """Parameters: those of masked language modelling, and of the pairs.
 
     Attributes:
-        batch_pairs: true pairs of a micro-batch, each beside a random one; None fills the token
-            budget at full length.
-        init_seed: of the head that tells them apart; None takes the recipe's seed.
+        batch_pairs: true pairs per micro-batch, each with a random one; None fills the token budget
+            at full length.
+        init_seed: of the classification head; None takes the recipe's seed.
     """
 
     batch_pairs: int | None = Field(None, ge=2)
@@ -91,11 +91,11 @@ class NspSettings(MlmSettings):
 
 
 class Nsp(Mlm):
-    """Predict hidden words of two texts, and whether they belong together; half of them do.
+    """Predict masked words of two texts, and whether they belong together; half of them do.
 
-    A pair is as long as a passage may be, so that a step reads as many tokens as that of any other
-    method. A random text is never one that belongs to the first, too. What is said of a pair is
-    read off [CLS] through one layer, without BERT's pooler: none of the book's base models has one.
+    A pair is at most as long as a passage, so that a step reads as many tokens as any other
+    method's. A random text is never another positive of the first. The pair is classified from
+    [CLS] through one layer, without BERT's pooler, which none of the book's base models has.
 
     Attributes:
         follows: from [CLS] to the logit of "belongs together".
@@ -116,7 +116,7 @@ class Nsp(Mlm):
 
     @classmethod
     def batches(cls, settings: NspSettings, source: Source) -> Callable[[int], TokenBatch]:
-        """Sequences of two texts: at even rows a true pair, below it the same first text with a
+        """Sequences of two texts: a true pair at even rows, followed by the same first text with a
         random second one.
         """
         queries, passages, examples = stored_pairs(source, source.materials["reddit_pairs"])
@@ -136,7 +136,7 @@ class Nsp(Mlm):
         ).batch
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """The sum of both losses, as BERT has it, and the share told right."""
+        """The sum of both losses, as in BERT, and the accuracies."""
         states, words = self.read(batch, generator)
         logits = self.follows(states[:, 0]).squeeze(-1).float()
         true = torch.arange(len(batch), device=logits.device) % 2 == 0

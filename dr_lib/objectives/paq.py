@@ -1,9 +1,9 @@
-"""DPR-PAQ: contrastive pre-training on questions with the passages they were generated from, or
+"""DPR-PAQ: contrastive pre-training on questions with the passages they were generated from, or on
 posts (Oguz et al. 2022).
 
-Hard negatives are what a first retriever finds for a question (section 3.3). For dialogue, `reddit`
-reads posts and their comments (section 3.1.2), or any texts that people wrote as a pair, such as
-title and body. Questions, negatives and pairs are materials, made before. Page: ideas/pairs.
+Hard negatives come from a first retriever (section 3.3). For dialogue, `reddit` reads posts and
+their comments (section 3.1.2), or other natural pairs such as title and body. Questions, negatives
+and pairs are materials, made beforehand. Page: ideas/pairs.
 """
 
 from typing import Any, ClassVar
@@ -20,10 +20,10 @@ class PaqSettings(ContrastiveSettings):
     """Parameters of DPR-PAQ.
 
     Attributes:
-        negatives: hard negatives beside each positive (the published file has one per question).
+        negatives: hard negatives per positive (the published file has one per question).
         projection: Linear and LayerNorm over [CLS] (the paper for RoBERTa; its released
-            configurations have none). It is saved beside the model; fine-tuning continues with it
-            if it has one too (`Finetuning.projection`).
+            configurations have none). It is saved with the model; fine-tuning continues with it if
+            `Finetuning.projection` is set.
         init_seed: of the projection; None takes the recipe's seed.
     """
 
@@ -39,11 +39,11 @@ class PaqSettings(ContrastiveSettings):
 class Paq(Contrastive):
     """Find the passage that a question was generated from.
 
-    One encoder serves both sides, or two (`separate`), as with the paper's BERT; two may also part
-    in fine-tuning only (`Finetuning.shared`).
+    One encoder serves both sides, or there are two (`separate`), as for the paper's BERT; they may
+    also be separated in fine-tuning only (`Finetuning.shared`).
 
     Attributes:
-        projection: over the vectors, or nothing.
+        projection: over the vectors, or the identity.
     """
 
     cites = ("dpr_paq", "lewis2021")
@@ -61,12 +61,12 @@ class Paq(Contrastive):
         )
 
     def project(self, vectors: Tensor) -> Tensor:
-        """The vectors, projected where the settings say so; by one projection for both sides."""
+        """The vectors, projected if the settings say so; one projection for both sides."""
         return self.projection(vectors)
 
 
 class RedditSettings(ContrastiveSettings):
-    """Parameters of pre-training on pairs that people wrote: those of `ContrastiveSettings`."""
+    """Parameters of pre-training on natural pairs: those of `ContrastiveSettings`."""
 
     negatives: ClassVar[int] = 0
 

@@ -1,5 +1,5 @@
-"""RetroMAE: rebuild the passage from one vector, each position from its own sample of the others
-(Xiao et al. 2022).
+"""RetroMAE: reconstruct the passage from one vector, each position with its own sample of the other
+tokens (Xiao et al. 2022).
 
 The encoder predicts the masked tokens of its input. A decoder of one layer predicts every token:
 row i of its attention has the passage's vector plus position i as its query, and sees the vector
@@ -23,10 +23,10 @@ from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
 LOGITS, LOGITS_OF_GPU = 2**22, 2**28
-"""Logits of whole passages that exist at a time."""
+"""Logits of whole passages in memory at a time."""
 NEVER = -1e4
-"""Stands for the logit at special positions, below any other, and finite where a passage has no
-token.
+"""Replaces the logits at special positions: below any other, but finite for a passage without
+tokens.
 """
 
 
@@ -39,7 +39,7 @@ class RetromaeSettings(DrawnSettings):
         decoder_rate: share of tokens that a row of the decoder does not see.
         budget: the rates count non-special tokens (recommended), or [CLS] and [SEP] too (released).
         mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged; or always [MASK].
-        draws: a draw for each row (paper), or up to 256 draws a passage, of which each row picks
+        draws: a mask for each row (paper), or up to 256 masks per passage, of which each row picks
             one (released).
         bag_weight: weight of DupMAE's bag-of-words loss, 0.1 in its released code; DupMAE's
             LayerNorm on the queries and its second vector for retrieval are not part of this.
@@ -54,7 +54,7 @@ class RetromaeSettings(DrawnSettings):
     bag_weight: NonNegativeFloat = 0.0
 
     def depth(self, layers: int) -> int:
-        """The decoder's one layer, whose attention has a mask for each row, takes about two."""
+        """The decoder's one layer, with a mask for each row, takes as much memory as about two."""
         return layers + 2
 
 
@@ -62,7 +62,7 @@ class Retromae(MaskedObjective):
     """Masked LM for the encoder, enhanced decoding behind the bottleneck.
 
     Attributes:
-        decoder: the one layer with two streams; thrown away after pre-training.
+        decoder: the one layer with two streams; discarded after pre-training.
     """
 
     cites = ("xiao2022",)
@@ -99,7 +99,7 @@ class Retromae(MaskedObjective):
         Args:
             batch: clean passages.
             bottleneck: `[batch, 1, hidden]`, the encoder's first states.
-            generator: of the rows' masks.
+            generator: for the rows' masks.
         """
         chosen = self.settings
         draws = RELEASED_DRAWS if chosen.draws == "released" else None
@@ -107,8 +107,7 @@ class Retromae(MaskedObjective):
             batch, chosen.decoder_rate, generator, budget=chosen.budget, draws=draws
         )
         embedded = embed(self.model, batch.input_ids, batch.token_type_ids)
-        # Position 0 holds the passage's vector in place of [CLS]: every row may see it, whatever
-        # else it sees.
+        # Position 0 holds the passage's vector in place of [CLS]; every row may see it.
         contents = torch.cat([bottleneck.to(embedded.dtype), embedded[:, 1:]], dim=1)
         return self.decoder(
             bottleneck + position_vectors(self.model, embedded.shape[1]), contents, unseen
@@ -116,21 +115,21 @@ class Retromae(MaskedObjective):
 
 
 def passage_logits(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch) -> Tensor:
-    """The logits under which DupMAE's second task has the passage's distinct tokens (Xiao and Liu
-    2022): each id of the vocabulary gets its highest one over the passage's tokens.
+    """Logits of DupMAE's bag-of-words task (Xiao and Liu 2022): the maximum over the passage's
+    tokens for each id of the vocabulary.
 
-    The released code pools over [SEP] too; here only tokens that are not special count.
+    The released code pools over [SEP] too; here only non-special tokens count.
 
     Args:
-        model: its head gives the logits.
+        model: whose head makes the logits.
         hidden: `[batch, length, hidden]` encoder states of the masked passages.
         batch: the clean passages.
 
     Returns:
         `[batch, vocab]` with gradient.
     """
-    # Logits of all positions of a passage would fill memory: some passages at a time, of which only
-    # the highest stay.
+    # Logits of all positions would fill memory: a few passages at a time, of which only the maxima
+    # are kept.
     head, length, vocab = lm_head(model), batch.special.shape[1], model.config.vocab_size
     most = LOGITS if hidden.device.type == "cpu" else LOGITS_OF_GPU
     at_a_time = max(1, most // (length * vocab))

@@ -1,10 +1,10 @@
-"""Replaced token detection (ELECTRA, Clark et al. 2020): what SimLM's Tables 1 and 5 start from.
-Page: ideas/bottleneck.
+"""Replaced token detection (ELECTRA, Clark et al. 2020): the starting point of SimLM's Tables 1 and
+5. Page: ideas/bottleneck.
 
 A generator fills the gaps of a passage, and the encoder says of each token whether it is the
-original. Settled here: the generator is frozen, as in SimLM, where ELECTRA's learns beside the
-model; a token that was sampled again but equals the original counts as original. There is no
-bottleneck and no decoder; with both it is `encdec_rtd`.
+original. Our choices: the generator is frozen, as in SimLM, while ELECTRA trains it jointly; a
+sampled token that equals the original counts as original. There is no bottleneck and no decoder;
+with both it is `encdec_rtd`.
 """
 
 import copy
@@ -25,7 +25,7 @@ class RtdSettings(DrawnSettings):
     """Parameters of replaced token detection.
 
     Attributes:
-        rate: share of tokens that the generator fills.
+        rate: share of tokens that the generator replaces.
         init_seed: of the head; None takes the recipe's seed.
     """
 
@@ -33,12 +33,12 @@ class RtdSettings(DrawnSettings):
 
 
 class Rtd(MaskedObjective):
-    """Tell replaced tokens from original ones, at every position but special ones.
+    """Detect replaced tokens, at all but special positions.
 
-    An accuracy below `1 - encoder_replaced` is less than calling every token original gives.
+    An accuracy below `1 - encoder_replaced` is worse than calling every token original.
 
     Attributes:
-        detector: the head; thrown away after pre-training. The masked-LM head is left as it was.
+        detector: the head; discarded after pre-training. The masked-LM head is unchanged.
     """
 
     cites = ("clark2020",)
@@ -62,7 +62,7 @@ class Rtd(MaskedObjective):
         )
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """The mean binary cross-entropy over all tokens, and the share told right."""
+        """The mean binary cross-entropy over all tokens, and the accuracy."""
         batch, rate = self.maskable(batch), self.settings.rate
         mask = masking.whole_word(batch, rate, generator)
         hidden = self.hide(batch, mask, generator)
@@ -85,11 +85,11 @@ def detect_replaced(
     where: Tensor,
     by_passage: bool = False,
 ) -> Prediction:
-    """Binary cross-entropy of "replaced or original?" at some positions, and the share told right.
+    """Binary cross-entropy of "replaced or original?" at some positions, and the accuracy.
 
     Args:
         detector: the head.
-        states: `[batch, length, hidden]` of what was read.
+        states: `[batch, length, hidden]` of the corrupted input.
         replaced: `[batch, length]` bool, where it differs from the clean passage.
         where: `[batch, length]` bool, the positions that count.
         by_passage: average within each passage first, then over passages; otherwise every token

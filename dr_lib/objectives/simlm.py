@@ -3,8 +3,8 @@
 
 A generator replaces 30 % of the passage for the encoder and 50 % (the same tokens and more) for a
 two-layer decoder, which sees the encoder only through its first state. Both sides recover the clean
-passage. Page: papers/simlm. Below it stands `encdec_rtd`, SimLM's inputs with ELECTRA's question
-(section 5.1, Table 7).
+passage. Page: papers/simlm. Below is `encdec_rtd`, SimLM's inputs with ELECTRA's task (section 5.1,
+Table 7).
 """
 
 import copy
@@ -30,19 +30,18 @@ class SimlmSettings(EncoderDecoderSettings):
 
     Attributes:
         encoder_rate, decoder_rate: share of tokens replaced on each side. At or below the encoder's
-            rate the decoder reuses the encoder's mask (its tokens are sampled anew).
+            rate the decoder reuses the encoder's mask (with newly sampled tokens).
         budget: the rates count non-special tokens (recommended), or [CLS] and [SEP] too (released).
         mask_policy: what the generator reads at chosen positions; the released script always uses
             [MASK], its configuration defaults to BERT's 80/10/10.
         generator: frozen; joint, also trained by masked LM on the encoder's mask; joint_random, the
-            same from fresh weights (SimLM Table 12).
-        generator_weight: weight of the generator's loss where it is trained.
-        generator_dropout: a frozen generator has none (paper), or keeps it active (released code,
-            by accident).
-        forbid_special_samples: never sample [PAD], [CLS], [SEP] or [MASK]; the released code allows
-            them.
-        loss_mean: over all tokens of the batch (released), or within passages, then over them
-            (paper, eq. 2).
+            same from random weights (SimLM Table 12).
+        generator_weight: weight of the generator's loss, if it is trained.
+        generator_dropout: off for a frozen generator (paper), or active (released code, by
+            accident).
+        forbid_special_samples: never sample [PAD], [CLS], [SEP] or [MASK]; the released code may.
+        loss_mean: over all tokens of the batch (released), or within each passage, then over
+            passages (paper, eq. 2).
 
     The decoder's parameters are those of `EncoderDecoderSettings`.
     """
@@ -58,13 +57,13 @@ class SimlmSettings(EncoderDecoderSettings):
     loss_mean: Literal["released", "paper"] = "released"
 
     def depth(self, layers: int) -> int:
-        """A generator that learns adds its layers, at most as many as the encoder has."""
+        """A trained generator adds its layers, at most as many as the encoder has."""
         return super().depth(layers) + (layers + 1) * (self.generator != "frozen")
 
 
 class Simlm(EncoderDecoder):
-    """Recover the clean passage from replaced tokens: encoder from its own input, decoder through
-    one vector.
+    """Recover the clean passage from replaced tokens: the encoder from its own input, the decoder
+    with the help of one vector.
     """
 
     cites = ("simlm",)
@@ -94,7 +93,7 @@ class Simlm(EncoderDecoder):
         )
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Encoder loss + decoder loss (+ weighted generator loss where it learns), eq. 2."""
+        """Encoder loss + decoder loss (+ weighted generator loss, if it is trained), eq. 2."""
         batch = self.maskable(batch)
         encoder_ids, decoder_ids, learned = self.replaced_inputs(batch, generator)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
@@ -103,7 +102,7 @@ class Simlm(EncoderDecoder):
         loss = encoder.loss + decoder.loss
         if learned:
             loss = loss + self.settings.generator_weight * learned["generator"].loss
-        # Fewer than were chosen: a token sampled again is often the one that stood there.
+        # Fewer than were masked: the sampled token is often the original one.
         sides, real = {"encoder": encoder_ids, "decoder": decoder_ids}, batch.attention_mask.sum()
         shares = {
             f"{side}_replaced": (ids != batch.input_ids).sum() / real for side, ids in sides.items()
@@ -115,8 +114,8 @@ class Simlm(EncoderDecoder):
 
         Args:
             batch: clean passages.
-            ids: `[batch, length]` what the side has read.
-            states: `[batch, length, hidden]` what it made of it.
+            ids: `[batch, length]` input of the side.
+            states: `[batch, length, hidden]` its output.
         """
         by_passage = self.settings.loss_mean == "paper"
         return predict_tokens(
@@ -126,12 +125,11 @@ class Simlm(EncoderDecoder):
     def replaced_inputs(
         self, batch: TokenBatch, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, dict[str, Prediction]]:
-        """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the masked LM of a
-        generator that learns.
+        """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the masked-LM prediction
+        of a trained generator.
         """
         chosen, rate = self.settings, self.settings.encoder_rate
-        # The decoder loses the same words and more: what the encoder had to guess, it is not told
-        # either.
+        # The decoder loses the same words and more: it is not told what the encoder had to guess.
         encoder_mask, decoder_mask = masking.nested(
             batch, rate, chosen.decoder_rate, generator, budget=chosen.budget
         )
@@ -149,8 +147,8 @@ class Simlm(EncoderDecoder):
         rates: tuple[float, ...],
         learn: bool = False,
     ) -> tuple[Tensor, dict[str, Prediction]]:
-        """Ids with the masked positions re-sampled; where the generator learns, its masked LM as
-        well.
+        """Ids with the masked positions re-sampled; if the generator is trained, its masked-LM
+        prediction as well.
         """
         masked_ids = self.hide(batch, mask, generator, self.settings.mask_policy)
         at_most = max_masked(mask, *rates)
@@ -165,20 +163,19 @@ class Simlm(EncoderDecoder):
 
 
 class EncdecRtd(Simlm):
-    """Tell replaced tokens from original ones: the encoder by itself, the decoder with one vector's
-    help.
+    """Detect replaced tokens: the encoder by itself, the decoder with the help of one vector.
 
-    SimLM's paper says no more than that replaced token detection (Clark et al. 2020) takes the
-    place of language modelling on both sides. Settled here: a token that was sampled again but
-    equals the original counts as original, as in ELECTRA; every position but special ones carries a
-    loss; encoder and decoder share one head of ELECTRA's shape, as they share one head in SimLM;
-    both losses weigh 1. The masked-LM head is left as it was. The parameters are SimLM's.
+    SimLM's paper says only that replaced token detection (Clark et al. 2020) takes the place of
+    language modelling on both sides. Our choices: a sampled token that equals the original counts
+    as original, as in ELECTRA; the loss is over all but special positions; encoder and decoder
+    share one head of ELECTRA's shape, as they share a head in SimLM; both losses have weight 1. The
+    masked-LM head is unchanged. The parameters are SimLM's.
 
-    An accuracy below `1 - encoder_replaced` (or `decoder_replaced`) is less than calling every
-    token original gives.
+    An accuracy below `1 - encoder_replaced` (or `decoder_replaced`) is worse than calling every
+    token original.
 
     Attributes:
-        detector: the head that both sides share; thrown away after pre-training.
+        detector: the head that both sides share; discarded after pre-training.
     """
 
     cites = ("simlm", "clark2020")
@@ -192,9 +189,7 @@ class EncdecRtd(Simlm):
         )
 
     def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> Prediction:
-        """One side's binary cross-entropy and accuracy: does `ids` differ from the clean passage
-        here?
-        """
+        """One side's binary cross-entropy and accuracy of "replaced or original?"."""
         by_passage = self.settings.loss_mean == "paper"
         return detect_replaced(
             self.detector, states, ids != batch.input_ids, ~batch.special, by_passage

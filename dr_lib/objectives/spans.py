@@ -1,10 +1,10 @@
 """Pairs from the collection itself: the inverse cloze task and body first selection.
 
 ICT (Lee et al. 2019; DPR-PAQ Table 4) finds the passage that a sentence was taken from: a random
-sentence is the query, the rest of the passage its positive; now and then the sentence stays in, so
+sentence is the query and the rest of the passage its positive; sometimes the sentence stays in, so
 that shared words count too. BFS (Chang et al. 2020) asks with a random sentence of a document's
-first passage for a random other passage of that document; DPR-PAQ (section 1) describes it the
-other way round: a sentence of the document finds its first passage. Page: ideas/pairs.
+first passage for a random other passage of that document; DPR-PAQ (section 1) describes the
+reverse: a sentence of the document finds its first passage. Page: ideas/pairs.
 """
 
 from collections.abc import Callable
@@ -32,14 +32,14 @@ from dr_lib.tokens import (
     to_batch,
     truncate,
 )
-from dr_lib.training import RetrievalBatch, Visits, hash64
+from dr_lib.training import EpochSampler, RetrievalBatch, hash64
 from dr_lib.words import FULL_STOPS
 
 BLOCK = 1 << 24
 
 
 class Spans(NamedTuple):
-    """One piece of text a passage: `rows` of the store, and where each `begin`s and `end`s in its
+    """A span of text per passage: `rows` of the store, and where each span `begin`s and `end`s in
     `text_ids`, int64.
     """
 
@@ -52,10 +52,10 @@ class IctSettings(ContrastiveSettings):
     """Parameters of the inverse cloze task.
 
     Attributes:
-        keep: chance that the sentence stays in its passage (Lee et al.: 0.1).
-        shortest: pieces of the shortest sentence that is drawn where a passage has longer ones.
+        keep: probability that the sentence stays in its passage (Lee et al.: 0.1).
+        shortest: fewest pieces of a sentence, unless a passage has no longer one.
 
-    Passages of one sentence are left out: they would have no rest.
+    Passages of one sentence are left out, since nothing would be left of them.
     """
 
     keep: Share = 0.1
@@ -65,7 +65,7 @@ class IctSettings(ContrastiveSettings):
 class Ict(Contrastive):
     """Find the passage that a sentence was taken from.
 
-    Passages are told apart by row, as in the paper: another copy of a passage is a negative.
+    Passages are identified by row, as in the paper: another copy of a passage is a negative.
     """
 
     cites = ("lee2019",)
@@ -74,7 +74,7 @@ class Ict(Contrastive):
 
     @classmethod
     def batches(cls, settings: IctSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Sentences and what is left of their passages; each passage once an epoch, with another
+        """Sentences and the rest of their passages; each passage once per epoch, with another
         sentence each time.
 
         Raises:
@@ -86,17 +86,17 @@ class Ict(Contrastive):
         if not len(usable):
             fix = "Take longer passages, or choose another method."
             raise InputError("no passage has two sentences", where="ict", fix=fix)
-        visits = visit_pairs(
+        sampler = pair_sampler(
             usable, settings.batch_pairs, source, layout.query_length + layout.passage_length
         )
 
         def batch(step: int) -> RetrievalBatch:
-            epoch, rows = visits.of(step)
-            lots = two_lots(source, epoch, rows)
-            queries, limits = sentences.draw(rows, lots[0]), sentences.limits[rows]
-            # A sentence that always left could be found by what is missing, one that always stayed
-            # by its words.
-            stays = lots[1] / 2.0**64 < settings.keep
+            epoch, rows = sampler.of(step)
+            random_ints = two_random_ints(source, epoch, rows)
+            queries, limits = sentences.draw(rows, random_ints[0]), sentences.limits[rows]
+            # Always removed, a sentence could be found by what is missing; always kept, by its
+            # words.
+            stays = random_ints[1] / 2.0**64 < settings.keep
             left_out = Spans(
                 rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end)
             )
@@ -113,8 +113,7 @@ class BfsSettings(ContrastiveSettings):
     """Parameters of body first selection.
 
     Attributes:
-        shortest: pieces of the shortest sentence that is drawn where the first passage has longer
-            ones.
+        shortest: fewest pieces of a sentence, unless the first passage has no longer one.
     """
 
     shortest: PositiveInt = 4
@@ -123,7 +122,7 @@ class BfsSettings(ContrastiveSettings):
 class Bfs(Contrastive):
     """Find a passage of the document that a lead sentence begins.
 
-    Documents are told apart by number: the copy of a passage in another document is a negative.
+    Documents are identified by number: a copy of a passage in another document is a negative.
     """
 
     cites = ("chang2020",)
@@ -132,12 +131,11 @@ class Bfs(Contrastive):
 
     @classmethod
     def batches(cls, settings: BfsSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Lead sentences and other passages; each document once an epoch, so that no other passage
-        is right too.
+        """Lead sentences and other passages; each document once per epoch, so that no other passage
+        of the batch is relevant.
 
-        Documents of one passage are left out. Where a collection holds some passages of a document
-        only, the first that it holds, and that has a body, leads. `passage_rows` are numbers of
-        documents.
+        Documents of one passage are left out. If a collection holds only some passages of a
+        document, the first one with a body leads. `passage_rows` are numbers of documents.
 
         Raises:
             InputError: no document has two passages, or the budget holds no two pairs.
@@ -146,18 +144,18 @@ class Bfs(Contrastive):
         sentences = Sentences.find(source, settings.shortest)
         documents = Documents.of(source.documents, source.positions, sentences.counts > 0)
         every = np.arange(len(documents))
-        visits = visit_pairs(
+        sampler = pair_sampler(
             every, settings.batch_pairs, source, layout.query_length + layout.passage_length
         )
 
         def batch(step: int) -> RetrievalBatch:
-            epoch, chosen = visits.of(step)
-            lots = two_lots(source, epoch, chosen)
-            queries = sentences.draw(documents.first(chosen), lots[0])
+            epoch, chosen = sampler.of(step)
+            random_ints = two_random_ints(source, epoch, chosen)
+            queries = sentences.draw(documents.first(chosen), random_ints[0])
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
                 store.batch(
-                    documents.another(chosen, lots[1]),
+                    documents.another(chosen, random_ints[1]),
                     **source.layout.passages,
                     pad_to_multiple=COARSE,
                 ),
@@ -167,20 +165,20 @@ class Bfs(Contrastive):
         return batch
 
 
-def visit_pairs(things: np.ndarray, wanted: int | None, source: Source, tokens: int) -> Visits:
-    """Visits of as many things a step as were asked for, or as fill the budget with pairs of so
-    many tokens.
-    """
-    return Visits(
-        things, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(things)), source.seed
+def pair_sampler(
+    items: np.ndarray, wanted: int | None, source: Source, tokens: int
+) -> EpochSampler:
+    """A sampler of `wanted` items per step, or of as many pairs of `tokens` as fill the budget."""
+    return EpochSampler(
+        items, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(items)), source.seed
     )
 
 
-def two_lots(source: Source, epoch: int, things: np.ndarray) -> list[np.ndarray]:
-    """Two whole numbers for each thing: hashes, not draws, of seed, epoch and its number alone, so
-    that any step can be made at any time.
+def two_random_ints(source: Source, epoch: int, items: np.ndarray) -> list[np.ndarray]:
+    """Two random integers per item: hashes of seed, epoch and item, so that steps can be made in
+    any order.
     """
-    return [hash64(source.seed, epoch, things, which) for which in (0, 1)]
+    return [hash64(source.seed, epoch, items, which) for which in (0, 1)]
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ class Documents:
     """Documents of at least two passages.
 
     Attributes:
-        rows: passages, document after document, in their order there, int64.
+        rows: passages, document after document, in document order, int64.
         offsets: `[documents + 1]` int64, where each document begins in `rows`.
     """
 
@@ -202,7 +200,7 @@ class Documents:
         Args:
             documents: `[passages]` int64, number of each passage's document.
             positions: `[passages]` int64, order inside the document.
-            usable: `[passages]` bool, False for passages to be passed over.
+            usable: `[passages]` bool, False for passages to skip.
 
         Raises:
             InputError: no document has two passages.
@@ -214,8 +212,7 @@ class Documents:
             >>> found.rows.tolist(), found.offsets.tolist()
             ([2, 3, 0], [0, 3])
         """
-        # By document and, inside it, by position; what cannot be used goes before documents are
-        # counted.
+        # By document, then by position; unusable passages are dropped before documents are counted.
         order = np.lexsort((positions, documents))
         order = order[usable[order]]
         _, place, counts = np.unique(documents[order], return_inverse=True, return_counts=True)
@@ -237,46 +234,44 @@ class Documents:
         """The first passage of each document."""
         return self.rows[self.offsets[chosen]]
 
-    def another(self, chosen: np.ndarray, lots: np.ndarray) -> np.ndarray:
-        """Any passage but the first of each document, by whole numbers `lots`."""
-        return self.rows[self.offsets[chosen] + 1 + _below(lots, self._counts(chosen) - 1)]
+    def another(self, chosen: np.ndarray, random_ints: np.ndarray) -> np.ndarray:
+        """Any passage but the first of each document, chosen by `random_ints`."""
+        return self.rows[self.offsets[chosen] + 1 + _below(random_ints, self._counts(chosen) - 1)]
 
     def two(
-        self, chosen: np.ndarray, lots: np.ndarray, more_lots: np.ndarray
+        self, chosen: np.ndarray, random_ints: np.ndarray, more_ints: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Two distinct passages of each document, every ordered pair equally likely."""
         counts, begin = self._counts(chosen), self.offsets[chosen]
-        # The second is so many places behind the first, round the end: never none, so the two are
+        # The second lies at least one place after the first, cyclically, so the two are
         # distinct.
-        first = _below(lots, counts)
-        second = (first + 1 + _below(more_lots, counts - 1)) % counts
+        first = _below(random_ints, counts)
+        second = (first + 1 + _below(more_ints, counts - 1)) % counts
         return self.rows[begin + first], self.rows[begin + second]
 
     def _counts(self, chosen: np.ndarray) -> np.ndarray:
         return self.offsets[chosen + 1] - self.offsets[chosen]
 
 
-def _below(lots: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Whole numbers brought below their bounds, int64."""
-    return (lots % bounds.astype(np.uint64)).astype(np.int64)
+def _below(random_ints: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Random integers modulo their bounds, int64."""
+    return (random_ints % bounds.astype(np.uint64)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of all passages of a store, as far as a batch of `max_length` reads their
-    bodies.
+    """The sentences of all passages of a store, within the part of the bodies that batches read.
 
-    A sentence ends behind a piece ".", "!" or "?", or the full stop of another script
-    (`words.FULL_STOPS`). Pieces do not tell an abbreviation or a dotted
-    name from an end, so sentences of fewer than `shortest` pieces are not drawn, unless a passage
-    has no other.
+    A sentence ends after a piece ".", "!" or "?", or the full stop of another script
+    (`words.FULL_STOPS`). Pieces do not distinguish an abbreviation from the end of a sentence, so
+    sentences of fewer than `shortest` pieces are not drawn, unless a passage has no other.
 
     Attributes:
-        begin, end: `[sentences]` int64, places in `text_ids` of the sentences that may be drawn.
-        offsets: `[passages + 1]` int64, those of passage p are number `offsets[p]` to `offsets[p +
-            1]`.
-        counts: `[passages]` int64, sentences of each passage, the short ones too; 0 without a body.
-        limits: `[passages]` int64, place in `text_ids` behind the last piece of each body that is
+        begin, end: `[sentences]` int64, positions in `text_ids` of the sentences that may be drawn.
+        offsets: `[passages + 1]` int64; those of passage p are `offsets[p]` to `offsets[p + 1]`.
+        counts: `[passages]` int64, sentences of each passage, short ones included; 0 without a
+            body.
+        limits: `[passages]` int64, position in `text_ids` after the last piece of each body that is
             read.
     """
 
@@ -291,9 +286,9 @@ class Sentences:
         """Find all sentences.
 
         Args:
-            source: with the tokens of the passages (titles have no sentences), their tokenizer, and
-                how long a batch reads them.
-            shortest: pieces of the shortest sentence that is drawn where a passage has longer ones.
+            source: with the tokens of the passages (titles have no sentences), their tokenizer and
+                layout.
+            shortest: fewest pieces of a sentence, unless a passage has no longer one.
 
         Raises:
             InputError: a store built with another tokenizer.
@@ -314,22 +309,24 @@ class Sentences:
         inside = begin < end
         begin, end, owner = begin[inside], end[inside], owner[inside]
         long = end - begin >= shortest
-        # Short ones are mostly no sentences ("Fig.", "e.g."); a passage with nothing else has to do
-        # with them.
+        # Short ones are mostly not sentences ("Fig.", "e.g."); they are used only if there are no
+        # others.
         drawn = long | (np.bincount(owner[long], minlength=len(store)) == 0)[owner]
         offsets = np.append(0, np.cumsum(np.bincount(owner[drawn], minlength=len(store))))
         return cls(
             begin[drawn], end[drawn], offsets, np.bincount(owner, minlength=len(store)), limits
         )
 
-    def draw(self, rows: np.ndarray, lots: np.ndarray) -> Spans:
+    def draw(self, rows: np.ndarray, random_ints: np.ndarray) -> Spans:
         """One sentence of each passage.
 
         Args:
             rows: `[batch]` integers, passages with at least one sentence.
-            lots: `[batch]` whole numbers; each sentence of a passage is equally likely.
+            random_ints: `[batch]` random integers; each sentence of a passage is equally likely.
         """
-        number = self.offsets[rows] + _below(lots, self.offsets[rows + 1] - self.offsets[rows])
+        number = self.offsets[rows] + _below(
+            random_ints, self.offsets[rows + 1] - self.offsets[rows]
+        )
         return Spans(rows, self.begin[number], self.end[number])
 
 
@@ -349,16 +346,15 @@ def spans_alone(store: TokenStore, spans: Spans, *, max_length: int) -> TokenBat
 def passages_without(
     store: TokenStore, spans: Spans, limits: np.ndarray, *, max_length: int, title: Title = "pair"
 ) -> TokenBatch:
-    """Passages less a span of each, the text before it and the text behind it put together.
+    """Passages without a span of each: the text before it and the text after it, concatenated.
 
     Args:
         store: titles and texts.
         spans: what is left out; an empty span leaves its passage whole.
-        limits: `[batch]` int64, place in `text_ids` where each body ends.
+        limits: `[batch]` int64, position in `text_ids` where each body ends.
         max_length, title: as in `TokenStore.batch`.
     """
-    # Two runs of each body, before and behind the span, are joined into one text; then it is cut as
-    # any other.
+    # Two runs of each body, before and after the span, are concatenated, then truncated as usual.
     rows, start = spans.rows, store.text_offsets[spans.rows]
     before, behind = spans.begin - start, limits - spans.end
     parts = np.stack([start, spans.end], axis=1), np.stack([before, behind], axis=1)
@@ -382,7 +378,7 @@ def _beginnings(store: TokenStore, tokenizer: PreTrainedTokenizerFast) -> np.nda
     vocabulary, marks = tokenizer.get_vocab(), np.zeros(store.vocab_size, bool)
     marks[[vocabulary[mark] for mark in FULL_STOPS if mark in vocabulary]] = True
     behind = []
-    # in blocks: flags of a whole web collection would fill memory
+    # in blocks: flags for a whole web collection would fill memory
     for block in range(0, len(store.text_ids), BLOCK):
         ends = marks[store.text_ids[block : block + BLOCK + 1]]
         behind.append(

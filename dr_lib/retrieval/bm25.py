@@ -4,9 +4,9 @@ tables.
 The score of a passage is the sum, over the words w of the query, of ``idf(w) * tf / (tf + k1 * (1 -
 b + b * length / mean_length))`` with ``idf(w) = log(1 + (N - df + 0.5) / (df + 0.5))``: Lucene's
 form, with the k1 = 0.9 and b = 0.4 that are usual for MS MARCO passages. Words, stems, stop words
-and weights are those of the library `bm25s`. Building and search are our own: whole arrays at a
-time, one sparse product for many queries, ties decided (`benchmarks/bench_bm25.py` compares). Page
-of the book: ideas/negatives.
+and weights are those of the library `bm25s`. Indexing and search are our own: vectorised, one
+sparse product for many queries, ties broken (`benchmarks/bench_bm25.py` compares). Page of the
+book: ideas/negatives.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,20 +30,48 @@ from dr_lib.words import words_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
+# passages counted at a time; at most 65,536, since their numbers are 16-bit
 CHUNK = 16_384
 MATCHES = 1 << 22  # scores in memory at a time
-# English stop words of Lucene and of bm25s, which is not imported for them: where JAX is installed,
-# its import starts JAX on the GPU and takes three quarters of the memory there from whatever trains
-# beside it.
-# fmt: off
+# English stop words of Lucene and bm25s. Importing bm25s for them would, if JAX is installed, start
+# JAX on the GPU and reserve three quarters of its memory. fmt: off
 STOP_WORDS = (
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is",
-    "it", "no", "not", "of", "on", "or", "such", "that", "the", "their", "then", "there",
-    "these", "they", "this", "to", "was", "will", "with",
+    "a",
+    "an",
+    "and",
+    "are",
+    "as",
+    "at",
+    "be",
+    "but",
+    "by",
+    "for",
+    "if",
+    "in",
+    "into",
+    "is",
+    "it",
+    "no",
+    "not",
+    "of",
+    "on",
+    "or",
+    "such",
+    "that",
+    "the",
+    "their",
+    "then",
+    "there",
+    "these",
+    "they",
+    "this",
+    "to",
+    "was",
+    "will",
+    "with",
 )
 # fmt: on
-# as scipy's sparse rows have them
+# the arrays of scipy's csr_matrix
 ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
 
 
@@ -71,9 +99,9 @@ class Bm25:
     ) -> "Bm25":
         """Index a collection.
 
-        With a folder, memory holds about 3 bytes for each pair of a passage and a word in it,
-        beside the vocabulary: a good gigabyte for the 8.8 million passages of MS MARCO, whose
-        weights are written to disk as they are made.
+        With a folder, weights are written to disk as they are computed, and memory holds the
+        vocabulary and about 3 bytes per (passage, word) pair: just over a gigabyte for the 8.8
+        million passages of MS MARCO.
 
         Args:
             texts: passages with the columns `title` and `text`, read in chunks.
@@ -97,7 +125,7 @@ class Bm25:
             fix = "Give at least one passage."
             raise InputError("no passage to index", where="texts", fix=fix)
         if not (0 <= k1 < np.inf):
-            raise InputError(f"{k1} is no saturation", where="k1", fix="Give a number from 0 on.")
+            raise InputError(f"{k1} is not a valid k1", where="k1", fix="Give a number from 0 on.")
         if not 0 <= b <= 1:
             raise InputError(f"{b} is outside [0, 1]", where="b", fix="Give a share.")
         words = _Words()
@@ -133,7 +161,7 @@ class Bm25:
 
         Args:
             queries: texts.
-            k: passages wanted a query; a passage without a word of the query is never returned.
+            k: passages per query; a passage without a word of the query is never returned.
             query_ids: ids for the ranking; "0", "1", ... if None.
 
         Returns:
@@ -164,7 +192,7 @@ class Bm25:
     def pair_scores(
         self, queries: Sequence[str], owners: np.ndarray, rows: np.ndarray
     ) -> np.ndarray:
-        """The scores of some passages of each query, those that share no word with it (0) included.
+        """The scores of given passages for each query; 0 for those that share no word with it.
 
         Args:
             queries: texts.
@@ -179,7 +207,7 @@ class Bm25:
         for start, stop in self._groups(words):
             part = slice(*np.searchsorted(owners, [start, stop]))
             matches = words[start:stop] @ self._weights
-            matches.sort_indices()  # it is then looked up by halving, not from end to end
+            matches.sort_indices()  # for look-ups by binary search
             scores[part] = np.asarray(matches[owners[part] - start, rows[part]]).reshape(-1)
         return scores
 
@@ -194,7 +222,7 @@ class Bm25:
         return counts
 
     def _groups(self, words: sparse.csr_matrix) -> Iterator[tuple[int, int]]:
-        """Runs of queries whose matches fit in memory together."""
+        """Ranges of queries whose matches fit in memory together."""
         matches = np.diff(self._weights.indptr)[words.indices]
         sums = np.append(0, np.cumsum(matches, dtype=np.int64))[words.indptr]
         start = 0
@@ -207,8 +235,8 @@ class Bm25:
 
 
 class _Words(dict):
-    """From a word as it is written to the number of its stem, -1 for a stop word; stems are
-    numbered as they come.
+    """From a word to the number of its stem, -1 for a stop word; stems are numbered in order of
+    appearance.
     """
 
     def __init__(self, stems: Sequence[str] = ()):
@@ -221,11 +249,11 @@ class _Words(dict):
         return number
 
     def of(self, text: str) -> list[int]:
-        """The numbers of a text's words, unknown ones taken in."""
+        """The numbers of a text's words; unknown words are added."""
         return [number for word in words_of(text) if (number := self[word]) >= 0]
 
     def known(self, text: str) -> list[int]:
-        """The numbers of a text's words, without those that no passage has."""
+        """The numbers of a text's words, without words that no passage contains."""
         stems = (
             self.stems.get(self._stem(word)) for word in words_of(text) if self.get(word) != -1
         )
@@ -247,8 +275,8 @@ class _Counts(NamedTuple):
     Attributes:
         words: `[words of the chunk]` int32, ascending.
         frequency: `[words of the chunk]` int32, in how many of its passages each is.
-        passages, counts: `[pairs]` place of the passage in the chunk, and how often the word is in
-            it; in few bits.
+        passages, counts: `[pairs]` index of the passage in the chunk, and how often the word is in
+            it; in small integer types.
         lengths: `[passages]` int32, in words.
     """
 
@@ -265,7 +293,7 @@ def _count(words: _Words, texts: list[str]) -> _Counts:
     numbers = np.fromiter(
         (number for passage in ids for number in passage), np.int64, lengths.sum()
     )
-    # One whole number for word and passage: sorting them is much quicker than sorting by two keys.
+    # Word and passage in one integer: much faster to sort than two keys.
     keys = np.sort((numbers << 16) | np.repeat(np.arange(len(ids)), lengths))
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(first, append=len(keys))
@@ -304,7 +332,7 @@ def _weigh(
     arrays[2][:] = indptr
     free, start = indptr[:-1].copy(), 0
     for chunk in chunks:
-        # The next free place of each word's row, then the places after it.
+        # The next free position in each word's row, then the ones after it.
         before = np.cumsum(chunk.frequency) - chunk.frequency
         places = np.repeat(free[chunk.words] - before, chunk.frequency) + np.arange(
             len(chunk.passages)
@@ -327,7 +355,7 @@ def bm25_index(
     tokenizer: Path | str | None = None,
     layout: Layout | None = None,
 ) -> None:
-    """`index/`: BM25 over the passages, titles included or not; with a layout only over what an
+    """`index/`: BM25 over the passages, with or without titles; with a layout, only over what an
     encoder reads of them.
     """
     passages = collection.passages
@@ -356,8 +384,8 @@ def weighted_bm25_index(
 def cut_texts(
     rows: dict[str, list[str]], tokenizer: "PreTrainedTokenizerFast", layout: Layout
 ) -> dict[str, list[str]]:
-    """What an encoder reads of each passage, as text: the control for what a retriever loses by its
-    limit alone.
+    """What an encoder reads of each passage, as text: a control for what truncation alone costs a
+    retriever.
 
     Args:
         rows: passages with the columns `title` and `text`.
@@ -386,8 +414,8 @@ def cut_texts(
 
 @stage(reads=("split",))
 def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, depth: int) -> None:
-    """`ranking/`: what BM25 finds for the queries of a split, but for what is the query itself
-    (`Collection.own_rows`).
+    """`ranking/`: BM25's results for the queries of a split, without passages that are the query
+    itself (`Collection.own_rows`).
     """
     queries, itself = collection.queries(split), collection.own_rows(split)
     ranking = Bm25.open(index / "index").search(
@@ -397,7 +425,7 @@ def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, d
 
 
 def best(rows: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `k` rows of the highest scores and these, best first, equal scores by ascending row."""
+    """The `k` rows with the highest scores, and the scores; best first, ties by ascending row."""
     if len(scores) > k:
         high = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
         rows, scores = rows[high], scores[high]

@@ -1,18 +1,16 @@
-"""From passages to vectors on disk: sorted by length, in few shapes, resumable, and whole or
-absent.
+"""Encoding passages to disk: sorted by length, in few shapes, resumable and atomic.
 
-Passages are taken longest first, so that a batch holds passages of about one length and hardly any
-padding, the most costly batch comes first (what fits it fits all), and only a few shapes ever reach
-the model. Vectors go straight into a memory-mapped `.npy`. A side file records the progress; a
-killed run resumes there and ends with the same vectors.
+Passages are encoded longest first, so that batches have little padding, the most expensive batch
+comes first (if it fits in memory, all do), and only a few shapes reach the model. Vectors go
+directly into a memory-mapped `.npy`. A side file records progress; a killed run resumes there and
+ends with the same vectors.
 
-A large collection is encoded in shards, each a stage of its own, so that several machines share the
-work. The last bits of a vector depend on the shape of its batch, hence on what it is sorted with;
-so rows are sorted within fixed blocks, and a shard is some whole blocks: however a collection is
-cut, its batches, and hence its vectors, are the same. SimLM encodes in half precision and keeps
-vectors as float32. Of a text that this encoder has read before, in whatever collection, the vector
-is taken from there (`fill_missing`). Pages of the book: ideas/dual-encoders,
-practice/from-thousands-to-a-billion.
+A large collection is encoded in shards, each a stage of its own, so that several machines can share
+the work. The last bits of a vector depend on the shape of its batch, hence on the rows it is sorted
+with; so rows are sorted within fixed blocks, and a shard consists of whole blocks: batches, and
+hence vectors, do not depend on the sharding. SimLM encodes in half precision and stores float32.
+Vectors of texts that this encoder has encoded before, in any collection, are reused
+(`fill_missing`). Pages of the book: ideas/dual-encoders, practice/from-thousands-to-a-billion.
 """
 
 import hashlib
@@ -42,8 +40,8 @@ from dr_lib.tokens import Side, Title, TokenStore, blocks, plan_by_length
 from dr_lib.training import machine
 
 MULTIPLE = 8  # padded lengths, as `plan_by_length` counts them
-SAVE_EVERY = 10.0  # seconds between notes of how far the work came
-TEXT_BYTES = 16  # of a digest of a text: no two of a trillion agree by chance
+SAVE_EVERY = 10.0  # seconds between progress notes
+TEXT_BYTES = 16  # of a text's digest: collision-free for a trillion texts
 
 
 def encode(
@@ -59,7 +57,7 @@ def encode(
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
     rows: tuple[int, int] | np.ndarray | None = None,
-    places: Sequence[torch.device] | None = None,
+    devices: Sequence[torch.device] | None = None,
 ) -> np.ndarray:
     """Encode the rows of a token store, or a shard of them, into one array on disk.
 
@@ -70,17 +68,18 @@ def encode(
         path: the `.npy` file to write; it appears only when complete.
         max_length: longest sequence, special tokens included.
         title: how a title joins its passage, as in `TokenStore.batch`.
-        side: the end that a long text loses; "left" keeps the last turns of a dialogue.
+        side: the side from which long texts are truncated; "left" keeps the last turns of a
+            dialogue.
         tokens_per_batch: rows x padded length of a batch; None takes `machine.encoding_budget`.
         dtype: number type of the stored vectors.
         precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights
-            too, which is about a quarter faster on a CPU and moves a vector a hundred times as far
-            (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" takes what
-            `machine.frozen` gives.
+            too, which is about a quarter faster on a CPU and changes vectors a hundred times as
+            much (cosine to float32 0.99998 against 0.9999998 for a 2 x 128 model); "auto" is
+            `machine.frozen_precision`.
         normalise: scale each vector to length 1.
-        rows: first row and end of a shard, as `shards` cuts them; or single rows, ascending; None
+        rows: first row and end of a shard, as in `shards`; or individual rows, ascending; None
             encodes all.
-        places: devices that share the batches; None takes those of `machine.spread`. Batches, and
+        devices: devices that share the batches; None takes those of `machine.spread`. Batches, and
             hence vectors, are the same on any number.
 
     Returns:
@@ -95,7 +94,10 @@ def encode(
         )
     chosen = np.arange(*(rows or (0, len(store)))) if not isinstance(rows, np.ndarray) else rows
     device = next(encoder.parameters()).device
-    how, budget = machine.frozen(precision, device), tokens_per_batch or machine.encoding_budget()
+    how, budget = (
+        machine.frozen_precision(precision, device),
+        tokens_per_batch or machine.encoding_budget(),
+    )
     lengths = store.lengths(max_length, title)
     parts = (chosen[block] for block in blocks(0, len(chosen)))
     plans = ((part, plan_by_length(lengths[part], budget, max_length)) for part in parts)
@@ -119,7 +121,7 @@ def encode(
         vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(place)).float()
         return fetching(nn.functional.normalize(vectors, dim=1) if normalise else vectors)
 
-    with machine.spread(encoder, how, places) as work:
+    with machine.spread(encoder, how, devices) as work:
         made = partial(work, vectors_of)
         return fill(path, batches, made, key, dtype=dtype)
 
@@ -132,14 +134,15 @@ def fill(
     *,
     dtype: str,
 ) -> np.ndarray:
-    """Write vectors into one array on disk, batch by batch; a killed call is continued by the next
-    one of the same key.
+    """Write vectors into one array on disk, batch by batch; a killed call is resumed by the next
+    one with the same key.
 
     Args:
-        path: the array, whole or absent.
-        batches: rows, each in one of them, in any order; the array has them ascending.
-        make: batches -> what waits for the vectors `[batch, hidden]` of each, in order.
-        key: of all that the vectors depend on; what another key has left is dropped.
+        path: the array, written atomically.
+        batches: rows, each in exactly one batch, in any order; the array has them ascending.
+        make: batches -> for each, in order, a function that waits for its vectors `[batch,
+            hidden]`.
+        key: of everything the vectors depend on; progress under another key is dropped.
         dtype: number type of the stored vectors.
 
     Returns:
@@ -156,7 +159,7 @@ def fill(
     array, done, check = _unfinished(draft, note, key, places)
 
     def save() -> None:
-        array.flush()  # before the note: what it says is in the file
+        array.flush()  # before the note, which must not claim more than is in the file
         write_json(note, {"key": key, "batches": done, "crc32": check})
 
     made = zip(batches[done:], make(batches[done:]), strict=True)
@@ -168,8 +171,8 @@ def fill(
         delay=1,
     ) as bar:
         try:
-            # A GPU works on the next batch while the last one's vectors are written and the one
-            # after it is made.
+            # A GPU computes the next batch while the last one's vectors are written and the one
+            # after is prepared.
             for (rows, fetch), _ in pairwise(chain(made, [None])):
                 values = np.ascontiguousarray(fetch(), dtype)
                 if not np.isfinite(values).all():
@@ -189,7 +192,7 @@ def fill(
         finally:
             if done:
                 save()
-    array = None  # a file that is mapped cannot be renamed everywhere
+    array = None  # some systems cannot rename a mapped file
     draft.replace(path)
     note.unlink()
     return open_array(path)
@@ -198,16 +201,17 @@ def fill(
 def fill_missing(
     folder: Path, texts: Sequence[bytes], by: str, make: Callable[[np.ndarray, Path], np.ndarray]
 ) -> None:
-    """`vectors.npy`: what a finished stage beside this one has encoded is taken from there, and
-    `make` encodes the rest. So an added file, or another file's new version, is encoded alone.
-    Equal texts have one vector: in batches of other shapes theirs would differ in the last bits,
-    and these would say which of two copies stands first in a ranking.
+    """`vectors.npy`: vectors are copied from finished stages next to this one, and `make` encodes
+    the rest, so that only new or changed texts are encoded.
+
+    Equal texts share a vector: in batches of different shapes theirs would differ in the last bits,
+    which would order the copies in a ranking.
 
     Args:
-        folder: of the stage; `texts.npy` and `by.json` say for later ones what is in it.
-        texts: a digest of 16 bytes of what is encoded, one a row.
-        by: digest of the encoder and of all else that a vector depends on.
-        make: `[missing]` places of the rows, ascending, and the file to write -> their vectors.
+        folder: of the stage; `texts.npy` and `by.json` tell later stages what is in it.
+        texts: a 16-byte digest per row of what is encoded.
+        by: digest of the encoder and of everything else that a vector depends on.
+        make: `[missing]` indices of rows, ascending, and the file to write -> their vectors.
     """
     place_of: dict[bytes, int] = {}
     for place, text in enumerate(texts):
@@ -258,7 +262,7 @@ def fill_missing(
 
 
 def text_digest(*parts: bytes) -> bytes:
-    """A digest of 16 bytes of what is encoded."""
+    """A 16-byte digest of what is encoded."""
     digest = hashlib.blake2b(digest_size=TEXT_BYTES)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
@@ -266,10 +270,10 @@ def text_digest(*parts: bytes) -> bytes:
 
 
 def fetching(vectors: Tensor) -> Callable[[], np.ndarray]:
-    """Begin to copy vectors to the host; what comes back waits for them.
+    """Start copying vectors to the host; the returned function waits for them.
 
-    A copy that is asked for behind the next batch would wait for that, too; in pinned memory it
-    needs nobody to wait.
+    A copy requested after the next batch would wait for that too; with pinned memory it is
+    asynchronous.
     """
     if vectors.device.type != "cuda":
         return lambda: vectors.cpu().numpy()
@@ -286,11 +290,10 @@ def fetching(vectors: Tensor) -> Callable[[], np.ndarray]:
 def _unfinished(
     draft: Path, note: Path, key: str, places: Sequence[np.ndarray]
 ) -> tuple[np.memmap | None, int, int]:
-    """The array of a run that was stopped, the number of its batches and their CRC-32, if it was
-    the same work.
+    """The array of an interrupted run, the number of its batches and their CRC-32, if it had the
+    same key.
 
-    What was written is read again: after a power cut a note may be on the disk and the vectors that
-    it speaks of not.
+    Vectors are checked: after a power cut the note may be on disk without the vectors.
     """
     try:
         left, check = read_json(note), 0
@@ -301,12 +304,12 @@ def _unfinished(
             if check == left["crc32"]:
                 return array, left["batches"], check
     except (InputError, OSError, ValueError, LookupError, TypeError):
-        pass  # a note that cannot be read, or of another shape
+        pass  # an unreadable or malformed note
     return None, 0, 0
 
 
 def _weights_digest(module: nn.Module) -> str:
-    """SHA-256 (hex) of a module's weights by name, whatever device they lie on."""
+    """SHA-256 (hex) of a module's weights by name, independent of the device."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -317,8 +320,8 @@ def _weights_digest(module: nn.Module) -> str:
 def encode_queries(
     encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any
 ) -> np.ndarray:
-    """The queries of a store as vectors, laid out as the encoder's own settings say; further
-    arguments of `encode`.
+    """Vectors of the queries of a store, with the encoder's own settings; further arguments of
+    `encode`.
     """
     how = {**encoder.settings.queries, "normalise": encoder.settings.normalise}
     return encode(encoder, store, path, **how, **options)
@@ -328,11 +331,11 @@ def encode_queries(
 def vectors(
     folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int], dtype: str = "float32"
 ) -> None:
-    """`vectors.npy`: a vector for each passage of a shard, as the retriever's own settings have it.
+    """`vectors.npy`: a vector for each passage of a shard, with the retriever's own settings.
 
     Args:
-        folder: where to write; a killed build resumes from what is there.
-        encoder: a retriever's stage, or the folder of one saved encoder.
+        folder: where to write; a killed build is resumed.
+        encoder: a retriever's stage, or the folder of a saved encoder.
         passages: tokens of the passages (`store/`).
         rows: first row and end of the shard, see `shards`.
         dtype: number type of the stored vectors.
@@ -342,7 +345,7 @@ def vectors(
     model = DenseEncoder.from_pretrained(place, device=machine.device())
     store, layout = TokenStore.open(passages / "store"), model.settings.passages
     how = {"normalise": model.settings.normalise, "dtype": dtype}
-    precision = machine.frozen("auto", machine.device())
+    precision = machine.frozen_precision("auto", machine.device())
     read = [store.tokenizer, layout, how, precision, _weights_digest(model), code_digest(vectors)]
 
     def make(places: np.ndarray, path: Path) -> np.ndarray:
@@ -374,10 +377,10 @@ def dense_run(
     Args:
         folder: where to write.
         encoder: a retriever's stage.
-        vectors: those of the passages, all shards in order.
+        vectors: of the passages, all shards in order.
         queries: their tokens (`store/`).
         collection: for the ids of the queries.
-        split: whose queries they are; None for others, which are called by their numbers.
+        split: of the queries; None for other queries, whose ids are their numbers.
         depth: passages kept for each query.
     """
     model = DenseEncoder.from_pretrained(encoder / "model", device=machine.device())
@@ -394,8 +397,8 @@ def save_nearest(
     split: str | None,
     depth: int,
 ) -> None:
-    """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`, but
-    for what is the query itself (`Collection.own_rows`); all shards in order.
+    """`ranking/`: the passages nearest to the query vectors `asked` `[queries, hidden]` of a split,
+    without passages that are the query itself (`Collection.own_rows`); all shards in order.
     """
     passages, itself = open_vectors(vectors), collection.own_rows(split) if split else None
     deep = depth + (itself is not None)
@@ -406,24 +409,23 @@ def save_nearest(
 
 
 def open_vectors(folders: list[Path]) -> list[np.ndarray]:
-    """The arrays of the finished shards of a collection, in order, as `search` and `vectors_at`
-    take them.
-    """
+    """The arrays of a collection's finished shards, in order, for `search` and `vectors_at`."""
     return [open_array(folder / "vectors.npy") for folder in folders]
 
 
 # Encoders used as they come -----------------------------------------------------------------------
-# Any model that sentence-transformers opens: its own modules, pooling, normalisation, prompts and
-# longest text decide what a vector is. Nothing is trained, and no token store is made, because each
-# model has a tokenizer of its own. all-MiniLM-L6-v2 can be installed as a package (`make models`).
-# It was trained on SQuAD, NQ and MS MARCO among much else, so it has seen what the papers of this
-# book test on, and is a row of no table of theirs. Page: practice/real-models.
+# Any model that sentence-transformers opens, with its own modules, pooling, normalisation, prompts
+# and maximum length. Nothing is trained, and there is no token store, because each model has its
+# own tokenizer. all-MiniLM-L6-v2 can be installed as a package (`make models`). It was trained on
+# SQuAD, NQ and MS MARCO among others, which the papers of this book test on, so it is in none of
+# their tables. Page: practice/real-models.
 
-CHUNK = 128  # passages handed over at a time; the model cuts them into batches of its own
+CHUNK = 128  # passages passed at a time; the model makes batches of its own
 
 
 def given(name: str | Path) -> Data:
-    """An encoder that is used as it comes, as stages take it: it counts by the files of its folder.
+    """An encoder that is used as it comes, as an argument of stages: its key is the digest of its
+    files.
 
     Args:
         name: a folder, "all-MiniLM-L6-v2" where its package is installed, or a name on the hub.
@@ -449,13 +451,13 @@ def given_vectors(
     """`vectors.npy`: a vector for each passage of a shard, its title before its text.
 
     Args:
-        folder: where to write; a killed build goes on from what is there.
-        encoder: as `given` finds it.
+        folder: where to write; a killed build is resumed.
+        encoder: as found by `given`.
         collection: whose passages are encoded.
-        rows: first row and end of the shard, as `tokens.shards` cuts them.
+        rows: first row and end of the shard, as in `tokens.shards`.
         dtype: number type of the stored vectors.
-        title: False reads the texts alone.
-        prompts: in place of those that the encoder's folder names.
+        title: False encodes the texts alone.
+        prompts: in place of those in the encoder's folder.
     """
     model = open_encoder(encoder, device=machine.device(), prompts=prompts)
     passages = collection.passages
@@ -476,7 +478,7 @@ def given_vectors(
         batches = []
         for block in blocks(0, len(places)):
             part = places[block]
-            # a batch holds texts of about one length: little padding
+            # batches of similar lengths have little padding
             longest_first = part[np.argsort(-np.array(lengths)[part], kind="stable")]
             batches += np.split(rows[0] + longest_first, range(CHUNK, len(part), CHUNK))
         key = json_digest([CHUNK, dtype, places.tobytes().hex()])

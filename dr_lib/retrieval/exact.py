@@ -1,20 +1,20 @@
-"""Exact search by inner product, with one order for every machine: score descending, then row
+"""Exact search by inner product, with the same order on every machine: score descending, then row
 ascending.
 
-The last bits of a matrix product depend on the library, on the processor and on the blocks that it
-is cut into, so ties and near ties would fall differently elsewhere. So fast products only propose:
-faiss on a processor, faiss or torch on a GPU. The score of whatever may be among the first is
-computed again, pair by pair in float64, rounded to float32, and decides. Sums in float64 differ by
-machine in their last bits too; rounding hides that, save where terms cancel almost wholly.
+The last bits of a matrix product depend on the library, the processor and the blocking, so ties and
+near ties would be broken differently elsewhere. Fast products (faiss on a CPU, faiss or torch on a
+GPU) therefore only propose candidates. Whatever may be among the first is scored again, pair by
+pair in float64, rounded to float32, and these scores decide. Sums in float64 differ between
+machines in their last bits too; rounding hides that, except where terms cancel almost completely.
 
-Why no passage is missed. Let a fast score be off by at most e (`_Bounds`). Then k passages whose
-fast scores are at least f have true scores of at least f - e, and whoever belongs among the first k
-has a fast score of at least f - 2e. A list is proven where its last fast score lies below that, or
-where it holds all passages. Whose list is not (many passages of about one score) is searched again
-for a longer one.
+Why no passage is missed. Let fast scores be off by at most e (`_Bounds`). Then k passages with fast
+scores of at least f have true scores of at least f - e, and every passage of the true top k has a
+fast score of at least f - 2e. A list is proven complete if its last fast score is below that, or if
+it holds all passages. Queries whose lists are not (many passages with nearly equal scores) are
+searched again with longer lists.
 
-Brute force as in SimLM (appendix B), whose released code stops where a shard has fewer passages
-than `k`: here all come back. Page of the book: ideas/evaluation.
+Brute force as in SimLM (appendix B), whose released code fails if a shard has fewer passages than
+`k`: here all are returned. Page of the book: ideas/evaluation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,21 +33,21 @@ from dr_lib.training import machine
 BLOCK_ROWS, BLOCK_BYTES = 1 << 18, 1 << 28
 """Most passages in memory at a time, and most bytes of their vectors in float32."""
 MARGIN = 32
-"""Fast scores kept of each query beside those wanted."""
+"""Candidates kept per query in addition to `k`."""
 WIDER = 8
-"""How much longer the list of a query becomes where the one before did not prove its best."""
+"""Factor by which a query's list grows if the previous one did not prove its top k."""
 CANDIDATES = 1 << 26
-"""Fast scores kept at a time, of all queries together."""
+"""Candidates kept at a time, over all queries."""
 DEVICE_SCORES = 1 << 28
 """Fast scores in a GPU's memory at a time."""
 BLAS_FROM = 20
-"""Queries from which faiss multiplies matrices. Its present default is hardly ever reached, which
-makes a search several times slower.
+"""Number of queries from which faiss uses matrix products. Its current default is rarely reached,
+which makes a search several times slower.
 """
 FAISS_DEPTH = 2048
 """The longest list that faiss makes on a GPU."""
 PAIRS = 512
-"""Vectors whose scores are computed again at a time: they fit into a processor's cache."""
+"""Vectors re-scored at a time: they fit into a processor's cache."""
 
 Vectors = np.ndarray | Tensor
 
@@ -58,17 +58,17 @@ def search(
     k: int,
     *,
     device: torch.device | str = "cpu",
-    places: Sequence[torch.device] | None = None,
+    devices: Sequence[torch.device] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `k` passages of highest inner product with each query.
 
     Args:
         queries: `[queries, hidden]` float.
-        passages: `[passages, hidden]` float16 or float32, or a list of such arrays whose rows are
-            counted on; may be memory-mapped and larger than memory.
-        k: passages wanted, at least 1; with fewer in the collection all of them come back.
+        passages: `[passages, hidden]` float16 or float32, or a list of such arrays, whose rows are
+            numbered consecutively; may be memory-mapped and larger than memory.
+        k: passages per query, at least 1; if the collection has fewer, all are returned.
         device: where the fast products are computed. The result does not depend on it.
-        places: several GPUs that share the queries; None takes `machine.devices` where `device` is
+        devices: GPUs that share the queries; None takes `machine.available_devices` if `device` is
             a GPU.
 
     Returns:
@@ -85,7 +85,7 @@ def search(
         ([[0, 1]], [[1.0, 0.0]])
     """
     if torch.device(device).type != "cuda":
-        # the bound on the error has not been held against products of Apple's GPUs
+        # the error bound has not been verified for products on Apple's GPUs
         device = "cpu"
     queries = np.require(_array(queries), np.float32, ["C", "W"])
     shards = _arrays(passages)
@@ -97,7 +97,7 @@ def search(
     total = sum(map(len, shards))
     wanted = min(k, total)
     best = np.zeros((len(queries), wanted), np.int64)
-    places = places or (machine.devices() if device != "cpu" else [torch.device("cpu")])
+    devices = devices or (machine.available_devices() if device != "cpu" else [torch.device("cpu")])
     left, depth = np.arange(len(queries) if wanted else 0), wanted + MARGIN
     with _full_precision():
         while len(left):
@@ -105,7 +105,7 @@ def search(
             groups = np.array_split(left, -(-len(left) * depth // CANDIDATES))
             unproven = []
             for group in filter(len, groups):
-                best[group], proven = _proposed(queries[group], shards, wanted, depth, places)
+                best[group], proven = _proposed(queries[group], shards, wanted, depth, devices)
                 unproven.append(group[~proven])
             left, depth = np.concatenate(unproven), WIDER * depth
     return _opened(best)
@@ -116,16 +116,16 @@ def _proposed(
     shards: list[np.ndarray],
     k: int,
     depth: int,
-    places: Sequence[torch.device],
+    devices: Sequence[torch.device],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best of lists of `depth` passages, each place with a part of the queries: `[queries, k]`
-    int64 as `_keys` writes them, and `[queries]` bool, whose are right.
+    """The top k from lists of `depth` candidates, with queries divided among devices: `[queries,
+    k]` int64 as written by `_keys`, and `[queries]` bool, which of them are proven.
     """
-    parts = [part for part in np.array_split(np.arange(len(queries)), len(places)) if len(part)]
+    parts = [part for part in np.array_split(np.arange(len(queries)), len(devices)) if len(part)]
     with ThreadPoolExecutor(len(parts)) as pool:
         lists = list(
             pool.map(
-                lambda part, place: _fast_lists(queries[part], shards, depth, place), parts, places
+                lambda part, place: _fast_lists(queries[part], shards, depth, place), parts, devices
             )
         )
     fast, rows = (
@@ -133,7 +133,7 @@ def _proposed(
     )
     bounds = _Bounds.of(queries, lists[0][2])
     least = bounds.surely(bounds.surely(fast[:, k - 1]))
-    # all that were left out are below the last one that was kept
+    # all passages left out are below the last one kept
     proven = (fast[:, -1] < least) | (depth == sum(map(len, shards)))
     best, workers = np.zeros((len(queries), k), np.int64), machine.threads()
 
@@ -152,7 +152,7 @@ def _fast_lists(
     queries: np.ndarray, shards: list[np.ndarray], depth: int, place: torch.device
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The highest fast scores of some queries, `[queries, depth]` float32 descending, their rows
-    int64, and the length of the longest passage.
+    int64, and the largest norm of a passage vector.
     """
     if place.type == "cpu":
         lists = _OnProcessor(queries, depth)
@@ -168,7 +168,7 @@ def _fast_lists(
 
 
 class _OnProcessor:
-    """Lists of queries by faiss, which multiplies and merges."""
+    """Candidate lists on a CPU, by faiss."""
 
     def __init__(self, queries: np.ndarray, depth: int):
         self._faiss, self._queries, self._depth = _faiss(), queries, depth
@@ -204,8 +204,8 @@ class _OnProcessor:
 
 
 class _OnGpu:
-    """Lists of queries that stay on a GPU from block to block, by faiss where it has been built for
-    GPUs, else by torch.
+    """Candidate lists that stay on a GPU from block to block, by faiss if it is built for GPUs,
+    else by torch.
     """
 
     def __init__(self, queries: np.ndarray, depth: int, place: torch.device):
@@ -217,7 +217,7 @@ class _OnGpu:
             self._resources = self._faiss.StandardGpuResources()
 
     def add(self, block: "_Block") -> None:
-        """Take what a block has; the host waits for its copy alone."""
+        """Merge the candidates of a block; the host waits only for the copy."""
         vectors = torch.from_numpy(block.vectors).to(self._queries.device)
         most = min(self._depth, len(vectors))
         tile = max(1, DEVICE_SCORES // len(vectors))
@@ -247,7 +247,7 @@ class _OnGpu:
 
 
 def _faiss():
-    """Imported where it is used: most of what imports this package does not search."""
+    """Imported lazily: most importers of this package do not search."""
     try:
         import faiss
     except ImportError:
@@ -257,7 +257,7 @@ def _faiss():
 
 
 def _faiss_for_gpus():
-    """Faiss, which takes torch's tensors, or None where it sees no GPU."""
+    """Faiss with support for torch tensors, or None if it sees no GPU."""
     try:
         faiss = _faiss()
     except InputError:  # torch does as well
@@ -271,7 +271,7 @@ def _faiss_for_gpus():
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """No TF32 or bfloat16 in products of float32: the bound counts on 24 bits."""
+    """No TF32 or bfloat16 in products of float32: the error bound assumes 24 bits."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -281,8 +281,8 @@ def _full_precision() -> Iterator[None]:
 
 
 def vectors_at(passages: Vectors | Sequence[Vectors], rows: np.ndarray) -> np.ndarray:
-    """Vectors `[n, hidden]` of some rows `[n]` of an array, or of a list of arrays over which they
-    are counted on.
+    """Vectors `[n, hidden]` of some rows `[n]` of an array, or of a list of arrays with rows
+    numbered consecutively.
 
     Example:
         >>> vectors_at([np.array([[1.0], [2.0]]), np.array([[3.0]])], np.array([2, 0])).tolist()
@@ -314,7 +314,7 @@ def exact_scores(
         `[queries, depth]` float32.
 
     Raises:
-        InputError: a row that the passages lack.
+        InputError: a row that does not exist.
     """
     shards, scores = _arrays(passages), np.empty(rows.shape, np.float32)
     total = sum(map(len, shards))
@@ -328,7 +328,7 @@ def exact_scores(
 
 
 def _true_scores(query: np.ndarray, shards: list[np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Each pair is summed alone, so that nothing but its two vectors matters: duplicates get one
+    """Each pair is summed on its own, so that only its two vectors matter: duplicates get the same
     score.
     """
     query, scores = query.astype(np.float64), np.empty(len(rows))
@@ -341,7 +341,7 @@ def _true_scores(query: np.ndarray, shards: list[np.ndarray], rows: np.ndarray) 
 
 class _Block(NamedTuple):
     """Consecutive passages in memory: vectors `[passages, hidden]` float32, row of the first,
-    length of the longest.
+    largest norm.
     """
 
     vectors: np.ndarray
@@ -360,34 +360,33 @@ def _blocks(shards: list[np.ndarray]) -> Iterator[_Block]:
 
 
 class _Bounds(NamedTuple):
-    """How far products in float32 may be from the true ones.
+    """Bounds on the error of products in float32.
 
     Attributes:
-        off: `[queries]` float64, of each query at most.
+        off: `[queries]` float64, the largest error for each query.
     """
 
     off: np.ndarray
 
     @classmethod
     def of(cls, queries: np.ndarray, longest: float) -> "_Bounds":
-        """Of products with passages of a length of at most `longest`, summed in any order."""
+        """For passages of norm at most `longest`, summed in any order."""
         length = np.linalg.norm(queries.astype(np.float64), axis=1)
-        # 8: rounding of the true scores, and more
+        # 8: covers rounding of the true scores
         return cls(1.02 * (queries.shape[1] + 8) * 2.0**-23 * length * longest + 1e-35)
 
     def surely(self, scores: np.ndarray) -> np.ndarray:
-        """The least true score behind a fast one of at least `scores`, `[queries]`, and the least
-        fast score for such a true one.
+        """The smallest true score behind a fast score of at least `scores`, `[queries]`; and,
+        applied again, the smallest fast score of such a passage.
         """
         left = scores.astype(np.float64) - self.off
         return left - 2.1 * 2.0**-24 * np.abs(left)
 
 
 def _keys(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Score and row as one whole number, so that the order (score descending, then row ascending)
-    is that of numbers.
+    """Score and row as one integer, whose order is score descending, then row ascending.
 
-    The bits of a float32, read as an integer, are in order once those of negative numbers are
+    The bits of a float32, read as an integer, are ordered once those of negative numbers are
     flipped.
 
     Example:
@@ -413,11 +412,14 @@ def _arrays(passages: Vectors | Sequence[Vectors]) -> list[np.ndarray]:
 
 
 def _array(vectors: Vectors) -> np.ndarray:
-    return vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+    if not isinstance(vectors, Tensor):
+        return np.asarray(vectors)
+    # numpy has no bfloat16
+    return (vectors.float() if vectors.dtype == torch.bfloat16 else vectors).detach().cpu().numpy()
 
 
 def _lengths(vectors: np.ndarray, what: str, start: int = 0) -> np.ndarray:
-    """Length of each vector `[vectors]` float32, all of them finite."""
+    """Norm of each vector `[vectors]` float32; refuses vectors that are not finite."""
     lengths = torch.linalg.vector_norm(torch.from_numpy(vectors), dim=1).numpy()
     usable = lengths < 1e18  # beyond that, products overflow; false for NaN too
     if not usable.all():

@@ -1,9 +1,9 @@
 """Hard negatives from a ranking, as SimLM prepares them.
 
-Of a query's ranking the labelled positives are dropped, the first `depth` passages kept, shuffled
-and cut to `keep`; random passages fill the list up, and it is shuffled again. So a contiguous
-window of the list is a random draw, and training walks through windows epoch by epoch. There is no
-filter for unlabelled positives. The same draw serves BM25 and mined negatives. Page of the book:
+From a query's ranking the labelled positives are dropped; the first `depth` passages are shuffled
+and cut to `keep`; random passages are added, and the list is shuffled again. So any contiguous
+window of the list is a random draw, and training goes through windows epoch by epoch. Unlabelled
+positives are not filtered. BM25's and mined negatives are drawn in the same way. Page of the book:
 ideas/negatives.
 """
 
@@ -39,19 +39,18 @@ def mine_negatives(
             (`collections.judged_rows`).
         passages: size of the collection, from which random negatives are drawn.
         depth: passages kept of the ranking, after the positives are dropped (SimLM: 200, NQ: 100).
-        keep: at most so many of those after shuffling; `depth` if None.
+        keep: at most this many of them, after shuffling; `depth` if None.
         random_negatives: random passages added (SimLM: 10), more where the ranking is shorter than
             `keep`; never one of the ranking or a positive.
         seed: of all draws.
-        among: `[rows]` the passages that may be negatives, ascending; None for all of the
-            collection.
+        among: `[rows]` passages that may be negatives, ascending; None allows all.
 
     Returns:
-        `[queries, keep + random_negatives]` int32, distinct rows in random order. Where the
-        collection has no further passage, -1 fills the end.
+        `[queries, keep + random_negatives]` int32, distinct rows in random order, padded with -1 if
+        the collection has too few passages.
 
     Raises:
-        InputError: `positives` of more or fewer queries than the ranking has.
+        InputError: `positives` for another number of queries than the ranking has.
 
     Example:
         >>> ranking = Ranking(["q"], np.array([[3, 1, 2]]), np.array([[3.0, 2.0, 1.0]]))
@@ -64,7 +63,9 @@ def mine_negatives(
     ranking.check_lists(positives=positives)
     keep = depth if keep is None else keep
     among = np.arange(passages) if among is None else among
-    numbers = np.full(passages + 1, -1, np.int64)  # among those that may be drawn; of -1 too
+    numbers = np.full(
+        passages + 1, -1, np.int64
+    )  # index among the allowed passages; also for row -1
     numbers[among] = np.arange(len(among))
     out = np.full((len(ranking), keep + random_negatives), -1, np.int32)
     for start in range(0, len(ranking), QUERIES_AT_ONCE):
@@ -86,11 +87,11 @@ def _draw(
     width: int,
     seed: list,
 ) -> np.ndarray:
-    """The lists `[queries, width]` of some queries, in the `numbers` of the passages that may be
-    drawn; positives have their rows.
+    """The lists `[queries, width]` of some queries, as `numbers` of allowed passages; positives are
+    rows.
 
-    A pair of query and passage is one whole number, query * passages + row: what belongs to whom is
-    then a matter of sorted numbers, for all queries at once.
+    A (query, passage) pair is one integer, query * passages + row, so that membership is a search
+    in sorted integers, for all queries at once.
     """
     rng = np.random.default_rng(seed)
     owners = np.repeat(np.arange(len(positives)), [len(rows) for rows in positives])
@@ -98,7 +99,7 @@ def _draw(
     positive_keys = np.sort((owners * passages + right)[right >= 0])
     ranked_keys = np.arange(len(ranked))[:, None] * passages + ranked
     usable = (ranked >= 0) & ~_among(ranked_keys, positive_keys)
-    # usable ones first, in the order of the ranking
+    # usable ones first, in ranking order
     first = np.argsort(~usable, axis=1, kind="stable")[:, :depth]
     hard = np.where(
         np.take_along_axis(usable, first, axis=1), np.take_along_axis(ranked, first, axis=1), -1
@@ -111,7 +112,7 @@ def _draw(
     return _shuffle(drawn, rng)
 
 
-# Sorting beats numpy's hashed `unique` and `isin` many times over on keys like these.
+# Sorting is many times faster than numpy's hashed `unique` and `isin` on such keys.
 def _distinct(keys: np.ndarray) -> np.ndarray:
     keys = np.sort(keys)
     return keys[np.diff(keys, prepend=-1) != 0]
@@ -123,7 +124,7 @@ def _among(keys: np.ndarray, ascending: np.ndarray) -> np.ndarray:
 
 
 def _shuffle(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each line in random order, -1 last."""
+    """Each row in random order, -1 last."""
     places = np.where(rows >= 0, rng.random(rows.shape), 2.0)
     return np.take_along_axis(rows, np.argsort(places, axis=1, kind="stable"), axis=1)
 
@@ -131,10 +132,11 @@ def _shuffle(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _fill_with_random(
     drawn: np.ndarray, taken: np.ndarray, passages: int, rng: np.random.Generator
 ) -> None:
-    """Replace each -1 of `drawn` by a random row that its query has not taken, while there is one.
+    """Replace each -1 of `drawn` by a random row that its query has not used, as long as there is
+    one.
 
-    Drawing and throwing away what is taken is fast while most passages are free; a query that is
-    short of free passages picks from the list of them.
+    Rejection sampling is fast while most passages are free; a query with few free passages samples
+    from a list of them.
     """
     missing = (drawn < 0).sum(axis=1)
     free = passages - np.bincount(taken // passages, minlength=len(drawn))
@@ -147,16 +149,15 @@ def _fill_with_random(
         drawn[query, np.flatnonzero(drawn[query] < 0)[: len(pool)]] = pool
         missing[query] = 0
     while missing.any():
-        # As many draws as there are holes. Of equal ones the first counts, in the order of the
-        # draws.
+        # One draw per hole; of equal draws the first counts.
         queries = np.repeat(np.flatnonzero(missing), missing[missing > 0])
         keys = queries * passages + rng.integers(0, passages, len(queries))
         order = np.argsort(keys, kind="stable")
         fresh = (np.diff(keys[order], prepend=-1) != 0) & ~_among(keys[order], taken)
         first = np.sort(order[fresh])
         queries, keys = queries[first], keys[first]
-        # The n-th draw of a query goes into its n-th hole; what was taken already leaves holes for
-        # the next round.
+        # A query's n-th accepted draw goes into its n-th hole; rejected draws leave holes for the
+        # next round.
         rank = np.arange(len(queries)) - np.searchsorted(queries, queries)
         hole = np.argsort(drawn >= 0, axis=1, kind="stable")
         drawn[queries, hole[queries, rank]] = keys - queries * passages
@@ -167,13 +168,12 @@ def _fill_with_random(
 def not_held_out(collection: Collection) -> np.ndarray:
     """Rows, ascending, of the passages that answer a training query, or no query of any split.
 
-    The others are positives in an evaluation and can only be negatives in training. Where each
-    passage is judged, as in SQuAD, a scorer that reads query and passage together learns to
-    recognise them, and puts them last (`ideas/negatives`). Of passages of equal text, all are in or
-    out.
+    The others are positives in an evaluation and could only be negatives in training. If every
+    passage is judged, as in SQuAD, a cross-encoder learns to recognise them and ranks them last
+    (`ideas/negatives`). Copies of a text are all in or all out.
     """
     allowed = np.ones(len(collection.passages), bool)
-    for split in sorted(collection.splits, key="train".__eq__):  # the training's word is the last
+    for split in sorted(collection.splits, key="train".__eq__):  # train comes last and decides
         allowed[np.concatenate([np.empty(0, np.int64), *collection.positives(split)])] = (
             split == "train"
         )
@@ -183,7 +183,9 @@ def not_held_out(collection: Collection) -> np.ndarray:
 
 
 def first_of_each_text(collection: Collection) -> np.ndarray | None:
-    """Rows, ascending, of the passages that repeat no earlier one; None where none does."""
+    """Rows, ascending, of the passages that do not repeat an earlier one; None if no passage
+    repeats another.
+    """
     same = collection.same_text
     return None if same is None else np.flatnonzero(same == np.arange(len(same)))
 
@@ -203,19 +205,19 @@ def negatives(
     keep: int | None = None,
 ) -> None:
     """`negatives.npy`: `[train queries, negatives]` int32, drawn from a ranking of the training
-    queries; -1 for none.
+    queries; padded with -1.
 
     Args:
         folder: where to write.
         run: the ranking, of BM25 or of a retriever.
-        collection: what was searched.
-        also: folder of further negatives, put behind these, each passage once.
+        collection: the searched collection.
+        also: folder of further negatives, appended to these, each passage once.
         depth, random_negatives, seed, keep: as in `mine_negatives`.
-        answers: "drop" leaves out passages that hold an accepted answer; "positive" makes those
-            among the first `depth` positives besides (SimLM's rule for NQ): `positives.npy`
-            `[pairs, 2]`, rows of queries and passages.
-        held_out: "drop" leaves out passages that answer queries of other splits and none of the
-            training's.
+        answers: "drop" leaves out passages that contain an accepted answer; "positive" also makes
+            those among the first `depth` positives (SimLM's rule for NQ): `positives.npy` `[pairs,
+            2]`, rows of queries and passages.
+        held_out: "drop" leaves out passages that answer queries of other splits and no training
+            query.
     """
     ranking, positives = Ranking.open(run / "ranking"), collection.positives("train")
     if answers != "keep":
@@ -226,7 +228,7 @@ def negatives(
             np.save(folder / "positives.npy", _new_pairs(first, positives))
         answering = _marked(listed, held, collection)
         positives = [np.union1d(*both) for both in zip(positives, answering, strict=True)]
-    # of passages of equal text the first alone, which tells positives and negatives apart by row
+    # only the first copy of a text, so that positives and negatives can be compared by row
     among = first_of_each_text(collection)
     if held_out == "drop":
         allowed = not_held_out(collection)
@@ -249,15 +251,17 @@ def negatives(
 
 
 def _marked(listed: np.ndarray, marked: np.ndarray, collection: Collection) -> list[np.ndarray]:
-    """The marked passages of each query's list `[queries, depth]`; of equal texts the first."""
+    """The marked passages of each query's list `[queries, depth]`; copies are replaced by the
+    first.
+    """
     same = collection.same_text
     chosen = [rows[marks] for rows, marks in zip(listed, marked, strict=True)]
     return chosen if same is None else [np.unique(same[rows]) for rows in chosen]
 
 
 def _new_pairs(first: Sequence[np.ndarray], known: Sequence[np.ndarray]) -> np.ndarray:
-    """`[pairs, 2]` int32: rows of queries and of those of their `first` passages that were not
-    known to answer them.
+    """`[pairs, 2]` int32: rows of queries and of those `first` passages that were not known
+    positives.
     """
     new = [rows[~np.isin(rows, others)] for rows, others in zip(first, known, strict=True)]
     owners = np.repeat(np.arange(len(new)), [len(rows) for rows in new])
@@ -267,8 +271,8 @@ def _new_pairs(first: Sequence[np.ndarray], known: Sequence[np.ndarray]) -> np.n
 def _with_themselves(
     positives: Sequence[np.ndarray], collection: Collection
 ) -> Sequence[np.ndarray]:
-    """What is no negative of each training query: its positives, and the passage that is the query
-    itself.
+    """What is never a negative of each training query: its positives, and the passage that is the
+    query itself.
     """
     itself = collection.own_texts("train")
     if itself is None:

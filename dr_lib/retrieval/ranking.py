@@ -1,8 +1,8 @@
-"""A ranking: for each query the best passages in order, the form that all searches give and all
-measures take.
+"""A ranking: the best passages of each query in order, returned by all searches and read by all
+measures.
 
-Order is strict everywhere: score descending, then row ascending. So a ranking has no ties left to
-decide. As a TREC run file (`write_run`) it goes to other tools. Page of the book: ideas/evaluation.
+The order is strict: score descending, then row ascending, so that no ties are left to break.
+`write_run` exports it as a TREC run file. Page of the book: ideas/evaluation.
 """
 
 import csv
@@ -31,14 +31,13 @@ class Ranking:
 
     Attributes:
         query_ids: one id per query, distinct.
-        rows: `[queries, depth]` int32, rows of the collection; -1 fills up a query with fewer
-            passages.
+        rows: `[queries, depth]` int32, rows of the collection, padded with -1.
         scores: `[queries, depth]` float32, higher is better; `-inf` where the row is -1.
         passages: number of passages in the collection; None where it is not known.
 
     Raises:
-        InputError: shapes that do not fit, an id twice, a row that the collection does not have or
-            that a query has twice, a score that is not a number, or rows out of order.
+        InputError: shapes do not fit, a query id occurs twice, a row does not exist or occurs twice
+            for a query, a score is not finite, or rows are out of order.
 
     Example:
         >>> ranking = Ranking(["q1"], np.array([[7, 2, -1]]), np.array([[3.0, 1.5, -np.inf]]))
@@ -107,7 +106,7 @@ class Ranking:
                 fix="Sort it, or make the ranking again.",
             )
 
-        ordered = np.sort(rows, axis=1)  # a passage found twice would move those below it
+        ordered = np.sort(rows, axis=1)  # a repeated passage would shift those below it
         twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
         if twice.any():
             query, place = np.argwhere(twice)[0]
@@ -126,7 +125,7 @@ class Ranking:
         return self.rows.shape[1]
 
     def check_lists(self, **lists: Sequence) -> None:
-        """Refuse lists, by name, of other than one entry for each query (`InputError`)."""
+        """Refuse lists, by name, without exactly one entry per query (`InputError`)."""
         for name, entries in lists.items():
             if len(entries) != len(self):
                 problem = f"of {len(entries)} queries, but {len(self)} are ranked"
@@ -134,11 +133,10 @@ class Ranking:
                 raise InputError(problem, where=name, fix=fix)
 
     def without(self, rows: np.ndarray | None, depth: int) -> "Ranking":
-        """The ranking without one passage of each query, cut to a depth; searched one deeper, it is
-        as deep as the others.
+        """The ranking without one passage of each query, cut to a depth.
 
         Args:
-            rows: `[queries]` the passage of each, -1 for none; None leaves all in.
+            rows: `[queries]` the passage to drop, -1 for none; None drops nothing.
             depth: passages kept.
 
         Example:
@@ -170,8 +168,7 @@ class Ranking:
         """Open a saved ranking; its arrays stay on disk (memory-mapped).
 
         Raises:
-            InputError: a file is missing, cut short, or altered so that rows or their order are
-                wrong.
+            InputError: a file is missing or truncated, or its rows or their order are invalid.
         """
         info = read_json(folder / "ranking.json")
         arrays = (open_array(folder / f"{name}.npy") for name in ("rows", "scores"))
@@ -192,18 +189,17 @@ def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.
     lists = np.asarray(lists, np.int64)
     owners = np.repeat(np.arange(len(lists)), [len(rows) for rows in others])
     flat = np.concatenate([np.zeros(0, np.int64), *others]).astype(np.int64)
-    # a query and a passage are one number
+    # a (query, passage) pair is one number
     span = int(max(lists.max(initial=0), flat.max(initial=0))) + 1
     pairs = (owners * span + flat)[flat >= 0]
     return (lists >= 0) & np.isin(np.arange(len(lists))[:, None] * span + lists, pairs)
 
 
 def one_word(name: str) -> str:
-    """An id as a TREC file can carry it, whose columns blanks divide: those in it are written as in
-    addresses.
+    """An id for a TREC file, whose columns are separated by blanks: blanks are percent-encoded.
 
-    Most ids stay as they are. Two ids never become one: what reads like such a blank, or like the
-    sign of it, is written so too.
+    Most ids are unchanged. Distinct ids stay distinct: what looks like an encoded blank, or a
+    percent sign, is encoded too.
 
     Example:
         >>> [one_word(name) for name in ("q1", "my notes.txt#0", "my%20notes.txt#0", "A%26B")]
@@ -216,21 +212,21 @@ def one_word(name: str) -> str:
 
 
 def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str) -> None:
-    """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); padding is left out,
-    and ids are written by `one_word`.
+    """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); without padding, with
+    ids encoded by `one_word`.
 
-    Scores get nine significant digits, which give every float32 back unchanged. Programs like
-    trec_eval ignore the rank and sort by score, so of equal scores each is written as the next
-    smaller float32 than the one before it: every program finds this order.
+    Scores have nine significant digits, enough to restore every float32. Programs like trec_eval
+    ignore the rank and sort by score, so equal scores are each lowered to the next smaller float32:
+    every program recovers this order.
 
     Args:
-        ranking: what is to be written.
-        path: file to write, in one step.
+        ranking: the ranking.
+        path: file to write, atomically.
         passage_ids: ids of the collection in row order.
         tag: name of the run, one word.
 
     Raises:
-        InputError: the tag holds a blank, which the format cannot carry.
+        InputError: the tag contains a blank.
     """
     if tag.split() != [tag]:
         raise InputError(f"the tag {tag!r} is not one word", where=path, fix="Use no blanks.")
@@ -256,9 +252,8 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
 
 
 # Answers in ranked passages -----------------------------------------------------------------------
-# DPR's rule (accuracy@k, and negatives that are none after all): text and answers are cut into
-# tokens (`words.tokens`); an answer matches where its tokens occur consecutively. Page of the book:
-# ideas/evaluation.
+# DPR's rule (for accuracy@k and false negatives): text and answers are tokenised (`words.tokens`);
+# an answer matches if its tokens occur consecutively. Page of the book: ideas/evaluation.
 
 TEXTS_AT_ONCE = 10_000
 
@@ -266,7 +261,7 @@ TEXTS_AT_ONCE = 10_000
 def holds_answer(
     rows: np.ndarray, passages: Dataset, answers: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """Which passages hold an accepted answer of their query, by the rule of accuracy@k.
+    """Which passages contain an accepted answer of their query, by the rule of accuracy@k.
 
     Args:
         rows: `[queries, depth]` rows of the collection, such as a ranking's; -1 for none.
@@ -298,7 +293,7 @@ def holds_answer(
 def normal_form(text: str) -> str:
     """The tokens of a text with a space before, between and after them.
 
-    A whole-token match is then a match of strings, since no token holds a space.
+    Matching whole tokens is then matching strings, since no token contains a space.
 
     Example:
         >>> normal_form("O'Neil, 1999"), normal_form("neil") in normal_form("O'Neil, 1999")

@@ -1,13 +1,14 @@
-"""Re-ranking: a scorer judges the first passages of a ranking anew; the rest keeps its order below
+"""Re-ranking: a scorer re-scores the first passages of a ranking; the rest keep their order below
 them.
 
-SimLM Table 13 (the first 200 passages; its scripts: 100 for NQ). The same scoring gives a teacher's
+SimLM Table 13 (the first 200 passages; its scripts: 100 for NQ). The same scoring produces teacher
 scores for distillation and the probabilities behind PAIR's pseudo-labels. The scorer is a
-cross-encoder, or a late-interaction model, which reads each text once however many pairs it stands
-in. Page of the book: ideas/distillation.
+cross-encoder, or a late-interaction model, which encodes each text once, whatever the number of its
+pairs. Page of the book: ideas/distillation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, Pieces, TextPairs, best_matches_of_pairs
 from dr_lib.models.dense import PROBES
 from dr_lib.retrieval.bm25 import Bm25
+from dr_lib.retrieval.encoding import fetching
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import QueryPassagePairs, TokenStore, concat_runs, plan_by_length
@@ -40,25 +42,25 @@ def score_pairs(
     tokens_per_batch: int | None = None,
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
-    places: Sequence[torch.device] | None = None,
+    devices: Sequence[torch.device] | None = None,
 ) -> np.ndarray:
-    """Score pairs of query and passage, sorted by length so that a batch holds hardly any padding.
+    """Score pairs of query and passage, sorted by length so that batches have little padding.
 
     Args:
-        cross_encoder: computes on the device where its weights lie; left in the mode it was in.
-        crossing: how a pair is laid out, from `cross_encoder.crossing`.
+        cross_encoder: computes on the device of its weights; its mode is unchanged.
+        crossing: the layout of pairs, from `cross_encoder.crossing`.
         query_rows, passage_rows: `[pairs]` integers, rows of the two stores.
         tokens_per_batch: rows x padded length of a batch; None takes `machine.encoding_budget`.
-        precision: of the forward pass; "auto" takes "bf16" where the machine has it. Weights stay
-            float32: rounded ones would move a score some fifty times as far.
-        title: what is scored, for the bar.
-        places: devices that share the batches of a cross-encoder, see `machine.spread`.
+        precision: of the forward pass; "auto" takes "bf16" if the machine has it. Weights stay
+            float32: rounding them would change scores about fifty times as much.
+        title: what is scored, for the progress bar.
+        devices: devices that share the batches of a cross-encoder, see `machine.spread`.
 
     Returns:
         `[pairs]` float32 logits.
 
     Raises:
-        InputError: a score is not finite, or rows that the stores do not have.
+        InputError: a score is not finite, or a row does not exist.
     """
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
     budget = tokens_per_batch or machine.encoding_budget()
@@ -70,13 +72,12 @@ def score_pairs(
     kind = machine.precision(precision, next(cross_encoder.parameters()).device)
     scores = np.empty(len(query_rows), np.float32)
 
-    def score(scorer: nn.Module, pairs: np.ndarray) -> np.ndarray:
+    def score(scorer: nn.Module, pairs: np.ndarray) -> Callable[[], np.ndarray]:
         batch = crossing.batch(query_rows[pairs], passage_rows[pairs])
-        # Fetched at once: so the host's copy of a batch stays until a GPU has read it.
-        return scorer(batch.to(next(scorer.parameters()).device)).float().cpu().numpy()
+        return fetching(scorer(batch.to(next(scorer.parameters()).device)).float())
 
     with (
-        machine.spread(cross_encoder, kind, places) as work,
+        machine.spread(cross_encoder, kind, devices) as work,
         tqdm(total=len(query_rows), desc=title, unit="pair", delay=1) as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):
@@ -86,8 +87,10 @@ def score_pairs(
             lengths = crossing.lengths(asked, rows)
             plan = plan_by_length(lengths, budget, crossing.max_length)
             batches = [start + chosen for chosen in plan]
-            for pairs, values in zip(batches, work(score, batches), strict=True):
-                scores[pairs] = values
+            made = zip(batches, work(score, batches), strict=True)
+            # a GPU computes the next batch while the last one's scores are fetched
+            for (pairs, fetch), _ in pairwise(chain(made, [None])):
+                scores[pairs] = fetch()
                 bar.update(len(pairs))
     if not np.isfinite(scores).all():
         pair = int((~np.isfinite(scores)).argmax())
@@ -109,8 +112,8 @@ def _match_pairs(
     budget: int,
     title: str,
 ) -> np.ndarray:
-    """`score_pairs` of late interaction: queries are kept in memory, passages read once each, with
-    all pairs they are in.
+    """`score_pairs` for late interaction: queries are kept in memory, each passage is encoded once
+    for all its pairs.
     """
     asked, places = np.unique(query_rows, return_inverse=True)
     queries = _pieces(scorer, texts.queries, asked, texts.layout.queries, budget)
@@ -125,7 +128,7 @@ def _match_pairs(
             )
             pieces, counts = scorer(batch), ends[chosen] - starts[chosen]
             pairs = concat_runs(order, starts[chosen], counts)
-            # the place in the batch of each pair's passage
+            # index in the batch of each pair's passage
             place = np.repeat(np.arange(len(chosen)), counts)
             step = max(1, COSINES_AT_ONCE // (queries.read.shape[1] * pieces.read.shape[1]))
             for start in range(0, len(pairs), step):
@@ -145,7 +148,7 @@ def _match_pairs(
 def _pieces(
     scorer: LateInteraction, store: TokenStore, rows: np.ndarray, layout: dict, budget: int
 ) -> Pieces:
-    """The pieces of some texts, all padded to the longest allowed."""
+    """The token vectors of some texts, padded to the maximum length."""
     length, device = layout["max_length"], scorer.head.weight.device
     vectors = torch.zeros(len(rows), length, scorer.settings.width, device=device)
     read = torch.zeros(len(rows), length, dtype=torch.bool, device=device)
@@ -163,18 +166,18 @@ def rerank(
     top: int = 200,
     **options: object,
 ) -> Ranking:
-    """Order the first passages of each query by a cross-encoder's score.
+    """Re-order the first passages of each query by a cross-encoder's score.
 
     Args:
         cross_encoder: the re-ranker.
-        ranking: what a first retriever found.
+        ranking: of a first retriever.
         crossing: its queries, in order, and passages, from `cross_encoder.crossing`.
-        top: passages scored, at least one; the others follow in the order they had, each with a
-            score one below the one before.
+        top: passages to score, at least one; the others follow in their old order, each with a
+            score one below the previous.
         options: of `score_pairs`.
 
     Returns:
-        A ranking of the same queries and passages; in the part that was scored, scores are logits.
+        A ranking of the same queries and passages; the scores of re-ranked passages are logits.
     """
     rows = np.array(ranking.rows)
     best = rows[:, :top]
@@ -183,7 +186,7 @@ def rerank(
     )
     order = np.lexsort((best, -scores), axis=1)
     best, scores = (np.take_along_axis(part, order, axis=1) for part in (best, scores))
-    rest = rows[:, top:]  # below the lowest of those that were scored, in steps of one
+    rest = rows[:, top:]  # below the lowest new score, in steps of one
     lowest = np.where(best >= 0, scores, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     below = np.where(rest >= 0, lowest - 1 - np.arange(rest.shape[1]), -np.inf).astype(np.float32)
     rows, scores = np.concatenate([best, rest], axis=1), np.concatenate([scores, below], axis=1)
@@ -227,8 +230,8 @@ def reranked(
     depth: int,
     rest: bool = True,
 ) -> None:
-    """`ranking/`: a run with its first `depth` passages in the scorer's order, the others below as
-    they were, or left out.
+    """`ranking/`: a run with its first `depth` passages in the scorer's order, the others below in
+    their old order or left out.
     """
     encoder, pairs = open_scorer(scorer, queries, passages)
     ranking = Ranking.open(run / "ranking")
@@ -243,11 +246,11 @@ def reranked(
 def teacher_scores(
     folder: Path, scorer: Path, queries: Path, passages: Path, examples: Path
 ) -> None:
-    """`positives.npy` and `negatives.npy`: the scorer's scores beside the training examples
+    """`positives.npy` and `negatives.npy`: the scorer's scores of the training examples
     (`TeacherScores`).
 
-    SimLM stores raw logits, without temperature or normalisation; where there is no negative the
-    score is NaN.
+    SimLM stores raw logits, without temperature or normalisation; the score is NaN where there is
+    no negative.
     """
     (encoder, pairs), learned = open_scorer(scorer, queries, passages), Examples.open(examples)
     owners = np.repeat(learned.query_rows, learned.counts())
@@ -260,8 +263,8 @@ def teacher_scores(
 
 @stage(reads=("train",))
 def bm25_teacher_scores(folder: Path, index: Path, collection: Collection, examples: Path) -> None:
-    """`positives.npy` and `negatives.npy` with BM25's scores: a teacher that needs no training, to
-    see whether learning from one works at all.
+    """`positives.npy` and `negatives.npy` with BM25's scores: a teacher without training, as a
+    control.
     """
     texts = collection.queries("train")["text"][:]
     bm25 = Bm25.open(index / "index")
@@ -281,7 +284,7 @@ def candidate_scores(
     folder: Path, cross_encoder: Path, queries: Path, passages: Path, candidates: Path
 ) -> None:
     """`scores.npy`: the cross-encoder's logit of each candidate, `[queries, depth]` float32, -inf
-    for none.
+    if there is none.
     """
     encoder, pairs = open_scorer(cross_encoder, queries, passages)
     rows = np.array(Ranking.open(candidates / "ranking").rows)
@@ -304,8 +307,8 @@ def load_scorer(folder: Path) -> Scorer:
     """A saved scorer of either kind, on this machine's device.
 
     Raises:
-        InputError: the folder holds neither, what `from_pretrained` of its kind refuses, or a
-            scorer that does not tell texts from each other.
+        InputError: the folder holds neither, `from_pretrained` refuses it, or the scorer gives all
+            texts the same score.
     """
     kinds = (CrossEncoder, LateInteraction)
     for kind in kinds:

@@ -1,13 +1,11 @@
-"""Training: one visible loop with checkpoints, examples and their batches, dual encoder and
-re-ranker.
-"""
+"""Training: the loop with checkpoints, examples and their batches, dual encoder and re-rankers."""
 
 from dr_lib.training import machine
 from dr_lib.training.batches import (
+    EpochSampler,
     PairBatches,
     RetrievalBatch,
     RetrievalBatches,
-    Visits,
     gather_batch,
 )
 from dr_lib.training.bi_encoder import (

@@ -1,9 +1,9 @@
-"""Batches of fine-tuning: queries, each with one positive and its hard negatives, apart or pair by
-pair.
+"""Fine-tuning batches: queries, each with one positive and hard negatives, as separate texts or as
+pairs.
 
 SimLM section 3.2 and its loader (reference code: unilm, simlm/src/loaders): a fixed number of
-queries per batch, one positive per query and epoch, a window of negatives that moves on with the
-epoch. Any step can be requested at any time. Book: ideas/negatives, ideas/distillation.
+queries per batch, one positive per query and epoch, and a window of negatives that advances with
+the epoch. Batches can be requested in any order. Book: ideas/negatives, ideas/distillation.
 """
 
 from dataclasses import dataclass
@@ -32,20 +32,19 @@ class RetrievalBatch:
     """Queries and their passages: query i's positive is row i * n of `passages`, its n - 1
     negatives follow.
 
-    All tensors are on one device. Of several processes each has its own part, `B` queries, of the
-    step's batch.
+    All tensors are on one device. With several processes each has its own part, `B` queries, of
+    the step's batch.
 
     Attributes:
         queries: `B` sequences.
         passages: `B * n` sequences.
-        passage_rows: `[B * n]` int64, rows of the passages in their token store, or other numbers
-            that are equal where one passage is as right as the other (body first selection:
-            documents).
-        known_positives: `[B, W * B * n]` bool, True where the passage of that column is any known
-            positive of the query, the query's own positive column excepted; columns of the whole
-            batch, of all W processes. None where `passage_rows` tell all.
-        teacher_scores: `[B, n]` float32, NaN where the teacher has not read a pair; None without a
-            teacher.
+        passage_rows: `[B * n]` int64, rows of the passages in their token store, or other ids that
+            are equal for passages that are equally relevant (body first selection: documents).
+        known_positives: `[B, W * B * n]` bool, True where the passage of that column is a known
+            positive of the query, except the query's own positive column; columns of all W
+            processes. None if `passage_rows` suffice.
+        teacher_scores: `[B, n]` float32, NaN where the teacher has not scored a pair; None without
+            a teacher.
     """
 
     queries: TokenBatch
@@ -58,50 +57,49 @@ class RetrievalBatch:
         return len(self.queries)
 
 
-class Visits:
-    """Step -> what to visit of some things: each once an epoch, those too few for a batch left out
-    of it.
+class EpochSampler:
+    """Step -> a batch of items: each item at most once per epoch, an incomplete last batch dropped.
 
-    Batches are of equal size: what contrastive training compares must not depend on the texts'
-    lengths. Of several processes each takes an equal part of every batch.
+    All batches have the same size, since in contrastive training it decides the loss. With several
+    processes each takes an equal part of every batch.
 
     Args:
-        things: `[n]` integers, their numbers.
-        at_once: how many a step, at most n.
+        items: `[n]` integers.
+        batch_size: items per step, over all processes, at most n.
         seed: of the order.
-        shared: False gives each process the whole of every batch.
+        shared: False gives each process whole batches.
 
     Example:
-        >>> visits = Visits(np.array([4, 5, 6]), at_once=2, seed=0)
-        >>> epoch, chosen = visits.of(1)
+        >>> sampler = EpochSampler(np.array([4, 5, 6]), batch_size=2, seed=0)
+        >>> epoch, chosen = sampler.of(1)
         >>> epoch, len(set(chosen))
         (1, 2)
     """
 
-    def __init__(self, things: np.ndarray, at_once: int, seed: int, *, shared: bool = True):
-        self.things, self.at_once, self.seed, self.shared = things, at_once, seed, shared
-        self.steps_per_epoch = len(things) // at_once
-        # Two orders are kept: that of an epoch and, at its end, of the next one, whose batches are
-        # made ahead.
+    def __init__(self, items: np.ndarray, batch_size: int, seed: int, *, shared: bool = True):
+        self.items, self.batch_size, self.seed, self.shared = items, batch_size, seed, shared
+        self.steps_per_epoch = len(items) // batch_size
+        # Two permutations are kept: this epoch's, and the next one's, whose first batches are made
+        # ahead.
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def of(self, step: int) -> tuple[int, np.ndarray]:
-        """Epoch of a step, and the things that this process visits in it."""
-        epoch, things = self.whole(step)
-        return epoch, things[self.own_part]
+        """Epoch of a step, and this process's items."""
+        epoch, items = self.whole(step)
+        return epoch, items[self.own_part]
 
     @property
     def own_part(self) -> slice:
-        """Which things of each step are this process's: all where it is alone.
+        """This process's part of each batch; all of it if it is alone.
 
         Raises:
             InputError: the processes cannot share a batch evenly.
         """
         if not self.shared:
-            return slice(0, self.at_once)
-        count, beyond = divmod(self.at_once, world_size())
+            return slice(0, self.batch_size)
+        count, beyond = divmod(self.batch_size, world_size())
         if beyond:
-            problem = f"{world_size()} processes cannot share a batch of {self.at_once} evenly"
+            problem = f"{world_size()} processes cannot share a batch of {self.batch_size} evenly"
             raise InputError(
                 problem,
                 where="DR_PROCESSES",
@@ -111,14 +109,13 @@ class Visits:
         return slice(first, first + count)
 
     def whole(self, step: int) -> tuple[int, np.ndarray]:
-        """Epoch of a step, and the things `[at_once]` that all processes visit in it."""
+        """Epoch of a step, and the items `[batch_size]` of all processes."""
         epoch, within = divmod(step, self.steps_per_epoch)
-        return epoch, self._order(epoch)[within * self.at_once :][: self.at_once]
+        return epoch, self._order(epoch)[within * self.batch_size :][: self.batch_size]
 
     def _shuffled(self, epoch: int) -> np.ndarray:
-        # An order of the epoch's number alone: a run that goes on at any step needs nothing of the
-        # steps before.
-        return np.random.default_rng([self.seed, epoch]).permutation(self.things)
+        # A function of the epoch alone: a run can be resumed at any step.
+        return np.random.default_rng([self.seed, epoch]).permutation(self.items)
 
 
 class RetrievalBatches:
@@ -127,15 +124,14 @@ class RetrievalBatches:
     Args:
         query_store: tokens of the queries.
         passage_store: tokens of the passages.
-        examples: positives and negatives; its rows are rows of the two stores.
-        batch_queries: queries per batch, of all processes; the queries that do not fill one are
-            left out of that epoch.
-        passages_per_query: one positive and this many less one negatives (`n`, SimLM: 16).
+        examples: positives and negatives, as rows of the two stores.
+        batch_queries: queries per batch over all processes; an incomplete last batch is dropped.
+        passages_per_query: one positive and n - 1 negatives (`n`, SimLM: 16).
         layout: how queries and passages become sequences.
-        seed: of the order of queries and of the choice of positives and negatives.
-        positive: which positive a query trains with, see `draw_positives`.
-        teacher: scores of the examples by a re-ranker, for distillation.
-        shared: whether several processes have a part of every batch each, or whole ones.
+        seed: of the order of queries and the draw of positives and negatives.
+        positive: which positive a query gets, see `draw_positives`.
+        teacher: a re-ranker's scores of the examples, for distillation.
+        shared: whether processes share every batch, or get whole ones.
 
     Raises:
         InputError: fewer queries than a batch takes.
@@ -164,15 +160,14 @@ class RetrievalBatches:
         self.passages_per_query = passages_per_query
         self.seed = seed
         self.layout = layout or Layout()
-        self.visits = Visits(np.arange(len(examples)), batch_queries, seed, shared=shared)
+        self.sampler = EpochSampler(np.arange(len(examples)), batch_queries, seed, shared=shared)
 
     def batch(self, step: int) -> RetrievalBatch:
-        """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the
-        same batch.
+        """The batch of micro-step `step`, counted from 0 over all epochs; the same step always
+        gives the same batch.
         """
-        # A process compares its queries with the passages of all processes, so it has to know what
-        # these are.
-        (every, columns), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
+        # A process compares its queries with the passages of all processes, so it needs their rows.
+        (every, columns), n, part = self.drawn(step), self.passages_per_query, self.sampler.own_part
         chosen, rows = every[part], columns[part.start * n : part.stop * n]
         known = known_positives(
             self.examples, chosen, columns, passages_per_query=n, first=part.start * n
@@ -191,15 +186,15 @@ class RetrievalBatches:
         )
 
     def drawn(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Queries of a step as numbers in the examples, and the rows of their passages: of all
-        processes together.
+        """Queries of a step, as indices into the examples, and the rows of their passages, over all
+        processes.
         """
-        epoch, chosen = self.visits.whole(step)
+        epoch, chosen = self.sampler.whole(step)
         return chosen, self.passage_rows(chosen, epoch)
 
     def passage_rows(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
-        """Rows `[len(chosen) * n]` int64 of the passages that these queries get in an epoch, each
-        positive first.
+        """Rows `[len(chosen) * n]` int64 of these queries' passages in an epoch, each positive
+        first.
         """
         draw = {"seed": self.seed, "epoch": epoch}
         positives = draw_positives(self.examples, chosen, rule=self.positive, **draw)
@@ -208,14 +203,13 @@ class RetrievalBatches:
 
 
 class PairBatches(RetrievalBatches):
-    """Batches of a cross-encoder's training by step number: each query with its positive and
-    negatives, pair by pair.
+    """Cross-encoder batches by step number: each query paired with its positive and negatives.
 
-    The queries of a step and their passages are drawn as for the dual encoder.
+    Queries and passages are drawn as for the dual encoder.
 
     Args:
         pairs: queries and passages, and how a pair is laid out.
-        examples: positives and negatives; its rows are rows of the two stores.
+        examples: positives and negatives, as rows of the two stores.
         options: further arguments of `RetrievalBatches`; of `passages_per_query`, SimLM has 64.
 
     Raises:
@@ -227,10 +221,10 @@ class PairBatches(RetrievalBatches):
         self.pairs = pairs
 
     def batch(self, step: int) -> TokenBatch:
-        """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1
+        """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive; its n - 1
         negatives follow.
         """
-        (every, rows), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
+        (every, rows), n, part = self.drawn(step), self.passages_per_query, self.sampler.own_part
         return self.pairs.batch(
             np.repeat(self.examples.query_rows[every[part]], n),
             rows[part.start * n : part.stop * n],
@@ -240,13 +234,12 @@ class PairBatches(RetrievalBatches):
 def gather_batch(
     batch: RetrievalBatch, queries: Tensor, passages: Tensor
 ) -> dict[str, Tensor | None]:
-    """What a contrastive loss compares: the vectors of a batch, and beside them those of all other
-    processes.
+    """What a contrastive loss compares: the vectors of the batch over all processes.
 
     Args:
         batch: this process's own.
-        queries: `[B, hidden]` its vectors, any float type: scores need more than the eight bits of
-            bf16.
+        queries: `[B, hidden]` vectors of any float type; converted, since scores need more than the
+            eight bits of bf16.
         passages: `[B * n, hidden]`.
 
     Returns:

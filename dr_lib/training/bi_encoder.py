@@ -1,10 +1,10 @@
 """The dual encoder in training, and the stage that trains it: SimLM section 3.2 (eq. 3) and Figure
 2.
 
-Queries and passages become vectors, vectors the contrastive loss or a teacher's (KL divergence from
-a re-ranker's raw scores + 0.2 x contrastive). One encoder serves both sides, as in the released
-code; others use two. Every retriever of a pipeline is this stage, and only what it learns from
-changes. Book: ideas/dual-encoders, ideas/distillation, ideas/pipeline.
+Queries and passages are encoded and compared by the contrastive loss, or by distillation (KL
+divergence from a re-ranker's raw scores + 0.2 x contrastive). One encoder serves both sides, as in
+the released code, or there are two. Every retriever of a pipeline is this stage with other training
+data. Book: ideas/dual-encoders, ideas/distillation, ideas/pipeline.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ class BiEncoder(nn.Module):
 
     Args:
         encoder: `encoder(batch)` -> `[batch, hidden]`, not normalised.
-        settings: what is compared and how, see `Finetuning`; its defaults are SimLM's. PAIR itself
+        settings: how vectors are compared, see `Finetuning`, whose defaults are SimLM's. PAIR
             leaves the passage-centric part (`alpha`) to pre-training (its Table 3, "w/ PSR FT").
         passage_encoder: a second encoder for passages; None shares the first.
 
     Attributes:
-        temperature: by which the scores of the next update are divided.
+        temperature: divides the scores of the next update.
     """
 
     def __init__(
@@ -68,8 +68,7 @@ class BiEncoder(nn.Module):
         """Loss of a batch, and the share of queries whose own positive scores highest among its
         passages.
 
-        With several processes the queries and passages of all of them are compared, in each
-        (`losses.gather`).
+        With several processes, each compares the queries and passages of all (`losses.gather`).
 
         Args:
             batch: `B` queries and `B * n` passages on the encoder's device.
@@ -91,7 +90,7 @@ class BiEncoder(nn.Module):
     def contrastive(
         self, compared: dict[str, Tensor | None], *, own_negatives: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """The contrastive loss of what `gather_batch` gives, with its passage-centric part where
+        """The contrastive loss of what `gather_batch` returns, with a passage-centric part if
         `alpha` is above 0; and the share of queries whose positive scores highest.
         """
         chosen = self.settings
@@ -107,7 +106,7 @@ class BiEncoder(nn.Module):
 
 
 class DistilledBiEncoder(BiEncoder):
-    """A `BiEncoder` that learns its teacher's scores beside the labels; `settings` are those of a
+    """A `BiEncoder` that learns from a teacher's scores besides the labels; `settings` are a
     `Distillation`.
     """
 
@@ -117,13 +116,13 @@ class DistilledBiEncoder(BiEncoder):
         """Loss of a batch, its two parts, and the share of queries whose positive scores highest.
 
         Args:
-            batch: with `teacher_scores`; passages that the teacher has not read take no part in the
-                KL divergence.
+            batch: with `teacher_scores`; passages that the teacher has not scored are left out of
+                the KL divergence.
             generator: not used; the loop hands it to every module.
         """
         queries, passages = self.vectors(batch)
-        # In float32: divided by so small a temperature scores are large, and bf16 keeps less than
-        # three digits of them.
+        # In float32: divided by a small temperature, scores are large, and bf16 keeps less than
+        # three digits.
         with torch.autocast(queries.device.type, enabled=False):
             divergence = self.divergence(queries, passages, batch.teacher_scores)
         contrastive, accuracy = self.contrastive(
@@ -169,21 +168,20 @@ def retriever(
     seed: int,
     distil: type[BiEncoder] | None = None,
 ) -> None:
-    """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`.
+    """`model/` (and `passage_model/` if there are two encoders): the retriever; `log.json`.
 
     Args:
         folder: where to write.
         start: a pre-trained encoder's stage, or a masked LM.
         passages, queries: their tokens (`store/`).
         examples: training queries with their positives and negatives, as `Examples.save` left them.
-        teacher: scores of these, for a `Distillation`.
-        validation: the collection, tokens of its dev queries and BM25's ranking for them, for a
-            validation.
+        teacher: scores of these examples, for a `Distillation`.
+        validation: the collection, tokens of its dev queries and BM25's ranking for them.
         training: how it is trained.
         layout, pooling, dropout: how texts become vectors.
         seed: of order, draws and fresh weights.
-        distil: how a teacher's scores are learned (`DistilledBiEncoder`); named by the caller
-            alone, so that its code counts only where there is a teacher.
+        distil: the module that learns a teacher's scores (`DistilledBiEncoder`); passed by the
+            caller, so that its code is part of the key only if there is a teacher.
     """
     encoders = start_encoders(
         start,
@@ -229,8 +227,8 @@ def retriever(
 def untuned(
     folder: Path, start: Path, *, training: Finetuning, layout: Layout, pooling: str, seed: int
 ) -> None:
-    """`model/` (and `passage_model/`): the starting encoder as a retriever, as it is (DPR-PAQ Table
-    4, "w/o FT").
+    """`model/` (and `passage_model/`): the starting encoder itself as a retriever (DPR-PAQ Table 4,
+    "w/o FT").
     """
     encoders = start_encoders(
         start,
@@ -247,9 +245,7 @@ def untuned(
 def batches_of(
     training: Finetuning, queries: Path, passages: Path, examples: Path, **options: Any
 ) -> RetrievalBatches:
-    """Batches of what stages have made, as a training says; `options` are further arguments of
-    `RetrievalBatches`.
-    """
+    """Batches from the results of stages; `options` are further arguments of `RetrievalBatches`."""
     stores = (TokenStore.open(side / "store") for side in (queries, passages))
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
     return RetrievalBatches(
@@ -267,8 +263,8 @@ def start_encoders(
     training: Finetuning,
     seed: int,
 ) -> tuple[DenseEncoder, DenseEncoder | None]:
-    """The encoder that a retriever starts from, and where there are `two` that of passages, which
-    is another one only where pre-training had two.
+    """The encoder that a retriever starts from and, if `two`, the passage encoder, which starts
+    from other weights only if pre-training had two.
     """
 
     def opened(*names: str) -> DenseEncoder:
@@ -291,7 +287,7 @@ def start_encoders(
 def save_encoders(
     folder: Path, encoder: DenseEncoder, passage_encoder: DenseEncoder | None
 ) -> None:
-    """`model/`, and `passage_model/` where the encoders are two."""
+    """`model/`, and `passage_model/` if there are two encoders."""
     encoder.save(folder / "model")
     if passage_encoder is not None:
         passage_encoder.save(folder / "passage_model")
@@ -299,14 +295,14 @@ def save_encoders(
 
 # Validation during training, without an index (DPR-PAQ, section 3.3) ------------------------------
 # The pool holds the relevant passages of some dev queries and hard negatives of each. The paper
-# finds that the MRR over it goes with that of the full search, which loss and in-batch accuracy
-# often do not. It costs seconds and is never below the full one: it chooses checkpoints and is not
-# reported. A rank is found by counting the scores above the best relevant passage, so nothing is
-# sorted. Order and rounding are those of `retrieval.search`: on the whole collection the ranks are
-# those of the search. The released code (dpr-scale) keeps a passage that several queries bring as
-# often as they bring it, and its twin is then a wrong answer; it ranks the first relevant passage
-# only. Here each passage stands once, and the first relevant one that is found counts. Page of the
-# book: ideas/evaluation.
+# finds that MRR over it tracks that of the full search, which loss and in-batch accuracy often do
+# not. It takes seconds and is never below the full MRR: it selects checkpoints and is not reported.
+# A rank is found by counting the scores above the best relevant passage, so nothing is sorted.
+# Order and rounding are those of `retrieval.search`: on the whole collection the ranks are those of
+# the search. The released code (dpr-scale) keeps a passage that several queries bring as often as
+# they bring it, and its twin is then a wrong answer; it ranks the first relevant passage only. Here
+# each passage stands once, and the first relevant one that is found counts. Page of the book:
+# ideas/evaluation.
 
 
 SCORE_BYTES = 1 << 28  # of float64 scores in memory together
@@ -314,7 +310,7 @@ SCORE_BYTES = 1 << 28  # of float64 scores in memory together
 
 @dataclass(frozen=True, eq=False)
 class ValidationPool:
-    """Queries, the passages they are compared with, and which of these are relevant.
+    """Queries, the passages they are compared with, and which of those are relevant.
 
     Attributes:
         query_rows: `[queries]` int64, rows of the query store.
@@ -347,14 +343,14 @@ class ValidationPool:
         negatives: np.ndarray,
         itself: np.ndarray | None = None,
     ) -> "ValidationPool":
-        """Collect the passages of some queries; whatever is relevant to one is a negative of the
-        others.
+        """Collect the passages of some queries; a passage that is relevant to one is a negative of
+        the others.
 
         Args:
             query_rows: rows of the query store, a few hundred.
             positives: rows of the relevant passages of each, at least one.
             negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a
-                pool that is a whole collection: one line of all its rows.
+                pool of the whole collection: one line of all its rows.
             itself: `[queries]` row of the passage that is the query itself, -1 for none.
         """
         counts = [len(rows) for rows in positives]
@@ -372,9 +368,7 @@ class ValidationPool:
 
 
 def dev_pool(collection: Collection, run: Path, training: Finetuning) -> ValidationPool:
-    """Some queries of the validation split, with their relevant passages and what BM25 finds for
-    them.
-    """
+    """Some queries of the validation split, with their relevant passages and BM25's results."""
     options = training.validation
     relevant, same = collection.positives(options.split), collection.same_text
     usable = np.flatnonzero([len(rows) > 0 for rows in relevant])
@@ -400,7 +394,7 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
     Args:
         queries: `[queries, hidden]`, in the pool's order.
         passages: `[pool, hidden]`, in the pool's order, on the same device.
-        pool: who is relevant to whom.
+        pool: which passages are relevant to which query.
 
     Returns:
         `[queries]` int64.
@@ -434,13 +428,13 @@ def pool_mrr(
     normalise: bool = True,
     precision: Literal["auto", "bf16", "fp32"] = "auto",
 ) -> np.ndarray:
-    """Encode a pool at any step of a training, which is not disturbed, and score it.
+    """Encode a pool and score it, without side effects on a training in progress.
 
     Args:
         pool: queries and passages.
         query_store, passage_store: where their tokens are.
-        encoder: `encoder(batch)` -> `[batch, hidden]`; of queries, and of passages that have none
-            of their own.
+        encoder: `encoder(batch)` -> `[batch, hidden]`; of queries, and of passages without
+            `passage_encoder`.
         passage_encoder: a second encoder, for passages.
         layout: how queries and passages become sequences.
         normalise: compare by cosine in place of the inner product.
@@ -461,12 +455,9 @@ def pool_mrr(
 def _encode(
     encoder: nn.Module, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], precision: str
 ) -> Tensor:
-    """Vectors `[rows, hidden]` float32 of some rows of a store; every module is left in the mode
-    that it was in.
-    """
+    """Vectors `[rows, hidden]` float32 of some rows of a store; every module keeps its mode."""
     device = next(encoder.parameters()).device
-    # Sorted by length a batch holds hardly any padding; in the end the vectors go back to their
-    # rows' order.
+    # Sorted by length, batches have little padding; afterwards the vectors are put back in order.
     plan = plan_by_length(
         store.lengths(**layout)[rows], machine.encoding_budget(), layout["max_length"]
     )

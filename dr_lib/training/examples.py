@@ -1,15 +1,16 @@
-"""What fine-tuning learns from: queries with their known positives and hard negatives, and what is
-drawn in an epoch.
+"""Fine-tuning examples: queries with their known positives and hard negatives, and what is drawn in
+each epoch.
 
 SimLM section 3.2 (reference code: unilm, simlm/src/loaders): one positive per query and epoch, and
-a contiguous cyclic window over a shuffled list of negatives, so that epochs walk through disjoint
-windows until the list is used up (210 negatives, 15 a step: 14 epochs). The list is shuffled here
-by a hash and not when the file is built, and short lists are filled with random passages. Book:
+a contiguous cyclic window over a shuffled list of negatives, so that epochs go through disjoint
+windows until the list is used up (210 negatives, 15 per step: 14 epochs). Here the list is shuffled
+by a hash, not when the file is built, and short lists are filled up with random passages. Book:
 ideas/negatives, ideas/distillation.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ from dr_lib.files import fresh_folder, open_array, read_json, write_json
 from dr_lib.stages import stage
 from dr_lib.tokens import run_places
 
-FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
+FEW_SHOT_DRAW = 0x5A  # separates the draw of training queries from others with the same seed
 Positive = Literal["rotate", "first"]
 ARRAYS = ("query_rows", "positives", "offsets", "negatives", "annotated")
 OPTIONAL = ("same", "itself")
@@ -36,21 +37,20 @@ class Examples:
 
     Attributes:
         query_rows: `[queries]` int64, each at most once.
-        positives: `[all positives]` int64, those of query i at `offsets[i]:offsets[i + 1]`, at
-            least one each.
+        positives: `[all positives]` int64; those of query i, at least one, are
+            `offsets[i]:offsets[i + 1]`.
         offsets: `[queries + 1]` int64.
-        negatives: `[queries, depth]` int32, none of them a positive of its query, -1 where a query
-            has fewer.
-        passages: number of passages that may be drawn.
-        annotated: `[queries]` int64, the positive of each that was judged first; None takes the
-            first of `positives`.
-        same: `[passages]` int64, for each passage the row of the first one with its text, which
-            stands for all of them here (`one_row_a_text`); None where no text repeats.
+        negatives: `[queries, depth]` int32, never a positive of their query, padded with -1.
+        passages: number of passages in the collection.
+        annotated: `[queries]` int64, the positive that was judged first; None takes the first of
+            `positives`.
+        same: `[passages]` int64, for each passage the row of the first one with the same text,
+            which represents all copies (`merge_duplicates`); None if no text repeats.
         itself: `[queries]` int64, the passage that is the query itself, neither positive nor
-            negative, -1 for none; None where no query is a passage.
+            negative, -1 for none; None if no query is a passage.
 
     Raises:
-        InputError: no query, or one without positive.
+        InputError: no query, or one without a positive.
 
     Example:
         >>> examples = Examples.of(
@@ -79,8 +79,8 @@ class Examples:
         passages: int,
         annotated: Sequence[int] | np.ndarray | None = None,
     ) -> "Examples":
-        """Make examples from one list of positives a query; without `negatives` hard ones are drawn
-        at random.
+        """Make examples from a list of positives per query; without `negatives`, all negatives are
+        random.
         """
         counts = [len(rows) for rows in positives]
         flat = np.concatenate(
@@ -97,7 +97,7 @@ class Examples:
         )
 
     def save(self, folder: Path) -> None:
-        """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
+        """Write a `.npy` file per array and `examples.json` to `folder`, atomically."""
         with fresh_folder(folder, "training examples") as draft:
             for name, array in {**vars(self), "annotated": self.first_positives()}.items():
                 if name in ARRAYS or (name in OPTIONAL and array is not None):
@@ -117,22 +117,23 @@ class Examples:
         return cls(**arrays, passages=passages)
 
     def __post_init__(self) -> None:
-        """Refuse what would train on silently, or never end."""
+        """Refuse examples that would train wrongly without an error, or never end."""
         counts = self.counts()
         if len(counts) == 0 or counts.min() < 1:
             fix = "Leave queries without a positive out, and give at least one other."
             raise InputError(
                 "no training query, or one without a positive", where="positives", fix=fix
             )
-        # draws of random negatives go on until they find one that is neither
+        # random negatives are drawn until one is neither
         itself = 0 if self.itself is None else self.itself >= 0
-        if (counts + itself).max() >= self.texts():
+        if (counts + itself).max() >= self.texts:
             problem = "a query to which every passage is positive, or the query itself"
             raise InputError(problem, where="positives", fix="Leave it out.")
 
     def __len__(self) -> int:
         return len(self.query_rows)
 
+    @cached_property
     def texts(self) -> int:
         """Number of distinct texts among the passages."""
         if self.same is None:
@@ -144,8 +145,8 @@ class Examples:
         return self.offsets[1:][chosen] - self.offsets[:-1][chosen]
 
     def places_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where in `positives` those of the chosen queries stand, one after the other, and where
-        each query's begin.
+        """Indices into `positives` for the chosen queries, concatenated, and where each query's
+        begin.
         """
         counts = self.counts(chosen)
         return run_places(self.offsets[chosen], counts), np.cumsum(counts) - counts
@@ -155,9 +156,7 @@ class Examples:
         return self.positives[self.offsets[:-1]] if self.annotated is None else self.annotated
 
     def positives_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positives of the chosen queries one after the other, and where each query's own ones
-        begin.
-        """
+        """Positives of the chosen queries, concatenated, and where each query's begin."""
         places, first = self.places_of(chosen)
         return self.positives[places], first
 
@@ -170,18 +169,18 @@ def training_examples(
     share: float | None = None,
     share_seed: int = 0,
 ) -> Examples:
-    """The training queries that have a positive (or a share of them), with their negatives.
+    """The training queries with a positive (or a share of them), and their negatives.
 
     Args:
         collection: its split train.
-        negatives: folder with `negatives.npy` `[train queries, depth]`, and perhaps `positives.npy`
-            `[pairs, 2]`: rows of queries and of passages that are positives too; None lists none.
+        negatives: folder with `negatives.npy` `[train queries, depth]` and optionally
+            `positives.npy` `[pairs, 2]`: rows of queries and of further positives; None lists none.
         pseudo_labels: folder with `examples/` to add.
         share, share_seed: of the usable queries, as in `nested_share`; None takes all.
     """
     judged = collection.positives("train")
     relevant = [np.sort(rows) for rows in judged]
-    # passages that hold an answer, behind the judged ones
+    # passages that contain an answer, after the judged ones
     if negatives and (negatives / "positives.npy").is_file():
         queries, rows = np.load(negatives / "positives.npy").T
         bounds = np.searchsorted(queries, np.arange(len(relevant) + 1))
@@ -198,7 +197,7 @@ def training_examples(
     examples = Examples.of(
         usable, positives, listed, passages=len(collection.passages), annotated=annotated
     )
-    examples = told_apart(examples, collection)
+    examples = without_copies(examples, collection)
     return (
         merge_examples(examples, Examples.open(pseudo_labels / "examples"))
         if pseudo_labels
@@ -216,31 +215,31 @@ def training_set(
     share: float | None = None,
     share_seed: int = 0,
 ) -> None:
-    """`examples/`: what every training on labels learns from, see `training_examples`."""
+    """`examples/`: the examples of every training on labels, see `training_examples`."""
     training_examples(
         collection, negatives, pseudo_labels, share=share, share_seed=share_seed
     ).save(folder / "examples")
 
 
-def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
-    """Examples in which passages of equal text are one passage, by the row of the first.
+def merge_duplicates(examples: Examples, same: np.ndarray | None) -> Examples:
+    """Examples in which passages with the same text count as one, by the row of the first.
 
-    So a copy of a positive is never a negative, from whatever list or draw it comes.
+    So a copy of a positive is never a negative, whether listed or drawn.
 
     Args:
         examples: of any passages.
-        same: `Collection.same_text`; None leaves the examples as they are.
+        same: `Collection.same_text`; None leaves the examples unchanged.
 
     Example:
         >>> examples = Examples.of([0], positives=[[2, 4]], negatives=[[3, 0, 5, 1]], passages=6)
-        >>> one = one_row_a_text(examples, np.array([0, 1, 2, 2, 2, 1]))
+        >>> one = merge_duplicates(examples, np.array([0, 1, 2, 2, 2, 1]))
         >>> one.positives.tolist(), one.negatives.tolist()
         ([2], [[-1, 0, 1, -1]])
     """
     if same is None:
         return examples
     queries, span, listed = np.arange(len(examples)), examples.passages, examples.negatives
-    # a pair of a query and a passage is one number; the order is kept
+    # a (query, passage) pair is one number; the order is kept
     pairs = np.repeat(queries, examples.counts()) * span + same[examples.positives]
     owners, positives = np.divmod(pd.unique(pairs), span)
     others = queries[:, None] * span + same[listed]
@@ -257,11 +256,14 @@ def one_row_a_text(examples: Examples, same: np.ndarray | None) -> Examples:
     )
 
 
-def told_apart(examples: Examples, collection: Collection) -> Examples:
-    """Examples of training queries that know which passages have one text, and which are the query
-    itself: those are no negatives.
+def without_copies(examples: Examples, collection: Collection) -> Examples:
+    """Examples of training queries in which neither a copy of a positive nor the passage that is
+    the query itself is a negative.
     """
-    examples, itself = one_row_a_text(examples, collection.same_text), collection.own_texts("train")
+    examples, itself = (
+        merge_duplicates(examples, collection.same_text),
+        collection.own_texts("train"),
+    )
     if itself is None:
         return examples
     itself = itself[examples.query_rows]
@@ -270,8 +272,8 @@ def told_apart(examples: Examples, collection: Collection) -> Examples:
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """A share of some rows, in order and at least one: of the same seed, a larger share contains a
-    smaller one.
+    """A random share of some rows, in order, at least one; with the same seed a larger share
+    contains a smaller one.
 
     Example:
         >>> (
@@ -281,12 +283,12 @@ def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
         ([1, 2], [0, 1, 2, 5])
     """
     drawn = np.random.default_rng([seed, FEW_SHOT_DRAW]).permutation(rows)
-    # Nested, since every share is a beginning of one and the same order.
+    # Nested, since every share is a prefix of the same permutation.
     return np.sort(drawn[: max(1, round(share * len(rows)))])
 
 
 def text_hash(*parts: str) -> int:
-    """A 64-bit hash (signed) of some texts together, the same in every process.
+    """A signed 64-bit hash of some texts together, the same in every process.
 
     Example:
         >>> text_hash("a", "b") == text_hash("ab"), text_hash("a") == text_hash("a")
@@ -297,7 +299,7 @@ def text_hash(*parts: str) -> int:
 
 
 def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number equal hashes alike, in order of first appearance.
+    """Number distinct hashes in order of first appearance.
 
     Args:
         hashes: `[n]` int64.
@@ -326,14 +328,14 @@ def group_examples(
     """Join the pairs of each query.
 
     Args:
-        positive_queries, positive_passages: `[pairs]` int64 rows; a pair may repeat.
-        negative_queries, negative_passages: the same for passages known not to answer; those that
-            are a positive of their query, and queries without positive, are left out.
+        positive_queries, positive_passages: `[pairs]` int64 rows; pairs may repeat.
+        negative_queries, negative_passages: the same for hard negatives; positives of their query
+            and queries without a positive are left out.
         passages: number of passages.
-        depth: most negatives per query, the first ones given; None keeps all.
+        depth: at most this many negatives per query, in the order given; None keeps all.
 
     Returns:
-        Examples of all queries with a positive, by ascending row, positives ascending.
+        Examples of all queries with a positive, query rows and positives ascending.
 
     Raises:
         InputError: no pair.
@@ -347,7 +349,7 @@ def group_examples(
         >>> examples.query_rows.tolist(), examples.positives.tolist(), examples.negatives.tolist()
         ([2, 4], [0, 1, 3], [[-1], [2]])
     """
-    # A pair is one number, query * passages + passage: sorting these groups them by query and drops
+    # A pair is one number, query * passages + passage: sorting groups by query and drops
     # repetitions.
     keys = np.unique(positive_queries * passages + positive_passages)
     owners, positives = np.divmod(keys, max(passages, 1))
@@ -373,7 +375,7 @@ def _negatives(
     listed = pd.DataFrame({"query": queries, "passage": candidates}).drop_duplicates()
     positive = (listed["query"] * passages + listed["passage"]).isin(positive_keys)
     listed = listed[listed["query"].isin(rows) & ~positive]
-    # in the order given (hardest first); it becomes the column
+    # in the order given (hardest first); the rank becomes the column
     rank = listed.groupby("query").cumcount().to_numpy()
     fits = rank < (len(rank) if depth is None else depth)
     table = np.full((len(rows), int(rank[fits].max(initial=-1)) + 1), -1, np.int32)
@@ -385,16 +387,15 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     """The queries of both, each with all its positives, and the negatives of the first before those
     of the second.
 
-    What is a positive in either is a negative in neither, and a negative that both list stands
-    once.
+    A positive in either is a negative in neither, and a negative listed by both is kept once.
 
     Args:
-        first, second: examples whose rows mean the same queries and passages, both by
-            `one_row_a_text` where texts repeat.
+        first, second: examples over the same queries and passages, both after `merge_duplicates` if
+            texts repeat.
 
     Returns:
-        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing
-        stands; what the first say is annotated stays so.
+        Examples with `query_rows` ascending and lists as long as both together, padded with -1;
+        annotated positives of the first take precedence.
 
     Example:
         >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
@@ -414,8 +415,8 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     annotated = np.zeros(len(rows), np.int64)
     annotated[places[1]] = second.first_positives()
     annotated[places[0]] = first.first_positives()
-    # The lists stand side by side and keep their columns: a query without pseudo-labels draws as it
-    # would without them.
+    # The lists are concatenated and keep their columns: a query without pseudo-labels draws the
+    # same negatives as without the second list.
     width = first.negatives.shape[1]
     lists = np.full((len(rows), width + second.negatives.shape[1]), -1, np.int32)
     lists[places[0], :width], lists[places[1], width:] = first.negatives, second.negatives
@@ -457,14 +458,14 @@ def hash64(*numbers: np.ndarray | int) -> np.ndarray:
 def draw_positives(
     examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int, rule: Positive = "rotate"
 ) -> np.ndarray:
-    """The positive that each query trains with in an epoch.
+    """The positive of each query in an epoch.
 
     Args:
         examples: queries and positives.
         chosen: `[batch]` numbers of queries in `examples`.
         seed, epoch: from 0.
         rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's
-            loader), "first" always the first one judged (DPR for Natural Questions, where that is
+            loader), "first" always the one judged first (DPR for Natural Questions, where that is
             the annotated passage).
 
     Returns:
@@ -472,14 +473,14 @@ def draw_positives(
     """
     if rule == "first":
         return examples.first_positives()[chosen]
-    # The seed shifts the turn, so that runs of one epoch differ in it too.
+    # Shifted by the seed, so that runs of a single epoch differ in it too.
     return examples.positives[examples.offsets[chosen] + (epoch + seed) % examples.counts(chosen)]
 
 
 def draw_negatives(
     examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int
 ) -> np.ndarray:
-    """Negatives of each chosen query in this epoch.
+    """The negatives of each chosen query in an epoch.
 
     Args:
         examples: queries, positives and negatives.
@@ -489,15 +490,15 @@ def draw_negatives(
         epoch: from 0.
 
     Returns:
-        `[batch, count]` int64 passage rows, never a known positive of the query. From the list: the
-        window from (epoch + seed) * count on, cyclic. A list shorter than `count` is taken whole
-        and filled with random passages, other ones in each epoch; no passage comes twice while
-        there are others.
+        `[batch, count]` int64 passage rows, never a known positive of the query. They are the
+        cyclic window of the shuffled list that starts at (epoch + seed) * count. A list shorter
+        than `count` is taken whole and filled up with random passages, other ones in each epoch; no
+        passage comes twice while others are left.
     """
     listed = examples.negatives[chosen].astype(np.int64)
     available = (listed >= 0).sum(axis=1)
-    # The window moves on by `count` each epoch and wraps: no negative comes twice before all have
-    # come once.
+    # The window advances by `count` each epoch and wraps around: no negative repeats before all
+    # were used.
     start = (epoch + seed) % 2**31 * count % np.maximum(available, 1)
     start[available < count] = 0
     slot = start[:, None] + np.arange(count)
@@ -515,11 +516,9 @@ def draw_negatives(
 
 
 def _shuffled(listed: np.ndarray, query_rows: np.ndarray, seed: int) -> np.ndarray:
-    """Each row of `listed` in an order of its own that depends on (seed, query); -1 goes to the
-    end.
-    """
-    # Sorting by a hash shuffles each row by itself: the same whichever queries share its batch, and
-    # in every epoch.
+    """Each row of `listed` shuffled by a hash of (seed, query), -1 last."""
+    # Sorting by a hash shuffles each row independently of the rest of the batch, and the same in
+    # every epoch.
     keys = hash64(seed, query_rows[:, None], np.arange(listed.shape[1])[None, :])
     keys[listed < 0] = np.iinfo(np.uint64).max
     return np.take_along_axis(listed, np.argsort(keys, axis=1, kind="stable"), axis=1)
@@ -534,11 +533,11 @@ def _random_negatives(
     seed: int,
     epoch: int,
 ) -> np.ndarray:
-    """Passages by hash for the places `short` `[batch, count]`, row after row.
+    """Random passages, by hash, for the places `short` `[batch, count]`, row after row.
 
-    One that is a known positive of its query, the query itself, listed as its negative or drawn for
-    an earlier place moves on to the next that is not. Where a query has too few passages for that,
-    only positives and the query itself are passed over.
+    A draw that is a known positive, the query itself, a listed negative or an earlier draw moves on
+    to the next passage that is none of these. If a query has too few passages for that, only
+    positives and the query itself are skipped.
     """
     query, slot = examples.query_rows[chosen][:, None], np.arange(short.shape[1])[None, :]
     drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
@@ -551,7 +550,7 @@ def _random_negatives(
     )
     owner = np.repeat(np.arange(len(chosen)), counts)
     used = counts + (listed >= 0).sum(axis=1) + (itself >= 0).sum(axis=1)
-    enough = examples.texts() - used >= short.sum(axis=1)
+    enough = examples.texts - used >= short.sum(axis=1)
     # [batch, place, places before it that are drawn, too]
     earlier = short[:, None, :] & (slot < slot.T)
     while True:
@@ -574,21 +573,21 @@ def known_positives(
     passages_per_query: int,
     first: int = 0,
 ) -> np.ndarray:
-    """Where a passage of the batch is a known positive of a query.
+    """Which passages of the batch are known positives of which query.
 
     Args:
         examples: queries and positives.
         chosen: `[batch]` numbers of queries in `examples`.
-        columns: `[columns]` passage rows, of this batch and of those of other processes.
+        columns: `[columns]` passage rows, of this process's batch and those of the others.
         passages_per_query: n.
-        first: column where this batch begins; query i's own positive is in column first + i * n.
+        first: the column where this batch begins; query i's own positive is in column first + i *
+            n.
 
     Returns:
         `[batch, columns]` bool; False in the query's own positive column, True in a repetition of
         that passage and in the passage that is the query itself.
     """
-    # Ragged lists of positives lie flat; `reduceat` joins the rows of the comparison that belong to
-    # one query.
+    # Positives are flat; `reduceat` combines the rows of the comparison that belong to one query.
     positives, begin = examples.positives_of(chosen)
     known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
     if examples.itself is not None:
@@ -600,12 +599,12 @@ def known_positives(
 
 @dataclass(frozen=True)
 class TeacherScores:
-    """Scores beside `Examples`.
+    """A teacher's scores of all pairs of `Examples`.
 
     Attributes:
-        positives: `[all positives]` float32, beside `Examples.positives`.
-        negatives: `[queries, depth]` float32, beside `Examples.negatives`; any number where there
-            is no passage.
+        positives: `[all positives]` float32, parallel to `Examples.positives`.
+        negatives: `[queries, depth]` float32, parallel to `Examples.negatives`; arbitrary where
+            there is no passage.
 
     Example:
         >>> examples = Examples.of([0], positives=[[4]], negatives=[[7, 2]], passages=9)
@@ -618,10 +617,10 @@ class TeacherScores:
     negatives: np.ndarray
 
     def of(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Scores `[batch, n]` float32 of passages; NaN where the teacher has not read that pair.
+        """Scores `[batch, n]` float32 of some pairs; NaN where the teacher has not scored one.
 
         Args:
-            examples: what the scores stand beside.
+            examples: that the scores belong to.
             chosen: `[batch]` numbers of queries in `examples`.
             rows: `[batch, n]` passage rows.
         """
@@ -629,7 +628,7 @@ class TeacherScores:
         owner = np.repeat(np.arange(len(chosen)), examples.counts(chosen))
         listed, of_listed = examples.negatives[chosen], self.negatives[chosen]
         query, column = np.nonzero(listed >= 0)
-        # A pair of a query and a passage is one number, by which its score is found.
+        # A (query, passage) pair is one number, by which its score is looked up.
         pairs = np.append(owner, query) * examples.passages
         pairs += np.append(examples.positives[places], listed[query, column])
         scores = np.append(self.positives[places], of_listed[query, column]).astype(np.float32)

@@ -1,8 +1,8 @@
 """The one training loop, for pre-training and fine-tuning alike.
 
-Rate and randomness are exact functions of the step (`schedule.py`), so a resumed run needs no saved
-state for either. Weights, gradients and moments are fp32; with bf16 only the forward pass runs in
-autocast. Book: ideas/bottleneck shows it at work, practice/troubleshooting explains its messages.
+Learning rate and random draws are functions of the step alone (`schedule.py`), so a resumed run
+needs no saved state for either. Weights, gradients and moments are fp32; with bf16, autocast covers
+the forward pass only. Pages: ideas/bottleneck, practice/troubleshooting.
 """
 
 import math
@@ -30,7 +30,7 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import remove_drafts
 from dr_lib.models import compile_layers
 from dr_lib.stages import TimeIsUpError, time_is_up
-from dr_lib.tokens.store import finest, to_device
+from dr_lib.tokens.store import to_device, widest_float
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import (
     TrainLog,
@@ -43,16 +43,14 @@ from dr_lib.training.checkpoint import (
 from dr_lib.training.schedule import TrainSettings, learning_rate, seed_step
 from dr_lib.training.watch import WATCHERS, profiling
 
-AHEAD = 2  # batches that are made while a GPU computes
-WARM = 2  # steps of a shape before its graph; the first one of a run may count operations
+AHEAD = 2  # batches prepared while a GPU computes
+WARM = 2  # eager steps of a shape before its graph is recorded; the first of a run may count FLOPs
 MOST_GRAPHS = 64
-WITHOUT_PEAK = ("cpu",)  # what a few threads reach of a processor's peak says nothing
+WITHOUT_PEAK = ("cpu",)  # a few threads' share of a processor's peak says little
 
 
 class TrainingError(RuntimeError):
-    """Training cannot continue: the loss or the gradient of a step, or a validation score, is not a
-    finite number.
-    """
+    """Training cannot continue: a loss, a gradient norm or a validation score is not finite."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,11 @@ class Validation:
     ideas/evaluation.
 
     Attributes:
-        score: module -> a number, more is better. It may leave the module in eval mode; it must not
-            draw at random.
-        every: updates between two validations; the last update is always validated.
-        keep: "best" ends the training with the weights of the highest score (the first of equal
-            ones), "last" with those of the last update.
+        score: module -> a number, higher is better. It may leave the module in eval mode; it must
+            not draw random numbers.
+        every: updates between validations; the last update is always validated.
+        keep: "best" ends with the weights of the highest score (the first on ties), "last" with
+            those of the last update.
     """
 
     score: Callable[[nn.Module], float]
@@ -86,39 +84,40 @@ def train(
 ) -> TrainLog:
     """Train `module` in place, from the newest checkpoint in `folder` if there is one.
 
-    A run that is cut off anywhere and started again ends in the same weights, bit for bit, as an
-    unbroken one on the same processor with the same number of threads; on a GPU but for the order
-    in which that adds things up. Several processes do together what one would do, up to rounding
-    (and, where `together`, draws of dropout and masks, and coCondenser's mean over masked tokens,
-    which each takes of its own); where `DR_PROCESSES` started them, only the first returns.
+    A run that is interrupted anywhere and restarted ends with the same weights, bit for bit, as an
+    uninterrupted one on the same processor with the same number of threads; on a GPU up to the
+    order of floating-point sums. Several processes together do what one would do, up to rounding
+    (and, where `together`, dropout, masks and coCondenser's mean over masked tokens, which are per
+    process); if `DR_PROCESSES` started them, only the first returns.
 
     Args:
         module: `module(batch, generator)` returns a dict with `loss` (a scalar with gradient, a
-            mean over the micro-batch, of which an accumulated one counts by its `share`) and any
-            other scalars to log. Frozen parameters are neither trained nor kept. Where it has a
-            method `before_update(settings, step)`, that is called before each update.
-        batches: micro-step -> micro-batch; the same number must always give the same batch.
-        settings: steps, rate, precision, seed and so on.
+            mean over the micro-batch, weighted by its `share` when accumulated) and any other
+            scalars to log. Frozen parameters are neither trained nor saved. If it has a method
+            `before_update(settings, step)`, that is called before each update.
+        batches: micro-step -> micro-batch; the same step must always give the same batch.
+        settings: steps, learning rate, precision, seed and so on.
         folder: the run's own folder, for checkpoints and `log.json`.
-        title: what is trained, for the bar and the log.
+        title: what is trained, for the progress bar and the log.
         progress: show a bar on stderr.
-        validation: how to score the model on the way, and whether the best or the last weights are
-            kept; None does not.
-        together: all processes take part in every micro-batch, of which `batches` gives each its
-            own rows (as `Visits` does), because rows are compared across processes. Otherwise whole
-            micro-batches go round the processes.
+        validation: how to score the model during training, and whether the best or the last weights
+            are kept; None does neither.
+        together: all processes share every micro-batch, and `batches` gives each its own rows (as
+            `EpochSampler` does), because rows are compared across processes. Otherwise whole
+            micro-batches are dealt out to the processes.
 
     Returns:
-        The log, earlier parts of the run included. `module` is left in eval mode, torch's global
-        generator where the last step put it.
+        The log, earlier parts of the run included. `module` is left in eval mode; torch's global
+        generator is left as after the last step.
 
     Raises:
         InputError: nothing to train, the checkpoint in `folder` was made with other settings or
-            another model, or the micro-batches of an update cannot go round the processes evenly.
-        TrainingError: loss, gradient or validation score became NaN or infinite; the message names
+            another model, or the micro-batches of an update cannot be divided evenly among the
+            processes.
+        TrainingError: a loss, gradient or validation score is NaN or infinite; the message names
             step and rows.
-        TimeIsUpError: the time of the stage is up (`stages.until`); the last step has its
-            checkpoint.
+        TimeIsUpError: the stage's time is up (`stages.until`); there is a checkpoint of the last
+            step.
 
     Example:
         >>> import tempfile, torch
@@ -145,10 +144,10 @@ def train(
     started = time.perf_counter()
     torch.set_num_threads(machine.threads())
     accelerator = Accelerator(
-        # it would fix one precision for the life of the process; a notebook may train in several
+        # Accelerate would fix one precision for the whole process; a notebook may use several
         mixed_precision="no",
         cpu=machine.device().type == "cpu",
-        # A head that an objective leaves out must not stop several processes from agreeing on
+        # A head that an objective does not use must not keep the processes from averaging
         # gradients.
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
@@ -156,12 +155,14 @@ def train(
     micro_steps = MicroSteps.of(settings, accelerator, together)
     accelerator.gradient_accumulation_steps = micro_steps.own
     precision = machine.precision(settings.precision, device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # not that of earlier trainings
     module.to(device).train()
     trained = trained_parameters(module)
     optimizer = make_optimizer(trained, settings)
     meter = Meter(accelerator, TrainLog(title=title, steps=settings.last), noted=started)
 
-    # What a continued run must agree with.
+    # What a resumed run must agree with.
     identity = {**settings.identity(), "precision": precision, "processes": micro_steps.processes}
     if validation:
         identity["validation"] = {"every": validation.every, "keep": validation.keep}
@@ -180,17 +181,17 @@ def train(
     if log.compiled:
         compile_layers(module)
     graphs = replays(settings, device) and not together and micro_steps.processes == 1
-    # On one device these are the module and the optimiser themselves.
+    # On one device these are the module and the optimiser unchanged.
     model, stepper = accelerator.prepare(module, optimizer)
     generator = torch.Generator(device)
 
     def forward_backward(batch: Any, share: float) -> dict[str, Tensor | float]:
-        """Add the gradients of a micro-batch to what is there; its scalars."""
+        """Accumulate the gradients of a micro-batch; return its scalars."""
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             parts = model(batch, generator)
-        # divided by the accumulation: gradients add up to their mean
+        # `backward` divides by the accumulation, so that gradients add up to their mean
         accelerator.backward(parts["loss"] if share == 1 else share * parts["loss"])
-        # nothing of a step's graph outlives it
+        # drop the autograd graph of the step
         return {
             name: part.detach() if isinstance(part, Tensor) else part
             for name, part in parts.items()
@@ -218,10 +219,10 @@ def train(
             shares = 0.0
             for _ in micro_steps.at(step):
                 index, batch, tokens = next(ready)
-                # of several micro-batches a small one counts for the part of a full one that it is
+                # an incomplete micro-batch is weighted by its share of a full one
                 share = share_of(batch) if settings.accumulation > 1 else 1.0
                 shares += share
-                # dropout, masks and samples depend on nothing that came before
+                # dropout, masks and samples do not depend on earlier steps
                 seed_step(settings.seed, micro_steps.draw(index), generator)
                 with accelerator.accumulate(model), meter.counting(tokens if counts else 0):
                     try:
@@ -239,7 +240,7 @@ def train(
             validates = validation is not None and (is_last or step % validation.every == 0)
             saves = is_last or step % settings.checkpoint_every == 0
             # Losses are fetched before the weights change: a bad step leaves every checkpoint
-            # untouched, and on a CPU, which looks at each, the weights too.
+            # untouched, and on a CPU, where every step is checked, the weights too.
             stops = False
             if ends_row or saves or validates or step % fetch_every(device, settings) == 0:
                 meter.fetch(partial(not_finite, title, batches, micro_steps))
@@ -277,27 +278,28 @@ def train(
                     f"{title} was stopped after {step:,} of {settings.last:,} steps"
                 )
     if is_main:
-        # once more: a run that was killed between checkpoint and log has none
+        # again: a run killed between checkpoint and log has no log
         log.save(folder / "log.json")
     if best and log.finished:
         with torch.no_grad():
             for name, tensor in module_tensors(module).items():
                 tensor.copy_(best[name])
     if machine.processes() > 1 and not is_main:
-        raise SystemExit  # what follows a training, such as its files, is the first process's
+        raise SystemExit  # what follows training, such as saving, is the first process's job
     module.eval()
     return log
 
 
 @dataclass(frozen=True)
 class MicroSteps:
-    """The micro-steps of an update, and which of them are this process's.
+    """The micro-steps of an update, and which of them belong to this process.
 
     Attributes:
-        accumulation: their number, of all processes.
-        processes, process: how many processes train, and the number of this one.
-        together: all take part in each, with rows of their own; else whole ones go round. How many
-            processes there are changes who reads a batch, not which are read.
+        accumulation: their number over all processes.
+        processes, process: how many processes train, and the rank of this one.
+        together: all processes share each micro-batch, with rows of their own; otherwise each takes
+            whole ones. The number of processes changes who reads a batch, not which batches are
+            read.
     """
 
     accumulation: int
@@ -307,7 +309,7 @@ class MicroSteps:
 
     @classmethod
     def of(cls, settings: TrainSettings, accelerator: Accelerator, together: bool) -> Self:
-        """Those of a training; `InputError` where they cannot go round the processes evenly."""
+        """The micro-steps of a training; `InputError` if they cannot be divided evenly."""
         processes = accelerator.num_processes
         if not together and settings.accumulation % processes:
             problem = (
@@ -323,7 +325,7 @@ class MicroSteps:
 
     @property
     def own(self) -> int:
-        """How many of an update this process has."""
+        """How many micro-steps of an update this process has."""
         return len(self.at(1))
 
     def at(self, step: int) -> range:
@@ -334,7 +336,7 @@ class MicroSteps:
         return range(first + self.process, behind, self.processes)
 
     def draw(self, index: int) -> int:
-        """Number that the random draws of this process in a micro-step go by."""
+        """The number that seeds this process's random draws in a micro-step."""
         return index * self.processes + self.process if self.together else index
 
 
@@ -346,14 +348,15 @@ def not_finite(
     name: str,
     process: int,
 ) -> str:
-    """What to say of a bad number: the step and its rows, for which the batch is made once more.
+    """The message for a number that is not finite: the step and its rows, for which the batch is
+    made again.
 
     Args:
         title: what is trained.
         batches: micro-step -> micro-batch.
         micro_steps: how they are shared out.
-        index: micro-step of this process at which `process` had the bad number.
-        name: of the number, "loss" or "grad_norm".
+        index: micro-step of this process at which `process` had the number.
+        name: "loss" or "grad_norm".
         process: the process that has it.
     """
     step, apart = index // micro_steps.accumulation + 1, process - micro_steps.process
@@ -361,7 +364,7 @@ def not_finite(
     guilty = range((step - 1) * micro_steps.accumulation, step * micro_steps.accumulation)
     if name == "loss":
         what, guilty = "loss", [index if micro_steps.together else index + apart]
-    # which only that one can make
+    # which only that process can make
     unknown = f"rows of process {process}" if micro_steps.together and apart else ""
     rows = "; ".join(
         f"micro-step {number}: {unknown or describe_rows(batches(number)) or 'rows unknown'}"
@@ -372,7 +375,7 @@ def not_finite(
 
 
 def warn_of_threads(log: TrainLog) -> None:
-    """Say so where a run on a CPU goes on with other threads than it was begun with."""
+    """Warn if a run on a CPU is resumed with another number of threads."""
     threads = torch.get_num_threads()
     if log.threads != threads:
         begun = f"{log.title} goes on with {threads} threads and was begun with {log.threads}"
@@ -382,7 +385,7 @@ def warn_of_threads(log: TrainLog) -> None:
 
 
 def validate(module: nn.Module, validation: Validation, log: TrainLog) -> bool:
-    """Note a module's score in the log; whether its weights are the best so far, and to be kept.
+    """Log a module's score; return whether its weights are the best so far and to be kept.
 
     Raises:
         TrainingError: the score is not a finite number.
@@ -397,7 +400,7 @@ def validate(module: nn.Module, validation: Validation, log: TrainLog) -> bool:
 
 
 def out_of_memory(title: str, batch: Any, settings: TrainSettings, error: Exception) -> InputError:
-    """The error that ends a training whose micro-batch does not fit, with what to change."""
+    """The error for a micro-batch that does not fit into memory, with what to change."""
     tokens, accumulation = real_tokens(batch), settings.accumulation
     problem = f"out of memory at a micro-batch of {tokens:,} tokens ({first_line(error)[:160]})"
     fix = (
@@ -410,10 +413,8 @@ def out_of_memory(title: str, batch: Any, settings: TrainSettings, error: Except
 
 
 def out_of_time(accelerator: Accelerator) -> bool:
-    """Whether the time is up for any of the processes: all of them have to stop after the same
-    step.
-    """
-    if accelerator.num_processes == 1:  # nobody to agree with: a GPU would be waited for
+    """Whether time is up for any of the processes: all have to stop after the same step."""
+    if accelerator.num_processes == 1:  # no other process to ask, and asking would wait for the GPU
         return time_is_up()
     return bool(
         accelerator.gather(
@@ -424,14 +425,14 @@ def out_of_time(accelerator: Accelerator) -> bool:
 
 def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019) with decay on matrices only, as in BERT's own training."""
-    # Decay pulls weights towards zero; a norm's scale or a bias has no reason to be near it.
+    # Decay pulls weights towards zero, where a norm's scale or a bias need not be.
     matrices = [parameter for parameter in trained.values() if parameter.ndim >= 2]
     vectors = [parameter for parameter in trained.values() if parameter.ndim < 2]
     groups = [
         {"params": matrices, "weight_decay": settings.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    # one kernel on the devices that have it
+    # a single kernel, on devices that have it
     fused = next(iter(trained.values())).device.type in ("cpu", "cuda")
     options = {
         "lr": settings.learning_rate,
@@ -455,34 +456,34 @@ def replays(settings: TrainSettings, device: torch.device) -> bool:
 def record(
     step: Callable[[], dict[str, Any]], generator: torch.Generator, pool: Any
 ) -> tuple[torch.cuda.CUDAGraph, dict[str, Any]]:
-    """A CUDA graph of `step`, which is not run, and the scalars that each replay fills.
+    """A CUDA graph of `step`, recorded without running it, and the scalars that each replay fills.
 
     Args:
-        step: reads what lies at the same place at each replay.
-        generator: one that it draws from, besides the device's own; both draw as they are seeded at
-            a replay.
-        pool: memory that it shares with other graphs, None for its own.
+        step: reads tensors that are at the same address at each replay.
+        generator: draws from it besides the device's default one; each replay draws as both are
+            seeded then.
+        pool: memory pool shared with other graphs; None makes one.
     """
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
-    # of this thread alone: another one pins the next batches meanwhile
+    # thread-local: another thread pins the next batches meanwhile
     with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         scalars = step()
     return graph, scalars
 
 
 class Graphs:
-    """Micro-steps of a GPU as CUDA graphs, one for each shape of batch: a replay starts all kernels
-    of a step at once, forward and backward, so the device does not wait for the host.
+    """Micro-steps on a GPU as CUDA graphs, one per batch shape: a replay launches all kernels of a
+    step at once, forward and backward, so the device does not wait for the host.
 
-    The first `WARM` steps of a shape run as ever: kernels are compiled, and gradients get their
-    places, which they must keep (`zero_grad(set_to_none=False)`). Then the step is recorded, and
-    batches of this shape are copied to where the recorded one lies. A replay repeats what the host
-    decided at the recording, so a recorded batch has no arrays of the host
-    (`TokenBatch.lengths`). Shapes beyond `MOST_GRAPHS` run as ever. Page: reference/speed.
+    The first `WARM` steps of a shape run as usual: kernels are compiled, and gradients are
+    allocated, whose addresses must not change (`zero_grad(set_to_none=False)`). Then the step is
+    recorded, and later batches of this shape are copied into the recorded batch. A replay repeats
+    what the host decided while recording, so a recorded batch has no host arrays
+    (`TokenBatch.lengths`). Shapes beyond `MOST_GRAPHS` run as usual. Page: reference/speed.
 
     Args:
-        step: `step(batch, share)` adds up gradients and returns scalars that have none.
+        step: `step(batch, share)` accumulates gradients and returns scalars without gradient.
         generator: what it draws from.
     """
 
@@ -511,7 +512,7 @@ class Graphs:
             if isinstance(part, Tensor):
                 target.copy_(part)
         graph.replay()
-        # the memory of its results is the next replay's too
+        # the next replay overwrites its results
         return {
             name: part.clone() if isinstance(part, Tensor) else part
             for name, part in scalars.items()
@@ -519,9 +520,7 @@ class Graphs:
 
 
 def leaves(batch: Any) -> Iterator[Any]:
-    """Tensors and values of a batch and of the batches in it; None in place of the host's
-    arrays.
-    """
+    """Tensors and values of a batch and of nested batches; None in place of host arrays."""
     if is_dataclass(batch):
         for part in fields(batch):
             yield from leaves(getattr(batch, part.name))
@@ -530,15 +529,15 @@ def leaves(batch: Any) -> Iterator[Any]:
 
 
 def copied(batch: Any) -> Any:
-    """A batch at another place on its device, without the host's arrays."""
+    """A copy of a batch on its device, without host arrays."""
     if is_dataclass(batch):
         return replace(batch, **{p.name: copied(getattr(batch, p.name)) for p in fields(batch)})
     return batch.clone() if isinstance(batch, Tensor) else next(leaves(batch))
 
 
 def fetch_every(device: torch.device, settings: TrainSettings) -> int:
-    """Updates between two looks at the losses: each on a CPU; a GPU would have to wait for every
-    look.
+    """Updates between two checks of the losses: 1 on a CPU; on a GPU every check is a
+    synchronisation.
     """
     return 1 if device.type == "cpu" else settings.log_every
 
@@ -548,12 +547,12 @@ def feed(
 ) -> Iterator[tuple[int, Any, int]]:
     """Yield `(index, batch on device, real tokens)` for each index, in order.
 
-    Beside a GPU a thread makes the next batches while that computes; on a CPU it would only take
-    cores away from the computation, and Apple's GPUs take work from one thread only. An exception
-    of `batches` surfaces where its batch was due.
+    For a GPU, a thread prepares the next batches meanwhile; on a CPU it would only take cores from
+    the computation, and Apple's GPUs accept work from one thread only. An exception in `batches`
+    surfaces where its batch was due.
 
     Args:
-        batches: gives the micro-batch of an index.
+        batches: index -> micro-batch.
         indices: numbers of the micro-steps.
         device: where the tensors of a batch go.
     """
@@ -582,7 +581,7 @@ def real_tokens(batch: Any) -> int:
 
 
 def share_of(batch: Any) -> float:
-    """The part of a full micro-batch that a batch is, 1 where it does not say."""
+    """A batch's share of a full micro-batch, 1 if it does not say."""
     if hasattr(batch, "share"):
         return batch.share
     parts = [getattr(batch, part.name) for part in fields(batch)] if is_dataclass(batch) else []
@@ -595,18 +594,18 @@ def weigh_gradients(
     shares: float,
     micro_steps: MicroSteps,
 ) -> None:
-    """Make of gradients that were added up by shares, and divided by the number of micro-batches,
-    the mean weighted by shares. Where all micro-batches are full, nothing changes.
+    """Turn gradients that were summed with shares, and divided by the number of micro-batches, into
+    the mean weighted by shares. If all micro-batches are full, nothing changes.
 
     Args:
-        accelerator: knows the processes.
-        trained: whose gradients.
+        accelerator: of this training.
+        trained: parameters with gradients.
         shares: sum over this process's micro-batches of the update.
-        micro_steps: how they are shared out.
+        micro_steps: how they are divided among processes.
     """
     factor: Tensor | float = micro_steps.own / shares
     if micro_steps.processes > 1 and not micro_steps.together:
-        # gradients are the mean over processes, of which each has shares of its own
+        # gradients are the mean over processes, each of which has shares of its own
         summed = torch.tensor(shares, dtype=torch.float32, device=accelerator.device)
         factor = micro_steps.own / accelerator.reduce(summed, reduction="mean")
     elif factor == 1:
@@ -633,9 +632,7 @@ def describe_rows(batch: Any, limit: int = 64) -> str:
 
 
 class Operations(TorchDispatchMode):
-    """Adds up the floating-point operations of matrix products, as torch counts them; results are
-    not touched.
-    """
+    """Counts the floating-point operations of matrix products, with torch's formulas."""
 
     total = 0
 
@@ -650,18 +647,18 @@ class Operations(TorchDispatchMode):
 
 @dataclass
 class Meter:
-    """Losses on their way to the log, and the guard against numbers that are none.
+    """Losses on their way to the log, and the check that they are finite.
 
-    Scalars stay on the device until they are fetched, so a GPU is not made to wait at every step;
-    what was not fetched yet is kept step by step, so that the first bad step is named and not the
-    one where it was noticed.
+    Scalars stay on the device until they are fetched, so a GPU is not synchronised at every step;
+    they are kept step by step, so that an error names the first bad step and not the one where it
+    was noticed.
 
     Attributes:
         row: name -> its values in the micro-steps since the last row of the log.
         tokens: real tokens since the last row, all processes.
         seconds: seconds of training since the last row.
-        operations: floating-point operations a token, of the first batch that was counted.
-        noted: until when the log's wall time is told.
+        operations: floating-point operations per token, of the first batch that was counted.
+        noted: time up to which the log's wall time is counted.
     """
 
     accelerator: Accelerator
@@ -676,13 +673,13 @@ class Meter:
 
     @contextmanager
     def counting(self, tokens: int) -> Iterator[None]:
-        """Count the operations of a batch of so many tokens, forward and backward, if none was
+        """Count the operations of a batch of this many tokens, forward and backward, if none was
         counted yet.
         """
         if self.operations or not tokens:
             yield
             return
-        # Compiled code is not counted, and what is not compiled in such a mode never will be.
+        # Compiled code is not counted, and what stays eager in such a mode is never compiled.
         with torch.compiler.set_stance("force_eager"), Operations() as counted:
             yield
         self.operations = counted.total / tokens
@@ -690,11 +687,11 @@ class Meter:
     def add(self, index: int, scalars: dict[str, Tensor | float]) -> None:
         """Note the scalars of micro-step `index`."""
         device = self.accelerator.device
-        wide = finest(device)
+        wide = widest_float(device)
         for name, value in scalars.items():
             if isinstance(value, Tensor):
                 scalar = value.detach().to(wide)
-            else:  # filled on the device: a copy from the host would make a GPU wait
+            else:  # filled on the device: a copy from the host would synchronise a GPU
                 scalar = torch.full((), value, dtype=wide, device=device)
             self._waiting.append((index, name, scalar))
 
@@ -703,14 +700,14 @@ class Meter:
         open row.
 
         Args:
-            explain: micro-step and name of a bad value, and the process that has it -> what to say
-                of its batch.
+            explain: micro-step and name of a value that is not finite, and its process -> the
+                message.
 
         Raises:
             TrainingError: a loss or gradient norm is NaN or infinite.
         """
-        # One stack (a process a row), one transfer: fetching scalars one by one would stop a GPU
-        # as often as there are losses.
+        # One stack (a row per process), one transfer: fetching scalars one by one would synchronise
+        # a GPU for each.
         of_each = self.accelerator.gather(
             torch.stack([value for _, _, value in self._waiting])[None]
         ).tolist()
@@ -742,7 +739,7 @@ class Meter:
             machine.most_operations(self.accelerator.device, self.log.precision)
             * self.accelerator.num_processes
         )
-        self.pause()  # that was measured, once
+        self.pause()  # the peak was measured, once
         return f"{text}, MFU {self.rate() * self.operations / most:.0%}"
 
     def close_row(self, step: int, lr: float) -> None:
@@ -754,7 +751,7 @@ class Meter:
         self.row, self.tokens, self.seconds = {}, 0, 0.0
 
     def pause(self) -> None:
-        """Leave out of the seconds of training what was done since the last fetch."""
+        """Exclude what was done since the last fetch from the seconds of training."""
         self._mark = time.perf_counter()
 
     def note_totals(self) -> None:
@@ -770,7 +767,7 @@ class Meter:
         return {"log": self.log.as_dict(), "open_row": open_row}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up the log and the open row of a checkpoint."""
+        """Continue with the log and the open row of a checkpoint."""
         self.log, row = TrainLog.from_dict(state["log"]), state["open_row"]
         self.row, self.tokens, self.seconds = row["row"], row["tokens"], row["seconds"]
         if not self.log.finished:

@@ -1,8 +1,8 @@
-"""The cross-encoder in training: scores of a query's passages, and the loss that puts the positive
-first.
+"""Training of cross-encoders and late interaction: scores of a query's passages, and losses that
+rank the positive first.
 
-SimLM section 3.2, eq. 4, and what its released code does besides; PAIR's teacher judges pair by
-pair instead. Book: ideas/distillation. For dialogues, whose responses have no hard negatives, see
+SimLM section 3.2, eq. 4, and what its released code adds; PAIR's teacher scores pairs independently
+instead. Book: ideas/distillation. For dialogues, whose responses have no hard negatives, see
 `dialogue_cross_encoder`.
 """
 
@@ -35,19 +35,19 @@ from dr_lib.training.loop import train
 from dr_lib.training.schedule import CrossEncoderTraining, Finetuning
 
 RerankerLoss = Literal["listwise", "pointwise"]
-KEEP_ONE_IN = 4  # passages that the released code gives a gradient
+KEEP_ONE_IN = 4  # share of passages with gradient in the released code
 
 
 class Reranker(nn.Module):
-    """A cross-encoder and its loss, in the form that `train` takes.
+    """A cross-encoder and its loss, as `train` expects it.
 
     Args:
         cross_encoder: `cross_encoder(batch)` -> `[pairs]` scores.
-        settings: how many passages a query has (`negatives` and the positive, which stands first),
-            and which of them have a gradient: all (paper), or the positive and the hardest others
-            only, a quarter in all. Then all are scored first without gradient or dropout, and those
-            once more (released: 64 and 16).
-        loss: "listwise" (SimLM) or "pointwise" (RocketQA and PAIR: a probability for each pair).
+        settings: how many passages a query has (the positive first, then `negatives`), and which of
+            them have a gradient: all (paper), or only the positive and the hardest others, a
+            quarter in all. In that case all are scored without gradient or dropout first, and the
+            hardest again (released: 64 and 16).
+        loss: "listwise" (SimLM) or "pointwise" (RocketQA and PAIR: a probability per pair).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Reranker(nn.Module):
         if self.settings.gradient == "released" and count < n:
             batch, n = batch.take(self.hardest(batch, count)), count
         passes = 2 if self.settings.r_drop else 1
-        # R-drop's two passes are one batch of two copies: dropout is drawn for each row anew.
+        # R-drop's two passes are one batch of two copies, with independent dropout.
         copies = (
             batch
             if passes == 1
@@ -93,10 +93,10 @@ class Reranker(nn.Module):
 
     @torch.no_grad()
     def hardest(self, batch: TokenBatch, count: int) -> Tensor:
-        """Numbers `[B * count]` of the pairs with each query's positive and its highest-scored
+        """Indices `[B * count]` of the pairs of each query with its positive and its highest-scored
         negatives.
         """
-        # Chosen without dropout, else chance would decide which negatives are the hardest.
+        # Without dropout, so that the choice of the hardest negatives is not random.
         training = self.cross_encoder.training
         scores = encode_by_length(self.cross_encoder.eval(), batch)
         scores = scores.view(-1, self.passages_per_query)
@@ -133,7 +133,7 @@ def cross_encoder(
         loss: "listwise" for a re-ranker and teacher, "pointwise" where scores must be
             probabilities.
         title: whether it reads titles.
-        dropout: None keeps what the start says.
+        dropout: None keeps that of the start.
         seed: of head and training.
     """
     stores = [TokenStore.open(side / "store") for side in (queries, passages)]
@@ -165,16 +165,16 @@ def dialogue_cross_encoder(
 ) -> None:
     """`model/`: a cross-encoder trained to tell a context's response from random ones; `log.json`.
 
-    What DPR-PAQ's Table 3 compares its dual encoder with learns so from dialogues (Humeau et al.
+    So do the cross-encoders with which DPR-PAQ's Table 3 compares its dual encoder (Humeau et al.
     2019).
 
     Args:
         folder: where to write.
         start: the encoder it starts from.
         pairs: contexts and responses (`queries/`, `passages/`, `examples/`), in the tokens of the
-            start. A response is never a wrong one of its own context: equal texts are one passage
+            start. A response is never a negative of its own context: equal texts are one passage
             there.
-        training: how it is trained; `negatives` random responses beside the right one.
+        training: how it is trained, with `negatives` random responses besides the right one.
         context_length, side: as in `response_pairs`.
         dropout: None keeps what the start says.
         seed: of head and training.
@@ -206,7 +206,7 @@ def _learn(
     dropout: float | None,
     seed: int,
 ) -> None:
-    """Train a cross-encoder on the pairs that it reads, and save it."""
+    """Train a cross-encoder on pairs, and save it."""
     encoder = CrossEncoder.from_pretrained(
         start,
         dropout=dropout,
@@ -216,7 +216,7 @@ def _learn(
         title=title,
     )
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    # queries are not compared with each other: whole micro-batches may go round the processes
+    # queries are not compared with each other, so processes may take whole micro-batches
     together = training.accumulation % losses.world_size() > 0
     batches = PairBatches(
         pairs_of(encoder), Examples.open(examples), **sizes, seed=seed, shared=together
@@ -233,11 +233,11 @@ def _learn(
 
 
 class LateInteractionTrainer(nn.Module):
-    """A late-interaction model and its loss, in the form that `train` takes.
+    """A late-interaction model and its loss, as `train` expects it.
 
     Args:
-        model: makes the vectors of pieces.
-        chunk: texts read at a time (`encode_in_chunks`); None reads all at once.
+        model: makes the token vectors.
+        chunk: texts encoded at a time (`encode_in_chunks`); None encodes all at once.
     """
 
     def __init__(self, model: LateInteraction, chunk: int | None = None):
@@ -245,8 +245,8 @@ class LateInteractionTrainer(nn.Module):
         self.model, self.chunk = model, chunk
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Cross-entropy of each query's positive among all passages of the batch, of all processes,
-        that are not known to be relevant.
+        """Cross-entropy of each query's positive among all passages of the batch, over all
+        processes, except other known positives.
 
         Args:
             batch: `B` queries and `B * n` passages on the model's device.
@@ -255,7 +255,7 @@ class LateInteractionTrainer(nn.Module):
         queries, passages = self.pieces(batch.queries), self.pieces(batch.passages)
         rows, n, first = batch.passage_rows, len(batch.passage_rows) // len(batch), 0
         if losses.world_size() > 1:
-            # of one length in all processes
+            # padded to the same length in all processes
             room = self.model.settings.passage_length - passages.read.shape[1]
             vectors = nn.functional.pad(passages.vectors, (0, 0, 0, room))
             read = nn.functional.pad(passages.read, (0, room))
@@ -303,8 +303,8 @@ def late_interaction(
         start: the masked LM it starts from.
         passages, queries: their tokens (`store/`).
         examples: training queries with their positives and negatives, as `Examples.save` left them.
-        training: steps, batch, rate, negatives, positive, temperature and chunk, as a retriever has
-            them; the rest is not read.
+        training: as for a retriever; only steps, batch, rate, negatives, positive, temperature and
+            chunk are used.
         layout, dropout: how texts become vectors.
         seed: of head, order and draws.
     """

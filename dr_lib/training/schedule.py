@@ -1,9 +1,8 @@
-"""The numbers of one training run: its settings, and rate, sharpness and seeds as exact functions
-of the step; at the end the settings of each training of a pipeline, with SimLM's values as defaults
-(Tables 11 and 13).
+"""Training settings; learning rate, temperature and seeds as functions of the step; and the
+settings of each training of a pipeline, with SimLM's values as defaults (Tables 11 and 13).
 
 The defaults follow the common ground of the released code (linear warm-up and decay, AdamW,
-clipping at 1). As everything here is a function of the step, a resumed run needs no saved state.
+clipping at 1). Since everything is a function of the step, a resumed run needs no saved state.
 Book: practice/gpu says which settings to change first.
 """
 
@@ -26,35 +25,35 @@ from dr_lib.training.examples import Positive
 
 
 class Training(Settings):
-    """Numbers that steer one training stage of a recipe, whose seed is the recipe's.
+    """Settings of one training stage of a recipe; the seed is the recipe's.
 
     Args:
-        steps: updates of the weights that the schedule is made for, at least 1.
+        steps: updates of the weights over which the schedule runs, at least 1.
         learning_rate: peak learning rate, above 0.
-        warmup: share of the steps in which the rate grows to its peak, in [0, 1].
-        warmup_shape: how it grows: `"linear"` (the papers), or `"logarithmic"`, what DeepSpeed's
-            scheduler does unless it is told otherwise and SimLM's released script hence did.
-        stop_at: last update of a run that ends before its schedule (CDMAE: 80,000 of 86,300); None
+        warmup: share of the steps in which the rate rises to its peak, in [0, 1].
+        warmup_shape: how it grows: `"linear"` (the papers), or `"logarithmic"`, the default of
+            DeepSpeed's scheduler and hence of SimLM's released script.
+        stop_at: last update, if the run ends before its schedule (CDMAE: 80,000 of 86,300); None
             runs to the end.
         weight_decay: AdamW's decay of matrices; biases, norms and other vectors are never decayed.
-        clip: largest gradient norm over all parameters; None leaves gradients as they are.
-        accumulation: micro-batches whose mean gradient makes one update; a last, small one of an
-            epoch counts by the part of a full one that it is.
+        clip: maximum gradient norm over all parameters; None does not clip.
+        accumulation: micro-batches per update, whose gradients are averaged; an incomplete one at
+            the end of an epoch is weighted by its share of a full one.
         precision: `"bf16"` (autocast; weights, optimiser and losses stay fp32), `"fp32"`, or
             `"auto"`: bf16 where the machine computes it natively.
         betas: AdamW's decay rates of the two moments, each in [0, 1).
         epsilon: AdamW's epsilon.
         checkpoint_every: updates between two checkpoints.
-        schedule: `"linear"` falls to zero after the warm-up, `"constant"` stays at the peak.
+        schedule: `"linear"` decays to zero after the warm-up, `"constant"` stays at the peak.
         compile: compile the model's layers with `torch.compile`, for fewer passes over a GPU's
-            memory; "auto" does so on a GPU and leaves a CPU as it is. Page: reference/speed.
-        log_every: updates that one row of the log averages over.
+            memory; "auto" does so on a GPU only. Page: reference/speed.
+        log_every: updates per row of the log, which averages over them.
 
     Raises:
         InputError: a value out of range or an unknown name.
     """
 
-    # A public model, where a stage takes one by name, is an argument of its own.
+    # A public model, if named, is a separate argument of the stage.
     unkeyed: ClassVar[frozenset[str]] = frozenset({"checkpoint_every", "log_every", "model"})
 
     steps: PositiveInt
@@ -88,22 +87,20 @@ class Training(Settings):
 
     @property
     def warmup_steps(self) -> int:
-        """Number of the update that first runs at the peak rate; at least 1, so no update is wasted
-        at rate zero.
-        """
+        """The first update at the peak rate, at least 1: no update is wasted at rate zero."""
         return max(1, round(self.warmup * self.steps))
 
     def with_seed(self, seed: int) -> "TrainSettings":
-        """The settings of one run of the loop."""
+        """The settings for one call of `train`."""
         return TrainSettings(**self.model_dump(include=set(Training.model_fields)), seed=seed)
 
 
 class TrainSettings(Training):
-    """Numbers that steer one training run.
+    """Settings of one call of `train`.
 
     Args:
         compile: as in `Pretraining`.
-        seed: every random draw of the run comes from it and the number of the micro-step.
+        seed: every random draw of the run depends on it and the micro-step.
 
     Example:
         >>> TrainSettings(steps=100, learning_rate=3e-4).warmup_steps
@@ -117,17 +114,17 @@ class TrainSettings(Training):
     seed: int = Field(0, ge=0, lt=2**63)
 
     def identity(self) -> dict[str, Any]:
-        """The settings that can change a weight, as plain JSON; a checkpoint may only continue
-        under equal ones.
+        """The settings that can change a weight, as plain JSON; a checkpoint can only be resumed
+        with equal ones.
         """
         return self.model_dump(mode="json", exclude=set(self.unkeyed))
 
 
 def learning_rate(settings: TrainSettings, update: int) -> float:
-    """Rate of the `update`-th change of the weights, counted from 1.
+    """Learning rate of the `update`-th update, counted from 1.
 
-    It grows to the peak at update `warmup_steps`, then falls down the line that would reach zero
-    one update after the last of `steps`, so that every update moves the weights.
+    It rises to the peak at update `warmup_steps`, then decays linearly so as to reach zero one
+    update after the last of `steps`: every update moves the weights.
 
     Args:
         settings: gives `learning_rate`, `warmup_steps`, `warmup_shape`, `steps` and `schedule`.
@@ -153,10 +150,10 @@ def learning_rate(settings: TrainSettings, update: int) -> float:
 
 
 def warm_temperature(temperature: float, settings: TrainSettings, update: int) -> float:
-    """Temperature of an update where the factor 1 / temperature grows with the rate's warm-up,
-    never below 1.
+    """Temperature of an update if the factor 1 / temperature grows with the rate's warm-up, never
+    below 1.
 
-    SimLM's released scripts for Natural Questions; the paper does not mention it.
+    From SimLM's released scripts for Natural Questions; not in the paper.
 
     Args:
         temperature: at and after update `warmup_steps`, above 0.
@@ -176,7 +173,7 @@ def warm_temperature(temperature: float, settings: TrainSettings, update: int) -
 
 
 def step_seed(seed: int, micro_step: int, stream: int) -> int:
-    """A 63-bit seed that depends on all three numbers; neighbouring steps share no pattern.
+    """A 63-bit seed that depends on all three numbers; neighbouring steps are unrelated.
 
     Example:
         >>> step_seed(0, 5, 0) == step_seed(0, 5, 0), step_seed(0, 5, 0) == step_seed(0, 6, 0)
@@ -207,8 +204,8 @@ class Pretraining(Training):
     """Pre-training (SimLM Table 11: batch 2048 passages, 4,000 warm-up steps of 80,000, rate 3e-4).
 
     Args:
-        compile: "graphs" is "auto", and replays the steps of a GPU as CUDA graphs where one process
-            trains and no rows of a batch are compared with each other.
+        compile: "graphs" is "auto" and also replays a GPU's steps as CUDA graphs, if a single
+            process trains and the method does not compare rows of a batch.
         tokens_per_batch: padded tokens of one micro-batch.
     """
 
@@ -221,13 +218,13 @@ class Pretraining(Training):
 
 
 class GeneratorTraining(Training):
-    """Training of the question generator or of the continuation model, where no public checkpoint
+    """Training of the question generator or of the continuation model, unless a public checkpoint
     is named.
 
     Args:
-        model: name or folder of a ready model with its own tokenizer; None trains one here from the
+        model: name or folder of a trained model with its own tokenizer; None trains one from the
             base model.
-        tokens_per_batch: padded tokens of one micro-batch, of passage and question together.
+        tokens_per_batch: padded tokens of one micro-batch, passages and questions together.
     """
 
     model: str | None = None
@@ -240,15 +237,15 @@ class ValidationSettings(Settings):
     """Validation of a retriever while it is trained: MRR over a small pool in memory (DPR-PAQ,
     section 3.3).
 
-    The pool holds the relevant passages of some queries and what BM25 finds for them
+    The pool holds the relevant passages of some queries and BM25's results for them
     (`ValidationPool`).
 
     Args:
         every: updates between two validations.
         queries: number of queries, drawn from `split`.
-        per_query: first passages of BM25's ranking that each query brings (the paper: up to 50).
-        keep: the weights that the training ends with, "best" or "last".
-        split: where the queries come from, never the split that is reported.
+        per_query: top passages of BM25's ranking that each query adds (the paper: up to 50).
+        keep: the weights at the end, "best" or "last".
+        split: where the queries come from, never the reported split.
         seed: of the draw, the same for all seeds of a study.
     """
 
@@ -264,28 +261,27 @@ class Finetuning(Training):
     """Fine-tuning with hard negatives (SimLM Table 13).
 
     Args:
-        batch_queries: queries of one step.
+        batch_queries: queries per step.
         negatives: hard negatives per query.
-        temperature: tau, by which cosine similarities are divided.
-        temperature_warmup: 1 / tau grows to its value while the learning rate does (SimLM's scripts
-            for NQ).
-        positive: which of its positives a query trains with: another one each epoch (SimLM), or
-            always the first, which is the annotated one (DPR for NQ).
-        mask_positives: a passage that is relevant for a query is no negative of it where another
-            query brings it; the released code contrasts the two all the same.
+        temperature: tau, which divides cosine similarities.
+        temperature_warmup: 1 / tau grows together with the learning rate (SimLM's scripts for NQ).
+        positive: which positive a query uses: another one each epoch (SimLM), or always the first,
+            the annotated one (DPR for NQ).
+        mask_positives: a passage that is relevant to a query is not used as its negative where
+            another query brings it; the released code contrasts the two all the same.
         normalise: compare unit vectors (cosine) instead of raw inner products.
-        blocks: which terms the denominator has, see `losses.contrastive`.
+        blocks: the terms of the denominator, see `losses.contrastive`.
         shared: one encoder for queries and passages, or two that start equal.
-        chunk: texts encoded at a time, where a batch does not fit in memory
+        chunk: texts encoded at a time, if a batch does not fit in memory
             (`models.encode_in_chunks`); chunks round differently, so it is part of the key.
-        validation: looks at dev queries on the way, and which weights are kept; None trains to the
-            end unseen.
-        projection: Linear and LayerNorm over the vector (DPR-PAQ for RoBERTa), going on from those
-            of pre-training where it had some; None has none.
-        alpha: weight of PAIR's passage-centric loss; None leaves it to pre-training, as the paper
-            does.
-        pseudo_labels: learn from pseudo-labels of the training queries beside the given ones (PAIR
-            section 3.4), made as `auxiliary.pseudo_labels` says.
+        validation: how often to evaluate on dev queries, and which weights to keep; None does
+            neither.
+        projection: Linear and LayerNorm over the vector (DPR-PAQ for RoBERTa), continued from
+            pre-training if it had them; None has none.
+        alpha: weight of PAIR's passage-centric loss; None leaves it to pre-training, as in the
+            paper.
+        pseudo_labels: learn from pseudo-labels of the training queries besides the given labels
+            (PAIR section 3.4), made with `auxiliary.pseudo_labels`.
     """
 
     steps: PositiveInt = 20_000
@@ -313,16 +309,15 @@ class Distillation(Finetuning):
     weight 0.2).
 
     Args:
-        contrastive_weight: weight of the contrastive loss beside the KL divergence.
-        teacher_temperature: teacher scores are divided by it.
+        contrastive_weight: weight of the contrastive loss, relative to the KL divergence.
+        teacher_temperature: divides the teacher's scores.
         mean: reduction of the KL divergence, see `losses.distillation`.
-        own_negatives: a query's own hard negatives count in its contrastive loss too, beside the
-            teacher's judgement of them (SimLM's scripts; its code leaves them out unless it is told
-            otherwise).
-        teacher_negatives: negatives of each query that the teacher reads, drawn from retriever 2's
-            first `mining.depth` alone; random ones only fill up where there are fewer. None takes
-            all, with `mining.random_negatives` random ones and, where `mining.with_bm25` says so,
-            BM25's, which is many pairs to score.
+        own_negatives: a query's own hard negatives are also in its contrastive loss (SimLM's
+            scripts; by default its code leaves them to the teacher).
+        teacher_negatives: negatives per query that the teacher scores, drawn from retriever 2's
+            first `mining.depth`, filled up with random ones only if there are fewer. None takes all
+            of them, `mining.random_negatives` random ones and, with `mining.with_bm25`, BM25's:
+            many pairs to score.
     """
 
     negatives: PositiveInt = 23
@@ -350,21 +345,20 @@ class CrossEncoderTraining(Training):
         model: name or folder of the encoder it starts from; None starts from the recipe's base
             model.
         start: "retriever" starts from the trained encoder that found the candidates; the name of a
-            pre-training method from the encoder that it makes of the passages (SimLM Table 5).
-        batch_queries: queries of one step.
-        negatives: hard negatives scored beside each positive.
+            pre-training method, from the encoder pre-trained by it (SimLM Table 5).
+        batch_queries: queries per step.
+        negatives: hard negatives scored with each positive.
         length: longest pair of query and passage in pieces (SimLM: 192).
-        gradient: through all scored passages (paper), or through the hardest quarter only
+        gradient: through all scored passages (paper), or only through the hardest quarter
             (released).
         chunk: pairs scored at a time, for batches that do not fit in memory
             (`models.encode_in_chunks`).
-        r_drop: score each pair twice and reward agreement, as the released code does; the paper
-            does not.
-        seed: of its head, order and dropout; None takes the recipe's, which the retrievers before
-            it share.
+        r_drop: score each pair twice and penalise disagreement, as in the released code; not in the
+            paper.
+        seed: of its head, data order and dropout; None takes the recipe's.
     """
 
-    # the stage has its seed as an argument of its own
+    # the seed is a separate argument of the stage
     unkeyed: ClassVar[frozenset[str]] = Training.unkeyed | {"seed"}
 
     model: str | None = None

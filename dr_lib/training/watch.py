@@ -1,5 +1,5 @@
-"""What may look on while a training runs, and changes no number of it: callbacks that read its log,
-and a profile of some of its steps. Page of the book: practice/gpu.
+"""Observing a training without changing its results: callbacks that read its log, and a profiler.
+Page: practice/gpu.
 """
 
 import re
@@ -16,16 +16,16 @@ from dr_lib.training.checkpoint import TrainLog
 
 Watcher = Callable[[TrainLog], None]
 WATCHERS: list[Watcher] = []
-LARGEST = 20  # operators of a table
+LARGEST = 20  # rows of a profile's table
 
 
 @contextmanager
 def watching(watch: Watcher) -> Iterator[None]:
-    """Call `watch(log)` after each row of the log of every training in a block, its stages and
-    studies included.
+    """Call `watch(log)` after each row of the log of every training in a block, including those of
+    stages and studies.
 
-    The newest row is `log.rows[-1]`. An exception of `watch` ends the training, which a later call
-    continues. Of several processes the first one calls.
+    The newest row is `log.rows[-1]`. An exception in `watch` ends the training, which a later call
+    resumes. With several processes only the first one calls.
 
     Example:
         >>> import tempfile, torch
@@ -52,23 +52,21 @@ def watching(watch: Watcher) -> Iterator[None]:
 
 @contextmanager
 def profiling(asked: str, title: str, device: torch.device) -> Iterator[Callable[[int], None]]:
-    """Profile some steps of a training, which `DR_PROFILE` names as a slice names rows: `10:13` is
-    10, 11 and 12.
+    """Profile the training steps given by `DR_PROFILE` as a slice: `10:13` is 10, 11 and 12.
 
-    In `profiles/<title>-<steps>` of the cache stand then `trace.json`, for Perfetto or
-    chrome://tracing, and `table.txt` with the operators that take most time. The steps that are
-    profiled are slower.
+    Writes `trace.json`, for Perfetto or chrome://tracing, and `table.txt`, with the most expensive
+    operators, to `profiles/<title>-<steps>` in the cache. Profiled steps are slower.
 
     Returns:
         A function to call before each step with its number.
 
     Raises:
-        InputError: the variable is no such slice.
+        InputError: the variable is not such a slice.
     """
     bounds = re.fullmatch(r"(\d+):(\d+)", asked)
     if not bounds or not 0 < int(bounds[1]) < int(bounds[2]):
         fix = "Give the first step and the one after the last, such as 10:13."
-        raise InputError(f"{asked!r} are no steps", where="DR_PROFILE", fix=fix)
+        raise InputError(f"{asked!r} is not a range of steps", where="DR_PROFILE", fix=fix)
     first, end = int(bounds[1]), int(bounds[2])
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
     running: list[profile] = []

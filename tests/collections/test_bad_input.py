@@ -161,15 +161,19 @@ ADDED_LINES = {
     "broken grade": (
         "qrels",
         "q1\tp2\t0.5",
-        "dev.tsv line 3: 'q1\\tp2\\t0.5' is no judgement. Give",
+        "dev.tsv line 3: 'q1\\tp2\\t0.5' is not a judgement. Give",
     ),
     "grade over 64 bit": (
         "qrels",
         "q1\tp2\t9223372036854775808",
-        "line 3: 'q1\\tp2\\t9223372036854775808' is no judgement",
+        "line 3: 'q1\\tp2\\t9223372036854775808' is not a judgement",
     ),
-    "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 'q1\\tp2' is no judgement. Give"),
-    "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 'q1\\t0\\tp2\\t1' is no judgement"),
+    "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 'q1\\tp2' is not a judgement. Give"),
+    "four columns": (
+        "qrels",
+        "q1\t0\tp2\t1",
+        "dev.tsv line 3: 'q1\\t0\\tp2\\t1' is not a judgement",
+    ),
     "four columns, of trec_eval": ("qrels", "q1\t0\tp2\t1", "drop the second column"),
 }
 MISSING = {
@@ -375,7 +379,7 @@ def test_what_is_no_file_is_never_waited_for(beir_folder, cache, kind, name):
     os.mkfifo(folder / name) if kind == "fifo" else (folder / name).mkdir()
     if name in ("corpus.jsonl", "qrels/dev.tsv"):
         assert (
-            "no corpus.jsonl" if name == "corpus.jsonl" else "'dev.tsv' is no file of judgements"
+            "no corpus.jsonl" if name == "corpus.jsonl" else "'dev.tsv' is not a file of judgements"
         ) in message(folder, cache)
     else:
         assert len(collections.load(folder, cache=cache).passages) == 3
@@ -402,7 +406,7 @@ def test_a_text_file_whose_name_is_no_text_is_named(tmp_path, cache, name):
 def test_a_split_whose_file_name_is_no_text_is_named(beir_folder, cache):
     folder = beir_folder(**parts())
     (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "d\tev.tsv")
-    assert "'d\\tev.tsv' is no file" in message(folder, cache)
+    assert "'d\\tev.tsv' is not a file" in message(folder, cache)
 
 
 def test_a_file_without_permission_is_named(beir_folder, cache, monkeypatch):

@@ -151,5 +151,5 @@ def test_broken_lines_are_refused_with_the_place(folder, tmp_path, name, row, me
 
 
 def test_a_file_of_another_name_is_no_task(tmp_path):
-    with pytest.raises(InputError, match="no name of a KILT task"):
+    with pytest.raises(InputError, match="not the name of a KILT task"):
         kilt.evidence(tmp_path / "questions.jsonl")

@@ -402,7 +402,9 @@ def test_a_time_that_is_none_is_named(texts, tmp_path, counted):
     given = ["pretrain", str(texts), "--steps", "1", "--to", str(tmp_path / "out")]
     done = run(given, tmp_path, env={"DR_STOP_AT": "abc"})
     said = done.stderr.decode()
-    assert done.returncode == 1 and "DR_STOP_AT=abc: is no time" in said and "Traceback" not in said
+    assert (
+        done.returncode == 1 and "DR_STOP_AT=abc: is not a time" in said and "Traceback" not in said
+    )
     counted("odd values on the command line", 1)
 
 

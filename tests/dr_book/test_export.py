@@ -266,7 +266,7 @@ def test_files_are_json_and_safetensors_alone(saved, tmp_path):
 def test_a_folder_with_other_things_in_it_is_not_touched(saved, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("all my work")
-    with pytest.raises(InputError, match=r"holds thesis\.tex, which is no part of an earlier exp"):
+    with pytest.raises(InputError, match=r"holds thesis\.tex, which is not part of an earlier exp"):
         export(saved(), tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "all my work"
 
@@ -281,7 +281,7 @@ def test_an_earlier_export_is_replaced(saved, tmp_path):
 def test_an_export_is_not_written_into_the_model_that_it_reads(saved):
     source = saved()
     for target in (source, source / "exported"):
-        with pytest.raises(InputError, match=r"lies inside|holds .*, which is no part of"):
+        with pytest.raises(InputError, match=r"lies inside|holds .*, which is not part of"):
             export(source, target)
     assert not (source / "exported").exists()
 
@@ -301,7 +301,7 @@ def test_an_export_of_several_models_replaces_one_of_one_and_is_replaced_by_it(
     assert export(one, out) == [out] and not (out / "re-ranker").exists()
     export(tmp_path / "both", out)
     (out / "re-ranker" / "README.md").write_text("a card that I have improved")
-    with pytest.raises(InputError, match=r"holds re-ranker/README\.md, which is no part of an"):
+    with pytest.raises(InputError, match=r"holds re-ranker/README\.md, which is not part of an"):
         export(one, out)
 
 

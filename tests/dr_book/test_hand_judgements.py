@@ -88,7 +88,7 @@ def test_bad_marks_and_tables_are_named(pooled):
     with pytest.raises(InputError, match="nothing is ticked"):
         hand_judgements.read_pool(file)
     rewrite(file, lambda row: "maybe")
-    with pytest.raises(InputError, match=r"to-judge\.csv line 2: 'maybe' is no judgement"):
+    with pytest.raises(InputError, match=r"to-judge\.csv line 2: 'maybe' is not a judgement"):
         hand_judgements.read_pool(file)
     file.write_text("query,relevant\na,x\n", encoding="utf-8")
     with pytest.raises(InputError, match="no column 'title'"):
@@ -149,7 +149,7 @@ def test_a_ticked_table_is_replaced_by_one_that_has_its_ticks(pooled):
 
 def test_a_grade_of_5000_digits_is_none(pooled):
     rewrite(pooled[2], lambda row: "9" * 5000)
-    with pytest.raises(InputError, match=r"line 2: '9{80}' is no judgement"):
+    with pytest.raises(InputError, match=r"line 2: '9{80}' is not a judgement"):
         hand_judgements.read_pool(pooled[2])
 
 

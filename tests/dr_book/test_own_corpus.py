@@ -152,7 +152,7 @@ def test_what_is_no_model_is_not_exported(compare, tmp_path, monkeypatch, label,
     record = compare(["bm25", "none"]).runs[label][0]
     with pytest.raises(
         InputError,
-        match=rf"{re.escape(label)}: {told}, which is no model\. Give the record of a retriever",
+        match=rf"{re.escape(label)}: {told}, which has no model\. Give the record of a retriever",
     ):
         export.export(record, tmp_path / "out")
     assert (
@@ -294,7 +294,7 @@ def test_bounded_time_makes_a_sample_smaller_and_never_larger(compare, own_recip
 
 @pytest.mark.parametrize("minutes", [-3, float("nan")])
 def test_minutes_that_are_none_are_refused(compare, minutes):
-    with pytest.raises(InputError, match=r"minutes: .* is no time"):
+    with pytest.raises(InputError, match=r"minutes: .* is not a time"):
         compare(["bm25"], minutes=minutes)
 
 

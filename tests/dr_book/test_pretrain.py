@@ -177,7 +177,7 @@ def test_two_encoders_get_a_folder_each_and_the_same_call_replaces_them(recipe, 
 def test_a_folder_with_other_things_is_left_alone(recipe, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letter.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"holds letter\.txt, which is no part of an"):
+    with pytest.raises(InputError, match=r"holds letter\.txt, which is not part of an"):
         pretrain(recipe, tmp_path / "out")
     assert not (tmp_path / "cache").exists()
 

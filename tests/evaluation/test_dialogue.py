@@ -199,7 +199,10 @@ def test_a_cross_encoder_scores_each_candidate_behind_the_end_of_its_context(
     settings = DialogueSettings(folder=str(tmp_path), context_length=context_length)
     (tmp_path / "scored").mkdir()
     cross_encoded_dialogue.body(
-        tmp_path / "scored", tmp_path / "scorer", tmp_path / "pairs", settings=settings
+        tmp_path / "scored",
+        tmp_path / "scorer",
+        tmp_path / "pairs" / "test.jsonl",
+        settings=settings,
     )
 
     def score(context, response):

@@ -9,7 +9,7 @@ import yaml
 from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
-from dr_lib.lab import BaseRecipe, build_base
+from dr_lib.lab import BaseRecipe, ObjectiveSettings, build_base
 from dr_lib.lab.base import allowed_rows, base_stage, base_text, is_held_out
 from dr_lib.models import load_masked_lm, save_masked_lm
 from dr_lib.stages import Cache
@@ -83,6 +83,12 @@ def test_a_base_model_lands_in_a_folder_with_its_record(recipe, shared, tmp_path
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
         folder / "model.safetensors"
     ).read_bytes()
+
+
+def test_a_method_with_weights_of_its_own_trains_a_base_model_too(recipe, shared):
+    condenser = ObjectiveSettings(name="condenser", skip_from=0, head_layers=1)
+    made = shared.get(base_stage(recipe.model_copy(update={"objective": condenser})))
+    assert "decoder_loss" in read_json(made / "held_out.json")
 
 
 def test_another_size_shares_vocabulary_and_tokens(recipe):

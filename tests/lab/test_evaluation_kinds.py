@@ -14,6 +14,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, Scores
 from dr_lib.evaluation.dialogue import dialogue
 from dr_lib.lab import pipeline
+from dr_lib.lab.checks import steps_of
 from dr_lib.lab.trainings import vectors
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache, stage
@@ -254,7 +255,7 @@ def test_candidates_are_ranked_by_the_retriever_of_the_recipe(
     record, folder = run(recipe, shared), shared.get(pipeline(recipe).retriever)
     assert (folder / "passage_model").is_dir() is not together
     settings = DialogueSettings(folder=str(dialogues), context_length=24)
-    dialogue.body(tmp_path, folder, dialogues, settings=settings)
+    dialogue.body(tmp_path, folder, dialogues / "pairs" / "test.jsonl", settings=settings)
     again = Scores.load(tmp_path / "scores.json")
     assert set(record.means) == {"R@1", "MRR"} and "pretrained" not in record.keys
     assert np.array_equal(record.per_query("MRR"), again.per_query("MRR"))
@@ -301,6 +302,16 @@ def test_candidates_are_ranked_by_a_cross_encoder_of_the_dialogues_own_pairs(cro
         record.training["dialogue_cross_encoder"]["steps"] == 2
         and record.recipe["final"] == "reranker"
     )
+
+
+def test_a_cross_encoder_of_dialogues_needs_no_training_queries_and_no_memory_for_a_retriever(
+    crossed,
+):
+    unasked = crossed.with_(finetuning__batch_queries=10_000)
+    steps = steps_of(pipeline(unasked).inputs)
+    assert set(steps) == {"pretraining", "auxiliary.cross_encoder"}
+    with pytest.raises(InputError, match="cannot fill a batch of 10000"):
+        pipeline(unasked.with_(final="retriever1"))
 
 
 def scorer(recipe):

@@ -90,6 +90,10 @@ def test_a_recipe_cannot_be_changed():
             r"auxiliary\.pseudo_labels: s_neg 0\.1 is not below",
         ),
         ({"auxiliary": {"pseudo_labels": {"pool": "file"}}}, r"go together"),
+        (
+            {"objective": {"name": "pair", "candidates": "paper", "negatives": 0}},
+            r"hard negatives alone, and negatives is 0",
+        ),
         ({"auxiliary": {"pseudo_labels": {"file": "log"}}}, r"go together"),
     ],
 )

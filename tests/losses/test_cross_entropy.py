@@ -168,7 +168,7 @@ def fused(monkeypatch):
     """The way of a GPU, uncompiled, on a CPU, with some chunks."""
     monkeypatch.setattr(module, "ROWS", 64)
     monkeypatch.setattr(module, "FUSED", CPU)
-    monkeypatch.setattr(module, "_compiled", lambda: module.row_slopes)
+    monkeypatch.setattr(module, "_compiled", lambda: module.row_gradients)
 
 
 def test_the_fused_pass_gives_what_the_passes_one_by_one_give(fused, monkeypatch):

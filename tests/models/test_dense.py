@@ -164,7 +164,7 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     np.testing.assert_allclose(found.encode(sentences), ours.encode(sentences), atol=1e-5)
     for encoder in (ours, found):  # as a table has them where a cell is empty
         for missing in (None, float("nan")):
-            with pytest.raises(InputError, match=r"texts\[1\]: (None|nan) is no text"):
+            with pytest.raises(InputError, match=r"texts\[1\]: (None|nan) is not a text"):
                 encoder.encode(["words", missing])
             with pytest.raises(InputError, match=r"titles\[0\]"):
                 encoder.encode(["words"], [missing])
@@ -190,7 +190,7 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
     with pytest.raises(InputError, match="was trained without prompts"):
         open_encoder(tmp_path / "ours", prompts=stated)
     write_json(theirs / "config_sentence_transformers.json", {"prompts": "query"})
-    with pytest.raises(InputError, match="its prompts are no mapping"):
+    with pytest.raises(InputError, match="its prompts are not a mapping"):
         Prompts.of(theirs)
     write_json(theirs / "config_sentence_transformers.json", {"prompts": {"passage": 5}})
     with pytest.raises(InputError, match=r"passage: .*string .got 5"):
@@ -227,7 +227,7 @@ def test_a_re_ranker_or_a_model_that_writes_is_no_encoder(
             shutil.rmtree(module)
     place = tmp_path / "given" / (file or "config.json")
     write_json(place, read_json(place) | facts)
-    with pytest.raises(InputError, match=f"is no encoder, but a {said}.*one vector of one text"):
+    with pytest.raises(InputError, match=f"is not an encoder but a {said}.*one vector of one text"):
         open_encoder(tmp_path / "given")
 
 

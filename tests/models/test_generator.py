@@ -7,7 +7,7 @@ import torch
 
 from dr_lib.models import Generator, hidden_states, masked_positions, new_bert
 from dr_lib.models import bottleneck as module
-from dr_lib.models.bottleneck import draw_ids, pick, pick_from_logits, pick_from_softmax
+from dr_lib.models.bottleneck import draw_ids, pick_from_logits, pick_from_softmax, sample_by_cdf
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 NONE = torch.tensor([], dtype=torch.int64)
@@ -17,7 +17,7 @@ NONE = torch.tensor([], dtype=torch.int64)
 def test_an_even_grid_of_uniforms_gives_the_softmax(vocab):
     torch.manual_seed(vocab)
     logits, draws = torch.randn(vocab), 40_000
-    ids = pick(logits.softmax(0).expand(draws, -1), (torch.arange(draws) + 0.5) / draws)
+    ids = sample_by_cdf(logits.softmax(0).expand(draws, -1), (torch.arange(draws) + 0.5) / draws)
     shares = torch.bincount(ids, minlength=vocab) / draws
     assert (shares - logits.double().softmax(0)).abs().max() < 2.5 / draws
     assert (ids.diff() >= 0).all()
@@ -43,12 +43,12 @@ def test_probability_zero_is_never_drawn_at_either_end():
     uniform = torch.tensor([0.0, 1 - 2**-24])
     logits = torch.full((2, 300), -torch.inf)
     logits[:, 131] = 0.0
-    assert pick(logits.softmax(1), uniform).tolist() == [131, 131]
+    assert sample_by_cdf(logits.softmax(1), uniform).tolist() == [131, 131]
     logits[:, 7] = 0.0
-    assert pick(logits.softmax(1), uniform).tolist() == [7, 131]
+    assert sample_by_cdf(logits.softmax(1), uniform).tolist() == [7, 131]
     peaked = torch.zeros(2, 300)
     peaked[:, 0] = 200.0
-    assert pick(peaked.softmax(1), uniform).tolist() == [0, 0]
+    assert sample_by_cdf(peaked.softmax(1), uniform).tolist() == [0, 0]
 
 
 def test_forbidden_ids_are_never_drawn():

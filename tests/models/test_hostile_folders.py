@@ -154,7 +154,7 @@ REFUSED: dict[str, Callable[[Path], None]] = {
     "deep configuration": write("config.json", DEEP),
     "configuration is a list": write("config.json", "[1, 2]"),
     "configuration is no JSON": write("config.json", "{"),
-    "configuration is no text": write("config.json", b"\xff\xfe{"),
+    "configuration is not a text": write("config.json", b"\xff\xfe{"),
     "no head": config(num_attention_heads=0),
     "heads are a word": config(num_attention_heads="two"),
     "unknown activation": config(hidden_act="nosuch"),
@@ -342,7 +342,7 @@ NONSENSE: dict[str, tuple[Callable[[Path], None], str]] = {
     "pickled module": (write("1_Pooling/pytorch_model.bin", "?"), "1_Pooling: holds weights in pi"),
     "prompts are numbers": (
         changed("config_sentence_transformers.json", prompts={"query": 3}),
-        "config_sentence_transformers.json: its prompts are no mapping of texts",
+        "config_sentence_transformers.json: its prompts are not a mapping of texts",
     ),
     "other sizes": (config(intermediate_size=8), "weights of the sizes in config.json"),
 }
@@ -387,7 +387,7 @@ def test_a_model_that_writes_opens_with_the_pooling_that_its_folder_names(compos
     assert open_encoder(composed).encode(["a text"]).shape == (1, 8)
     for name in ("modules.json", "1_Pooling", "2_Normalize"):
         removed(name)(composed)
-    with pytest.raises(InputError, match="is no encoder, but a LlamaForCausalLM"):
+    with pytest.raises(InputError, match="is not an encoder but a LlamaForCausalLM"):
         open_encoder(composed)
 
 

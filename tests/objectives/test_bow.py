@@ -288,7 +288,9 @@ def test_the_code_of_another_package_is_in_the_key_of_its_stage(registered):
 
 def test_what_is_no_method_is_refused_and_a_method_of_the_book_stays(registered, monkeypatch):
     word = registered(4, "1.0", "parts:half")
-    with pytest.raises(InputError, match=r"half_4: .* is no method\. Register a class derived"):
+    with pytest.raises(
+        InputError, match=r"half_4: .* is not a pre-training method\. Register a class derived"
+    ):
         Recipe(objective=word)
     monkeypatch.setitem(methods_of_others(), "mlm", methods_of_others()[word])
     assert objectives.method("mlm").title == "masked LM"

@@ -441,6 +441,14 @@ def test_long_texts_are_cut_to_windows_that_move_from_epoch_to_epoch(batches, fo
     assert len(windows) > 2
 
 
+def test_the_bound_on_words_holds_and_has_few_values(batches):
+    get = batches({"tokens_per_batch": 100})
+    for batch in map(get, range(12)):
+        parts = (batch.passages, batch.neighbours, batch.questions, batch.continuations)
+        longest = max(longest_word(part) for part in parts)
+        assert longest <= batch.longest_word < longest + 8 and batch.longest_word % 8 == 0
+
+
 def test_every_text_of_a_batch_keeps_the_budget(batches):
     get = batches({"tokens_per_batch": 100})
     for step in range(12):

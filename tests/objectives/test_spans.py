@@ -14,9 +14,9 @@ from dr_lib.objectives import spans as spans_module
 from dr_lib.objectives.contrastive import pairs_at_once
 from dr_lib.objectives.spans import (
     Documents,
+    EpochSampler,
     Sentences,
     Spans,
-    Visits,
     passages_without,
     spans_alone,
 )
@@ -142,8 +142,8 @@ def test_blocks_change_nothing(told, found, monkeypatch):
 def test_every_sentence_of_a_passage_is_equally_likely(found):
     sentences = found()
     rows = np.full(9000, 5)
-    lots = np.random.default_rng(0).integers(0, 2**63, 9000).astype(np.uint64)
-    drawn, counts = np.unique(sentences.draw(rows, lots).begin, return_counts=True)
+    random_ints = np.random.default_rng(0).integers(0, 2**63, 9000).astype(np.uint64)
+    drawn, counts = np.unique(sentences.draw(rows, random_ints).begin, return_counts=True)
     assert len(drawn) == sentences.counts[5] > 3
     assert abs(counts - 9000 / len(drawn)).max() < 6 * np.sqrt(9000 / len(drawn))
 
@@ -201,8 +201,8 @@ DOCUMENTS, POSITIONS = np.array([3, 1, 3, 2, 1, 3, 0, 4, 4]), np.array([5, 1, 0,
 
 
 def test_an_epoch_visits_each_thing_at_most_once_and_the_next_in_another_order():
-    visits = Visits(np.arange(100, 111), 3, seed=5)
-    epochs = [[visits.of(step) for step in range(first, first + 3)] for first in (0, 3)]
+    sampler = EpochSampler(np.arange(100, 111), 3, seed=5)
+    epochs = [[sampler.of(step) for step in range(first, first + 3)] for first in (0, 3)]
     for number, epoch in enumerate(epochs):
         rows = np.concatenate([chosen for _, chosen in epoch])
         assert {found for found, _ in epoch} == {number}
@@ -211,10 +211,10 @@ def test_an_epoch_visits_each_thing_at_most_once_and_the_next_in_another_order()
 
 
 def test_a_step_is_the_same_whenever_it_is_asked_for():
-    forward = [Visits(np.arange(11), 3, seed=5).of(step)[1].tolist() for step in range(9)]
-    visits = Visits(np.arange(11), 3, seed=5)
-    assert [visits.of(step)[1].tolist() for step in reversed(range(9))] == forward[::-1]
-    assert Visits(np.arange(11), 3, seed=6).of(0)[1].tolist() != forward[0]
+    forward = [EpochSampler(np.arange(11), 3, seed=5).of(step)[1].tolist() for step in range(9)]
+    sampler = EpochSampler(np.arange(11), 3, seed=5)
+    assert [sampler.of(step)[1].tolist() for step in reversed(range(9))] == forward[::-1]
+    assert EpochSampler(np.arange(11), 3, seed=6).of(0)[1].tolist() != forward[0]
 
 
 def test_documents_keep_their_order_and_lose_those_of_one_passage():
@@ -239,9 +239,9 @@ def test_passages_that_cannot_be_used_are_passed_over():
 def test_two_passages_of_a_document_are_distinct_and_every_pair_comes_up():
     found = Documents.of(DOCUMENTS, POSITIONS, np.ones(9, bool))
     rng = np.random.default_rng(0)
-    lots = [rng.integers(0, 2**63, 3000).astype(np.uint64) for _ in range(2)]
+    random_ints = [rng.integers(0, 2**63, 3000).astype(np.uint64) for _ in range(2)]
     pairs, counts = np.unique(
-        np.stack(found.two(np.full(3000, 1), *lots), 1), axis=0, return_counts=True
+        np.stack(found.two(np.full(3000, 1), *random_ints), 1), axis=0, return_counts=True
     )
     assert {tuple(pair) for pair in pairs.tolist()} == {
         (a, b) for a in (0, 2, 5) for b in (0, 2, 5) if a != b

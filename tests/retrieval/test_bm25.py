@@ -265,7 +265,7 @@ def test_what_cannot_be_indexed_or_searched_is_refused_by_name(texts):
     with pytest.raises(InputError, match=r"^texts: no passage to index"):
         Bm25.build(texts.select([]))
     for values, where in (
-        ({"k1": -1.0}, "k1: -1.0 is no saturation"),
+        ({"k1": -1.0}, "k1: -1.0 is not a valid k1"),
         ({"k1": math.nan}, "k1: nan"),
         ({"b": -0.1}, r"b: -0\.1 is outside"),
         ({"b": 1.5}, r"b: 1\.5 is outside"),

@@ -281,7 +281,7 @@ def test_several_devices_make_the_vectors_of_one_bit_for_bit(
     encoder = DenseEncoder(tiny_bert(dropout=0.3).bert, DenseSettings(), tiny_tokenizer)
     how, two = options(precision=precision), [torch.device("cpu")] * 2
     one = encode(encoder, store, tmp_path / "one.npy", **how)
-    both = encode(encoder, store, tmp_path / "two.npy", **how, places=two)
+    both = encode(encoder, store, tmp_path / "two.npy", **how, devices=two)
     assert (np.array(both) == np.array(one)).all()
 
 
@@ -292,8 +292,8 @@ def test_on_a_gpu_a_model_that_does_not_learn_has_weights_in_bfloat16(
     full = encode(encoder, store, tmp_path / "full.npy", **options(precision="fp32"))
     monkeypatch.setattr(machine, "FROZEN", ("cpu",))
     monkeypatch.setattr(machine, "has_bf16", lambda where: True)
-    assert machine.frozen("auto", torch.device("cpu")) == "bf16_weights"
-    assert machine.frozen("fp32", torch.device("cpu")) == "fp32"
+    assert machine.frozen_precision("auto", torch.device("cpu")) == "bf16_weights"
+    assert machine.frozen_precision("fp32", torch.device("cpu")) == "fp32"
     rounded = encode(encoder, store, tmp_path / "rounded.npy", **options(precision="auto"))
     assert (full * rounded).sum(axis=1).min() > 0.999 and not (full == rounded).all()
     with machine.evaluating(encoder, "bf16_weights") as model:

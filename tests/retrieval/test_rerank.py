@@ -276,4 +276,4 @@ def test_several_devices_score_as_one_bit_for_bit(stores, encoder):
     asked, rows = rng.integers(0, 5, 70), rng.integers(0, 40, 70)
     one = score_pairs(encoder, pairs, asked, rows, **OPTIONS)
     two = [torch.device("cpu")] * 2
-    assert (score_pairs(encoder, pairs, asked, rows, **OPTIONS, places=two) == one).all()
+    assert (score_pairs(encoder, pairs, asked, rows, **OPTIONS, devices=two) == one).all()

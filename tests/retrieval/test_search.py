@@ -189,6 +189,13 @@ def test_read_only_float32_memory_map_gives_no_warning(tmp_path, recwarn):
     assert not [w for w in recwarn if "writ" in str(w.message)]
 
 
+def test_tensors_in_bfloat16_are_searched_as_their_values_in_float32():
+    queries, passages = (torch.randn(rows, 8).bfloat16() for rows in (3, 20))
+    scores, rows = search(queries, passages, 4)
+    wide_scores, wide_rows = search(queries.float(), passages.float(), 4)
+    assert np.array_equal(rows, wide_rows) and np.array_equal(scores, wide_scores)
+
+
 def test_tensors_and_arrays_give_the_same():
     queries, passages = vectors(3, seed=1), vectors(50)
     found = search(torch.from_numpy(queries), torch.from_numpy(passages), 5)
@@ -259,9 +266,9 @@ def test_lists_that_stay_on_a_gpu_end_as_brute_force(look, by, monkeypatch):
         if rng.random() < 0.3:
             passages = passages.astype(np.float16)
         shards = np.split(passages, np.sort(rng.integers(0, count + 1, rng.integers(0, 4))))
-        places = [torch.device("cpu")] * int(rng.choice([1, 3]))
+        devices = [torch.device("cpu")] * int(rng.choice([1, 3]))
         searched.clear()
-        scores, rows = search(queries, shards, k, places=places)
+        scores, rows = search(queries, shards, k, devices=devices)
         again += sum(searched) - len(queries)
         expected_scores, expected_rows = by_hand(queries, passages, k)
         assert (rows == expected_rows).all(), f"seed {seed}"

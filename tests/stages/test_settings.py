@@ -38,16 +38,16 @@ def test_settings_cannot_be_changed():
 @pytest.mark.parametrize(
     ("value", "kind", "told"),
     [
-        ("vitamin", [str], "'vitamin' is no list of texts"),
-        (["is vitamin D good", " "], [str], "is no list of texts"),
-        (1, [int], "1 is no list of whole numbers"),
-        ([0, "1"], [int], "is no list of whole numbers"),
-        ([-1], [int], "is no list of whole numbers"),
-        ([True], [int], "is no list of whole numbers"),
-        ([1, "2"], [float], "is no list of numbers"),
-        ([15, 30], [list], "is no list of lists"),
-        ("x", dict, "'x' is no mapping"),
-        (None, [str], "None is no list"),
+        ("vitamin", [str], "'vitamin' is not a list of texts"),
+        (["is vitamin D good", " "], [str], "is not a list of texts"),
+        (1, [int], "1 is not a list of whole numbers"),
+        ([0, "1"], [int], "is not a list of whole numbers"),
+        ([-1], [int], "is not a list of whole numbers"),
+        ([True], [int], "is not a list of whole numbers"),
+        ([1, "2"], [float], "is not a list of numbers"),
+        ([15, 30], [list], "is not a list of lists"),
+        ("x", dict, "'x' is not a mapping"),
+        (None, [str], "None is not a list"),
     ],
 )
 def test_a_parameter_of_another_kind_is_refused_with_the_way_to_give_it(value, kind, told):

@@ -175,7 +175,7 @@ def test_a_long_sequence_is_cut_to_the_window_that_its_lot_names(questions, lot)
     whole = by_hand(questions, GROUPS[3], questions.special, 99)
     surplus = len(whole) - 7
     assert surplus > 2
-    batch = laid_out(questions, GROUPS, max_length=7, lots=np.full(5, lot))
+    batch = laid_out(questions, GROUPS, max_length=7, random_ints=np.full(5, lot))
     assert real(batch)[3] == by_hand(
         questions, GROUPS[3], questions.special, 7, begin=lot % (surplus + 1)
     )
@@ -332,7 +332,7 @@ def test_padded_length_is_the_next_multiple_within_the_limit():
 def test_a_random_window_may_be_the_first_and_the_last_one():
     body, title = np.full(4, 30), np.zeros(4, np.int64)
     room, surplus = 10, 20
-    lots = np.array([0, surplus, surplus + 1, 2 * surplus + 1], np.uint64)
-    left = truncate(title, body, max_length=room + 2, mode="pair", lots=lots)
+    random_ints = np.array([0, surplus, surplus + 1, 2 * surplus + 1], np.uint64)
+    left = truncate(title, body, max_length=room + 2, mode="pair", random_ints=random_ints)
     assert left.body.tolist() == [room] * 4
     assert left.body_start.tolist() == [0, surplus, 0, surplus]

@@ -140,7 +140,7 @@ def test_another_tokenizer_is_refused_with_both_digests(store, tiny_tokenizer, s
 
 def test_a_folder_with_other_things_is_never_replaced(passages, tiny_tokenizer, tmp_path):
     (tmp_path / "letter.txt").write_text("dear reader")
-    with pytest.raises(InputError, match=r"holds letter\.txt, which is no part of an"):
+    with pytest.raises(InputError, match=r"holds letter\.txt, which is not part of an"):
         TokenStore.build(passages, tiny_tokenizer, tmp_path)
     assert (tmp_path / "letter.txt").read_text() == "dear reader"
 

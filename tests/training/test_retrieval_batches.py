@@ -14,13 +14,13 @@ from dr_lib.materials.pseudo_labels import label
 from dr_lib.retrieval import Bm25, Ranking, negatives
 from dr_lib.tokens import Layout
 from dr_lib.training import Examples, RetrievalBatches, training_examples
-from dr_lib.training.batches import Visits
+from dr_lib.training.batches import EpochSampler
 from dr_lib.training.examples import (
     draw_negatives,
     draw_positives,
     known_positives,
+    merge_duplicates,
     merge_examples,
-    one_row_a_text,
 )
 
 WORDS = ["moon", "tide", "sea", "salt", "wind", "wave", "sand", "reef", "gull", "crab"]
@@ -97,7 +97,7 @@ def test_mined_negatives_hold_no_copy_of_a_positive(twins, tmp_path):
 def test_a_perfect_encoder_has_no_loss_beside_a_copy(twins, blocks):
     """The review's case: equal texts have equal vectors, all others are orthogonal."""
     listed = [[4, 0], [0, 4], [2, 0], [4, 2]]  # q0 and q3 list the copy of a positive
-    examples = one_row_a_text(
+    examples = merge_duplicates(
         Examples.of([0, 1, 2, 3], twins.positives("train"), listed, passages=6), twins.same_text
     )
     chosen = np.arange(3)
@@ -127,7 +127,7 @@ def test_queries_of_equal_text_are_no_negatives_of_each_other(twins):
 def test_labels_of_a_teacher_say_of_copies_what_they_say_of_the_first():
     rows, chances = np.array([[4, 1, 2, 0]]), np.array([[0.95, 0.05, 0.02, 0.01]])
     same = np.array([0, 1, 0, 3, 1])
-    found = one_row_a_text(label(rows, chances, passages=5), same)
+    found = merge_duplicates(label(rows, chances, passages=5), same)
     assert found.positives.tolist() == [1] and found.negatives[0].tolist() == [-1, 0, -1]
     both = merge_examples(found, found)
     assert both.same is found.same and both.positives.tolist() == [1]
@@ -158,7 +158,7 @@ def test_a_collection_with_copies_trains_as_the_one_without(seed, tmp_path):
     ranking.save(tmp_path / "run" / "ranking")
     negatives.body(tmp_path, tmp_path / "run", made, depth=4, random_negatives=2, seed=seed)
     examples = training_examples(made, tmp_path)
-    assert examples.texts() == len(set(texts))
+    assert examples.texts == len(set(texts))
     for query in range(6):
         known = {texts[row] for row in examples.positives_of(np.array([query]))[0]}
         assert known == right[query]
@@ -267,9 +267,9 @@ def test_only_queries_are_cut_at_the_named_end(make, counted_store, monkeypatch)
 
 def test_every_epoch_visits_everything_once_in_an_order_of_its_own():
     things = np.arange(3, 27)
-    visits = Visits(things, at_once=6, seed=4)
+    sampler = EpochSampler(things, batch_size=6, seed=4)
     epochs = [
-        np.concatenate([visits.of(4 * epoch + step)[1] for step in range(4)]) for epoch in range(3)
+        np.concatenate([sampler.of(4 * epoch + step)[1] for step in range(4)]) for epoch in range(3)
     ]
     for order in epochs:
         assert np.array_equal(np.sort(order), things)
@@ -277,4 +277,4 @@ def test_every_epoch_visits_everything_once_in_an_order_of_its_own():
         {frozenset(order[i : i + 6].tolist()) for i in range(0, 24, 6)} for order in epochs
     ]
     assert not companions[0] & companions[1] and not companions[1] & companions[2]
-    assert np.array_equal(Visits(things, at_once=6, seed=4).of(5)[1], visits.of(5)[1])
+    assert np.array_equal(EpochSampler(things, batch_size=6, seed=4).of(5)[1], sampler.of(5)[1])

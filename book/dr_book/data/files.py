@@ -168,7 +168,7 @@ def write(folder: Path, made: Made) -> None:
     """Write the rows of each file; what is packed has the bytes that records know it by.
 
     Raises:
-        InputError: a row is no text.
+        InputError: a row is not a text.
     """
     for name, rows in made.items():
         if name.endswith(".tsv"):
@@ -186,7 +186,7 @@ def write(folder: Path, made: Made) -> None:
                 file.writelines(f"{line}\n" for line in lines)
                 file.flush()
             except UnicodeEncodeError as error:  # half a surrogate, as JSON may hold it
-                problem = f"a row is no text ({first_line(error)})"
+                problem = f"a row is not a text ({first_line(error)})"
                 raise InputError(problem, where=name, fix="Take its source again.") from None
 
 

@@ -303,7 +303,7 @@ def test_broken_files_are_refused_by_name_and_leave_nothing(pairs, tmp_path, nam
 
 def test_half_a_surrogate_is_no_text(pairs, tmp_path, counted):
     row = {**DSTC7[0], "messages-so-far": [{"utterance": "\ud800"}]}
-    with pytest.raises(InputError, match="a row is no text"):
+    with pytest.raises(InputError, match="a row is not a text"):
         pairs({"ubuntu_dev_subtask_1.json": json.dumps([row])})
     assert not (tmp_path / "made").exists()
     counted("odd files in a source of a collection", 1)
