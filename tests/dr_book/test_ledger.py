@@ -398,6 +398,6 @@ def test_a_mistake_ends_in_one_line_and_a_status(book, capsys, tmp_path):
     assert main(["publish", "simlm/table99", "--scale", "smoke"]) == 1
     assert main(["publish", "simlm/table08", "--scale", "../else"]) == 1
     assert main(["publish", "simlm/table08"]) == 1
-    assert "simlm/table08: which scale is not said." in capsys.readouterr().err
+    assert "simlm/table08: no scale given." in capsys.readouterr().err
     assert main(["publish", str(tmp_path / "missing.jsonl.xz")]) == 1
     assert main(["publish", "your_corpus/mine", "--scale", "laptop"]) == 1

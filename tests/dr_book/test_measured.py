@@ -166,7 +166,7 @@ def test_a_mean_alone_is_that_which_comes_with_the_clusters_moves(record, monkey
     expected = [[mean for mean, _ in side.parts()] for side in sides[:1]]
     factor = measured.unit_of("Matthews")[0]
     expected += [[factor * measured.set_influence(whole.measured, "Matthews")[0]]]
-    monkeypatch.setattr(measured, "_moved", None)
+    monkeypatch.setattr(measured, "_mean_and_influence", None)
     assert [side.means() for side in sides] == expected
     assert measured.pools_of(sides[:1])
 

@@ -199,7 +199,7 @@ def test_try_without_time_or_judgements_leaves_a_page(bare, tmp_path, monkeypatc
     assert main(arguments) == 0
     told = capsys.readouterr().out
     assert "Nothing is compared yet. Use BM25" in told
-    assert "\nsearch by BM25, compared with nothing: " in told and "\nsearch: " not in told
+    assert "\nsearch by BM25, not yet compared: " in told and "\nsearch: " not in told
     assert (tmp_path / "tiny-tried" / "index.html").is_file()
     found = (tmp_path / "tiny-tried" / "retriever" / "search.py").read_text()
     assert json.dumps("tiny")[1:-1] in found

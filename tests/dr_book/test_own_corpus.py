@@ -101,7 +101,7 @@ def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(c
     assert list(searcher.systems) == ["BM25", "no pre-training", "BM25 + no pre-training, by rank"]
     with pytest.raises(
         InputError,
-        match=r"'cdmae' is a way to pre-train, and none .* was trained on tiny .*--system cdmae",
+        match=r"'cdmae' is a pre-training method, and no .* with it on tiny .*--system cdmae",
     ):
         search.searcher_for(own_recipe.collection.name, [Path("CDMAE")])
 
@@ -129,7 +129,9 @@ def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_re
 
 @pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
 def test_what_is_no_system_is_refused_at_once(compare, systems):
-    with pytest.raises(InputError, match=r"no system 'nosuch'.*bm25, |one name where a list"):
+    with pytest.raises(
+        InputError, match=r"no system 'nosuch'.*bm25, |a single name instead of a list"
+    ):
         compare(systems)
 
 
@@ -311,7 +313,7 @@ def test_a_command_refuses_minutes_that_are_none_in_one_line(option, minutes, ca
         main([*option, minutes])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.count("\n") == 1
-    assert said.startswith(f"error: argument {option[-1]}: {minutes!r} is no number above 0")
+    assert said.startswith(f"error: argument {option[-1]}: {minutes!r} is not a number above 0")
 
 
 def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
@@ -390,7 +392,7 @@ def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, 
     (tmp_path / "one.txt").write_text("A single passage.")
     (site := tmp_path / "site").mkdir()
     for name, fix in (
-        ("index.html", "index.html: is there already"),
+        ("index.html", "index.html: already exists"),
         ("retriever", "retriever: is a file"),
     ):
         (site / name).write_text("mine")
@@ -409,7 +411,7 @@ def test_try_writes_into_no_folder_of_other_files(tmp_path, monkeypatch, capsys)
     (notes := tmp_path / "notes").mkdir()
     (notes / "monday.md").write_text("mine")
     assert main(["try", "one.txt", "--to", "notes"]) == 1
-    assert "notes: holds monday.md, which try has not written. Name" in capsys.readouterr().err
+    assert "notes: contains monday.md, which try did not write. Name" in capsys.readouterr().err
     assert [path.name for path in notes.iterdir()] == ["monday.md"]
     assert main(["try", "one.txt", "--to", "notes/monday.md"]) == 1
     assert "monday.md: is a file. Name a new or empty folder" in capsys.readouterr().err
@@ -486,7 +488,7 @@ def test_what_cannot_work_is_said_before_anything_is_trained(own_recipe, cache):
     keep = own_recipe.with_(collection__passages=20, collection__train_queries=6)
     said = (
         r"passages? to write questions about, too few .*have questions to test on.*"
-        r" Take a larger scale: at this one 20 passages"
+        r" Choose a larger scale: this one uses only 20 passages"
     )
     with pytest.raises(InputError, match=said):
         corpus_study.generate_queries(keep.with_(evaluation__split="test"), cache=cache)
@@ -674,7 +676,7 @@ def test_prompts_go_with_an_encoder_to_its_row_its_answers_and_its_export(
     ids = compared.searched.passages["id"][:]
     hits = [hit.id for hit in values["result"].hits["given"]]
     assert hits == [ids[row] for row in expected.rows[0, :5]]
-    with pytest.raises(InputError, match="none: prompts for what is no encoder"):
+    with pytest.raises(InputError, match="none: has prompts, but is not an encoder here"):
         compare(["none"], prompts={"none": stated})
 
 

@@ -121,7 +121,7 @@ def test_another_method_starts_from_the_model_with_a_decoder_of_its_own(recipe, 
 
 def test_a_run_that_met_its_budget_goes_on_to_the_same_weights(recipe, tmp_path):
     with pytest.raises(
-        TimeIsUpError, match="0 of 4 steps of pre-training: the same command goes on"
+        TimeIsUpError, match="0 of 4 steps of pre-training: the same command continues"
     ):
         pretrain(recipe, tmp_path / "out", minutes=0, cache=quiet(tmp_path / "one"))
     assert not (tmp_path / "out").exists()

@@ -208,7 +208,7 @@ def test_a_run_and_its_judgements_leave_as_files_that_other_tools_measure_alike(
         str(one): value for one, value in found.items() if str(one) in ours
     } == pytest.approx(ours, abs=1e-6)
     assert main(["export", str(run[2]), "--run", "--to", str(file)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_what_was_searched_may_be_another_collection_than_what_was_trained_on(

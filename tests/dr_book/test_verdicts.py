@@ -401,6 +401,21 @@ def test_measures_of_a_set_are_compared_by_leaving_rows_out():
     )
 
 
+def test_rows_of_other_code_are_said_to_differ_in_their_code_number():
+    """Also where precision and device are the same."""
+    runs = {"tiny": rows(**{"a": 0.5, "b": 0.3})}
+    for epoch, of_row in enumerate(runs["tiny"].values()):
+        for made in of_row:
+            made.epoch, made.machine = epoch, {"cpu": "AMD"}
+            made.training = {"retriever": {"precision": "bf16"}}
+    found = verdict(claim(pairs=[("a", "b")]), runs)
+    assert found.pairs[0].apart
+    assert "In 1 pair all runs of one row differ from all of the other in code number" in found.note
+    for made in runs["tiny"]["b"]:
+        made.epoch = 0
+    assert not verdict(claim(pairs=[("a", "b")]), runs).pairs[0].apart
+
+
 def test_fewer_than_ten_queries_decide_nothing():
     runs = {"a": [run(np.ones(4), trained=False)], "b": [run(np.zeros(4), trained=False)]}
     found = judged(claim(pairs=[("a", "b")]), runs)

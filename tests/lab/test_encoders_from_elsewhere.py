@@ -164,7 +164,10 @@ def test_prompts_of_a_recipe_are_read_keyed_recorded_and_shown(
     ("more", "problem"),
     [
         (["--prompts", "a", "b"], "name the encoder before it"),
-        (["--model", "simlm", "--prompts", "a", "b"], "simlm: prompts for what is no encoder"),
+        (
+            ["--model", "simlm", "--prompts", "a", "b"],
+            "simlm: has prompts, but is not an encoder here",
+        ),
     ],
 )
 def test_prompts_without_an_encoder_are_refused(own_recipe, capsys, more, problem):

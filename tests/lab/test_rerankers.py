@@ -91,7 +91,7 @@ def test_a_late_interaction_model_re_ranks_a_search_and_is_not_exported_as_what_
     recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction")
     folder = cache.get(pipeline(recipe).reranker) / "model"
     with pytest.raises(
-        InputError, match="late-interaction model, which sentence-transformers lacks"
+        InputError, match="late-interaction model, which sentence-transformers cannot open"
     ):
         export.export(folder, tmp_path / "out")
     collection = lab.open_sample(recipe.collection)
