@@ -1,5 +1,5 @@
-"""Write the table of papers into README.md: tables with a notebook, and the compared pairs by what
-became of them.
+"""Write the table of papers into README.md: tables with a notebook, and the compared pairs by
+state.
 
     dr-lib ledger --json | python book/_ext/readme_table.py
 """
@@ -24,9 +24,7 @@ PAPERS = {
 
 
 def table(claims: list[dict[str, Any]]) -> str:
-    """The rows of all papers in Markdown; what was not run or cannot be tested here counts as
-    neither.
-    """
+    """The rows of all papers in Markdown, without pairs that were not run or are not testable here."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in claims:
         states[claim["paper"]].update(map(spoken, claim.get("pairs", [])))
@@ -43,7 +41,7 @@ def table(claims: list[dict[str, Any]]) -> str:
 
 
 def with_table(readme: str, claims: list[dict[str, Any]]) -> str:
-    """The README with the table between its two marks."""
+    """The README with the table between its markers."""
     before, rest = readme.split(BEGIN)
     return f"{before}{BEGIN}\n{table(claims)}\n{END}{rest.split(END)[1]}"
 

@@ -264,7 +264,7 @@ def test_copies_are_written_by_the_paths_of_the_notebooks(tmp_path: Path):
 
 def test_an_exercise_without_a_solution_is_named(monkeypatch):
     monkeypatch.setattr("lecturer.solutions", lambda path: {})
-    with pytest.raises(ValueError, match="without partner"):
+    with pytest.raises(ValueError, match="without its counterpart"):
         lecturers_copy(NOTEBOOKS[0])
 
 

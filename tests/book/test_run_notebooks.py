@@ -192,7 +192,7 @@ def test_two_notebooks_of_one_name_elsewhere_are_refused(project):
         write_notebook(project / folder / "mine.ipynb", [])
         write_notebook(project / "notebooks" / folder / "table.ipynb", [])
     assert len(batch.find_notebooks([project / "notebooks"])) == 2, "these keep their folders"
-    with pytest.raises(InputError, match=r"mine.ipynb: several notebooks would have one result"):
+    with pytest.raises(InputError, match=r"mine.ipynb: several notebooks would write one result"):
         batch.find_notebooks([project / "a", project / "b"])
 
 
@@ -330,7 +330,7 @@ def test_a_file_that_is_no_notebook_is_named(project, capsys):
     (project / "notebooks" / "one.ipynb").write_text("{}")
     assert main([str(project / "notebooks" / "one.ipynb")]) == 1
     assert capsys.readouterr().err.endswith(
-        "one.ipynb: is no notebook. Give a file that Jupyter has saved.\n"
+        "one.ipynb: is not a notebook. Give a file that Jupyter has saved.\n"
     )
 
 
