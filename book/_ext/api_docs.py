@@ -135,7 +135,7 @@ def short_defaults(
 
 
 def own_sources(app: Sphinx, env: BuildEnvironment) -> None:
-    """Leave Python's own modules out of the listed sources: cached properties count as functools'."""
+    """Leave Python's own modules out of the sources: cached properties count as functools'."""
     sources = getattr(env, "_viewcode_modules", {})
     for name in [name for name in sources if name.partition(".")[0] not in ("dr_lib", "dr_book")]:
         del sources[name]

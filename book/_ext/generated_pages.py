@@ -433,7 +433,7 @@ def _remade(record: Record, found: Mapping[str, Any], again: str) -> list[Cell]:
 
 
 def records_tables(scale: str) -> list[HTML]:
-    """All records of a scale: their number, and for each page a folded table; [] if there are none."""
+    """All records of a scale: their number, and a folded table per page; [] if there are none."""
     if not (records := load_records(recorded_folder(scale))):
         return []
     studies = {record.study: _page_of(record.study) for record in records}
@@ -606,7 +606,7 @@ def survivors(entries: Sequence[Entry]) -> str:
 
 
 def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
-    """A claim on one line, and folded below it its pairs, their evidence, and what is not tested."""
+    """A claim on one line, and folded below it its pairs, their evidence, and the untested part."""
     facts = html.escape(json.dumps(_facts(entry, blocks)), quote=True)
     shown = entry_badge(entry).html
     statement = soft(typographic(per_cent(entry["statement"])))
@@ -771,7 +771,7 @@ def paper_cards(entries: Sequence[Entry]) -> str:
 
 
 def counts_table(entries: Sequence[Entry]) -> HTML:
-    """Counts of the pairs and of the claims of each paper: two tables, narrow enough for a phone."""
+    """Counts of the pairs and of the claims of each paper: two tables, which fit a phone."""
     untested = ("not testable here", "not run")
     verdicts = ("held", "open", "contradicted")
     pair_rows: list[list[Cell]] = []

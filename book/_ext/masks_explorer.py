@@ -51,7 +51,7 @@ class Sources(NamedTuple):
 
 
 def primer_sources() -> Sources:
-    """The sources from the built-in collection; stages are cached, so only the first call is slow."""
+    """The sources from the built-in collection; with cached stages, only the first call is slow."""
     recipe, cache = Recipe(collection="primer"), Cache()
     inputs = Inputs(recipe)
     store = TokenStore.open(cache.get(inputs.passages()) / "store")

@@ -92,7 +92,7 @@ def measured(cell: str) -> str:
 
 
 def number(cell: str, records: list[Record], measure: str) -> str:
-    """The same for given records: the value of their configuration over all its runs, as in tables."""
+    """The same for given records: the value of their configuration over all runs, as in tables."""
     if len({record.searched_on["digest"] for record in records}) > 1:
         raise InputError(
             f"several collections for {cell!r}",

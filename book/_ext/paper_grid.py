@@ -102,7 +102,7 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
 
 
 def title_and_figure(notebook: Path) -> tuple[str, str]:
-    """Title of a notebook, and its leading figure in the phone's version, else its first, else ""."""
+    """Title of a notebook, and its leading figure in the phone's version, else its first or ""."""
     if not notebook.is_file():
         return "", ""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]

@@ -24,7 +24,7 @@ PAPERS = {
 
 
 def table(claims: list[dict[str, Any]]) -> str:
-    """The rows of all papers in Markdown, without pairs that were not run or are not testable here."""
+    """The rows of all papers in Markdown, without pairs that are not run or not testable here."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in claims:
         states[claim["paper"]].update(map(spoken, claim.get("pairs", [])))

@@ -487,7 +487,7 @@ def place_of(notebook: Path) -> Path:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Environment variables: threads, no hidden parallelism, and this checkout first on the path."""
+    """Environment variables: threads, no hidden parallelism, this checkout first on the path."""
     # this folder too: a process that starts without it on its path imports `prepared`
     first = [str(places.project_root()), str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
     path = os.pathsep.join(filter(None, first))

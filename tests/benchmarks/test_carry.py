@@ -64,7 +64,7 @@ def test_what_was_packed_is_there_as_plain_text_and_a_changed_file_is_refused(
     script.unpack(small / "all")
     assert len(installed) == 1  # once
     (small / "all" / "first.tar.xz").write_bytes(b"x")
-    with pytest.raises(SystemExit, match=r"first.tar.xz is not as it was packed"):
+    with pytest.raises(SystemExit, match=r"first.tar.xz differs from what was packed"):
         script.unpack(small / "all")
 
 
