@@ -43,7 +43,7 @@ def task_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Print the counts, and save them on request; a folder that is not under `DR_DATA` is left out."""
+    """Print the counts, and save them on request; folders outside `DR_DATA` are left out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
