@@ -1,5 +1,4 @@
-"""Cost of the losses, forward and backward: against the plain implementation on full logits, and
-against sentence-transformers.
+"""Cost of the losses, forward and backward, compared with plain ones and sentence-transformers.
 
 The chunked cross-entropy is compared with `torch.nn.functional.cross_entropy` on `[tokens, vocab]`
 logits, in float32 and under bfloat16 autocast; the contrastive loss with

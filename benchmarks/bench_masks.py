@@ -1,5 +1,4 @@
-"""Cost of a batch of masks: this project's draws against Hugging Face's masking collator, in one
-run.
+"""Cost of a batch of masks: this project's draws against Hugging Face's collator, in one run.
 
 The collator's masking method is timed, not its padding, and both write [MASK] into the ids, as
 `hide` does here. It draws each word independently; the papers' collators took words one by one up

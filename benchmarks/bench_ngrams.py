@@ -1,5 +1,4 @@
-"""Cost of counting n-grams: seconds and memory for growing collections of synthetic passages, and
-for MS MARCO's size.
+"""Cost of counting n-grams: seconds and memory for growing synthetic collections and MS MARCO.
 
 Words have a Zipf-Mandelbrot distribution; on average every second word is a fixed follower of the
 word before, so that n-grams repeat as in text. Words outside the 25,000 most frequent have two

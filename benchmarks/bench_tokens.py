@@ -1,10 +1,9 @@
-"""Cost of a batch of tokens: this project's store against Hugging Face's padding collator, on the
-same rows.
+"""Cost of a batch of tokens: this project's store against Hugging Face's padding collator.
 
-The collator receives tokenised and truncated rows (the usual `map` of a data set) and pads them;
-the third variant also tokenises, as a data loader that works from text does. The three alternate in
-one run, medians are compared, and their ids are checked to be equal. This project's batch contains
-more: special positions, beginnings of words.
+Both build the same rows. The collator receives tokenised and truncated rows (the usual `map` of a
+data set) and pads them; the third variant also tokenises, as a data loader that works from text
+does. The three alternate in one run, medians are compared, and their ids are checked to be equal.
+This project's batch contains more: special positions, beginnings of words.
 
     python benchmarks/bench_tokens.py [--passages 4000 --batch 64 --length 144 --repeats 5]
 """

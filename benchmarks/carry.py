@@ -1,5 +1,4 @@
-"""Everything that `make gpu` needs on a machine without network, in a folder to copy with the
-checkout.
+"""Everything that `make gpu` needs without a network, in a folder to copy with the checkout.
 
     python benchmarks/carry.py pack [--to .carry] [--python 3.12] [--mib 64] [--lacks NAME ...]
     python3 benchmarks/carry.py run [options of gpu.py]        there, with that machine's Python

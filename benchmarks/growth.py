@@ -1,5 +1,4 @@
-"""Cost of each step as a collection grows, for the page "From twenty thousand to a billion
-passages".
+"""Cost of each step as a collection grows, for practice/from-thousands-to-a-billion.
 
 First every step on real passages, with half of them and with all: seconds, bytes on disk, both per
 million passages, and whether twice the passages cost twice the time. Then approximate search on

@@ -1,5 +1,4 @@
-"""Numbers of contexts, candidates and rows of the dialogues and sentence tasks, for the page "Data
-sheets".
+"""Numbers of contexts, candidates and rows of the dialogues and sentence tasks, for "Data sheets".
 
 DR_DATA=FOLDER python benchmarks/splits.py [--save FILE]
 """
