@@ -3,8 +3,8 @@ compare. Page of the book: reference/records.
 
 - **equal**: all weights have the recorded digests, and every query its score.
 - **scores equal**: every query has its score to the last digit.
-- **equivalent**: the means differ by at most a margin. It is 0.5 points, within which about 85 of
-  100 pairs of trainings of one recipe are on SQuAD; if fewer than 80 would be, it is widened to
+- **equivalent**: the means differ by at most a margin. It is 0.5 points: on SQuAD about 85 of 100
+  pairs of trainings of one recipe are within it; if fewer than 80 would be, it is widened to
   include 95.
 - **different**: the means differ by more than two trainings of one recipe do in 95 of 100 cases.
 

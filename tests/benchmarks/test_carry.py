@@ -1,4 +1,4 @@
-"""What travels to a machine without network: within its bound, and as it was packed."""
+"""The folder for a machine without network: within its size limit, and unchanged on arrival."""
 
 import gzip
 import importlib
@@ -92,4 +92,4 @@ def test_the_collections_that_runs_need_come_first(script, monkeypatch, tmp_path
     names = [folder.name for folder in script.collections()]
     # the base model of the scale `gpu` is trained on Wikipedia
     assert {*names[:2]} == {"squad", "wikipedia-nq"}
-    assert names[2:] == ["npl", "cacm", "reddit-retrieval"], "searched alone: the smallest first"
+    assert names[2:] == ["npl", "cacm", "reddit-retrieval"], "only searched: the smallest first"

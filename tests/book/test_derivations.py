@@ -1,5 +1,5 @@
-"""What the idea pages derive, checked in numbers: the optimum of the contrastive loss, of an
-auto-encoder without order, the example of a floor, and drawing by sorted noise.
+"""Derivations on the idea pages, checked numerically: the optimum of the contrastive loss, of an
+auto-encoder without word order, the example of a floor, and sampling by sorted noise.
 """
 
 import math

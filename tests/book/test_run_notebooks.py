@@ -1,5 +1,5 @@
-"""Batches of notebooks: each in a process of its own, whole outputs or none, failures named with
-their cell.
+"""Batches of notebooks: each in a separate process, complete outputs or none, failures reported
+with their cell.
 """
 
 import multiprocessing
@@ -90,7 +90,7 @@ def test_notebooks_share_nothing_but_what_was_imported(project, capsys):
 
 
 def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys):
-    """Forked beside running threads they would wait for ever."""
+    """Forked while threads are running, they would wait for ever."""
     load = "import sys\nwas = 'torch' in sys.modules\nimport torch\ntorch.set_num_threads(2)"
     write_notebook(
         project / "notebooks" / "a.ipynb",
@@ -121,8 +121,8 @@ print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize
 
 
 def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_path):
-    """The process that prepares it would take all kernels with it; each page tells of what it
-    cannot read.
+    """An error in the preparing process would end all kernels; each page reports unreadable
+    records itself.
     """
     few = sorted(recorded_folder("laptop").glob("cdmae-*.jsonl.xz"))  # all take half a minute
     printed = []
@@ -154,7 +154,7 @@ def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked under Linux only")
 def test_a_kernel_ends_with_its_papermill(project, wait_for):
-    """What is killed leaves no kernel that goes on training, nor one that waits for ever."""
+    """A killed run leaves no kernel that continues training or waits for ever."""
     pid = project / "pid"
     write_notebook(
         project / "notebooks" / "long.ipynb",
@@ -203,7 +203,7 @@ def run(project, capsys, *options: str) -> str:
 
 
 class Copy:
-    """A process in whose place the notebook is copied."""
+    """Replaces a process: copies the notebook."""
 
     exitcode = 0
 
@@ -357,7 +357,7 @@ def test_bars_are_cleared_and_everything_else_is_kept():
     ("script", "imports", "ends"),
     [
         ("run_notebooks.py", "dr_lib.lab", (130, [STOPPED])),
-        # beside it in the background of a shell, which has it ignore the signal
+        # in the background of a shell, which makes it ignore the signal
         ("generated_pages.py", "claims_glance", (-signal.SIGINT, [])),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_unit_has_its_question_its_ideas_and_what_to_remember(built):
 
 
 def test_slides_are_one_landmark_and_have_one_tip_for_all_arrows(built):
-    """On pages each drawing brings its own tip."""
+    """On pages each drawing has its own tip."""
     page = built / "ideas" / "masks.html"
     tip = '<marker id="arrow-tip"><path/></marker>'
     page.write_text(page.read_text().replace("<title id", f"{tip}<title id"))
@@ -152,7 +152,7 @@ SMALL = """[...document.querySelectorAll("section :not(footer, footer *, svg tit
   .map((one) => { const { a, b } = one.closest("text")?.getScreenCTM() ?? { a: 1, b: 0 };
     return [parseFloat(getComputedStyle(one).fontSize) * Math.hypot(a, b), one.textContent]; })
   .filter(([size]) => size < 22).map(([size, text]) => `${size.toFixed(1)}: ${text}`)"""
-# What a part of a drawing cuts through; letters have empty room above and below them.
+# Elements cut by a part of a drawing; letters have empty space above and below.
 THROUGH = """[...document.querySelectorAll(".shown svg")].flatMap((drawing) => {
   const frame = drawing.getBoundingClientRect(), box = drawing.viewBox.baseVal;
   const scale = Math.min(frame.width / box.width, frame.height / box.height);

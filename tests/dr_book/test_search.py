@@ -291,7 +291,7 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
     (here / "file").write_text("")
     collection = run[1].collection.name
     for arguments, said in (
-        (["search", collection, "masks", "--model", scorer], "searches nothing by itself"),
+        (["search", collection, "masks", "--model", scorer], "cannot search by itself"),
         (
             ["search", collection, "masks", "--model", here / "tiny"],
             "no folder with modules.json, dense.json",
@@ -477,5 +477,5 @@ def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, her
         shutil.copytree(lab.models_of(run[0])["retriever"], place)
     assert search.open_models(here / "both") == (models, None)
     shutil.rmtree(models["query-encoder"])
-    with pytest.raises(InputError, match=r"no folder with modules\.json, dense"):
+    with pytest.raises(InputError, match=r"a folder with modules\.json, dense"):
         search.open_models(here / "both")
